@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.costs import growth, limits, many_ranks, merging, one_more_rank, start, whole_run
+from benchmarks.costs import growth, hta_bridge, limits, many_ranks, merging, one_more_rank, start, whole_run
 from benchmarks.measuring import machine
 from benchmarks.measuring.results import Row, markdown, write_json
 from benchmarks.measuring.tools import BIG, SMALL, Setup
@@ -30,6 +30,7 @@ BENCHMARKS = {
     "growth": growth.rows,
     "many_ranks": many_ranks.rows,
     "merging": merging.rows,
+    "hta_bridge": hta_bridge.rows,
 }
 SEED = "single_rank/a100_ddp_rank0_of_2.json.gz"
 INPUTS = machine.ROOT / "build" / "benchmarks"

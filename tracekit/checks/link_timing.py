@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import tracekit
-from tracekit.capture.job.process import identify, this_device
+from tracekit.capture.job.device import this_device
+from tracekit.capture.job.process import identify
 from tracekit.errors import InputError
 from tracekit.model.links import (
     LINKS_VERSION,

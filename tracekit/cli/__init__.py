@@ -34,6 +34,7 @@ COMMANDS = {
     "merge": "Write one Perfetto trace of all ranks.",
     "open": "Show a run or a trace in Perfetto's UI.",
     "query": "Ask the merged trace in SQL.",
+    "hta": "Run an analysis of Holistic Trace Analysis (HTA).",
     "links": "Time collectives between the ranks of a job.",
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",

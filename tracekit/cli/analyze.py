@@ -18,7 +18,11 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection
-    from tracekit.render.terminal import Extent
+    from tracekit.analysis.report import Report
+    from tracekit.hta.cross_check import CrossCheck
+    from tracekit.model.run import Run
+    from tracekit.render.json_result import JsonResult
+    from tracekit.render.terminal import Extent, TerminalReport
 
 
 @click.command()
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
 )
 @click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank.")
 @click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s.")
+@click.option(
+    "--cross-check", type=click.Choice(["hta"]), help="Name what differs from the figures of HTA, and why it does."
+)
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
 @result_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
@@ -49,6 +56,7 @@ def analyze(
     links: Path | None,
     flops_per_step: float | None,
     peak_tflops: float | None,
+    cross_check: str | None,
     actions: bool,
     as_json: bool,
     output: Path | None,
@@ -75,22 +83,56 @@ def analyze(
         raise UsageError("--actions: the terminal shows the actions of one step only", hint="add --json")
     only = tuple(name for names in sections for name in names) or None
     extent: Extent = "full" if full else "sections" if only is not None else "full" if output is not None else "answer"
-    options = SummaryOptions(steps=steps or StepSelection(), sections=wanted_sections(only))
+    wanted = wanted_sections(only)
+    if cross_check is not None:
+        if steps is not None:
+            raise UsageError("--cross-check: HTA has no selection of steps", hint="leave out --steps")
+        wanted = None if wanted is None else wanted | {"breakdown"}
+    options = SummaryOptions(steps=steps or StepSelection(), sections=wanted)
     found = choice.load(options)
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)
+    check = None if cross_check is None else _cross_check(choice, found)
     if output is None:
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent, **terminal_format())
-        click.echo(renderer.render(report), nl=False)
+        click.echo(_render(renderer, report, check), nl=False)
     else:
         from tracekit.render.output import new_file
 
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent)
         with new_file(output, force=force) as stream:
-            stream.write(renderer.render(report).encode())
+            stream.write(_render(renderer, report, check).encode())
         click.echo(f"wrote {output}", err=True)
     defects = [note for note in found.notes if note.is_defect]
     if strict and defects:
         others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
         raise InputError(f"--strict: {defects[0].text}{others}", hint="record again, or leave out --strict")
+
+
+def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:
+    from tracekit.analysis.kernel_list import KernelUse, list_kernels
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.hta.cross_check import cross_check
+
+    def recording() -> Run:
+        return choice.load(SummaryOptions(steps=StepSelection(whole=True), sections=frozenset({"breakdown"})))
+
+    def kernels() -> list[KernelUse]:
+        with choice.workers() as workers:
+            return list_kernels(run, options=choice.with_rules(), **workers)
+
+    return cross_check(run, recording=recording, kernels=kernels)
+
+
+def _render(renderer: JsonResult | TerminalReport, report: Report, check: CrossCheck | None) -> str:
+    """Return the report as text, with the cross-check behind it, or in its JSON as `cross_check`."""
+    from tracekit.render.terminal import TerminalReport
+
+    if check is None:
+        return renderer.render(report)
+    if isinstance(renderer, TerminalReport):
+        from tracekit.hta.cross_check_text import cross_check_text
+
+        return renderer.render(report) + cross_check_text(check, width=renderer.width, color=renderer.color)
+    return renderer.render(report, cross_check=check.as_dict())

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
-__all__ = ["DTYPES", "KINDS", "CommunicationEvents", "FlightRecorderMatch", "GroupKey", "Unjoined"]
+__all__ = [
+    "DTYPES",
+    "KINDS",
+    "CommunicationEvents",
+    "FlightRecorderMatch",
+    "GroupKey",
+    "Unjoined",
+]
 
 KINDS = (
     "all_reduce",

@@ -7,7 +7,7 @@ int32 indexes into `EventTable.strings`, or `ABSENT`. Times are int64 nanosecond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -155,6 +155,8 @@ class EventTable:
             have the same hash in every process.
         extra_args: interned JSON object of all arguments but ids and counters (`read.decode.extra_args`), int32 [n] or
             `ABSENT`; [0] if they were not asked for.
+        position: of the event among all events of the file, int32 [n], `ABSENT` for a B/E pair; [0] if extra arguments
+            were not asked for.
         other_phases: how many events of each other phase (flows, counters, instants, metadata) the file has, without
             those in `memory`.
     """
@@ -172,6 +174,7 @@ class EventTable:
     forward_thread: Int64
     shape: Int64
     extra_args: Int32 = field(default_factory=_no_text)
+    position: Int32 = field(default_factory=_no_text)
     collective_arguments: CollectiveArguments
     operator_arguments: OperatorArguments = field(default_factory=OperatorArguments)
     memory: MemoryRecords = field(default_factory=MemoryRecords)
@@ -312,6 +315,7 @@ class DecodedTrace:
 
     Attributes:
         complete: False when the file ended before its events did.
+        keys: the JSON text of each top-level key besides the events; empty if extra arguments were not asked for.
     """
 
     file: str
@@ -319,3 +323,4 @@ class DecodedTrace:
     events: EventTable
     complete: bool = True
     notes: tuple[Note, ...] = ()
+    keys: Mapping[str, bytes] = field(default_factory=dict)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from tracekit.model.events import Int64
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
+
+if TYPE_CHECKING:
+    from hta.trace_analysis import TraceAnalysis
 
 Method = Literal["probe", "collectives", "messages", "none"]
 
@@ -183,6 +187,30 @@ class Run:
         for rule in self.communication_rules:
             chosen += ["--communication-rule", rule]
         return chosen
+
+    def to_hta(
+        self, *, ranks: Iterable[int] | None = None, include_last_step: bool = False, window: int = -1
+    ) -> TraceAnalysis:
+        """Return the `TraceAnalysis` of Holistic Trace Analysis (HTA), with the run's traces loaded.
+
+        HTA parses nothing: its tables are made of the columns that our decoder reads. They are equal to those of
+        `TraceAnalysis(trace_files=...)`, and so are the results of its analyses. HTA has one clock for all ranks, that
+        of the files. It rounds times to whole microseconds unless $HTA_DISABLE_NS_ROUNDING is 1.
+
+        Args:
+            ranks: Which ranks; by default all that are present.
+            include_last_step: Whether HTA keeps the last step of the profiler (`include_last_profiler_step`).
+            window: Which recording of each rank, as an index; by default the last.
+
+        Raises UsageError when HTA is not installed or a rank or window is not there, and InputError when a trace cannot
+        be read any more.
+        """
+        # By name: the model imports no layer above it, and HTA takes two seconds to import.
+        bridge = importlib.import_module("tracekit.hta.package").import_bridge("trace")
+        analysis: TraceAnalysis = bridge.analysis_of_run(
+            self, ranks=ranks, include_last_step=include_last_step, window=window
+        )
+        return analysis
 
     @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:

@@ -12,6 +12,7 @@ __all__ = [
     "BACKWARD_SPAN",
     "CALIBRATION_SPAN",
     "CHECKPOINT_SPAN",
+    "COALESCED_SPAN",
     "DATA_SPAN",
     "GARBAGE_COLLECTION_SPAN",
     "LABEL_PREFIX",
@@ -51,6 +52,8 @@ CALIBRATION_SPAN = "tracekit.calibration"
 """Around the operations that the capture runs after the last step, to measure what recording costs."""
 WAIT_SPAN = "tracekit.wait"
 """Around every blocking wait on communication."""
+COALESCED_SPAN = "tracekit.coalesced"
+"""Around messages that NCCL sends and receives as one batch, and the launch of their kernel."""
 DATA_SPAN = "tracekit.data"
 """Around the wrapped data iterator."""
 CHECKPOINT_SPAN = "tracekit.checkpoint"

@@ -11,7 +11,7 @@ from tracekit.analysis.ddp.parts import DDP_MODULES
 from tracekit.analysis.fsdp.parts import FSDP_UNITS
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
-from tracekit.model.module_names import names_together
+from tracekit.model.names.modules import names_together
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.render.console import note_lines, write

@@ -86,10 +86,14 @@ def legend(shown: Sequence[RankBar], ranks: int, width: int) -> Text:
 
     text = Text()
     copies = any(bar.shares[_PARTS.index("copy")] >= 0.005 for bar in shown)
+    names = {"communication": "exposed communication, with waiting"}
+    if copies:  # both are in the last number
+        names["idle"] = "copies and idle"
     for part in _PARTS:
-        if part != "copy" or copies:
-            name = "exposed communication, with waiting" if part == "communication" else part
-            text.append(_MARK[part], style=_STYLE[part]).append(f" {name}  ", style="dim")
+        if part == "copy":
+            text.append(f"{_MARK[part]}+" * copies, style=_STYLE[part])
+        else:
+            text.append(_MARK[part], style=_STYLE[part]).append(f" {names.get(part, part)}  ", style="dim")
     if len(shown) < ranks:
         text.append(f"{len(shown)} of {ranks} ranks", style="dim")
     text.truncate(width)

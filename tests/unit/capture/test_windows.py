@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from tracekit.capture import windows
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.probe import probe
+from tracekit.capture.profiler_session import ProfilerSession
+from tracekit.capture.schedule import Schedule
+from tracekit.capture.warn import CaptureWarning
 
 
 @pytest.fixture
@@ -53,6 +57,58 @@ def test_each_call_searches_at_most_once_and_none_searches_to_open_or_close_afte
             actual[call] = len(searches) - before
 
     assert actual == expected
+
+
+@pytest.mark.parametrize(
+    ("captured", "recorded"),
+    [
+        (range(2, 5), [6, 7]),  # prepared in call 5, as a warm-up is before the first recorded call
+        (range(3, 4), [4, 5]),  # prepared, and opened a call later
+        (range(4, 6), [3, 4]),  # closed when the graph is captured; what is captured meanwhile is no step
+    ],
+)
+def test_no_window_is_prepared_opened_or_closed_while_a_graph_is_captured(
+    runs: Any,
+    work: Callable[[], float],
+    monkeypatch: pytest.MonkeyPatch,
+    captured: Sequence[int],
+    recorded: list[int],
+) -> None:
+    edges: list[int] = []
+    for name in ("prepare", "start", "stop"):
+        original = getattr(ProfilerSession, name)
+
+        def noted(session: ProfilerSession, original: Callable[..., Any] = original) -> None:
+            edges.append(call)
+            original(session)
+
+        monkeypatch.setattr(ProfilerSession, name, noted)
+    monkeypatch.setattr(windows, "is_capturing_graph", lambda: call in captured)
+    monkeypatch.setattr(Schedule, "early", lambda _: None)
+    recorder = probe(path=runs.path, skip=2, warmup=1, steps=2)
+    step = recorder(work)
+    for call in range(10):  # noqa: B007 (read by the stand-ins)
+        step()
+    recorder.finish()
+
+    assert set(edges).isdisjoint(captured)
+    assert runs.steps() == [recorded]
+    assert runs.traces()[0]["tracekit"]["window"]["partial"] is False
+
+
+def test_on_an_accelerator_nothing_is_recorded_provisionally_and_a_short_job_says_so(
+    runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "accelerator_module", lambda: object())
+    recorder = probe(path=runs.path)
+    step = recorder(work)
+    for _ in range(3):
+        step()
+
+    with pytest.warns(CaptureWarning, match=r"ended after 3 steps.*need 7 a window: recorded 0; lower skip or steps"):
+        recorder.finish()
+
+    assert runs.files() == []
 
 
 @pytest.mark.parametrize(

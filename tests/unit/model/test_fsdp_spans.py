@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.module_names import clean_module_name, names_together
+from tracekit.model.names.modules import clean_module_name, names_together
 from tracekit.model.spans import FsdpSpan, fsdp_span, parse_fsdp_span
 
 

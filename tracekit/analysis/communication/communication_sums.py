@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from tracekit.model.module_names import name_of_layers_alike
+from tracekit.model.names.modules import name_of_layers_alike
 
 __all__ = ["StepShare", "layers_alike", "means_over_ranks", "step_share"]
 

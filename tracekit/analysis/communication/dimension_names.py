@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES, InFlight
 from tracekit.model.communication import GroupKey
-from tracekit.model.mesh import parallelism_of_group
+from tracekit.model.names.mesh import parallelism_of_group
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 

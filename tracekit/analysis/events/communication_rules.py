@@ -14,13 +14,13 @@ from tracekit.analysis.events.kernel_names import MOST_NAMES, function_of_kernel
 from tracekit.errors import UsageError
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT
+from tracekit.model.names.collectives import kind_of_collective
 
 __all__ = [
     "COMPUTE",
     "CommunicationRule",
     "bytes_per_element",
     "dtype_index",
-    "kind_of_collective",
     "parse_rule",
     "rule_finder",
     "size_in_bytes",
@@ -98,24 +98,6 @@ def parse_rule(text: str) -> CommunicationRule:
     return CommunicationRule(pattern, kind)
 
 
-# Searched in this order, in a name without separators: some of the longer names contain a shorter one.
-_KINDS_IN_NAMES = (
-    ("allreduce", "all_reduce"),
-    ("reducescatter", "reduce_scatter"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("all2all", "all_to_all"),
-    ("sendrecv", "send_recv"),
-    ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send", "send"),
-    ("recv", "recv"),
-    ("dispatch", "dispatch"),
-    ("combine", "combine"),
-)
 _MAX_ELEMENTS = 1 << 56
 
 _NAMES_OF_DTYPES = {
@@ -137,13 +119,6 @@ _NAMES_OF_DTYPES = {
 }
 _DTYPE_BY_NAME = {name: dtype for dtype, names in _NAMES_OF_DTYPES.items() for name in names.split()}
 _BYTES = {dtype: int(re.sub(r"\D", "", dtype) or 8) // 8 for dtype in DTYPES}
-
-
-@lru_cache(MOST_NAMES)
-def kind_of_collective(name: str) -> str:
-    """Return the kind of a collective by any of its names, such as `allreduce_coalesced` or `_allgather_base`."""
-    bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
-    return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
 
 
 @lru_cache(MOST_NAMES)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracekit.analysis.events.communication_rules import kind_of_collective
 from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.metadata import CollectiveRecord
+from tracekit.model.names.collectives import kind_of_collective
 from tracekit.model.notes import Note, Severity
 
 _RUN_AS = {"reduce_scatter": "all_reduce"}

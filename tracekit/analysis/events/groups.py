@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, TraceHeader
-from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.metadata import CaptureMetadata, Group, RankSlice
+from tracekit.model.names.mesh import parallelism_of_group
 
 __all__ = ["GroupResolver", "key_of_recorded_group"]
 

@@ -168,10 +168,14 @@ def _bubble_finding(
         "late peers": causes_ns["late_peer_ns"],
         "other": causes_ns["other_ns"],
     }
+    # Replays of typical times may have more idle time than there was: then a later cause is negative. In words no cause
+    # has more than what is left.
+    reached_ns = np.minimum(np.maximum.accumulate(np.cumsum(list(cause_parts_ns.values()))), total_ns)
+    shown_ns = np.diff(reached_ns, prepend=0)
     parts = [
         f"{name} {bubble_ratio * cause_ns / total_ns:.0%}"
-        for name, cause_ns in cause_parts_ns.items()
-        if total_ns and abs(bubble_ratio * cause_ns / total_ns) >= _SHOWN_SHARE
+        for name, cause_ns in zip(cause_parts_ns, shown_ns.tolist(), strict=True)
+        if total_ns and bubble_ratio * cause_ns / total_ns >= _SHOWN_SHARE
     ]
     least = "" if ideal_ratio is None else f" ({ideal_ratio:.0%} is the least for this order)"
     text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"

@@ -26,6 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
+from tracekit.capture.job.device import is_capturing_graph
+
 POLL_S = 0.5
 AFTER_LAST_STEP_S = 1.0  # when all planned steps have returned
 BETWEEN_STEPS_S = 10.0
@@ -126,5 +128,5 @@ def _may_stop_profiler(frame: FrameType | None) -> bool:
     return (
         torch._C._current_graph_task_id() == -1
         and (compilation is None or compilation.current_compile_id() is None)
-        and not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+        and not is_capturing_graph()
     )

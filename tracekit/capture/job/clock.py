@@ -56,6 +56,11 @@ class HostClock:
         """How long the calling threads were held up."""
         return self._spent_ns
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process measures for its host."""
+        return self._leader is not None
+
     def register(self) -> None:
         """Have the store told which host this rank is on."""
         begin_ns = time.monotonic_ns()

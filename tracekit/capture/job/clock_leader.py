@@ -156,10 +156,25 @@ class ClockLeader:
 
     def _ask_parent(self, session: int, place: int) -> ClockSample:
         parent = (place - 1) // FAN_OUT
-        asker = f"{place}/{session}"
+        best, attempt = None, 0
+        while best is None:
+            best, attempt = self._quickest_round(parent, f"{place}/{session}/{attempt}"), attempt + 1
+        rtt_ns, at_ns, offset_ns, parent_ns = best
+        error_ns = (rtt_ns + 1) // 2
+        if parent:
+            latest = msgspec.json.decode(self._await(self._keys.latest(parent)), type=ClockSample)
+            offset_ns += latest.offset_ns
+            error_ns += latest.error_ns + abs(parent_ns - latest.at_ns) * DRIFT_PPM // 1_000_000
+        return ClockSample(at_ns=at_ns, offset_ns=offset_ns, error_ns=error_ns, rtt_ns=rtt_ns)
+
+    def _quickest_round(self, parent: int, asker: str) -> tuple[int, int, int, int] | None:
+        """Ask and exchange pings; return round trip, moment, offset and the parent's time of the quickest, in ns.
+
+        None if the parent stopped to answer before the first.
+        """
         number = self._store.add(self._keys.queued(parent), 1)
         self._store.set(self._keys.question(parent, number), asker)
-        best: tuple[int, int, int, int] | None = None  # round trip, moment, offset, time of the parent
+        best: tuple[int, int, int, int] | None = None
         self._store.set(self._keys.ping(asker, 0), "")
         self._await(self._keys.pong(asker, 0))  # the parent may have to answer others first
         with contextlib.suppress(Exception):  # a time-out, whose type depends on the store: what was measured counts
@@ -171,14 +186,7 @@ class ClockLeader:
                 middle_ns = (sent_ns + received_ns) // 2
                 found = (received_ns - sent_ns, middle_ns, middle_ns - parent_ns, parent_ns)
                 best = found if best is None else min(best, found)
-        assert best is not None
-        rtt_ns, at_ns, offset_ns, parent_ns = best
-        error_ns = (rtt_ns + 1) // 2
-        if parent:
-            latest = msgspec.json.decode(self._await(self._keys.latest(parent)), type=ClockSample)
-            offset_ns += latest.offset_ns
-            error_ns += latest.error_ns + abs(parent_ns - latest.at_ns) * DRIFT_PPM // 1_000_000
-        return ClockSample(at_ns=at_ns, offset_ns=offset_ns, error_ns=error_ns, rtt_ns=rtt_ns)
+        return best
 
     def _answer_askers(self, place: int) -> None:
         number = 0

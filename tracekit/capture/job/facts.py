@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.clock import HostClock
+from tracekit.capture.job.device import accelerator_module, this_device
 from tracekit.capture.job.flight_recorder import collective_records, flight_recorder_dump, missing_collectives
 from tracekit.capture.job.groups import GroupTable
 from tracekit.capture.job.meshes import Layout, find_layouts
-from tracekit.capture.job.process import this_device
 from tracekit.model.metadata import ClockMeasurement, CollectiveRecord, Device
 
 __all__ = ["JobFacts"]
@@ -35,8 +35,8 @@ class JobFacts:
     def list_collectives(self, start_ns: int, end_ns: int, thread: int | None, note: Callable[[str], None]) -> None:
         """List the collectives from `start_ns` to `end_ns`; `thread` runs the steps."""
         entries = flight_recorder_dump()
-        reason = missing_collectives(entries, self.groups, start_ns)
-        if reason is not None:
+        # On an accelerator the profiler itself records groups and sequence ids of collectives.
+        if accelerator_module() is None and (reason := missing_collectives(entries, self.groups, start_ns)):
             note(reason)
         self.collectives = collective_records(entries, self.groups, start_ns, end_ns, thread)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracekit.capture.job.groups import DESTROYED_GROUP, GroupTable
 from tracekit.model.metadata import CollectiveRecord
+from tracekit.model.names.collectives import kind_of_collective
 
 __all__ = ["collective_records", "flight_recorder_dump", "flight_recorder_is_on", "missing_collectives"]
 
@@ -59,7 +60,7 @@ def collective_records(
                 group=DESTROYED_GROUP if group is None else group,
                 on_step_thread=None if created_on is None or thread is None else str(created_on) == str(thread),
                 seq=int(entry["collective_seq_id"]),
-                kind=str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"]),
+                kind=kind_of_collective(str(entry["profiling_name"])),
                 dtypes=[str(dtype) for dtype in entry.get("input_dtypes") or ()],
                 in_shapes=[[int(size) for size in shape] for shape in entry.get("input_sizes") or ()],
                 out_shapes=[[int(size) for size in shape] for shape in entry.get("output_sizes") or ()],

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.metadata import Group, RankSlice
+from tracekit.model.names.mesh import parallelism_of_group
 
 _GLOO_THREAD_NAME = "pt_gloo_runloop"
 _GLOO_THREADS = 2  # of each group
 DESTROYED_GROUP = -1  # the id of a group that no longer exists
 
-__all__ = ["DESTROYED_GROUP", "GroupTable", "compact_ranks"]
+__all__ = ["DESTROYED_GROUP", "GroupTable", "backend_name", "compact_ranks"]
 
 
 class GroupTable:
@@ -38,10 +38,11 @@ class GroupTable:
         world, world_size = c10d._world, c10d.get_world_size()
         table.world_size = world_size
         for process_group, (backend, _) in world.pg_map.items():
+            config = world.pg_backend_config.get(process_group, "")
             ranks = c10d.get_process_group_ranks(process_group)
             name = str(world.pg_names.get(process_group, ""))
             desc = str(getattr(process_group, "group_desc", ""))
-            table._add(process_group, name, desc, str(backend), compact_ranks(ranks, world_size))
+            table._add(process_group, name, desc, backend_name(config, backend), compact_ranks(ranks, world_size))
         table._find_threads()
         return table
 
@@ -121,6 +122,16 @@ def _gloo_threads() -> list[int]:
         except (OSError, ValueError):  # it has just ended
             continue
     return sorted(thread_ids)
+
+
+def backend_name(config: object, named: object) -> str:
+    """Return the backend of a group: `nccl`, or `cpu:gloo,cuda:nccl` where devices have different ones.
+
+    `config` is torch's table of devices and backends as text. `named` is what the program asked for, which is
+    "undefined" if it left the choice to torch.
+    """
+    backends = {entry.partition(":")[2] for entry in str(config).split(",") if ":" in entry}
+    return str(config) if len(backends) > 1 else next(iter(backends), str(named))
 
 
 def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal["world"] | RankSlice:

@@ -98,6 +98,8 @@ class JobMembership:
         """Give the connection to the job's store back. Other hosts may still ask this one for its clock."""
         if self._clock is not None:
             self._clock.linger()
+            if not self._clock.is_leader:
+                atexit.unregister(self._at_exit)
         if self._store is not None:
             with contextlib.suppress(Exception):
                 self._store.close()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracekit.capture.job.groups import GroupTable
-from tracekit.model.mesh import parallelism_of_dimension
 from tracekit.model.metadata import Group, Mesh, RankSlice
+from tracekit.model.names.mesh import parallelism_of_dimension
 
 __all__ = ["Dimension", "Layout", "choose_mesh", "find_layouts"]
 

@@ -22,19 +22,23 @@ from typing import Any
 
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.rpc.remote_calls import rpc_ready, rpc_store, this_worker
-from tracekit.model.metadata import Device
 
 RUN_ID_KEY = "tracekit/run_id"
 RUN_ID_WAIT_S = 2.0
 ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
 MAX_SLUG_LENGTH = 38  # leaves room for time and random number in 64 characters
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+# Of torchrun, Open MPI, MPICH and its kin, PMIx, Cray's PALS and ALPS, and Slurm.
+RANK_VARIABLES = (
+    *("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "SLURM_PROCID"),
+)
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+LOCAL_RANK_VARIABLES = (
+    *("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"),
+)
 
 __all__ = ["Identity", "await_run_id", "default_store", "identify", "look_up_run_id", "publish_run_id"]
-__all__ += ["has_joined_peers", "process_group_ready", "this_device"]
+__all__ += ["has_joined_peers", "process_group_ready"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,7 @@ def identify(environment: Mapping[str, str] = os.environ) -> Identity:
         rank, world_size = distributed.get_rank(), distributed.get_world_size()
     if (worker := this_worker()) is not None and (worker.world_size > world_size or not process_group_ready()):
         rank, world_size = worker.number, worker.world_size
+    world_size = max(world_size, rank + 1)  # PMIx and Cray's launchers say only the rank
     return Identity(
         rank=rank,
         # Without a launcher (`mp.spawn`) all ranks are usually on one host.
@@ -98,17 +103,6 @@ def identify(environment: Mapping[str, str] = os.environ) -> Identity:
         host_id=_host_id(),
         attempt=_first_integer(environment, ("TORCHELASTIC_RESTART_COUNT",), 0),
     )
-
-
-def this_device() -> Device:
-    """Return the accelerator that this process computes on, else its CPU."""
-    torch = sys.modules["torch"]
-    for kind in ("cuda", "xpu"):
-        backend = getattr(torch, kind, None)
-        if backend is not None and backend.is_available() and backend.is_initialized():
-            index = backend.current_device()
-            return Device(type=kind, index=index, name=backend.get_device_name(index))
-    return Device(type="cpu", index=0, name=_cpu_name())
 
 
 def publish_run_id(
@@ -202,13 +196,3 @@ def _host_id() -> str:
     except OSError:
         boot = f"{uuid.getnode():012x}"
     return hashlib.sha256(boot.encode()).hexdigest()[:16]
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return "CPU"

@@ -23,7 +23,7 @@ from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit
-from tracekit.model.module_names import clean_module_name
+from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, engine_span, fsdp_span, optimizer_span
 
 _ENGINE = "deepspeed.runtime.engine"

@@ -18,7 +18,7 @@ from tracekit.capture.hooks.span import span
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit
-from tracekit.model.module_names import clean_module_name
+from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span
 
 _PHASE_OF_STATE: dict[str, FsdpPhase] = {

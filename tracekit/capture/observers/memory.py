@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.deepspeed import find_engines
 from tracekit.model.metadata import MemoryUse
@@ -176,10 +177,8 @@ def _tensors_within(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _peak_bytes() -> int:
-    torch = sys.modules["torch"]
-    for kind in ("cuda", "xpu"):
-        backend = getattr(torch, kind, None)
-        if backend is not None and backend.is_available() and backend.is_initialized():
-            return int(backend.max_memory_allocated())
+    allocated = getattr(accelerator_module(), "max_memory_allocated", None)
+    if allocated is not None:
+        return int(allocated())
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

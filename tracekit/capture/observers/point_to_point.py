@@ -2,6 +2,9 @@
 
 All functions that send or receive (`send`, `isend`, `batch_isend_irecv`, object lists, pipelining) end in a method of
 `ProcessGroup`, which is patched. The functions of `torch.distributed` are not, as `P2POp` compares their identity.
+
+NCCL launches one kernel for a batch of messages, when the batch ends and outside of every operator. So a span is
+recorded from the batch's begin to its end.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from typing import Any, Literal
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.span import span
 from tracekit.capture.job.groups import DESTROYED_GROUP
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import PointToPointRecord
+from tracekit.model.spans import COALESCED_SPAN
 
 __all__ = ["PointToPointObserver"]
 
@@ -49,6 +54,7 @@ class PointToPointObserver:
             int, _Message
         ] = {}  # by the id of a `Work`, which lives until it is asked for its source
         self._patches: list[Patch] = []
+        self._batches: list[Any] = []  # open spans; batches of several groups may be nested
 
     def attach(self, objects: LiveObjects) -> None:
         distributed = sys.modules.get("torch.distributed")
@@ -59,6 +65,8 @@ class PointToPointObserver:
             "send": self._send,
             "recv": self._recv,
             "recv_anysource": self._recv_any_source,
+            "_start_coalescing": self._start_batch,
+            "_end_coalescing": self._end_batch,
         }
         patches = [Patch(process_group, name, f) for name, f in around.items() if hasattr(process_group, name)]
         work = getattr(distributed, "Work", None)
@@ -72,6 +80,8 @@ class PointToPointObserver:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
+        while self._batches:  # an error in a batch leaves it open
+            self._batches.pop().__exit__(None, None, None)
 
     def contribute(self, draft: MetadataDraft) -> None:
         """Add records in order of issue, without receives from any source whose sender is not known."""
@@ -113,6 +123,19 @@ class PointToPointObserver:
         message.any_source = True
         self._any_source_receives[id(work)] = message
         return work
+
+    def _start_batch(self, start: Callable[..., Any], *args: Any) -> Any:
+        batch = span(COALESCED_SPAN)
+        batch.__enter__()
+        self._batches.append(batch)
+        return start(*args)
+
+    def _end_batch(self, end: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return end(*args)
+        finally:
+            if self._batches:
+                self._batches.pop().__exit__(None, None, None)
 
     def _record(
         self,

@@ -20,7 +20,7 @@ from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.job.groups import GroupTable
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.fsdp import parameter_groups
-from tracekit.model.module_names import clean_module_name
+from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import module_span
 
 _STYLES = "torch.distributed.tensor."

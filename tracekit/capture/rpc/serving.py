@@ -24,7 +24,8 @@ from typing import Any
 
 from tracekit.capture.hooks.patching import Patch, fail_safe, wrap_call
 from tracekit.capture.hooks.span import span
-from tracekit.capture.job.process import Identity, await_run_id, identify, publish_run_id, this_device
+from tracekit.capture.job.device import this_device
+from tracekit.capture.job.process import Identity, await_run_id, identify, publish_run_id
 from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget

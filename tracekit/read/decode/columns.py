@@ -64,7 +64,7 @@ class ColumnBuilder:
         self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
         self._communication_names: dict[int, bool] = {}
         self._multiplying_names: dict[int, bool] = {}
-        self._dense = DENSE | {"extra_args": np.int32} if extra_args else DENSE
+        self._dense = DENSE | {"extra_args": np.int32, "position": np.int32} if extra_args else DENSE
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in self._dense}
         self._collectives: dict[str, list[int]] = {
             name: [] for name in ("row", *COLLECTIVE_TEXT, *COLLECTIVE_NUMBERS, *SHAPES)
@@ -72,6 +72,7 @@ class ColumnBuilder:
         self._operators: dict[str, list[int]] = {name: [] for name in ("row", *SHAPES)}
         self._memory: dict[str, list[int]] = {name: [] for name in MEMORY}
         self._rows = 0
+        self._met = 0
 
     def add(self, events: Sequence[RawEvent]) -> None:
         """Append one chunk.
@@ -79,8 +80,13 @@ class ColumnBuilder:
         `RawText.restore` must have replaced the times that a float64 cannot hold, and given all events the text of
         their arguments if extra arguments are kept.
         """
+        first, self._met = self._met, self._met + len(events)
+        position = np.arange(first, self._met, dtype=np.int32)
         if any(event.ph != "X" for event in events):
-            events = [slice_ for event in events if (slice_ := self._slice_of(event)) is not None]
+            slices = [self._slice_of(event) for event in events]
+            position[[event.ph != "X" for event in events]] = ABSENT
+            position = position[[slice_ is not None for slice_ in slices]]
+            events = [slice_ for slice_ in slices if slice_ is not None]
         if not events:
             return
         start_ns, start_known = to_nanoseconds([event.ts for event in events])
@@ -92,7 +98,7 @@ class ColumnBuilder:
             self.dropped["negative_duration"] += int(negative.sum())
             good = ~(bad | negative)
             events = [event for event, is_good in zip(events, good, strict=True) if is_good]
-            start_ns, duration_ns = start_ns[good], duration_ns[good]
+            start_ns, duration_ns, position = start_ns[good], duration_ns[good], position[good]
             if not events:
                 return
         strings, tracks = self._strings, self._tracks
@@ -115,6 +121,7 @@ class ColumnBuilder:
             texts = [select_extra_args(bytes(event.written_args)) for event in events]
             ids = [strings[text] if text else ABSENT for text in texts]
             columns["extra_args"].append(np.array(ids, dtype=np.int32))
+            columns["position"].append(position)
         self._add_collectives(names, arguments)
         self._add_operators(names, arguments)
         self._rows += len(events)

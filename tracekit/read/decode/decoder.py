@@ -9,9 +9,10 @@ from typing import Literal, Protocol
 from tracekit.model.events import DecodedTrace
 from tracekit.native_choice import use_native
 from tracekit.read.decode import portable
+from tracekit.read.decode.written_events import WrittenEvents, from_decoded
 from tracekit.read.files.storage import TracePath
 
-__all__ = ["Decoder", "chosen_decoder", "decode", "has_native_decoder"]
+__all__ = ["Decoder", "chosen_decoder", "decode", "decode_written", "has_native_decoder"]
 
 Decoder = Literal["native", "portable"]
 
@@ -21,9 +22,16 @@ def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
 
     Raises InputError when nothing in the file can be used.
     """
-    native = _native_decode() if chosen_decoder() == "native" else None
-    decoded = None if native is None else native(path, extra_args=extra_args)
+    native = _native_decoder() if chosen_decoder() == "native" else None
+    decoded = None if native is None else native.decode(path, extra_args=extra_args)
     return portable.decode(path, extra_args=extra_args) if decoded is None else decoded
+
+
+def decode_written(path: TracePath) -> WrittenEvents:
+    """Return the slices of one trace file as they are written. Raises what `decode` raises."""
+    native = _native_decoder() if chosen_decoder() == "native" else None
+    written = None if native is None else native.decode_written(path)
+    return from_decoded(portable.decode(path, extra_args=True)) if written is None else written
 
 
 def chosen_decoder() -> Decoder:
@@ -33,17 +41,19 @@ def chosen_decoder() -> Decoder:
 
 def has_native_decoder() -> bool:
     """Whether the native decoder was built and loads; `tracekit doctor` says why not."""
-    return _native_decode() is not None
+    return _native_decoder() is not None
 
 
-class _NativeDecode(Protocol):
-    def __call__(self, path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None: ...
+class _NativeDecoder(Protocol):
+    def decode(self, path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None: ...
+
+    def decode_written(self, path: TracePath) -> WrittenEvents | None: ...
 
 
 @cache
-def _native_decode() -> _NativeDecode | None:
+def _native_decoder() -> _NativeDecoder | None:
     try:
-        native: _NativeDecode = importlib.import_module("tracekit.read.decode.native").decode
+        native: _NativeDecoder = importlib.import_module("tracekit.read.decode.native")
     except ImportError as error:
         if error.name != "tracekit.read.decode.native._scanner":
             raise

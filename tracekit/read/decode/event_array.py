@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tracekit.errors import NotATraceError
-from tracekit.model.events import TraceHeader
-from tracekit.model.notes import Note
-from tracekit.read.decode.metadata_keys import parse_header, parse_top_level
+from tracekit.read.decode.metadata_keys import parse_top_level
 from tracekit.read.files.inflate import TextChunks
 
 __all__ = [
@@ -25,7 +23,7 @@ __all__ = [
     "read_head",
     "search_events",
     "tail_keys_text",
-    "trace_header",
+    "top_level_keys",
 ]
 
 LONGEST_HEADER_BYTES = 256 << 20
@@ -103,12 +101,12 @@ def _may_begin_trace(text: bytes) -> bool:
     return text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
-def trace_header(head: Head, behind: bytes, file: str) -> tuple[TraceHeader, list[Note]]:
-    """Return the header from the keys before the events and in `behind`, the text after their `]`; and notes."""
+def top_level_keys(head: Head, behind: bytes) -> dict[str, bytes]:
+    """Return the JSON text of each top-level key before the events, and in `behind`, the text after their `]`."""
     keys = parse_top_level(head.keys)
     if behind.strip(b", \t\r\n}"):
         keys |= parse_top_level(b"{" + behind.lstrip(b", \t\r\n"))
-    return parse_header(keys, file)
+    return keys
 
 
 def no_events_error(source: TextChunks) -> NotATraceError:

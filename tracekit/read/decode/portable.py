@@ -15,8 +15,9 @@ from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.read.decode.columns import ColumnBuilder
 from tracekit.read.decode.decode_issues import DecodeIssues, count_of_events
-from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events_error, read_head, trace_header
+from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events_error, read_head, top_level_keys
 from tracekit.read.decode.field_values import is_inexact
+from tracekit.read.decode.metadata_keys import parse_header
 from tracekit.read.decode.raw_events import RawEvent, RawText
 from tracekit.read.decode.salvage import EVENT_BOUNDARY, salvage, trailing_byte
 from tracekit.read.files.inflate import TextChunks
@@ -58,7 +59,8 @@ class _Decoding:
         self.position = head.position
         tail = self._read_events(head.rest, chunks)
         behind = b"" if tail is None else tail + b"".join(chunks)
-        header, header_notes = trace_header(head, behind, self.path.name)
+        keys = top_level_keys(head, behind)
+        header, header_notes = parse_header(keys, self.path.name)
         complete = tail is not None and self.chunks.cut_off is None
         events = self.columns.table(header.base_time_ns)
         if not len(events):
@@ -70,6 +72,7 @@ class _Decoding:
             events=events,
             complete=complete,
             notes=(*self.chunks.notes, *header_notes, *self._notes(len(events), complete=complete)),
+            keys=keys if self.extra_args else {},
         )
 
     def _read_events(self, buffer: bytes, chunks: Iterator[bytes]) -> bytes | None:

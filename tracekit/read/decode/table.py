@@ -70,7 +70,7 @@ def build_table(
         base_time_ns: Is added to all starts.
         strings: All texts; two may be equal.
         tracks: The table's tracks.
-        dense: The columns of `DENSE`; `extra_args` too if they are kept.
+        dense: The columns of `DENSE`; `extra_args` and `position` too if extra arguments are kept.
         collectives: `row`, and the columns of `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS` and `SHAPES`.
         operators: `row`, and the columns of `SHAPES`.
         memory: The columns of `MEMORY`.

@@ -40,7 +40,9 @@ EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
 MANIFEST_SUFFIX = ".manifest.json"
 _LONGEST_HEADER_BYTES = 64 << 20
 _TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
+_USUAL_FIRST_EVENTS_BYTES = 32 << 10
 _FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
+_NO_EVENT = re.compile(rb"\s*(\]|\Z)")
 _SEPARATORS = re.compile(r"[\s,]*")
 # The pid of these events is the number of a device, or no process at all.
 _OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
@@ -118,11 +120,7 @@ def from_manifest(manifest_path: TracePath) -> TraceFile | None:
 
 def identify(path: TracePath) -> TraceFile:
     """Identify a file by its two ends. Raises NotATraceError or InputError, as decoding would."""
-    beginning = _read_beginning(path)
-    keys = beginning.keys
-    if beginning.end_may_say_more:
-        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
-    return _trace_file(path, keys, beginning)
+    return _with_end(path, _read_beginning(path))
 
 
 def identify_fast(path: TracePath) -> TraceFile:
@@ -132,7 +130,7 @@ def identify_fast(path: TracePath) -> TraceFile:
         file = _trace_file(path, beginning.keys, beginning)
         if file.rank_from == "metadata" and file.world_size is not None:
             return replace(file, start_ns=None, relative_start_ns=beginning.relative_start_ns)
-    return identify(path)
+    return _with_end(path, beginning)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,29 +145,38 @@ class _Beginning:
 
 
 def _read_beginning(path: TracePath) -> _Beginning:
-    chunks = TextChunks(path, _FIRST_EVENTS_BYTES)
+    chunks = TextChunks(path, _USUAL_FIRST_EVENTS_BYTES)
     stream = iter(chunks)
     head = read_head(stream, chunks, _LONGEST_HEADER_BYTES)
     rest = head.rest
-    for chunk in stream:
-        if len(rest) >= _FIRST_EVENTS_BYTES:
+    first = _FirstEvent()
+    for enough in (_USUAL_FIRST_EVENTS_BYTES, _FIRST_EVENTS_BYTES):
+        while len(rest) < enough and (chunk := next(stream, b"")):
+            rest += chunk
+        first = _first_event(rest)
+        if first.is_certain:
             break
-        rest += chunk
-    if rest.lstrip()[:1] in (b"", b"]"):
+    if _NO_EVENT.match(rest):
         raise no_events_error(chunks)
     keys = parse_top_level(head.keys)
     if MERGED_KEY in keys:
         reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
         raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored_file")
-    pid, relative_start_ns = _first_event(rest)
-    end_may_say_more = head.is_object and not _says_enough(keys, relative_start_ns)
     return _Beginning(
         keys=keys,
-        pid=pid,
-        relative_start_ns=relative_start_ns,
-        end_may_say_more=end_may_say_more,
+        pid=first.pid,
+        relative_start_ns=first.start_ns,
+        end_may_say_more=head.is_object and not _says_enough(keys, first.start_ns),
         is_packed=chunks.is_packed,
     )
+
+
+def _with_end(path: TracePath, beginning: _Beginning) -> TraceFile:
+    """Identify a file by its beginning, and by its end if that may say more."""
+    keys = beginning.keys
+    if beginning.end_may_say_more:
+        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
+    return _trace_file(path, keys, beginning)
 
 
 def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginning) -> TraceFile:
@@ -229,12 +236,21 @@ def _says_enough(keys: Mapping[str, bytes], start_ns: int | None) -> bool:
     return "distributedInfo" in keys and ("baseTimeNanoseconds" in keys or on_wall_clock)
 
 
-def _first_event(text: bytes) -> tuple[object, int | None]:
-    """Return pid and start of the first event of a host thread that has a start; of any event if there is none."""
+@dataclass(frozen=True)
+class _FirstEvent:
+    """Process and start of an event. `is_certain`: it is one of a host thread, and so no later event replaces it."""
+
+    pid: object = None
+    start_ns: int | None = None
+    is_certain: bool = False
+
+
+def _first_event(text: bytes) -> _FirstEvent:
+    """Return the first event of a host thread that has a start; any event if there is none."""
     decoder = json.JSONDecoder()
     events = text[:_FIRST_EVENTS_BYTES].decode("utf-8", "replace")
     position = 0
-    fallback: tuple[object, int | None] = None, None
+    fallback = _FirstEvent()
     while True:
         separators = _SEPARATORS.match(events, position)
         try:
@@ -246,6 +262,6 @@ def _first_event(text: bytes) -> tuple[object, int | None]:
         ts, category = event.get("ts"), event.get("cat")
         start_ns = exact_nanoseconds(ts) if isinstance(ts, int | float | str) else None
         if start_ns is not None and not (isinstance(category, str) and category in _OFF_HOST):
-            return event.get("pid"), start_ns
-        if fallback[1] is None:
-            fallback = event.get("pid"), start_ns
+            return _FirstEvent(event.get("pid"), start_ns, True)
+        if fallback.start_ns is None:
+            fallback = _FirstEvent(event.get("pid"), start_ns)

@@ -117,3 +117,29 @@ def test_it_says_why_collectives_of_the_window_are_missing(
 def test_without_groups_no_collectives_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     recorders(monkeypatch, cpu=OFF)
     assert missing_collectives([], GroupTable(), start_ns=0) is None
+
+
+# As ProcessGroupNCCL names what it records (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
+@pytest.mark.parametrize(
+    ("recorded", "kind"),
+    [
+        ("nccl:all_reduce", "all_reduce"),
+        ("nccl:_reduce_scatter_base", "reduce_scatter"),
+        ("nccl:reduce_scatter_tensor_coalesced", "reduce_scatter"),
+        ("nccl:_all_gather_base", "all_gather"),
+        ("nccl:all_gather_into_tensor_coalesced", "all_gather"),
+        ("nccl:_broadcast_oop", "broadcast"),
+        ("nccl:_reduce_oop", "reduce"),
+        ("nccl:all_to_all", "all_to_all"),
+        ("gloo:reduce_scatter", "reduce_scatter"),
+        ("gloo:all_to_all", "all_to_all"),
+        ("nccl:coalesced", "unknown"),
+    ],
+)
+def test_a_collective_has_one_kind_by_whatever_name_a_backend_records_it(recorded: str, kind: str) -> None:
+    groups = GroupTable()
+    groups._add(object(), "0", "default_pg", "nccl", "world")
+
+    (record,) = collective_records([entry(profiling_name=recorded)], groups, start_ns=100, end_ns=200)
+
+    assert record.kind == kind

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tracekit.capture.job.groups import GroupTable, compact_ranks
+import pytest
+
+from tracekit.capture.job.groups import GroupTable, backend_name, compact_ranks
 from tracekit.model.metadata import RankSlice
 
 
@@ -49,3 +51,18 @@ def test_groups_of_the_same_description_and_ranks_are_numbered() -> None:
     assert [group.parallelism for group in groups.groups] == [None, "tp", "tp", "tp"]
     assert groups.id_of(handles[2]) == 2
     assert groups.id_of(SimpleNamespace(group_name="3")) == 3  # another wrapper of the same group
+
+
+@pytest.mark.parametrize(
+    ("config", "named", "backend"),
+    [
+        ("cuda:nccl", "nccl", "nccl"),
+        ("cpu:gloo,cuda:gloo,hpu:gloo,xpu:gloo", "gloo", "gloo"),
+        ("cpu:gloo,cuda:nccl", "undefined", "cpu:gloo,cuda:nccl"),  # the program left the choice to torch
+        ("", "mpi", "mpi"),
+    ],
+)
+def test_the_backend_of_a_group_is_what_torch_runs_and_not_what_the_program_left_open(
+    config: str, named: str, backend: str
+) -> None:
+    assert backend_name(config, named) == backend

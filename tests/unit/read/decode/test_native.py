@@ -259,7 +259,7 @@ class TestChoice:
             decoder.chosen_decoder()
 
     def test_1_is_an_error_where_the_decoder_was_not_built(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(decoder, "_native_decode", lambda: None)
+        monkeypatch.setattr(decoder, "_native_decoder", lambda: None)
         monkeypatch.delenv("TRACEKIT_NATIVE", raising=False)
         assert decoder.chosen_decoder() == "portable"
         monkeypatch.setenv("TRACEKIT_NATIVE", "1")

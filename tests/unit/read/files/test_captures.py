@@ -90,6 +90,7 @@ def test_without_its_manifest_a_capture_is_found_by_its_metadata(tmp_path: Path)
 def test_metadata_larger_than_the_first_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = capture(tmp_path, "run", rank=1)
     path.with_name("rank-000001.manifest.json").unlink()
+    monkeypatch.setattr(identify, "_USUAL_FIRST_EVENTS_BYTES", 100)
     monkeypatch.setattr(identify, "_FIRST_EVENTS_BYTES", 100)
     found = discover([str(tmp_path)])
     assert (found.chosen.run_id, list(found.chosen.ranks)) == ("run", [1])

@@ -121,3 +121,20 @@ def test_the_start_is_that_of_the_first_host_event(tmp_path: Path) -> None:
     (window,) = discover([str(tmp_path)]).chosen.ranks[0]
     assert window.start_ns == builder.wall_ns(0)
     assert window.process == "node0:4000"
+
+
+@pytest.mark.parametrize("names", [0, 10, 400])
+@pytest.mark.parametrize("kernels", [0, 400])
+def test_the_first_event_of_a_host_thread_is_found_behind_names_and_kernels(
+    tmp_path: Path, names: int, kernels: int
+) -> None:
+    """GIVEN up to 200 KB of other events first WHEN a file is identified THEN its start is that of the host's event."""
+    builder = TraceBuilder()
+    for thread in range(names):
+        builder.raw(ph="M", name="thread_name", pid=builder.pid, tid=thread, ts=0, args={"name": "a thread" * 10})
+    for at in range(kernels):
+        builder.kernel("void gemm<float>(float*)", 500 + at, 1)
+    builder.op("aten::mm", 77, 1).op("aten::relu", 99, 1)
+    for suffix in (".json", ".json.gz"):
+        path = builder.write(tmp_path / f"rank0{suffix}")
+        assert identify.identify_fast(path).start_ns == builder.wall_ns(77)

@@ -17,7 +17,7 @@ import numpy as np
 from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, EventTable, Int64
-from tracekit.model.module_names import clean_module_name
+from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import parse_fsdp_span
 
 __all__ = ["FsdpLabel", "FsdpLabels", "fsdp_labels"]

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.events.communication_rules import kind_of_collective
 from tracekit.analysis.events.kernel_names import function_of_kernel
 from tracekit.analysis.step_time.parts import UnclassifiedKernel
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS
 from tracekit.model.events import EventTable
 from tracekit.model.intervals import Intervals
+from tracekit.model.names.collectives import kind_of_collective
 from tracekit.model.summary import StepParts
 
 __all__ = ["unclassified_kernels"]

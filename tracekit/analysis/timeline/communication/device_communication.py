@@ -15,7 +15,6 @@ from tracekit.analysis.events.communication_rules import (
     COMPUTE,
     CommunicationRule,
     dtype_index,
-    kind_of_collective,
     rule_finder,
     size_in_bytes,
 )
@@ -36,6 +35,7 @@ from tracekit.analysis.timeline.communication.unnamed_kernels import (
 )
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
+from tracekit.model.names.collectives import kind_of_collective
 
 __all__ = ["MESSAGE_KINDS", "argument_positions", "device_communication"]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.events.communication_rules import kind_of_collective
 from tracekit.analysis.events.flight_recorder import run_as
 from tracekit.analysis.events.shapes import RecordedShapes
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.metadata import CaptureMetadata, CollectiveRecord
+from tracekit.model.names.collectives import kind_of_collective
 
 POINT_TO_POINT = frozenset({"gloo:send", "gloo:recv"})
 _SPAN_PREFIXES = ("gloo:", "mpi:", "ucc:")

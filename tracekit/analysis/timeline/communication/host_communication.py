@@ -20,7 +20,6 @@ import numpy as np
 from tracekit.analysis.events.communication_rules import (
     bytes_per_element,
     dtype_index,
-    kind_of_collective,
     size_in_bytes,
 )
 from tracekit.analysis.events.flight_recorder import entries_of_operators, match_flight_recorder
@@ -31,6 +30,7 @@ from tracekit.analysis.timeline.communication.message_operators import message_o
 from tracekit.model.communication import KINDS, CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
 from tracekit.model.metadata import CollectiveRecord
+from tracekit.model.names.collectives import kind_of_collective
 
 __all__ = ["HostCommunication", "host_communication"]
 

@@ -21,6 +21,7 @@ from tracekit.analysis.events.shapes import peers_and_tags
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.metadata import PointToPointRecord
+from tracekit.model.spans import COALESCED_SPAN
 
 RECORDED_OPERATORS = {"c10d::send": "send", "c10d::recv_": "recv", "c10d::recv_any_source_": "any"}
 """Operators before which the capture makes a record, and what they do."""
@@ -190,8 +191,9 @@ def join_launches(events: EventTable, operators: Int64, launch_ns: Int64, track:
     of kernels that may send or receive. `launch_ns`, int64 [k], and `track`, int32 [k], are when and on which thread
     each was launched.
 
-    A launch inside an operator belongs to that operator alone. Any other one belongs to the operators before it on its
-    thread that launched nothing themselves, if no other communication was called since.
+    A launch inside an operator belongs to that operator alone. One in a batch that the capture recorded belongs to the
+    batch. Any other one belongs to the operators before it on its thread that launched nothing themselves, if no other
+    communication was called since.
     """
     of_operator = np.full(len(operators), ABSENT, dtype=np.int64)
     of_launch = np.full(len(launch_ns), ABSENT, dtype=np.int64)
@@ -216,7 +218,10 @@ def _join_on_thread(events: EventTable, thread: int, operators: Int64, launch_ns
     inside = (last >= 0) & (launch_ns <= end_ns[np.maximum(last, 0)])
     single = np.isin(place, last[inside])
     of_operator, of_launch = np.where(single, place, ABSENT), np.where(inside, last, ABSENT)
-    outside = np.flatnonzero((last >= 0) & ~inside & ~single[np.maximum(last, 0)])
+    batches = np.flatnonzero(events.named(COALESCED_SPAN.__eq__) & (events.track == thread))
+    for batch in batches.tolist():
+        single |= _join_batch(events, batch, (start_ns, of_operator), (launch_ns, of_launch))
+    outside = np.flatnonzero((last >= 0) & (of_launch == ABSENT) & ~single[np.maximum(last, 0)])
     outside = outside[_ends_a_batch(events, thread, operators, last[outside], launch_ns[outside])]
     if not len(outside):
         return of_operator, of_launch
@@ -232,6 +237,21 @@ def _join_on_thread(events: EventTable, thread: int, operators: Int64, launch_ns
     in_batch &= annotations <= 1
     of_operator[in_batch] = last[launch[in_batch]]
     return of_operator, of_launch
+
+
+def _join_batch(events: EventTable, batch: int, operators: tuple[Int64, Int64], launches: tuple[Int64, Int64]) -> Bool:
+    """Complete the numbers of operators and launches inside the span of a batch; return a mask [o] of the operators.
+
+    Both come as times in order and numbers. A number is the position of the batch's last operator.
+    """
+    (start_ns, of_operator), (launch_ns, of_launch) = operators, launches
+    begin_ns, end_ns = events.start_ns[batch], events.end_ns[batch]
+    within = (start_ns >= begin_ns) & (start_ns <= end_ns)
+    queued = np.flatnonzero(within & (of_operator == ABSENT))
+    launched = np.flatnonzero((launch_ns >= begin_ns) & (launch_ns <= end_ns) & (of_launch == ABSENT))
+    if len(queued) and len(launched):
+        of_operator[queued] = of_launch[launched] = queued[-1]
+    return np.asarray(within)
 
 
 def _ends_a_batch(events: EventTable, thread: int, operators: Int64, last: Int64, launch_ns: Int64) -> Bool:

@@ -14,47 +14,82 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
 from tracekit.read.decode.decode_issues import DecodeIssues
-from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, search_events, trace_header
+from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, search_events, top_level_keys
 from tracekit.read.decode.extra_args import EXCLUDED_ARGS, select_extra_args
 from tracekit.read.decode.field_values import shape_hash
+from tracekit.read.decode.metadata_keys import parse_header
 from tracekit.read.decode.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
 from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, MULTIPLYING
 from tracekit.read.decode.table import COLLECTIVE_NUMBERS, DENSE, MEMORY, SHAPES, build_table
+from tracekit.read.decode.written_events import WrittenEvents
 from tracekit.read.files.inflate import TextStream, UnreadableText, open_text
 from tracekit.read.files.storage import TracePath
 
-__all__ = ["decode"]
+__all__ = ["decode", "decode_written"]
 
-if INTERFACE != 5:  # the extension was built from other sources
+if INTERFACE != 6:  # the extension was built from other sources
     raise ImportError(
         "the extension is of another version: install tracekit again", name="tracekit.read.decode.native._scanner"
     )
 
 _STEP_BYTES = 256 << 10  # small enough to stay in the cache of a core between inflating and scanning
+_HEAD_STEP_BYTES = 16 << 10  # most heads are a few kilobytes, and what is read with them is copied
 _LONGEST_EVENT_BYTES = 64 << 20
 
 
 def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None:
     """Decode one trace file. None: the portable decoder must read it, or raise the error."""
-    scanner = Scanner(
-        communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
-        multiplying=[name.encode() for name in MULTIPLYING],
-        excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
-    )
     try:
-        with open_text(path) as text:
-            head, _ = search_events(iter(lambda: text.read(_STEP_BYTES), b""), LONGEST_HEADER_BYTES)
-            behind = None if head is None else _scan(scanner, head.rest, text)
-        if head is None or behind is None:
-            return None
-        header, header_notes = trace_header(head, behind, path.name)
-        events, dropped = _events(scanner.take(), header.base_time_ns, extra_args=extra_args)
+        scanned, keys = _scan_file(path, extra_args=extra_args)
+        header, header_notes = parse_header(keys, path.name)
+        events, dropped = _events(scanned, header.base_time_ns, extra_args=extra_args)
     except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
         return None
     if not len(events):
         return None
     notes = (*header_notes, *DecodeIssues(dropped=dropped).notes(path.name))
-    return DecodedTrace(file=str(path), header=header, events=events, complete=True, notes=notes)
+    return DecodedTrace(
+        file=str(path), header=header, events=events, complete=True, notes=notes, keys=keys if extra_args else {}
+    )
+
+
+def decode_written(path: TracePath) -> WrittenEvents | None:
+    """Return the slices of one trace file as they are written. None: the portable decoder must read it."""
+    try:
+        scanned, keys = _scan_file(path, extra_args=True)
+        texts, tracks = [_text(text) for text in scanned["texts"]], _tracks(scanned["tracks"], scanned["labels"])
+    except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
+        return None
+    dense = _arrays({name: scanned["dense"][name] for name in WrittenEvents.COLUMNS})
+    if not len(dense["position"]):
+        return None
+    return WrittenEvents(
+        texts=texts,
+        tracks=tracks,
+        arguments=dense.pop("extra_args"),
+        argument_texts=[b"{" + members + b"}" for members in scanned["extra_args_texts"]],
+        keys=keys,
+        has_other_phases=bool(scanned["other_phases"]) or len(_arrays(scanned["memory"])["time_ns"]) > 0,
+        **dense,
+    )
+
+
+def _scan_file(path: TracePath, *, extra_args: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return what the scanner takes from a file, and its top-level keys.
+
+    Raises UnreadableText or NotUnderstoodError when only the portable decoder can judge the file.
+    """
+    scanner = Scanner(
+        communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
+        multiplying=[name.encode() for name in MULTIPLYING],
+        excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
+    )
+    with open_text(path) as text:
+        head, _ = search_events(iter(lambda: text.read(_HEAD_STEP_BYTES), b""), LONGEST_HEADER_BYTES)
+        behind = None if head is None else _scan(scanner, head.rest, text)
+    if head is None or behind is None:
+        raise UnreadableText
+    return scanner.take(), top_level_keys(head, behind)
 
 
 def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
@@ -91,9 +126,9 @@ def _events(scanned: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> 
     for table in (collectives, operators):
         for name in SHAPES:
             table[name] = _shifted(table[name], by=len(texts))
-    extra = _shifted(dense.pop("extra_args"), by=len(texts) + len(values))
+    extra, position = _shifted(dense.pop("extra_args"), by=len(texts) + len(values)), dense.pop("position")
     if extra_args:
-        dense["extra_args"] = extra
+        dense |= {"extra_args": extra, "position": position}
     events, outside = build_table(
         base_time_ns=base_time_ns,
         strings=texts + values + extra_args_texts,

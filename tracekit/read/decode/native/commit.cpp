@@ -29,6 +29,7 @@ bool is_integer(std::string_view text, std::int64_t& number) {
 }  // namespace
 
 void Scanner::commit(const EventFields& fields) {
+  ++met_;
   if (!fields.has(Field::phase)) {
     ++events_.malformed;
     return;
@@ -66,6 +67,7 @@ void Scanner::commit_slice(const EventFields& fields) {
   if (rules_.keeps_extra_args) {
     const std::string_view members = fields.extra_args.text();
     events.extra_args.push(members.empty() ? absent_text : events.extra_args_texts.intern(members));
+    events.position.push(met_ - 1);
   }
   const std::uint8_t kind = kind_of_name(name);
   if (fields.has(Field::collective) || (kind & kind_communication) != 0) {

@@ -75,6 +75,7 @@ struct Events {
   GrowingArray<std::int32_t> name, category, track;
   GrowingArray<std::int32_t> shape;  // an index into `values`
   GrowingArray<std::int32_t> extra_args;  // an index into `extra_args_texts`; no rows unless they are kept
+  GrowingArray<std::int32_t> position;  // among all events of the file; no rows unless extra arguments are kept
   GrowingArray<std::int64_t> start_ns, duration_ns;
   GrowingArray<std::int64_t> correlation, external_id, sequence_number, forward_thread;
   Collectives collectives;

@@ -14,7 +14,7 @@ namespace {
 using namespace tracekit;
 
 // Raise it when arguments or results of `Scanner` change: then Python code of another version refuses this build.
-constexpr long interface_number = 5;
+constexpr long interface_number = 6;
 
 PyObject* not_understood = nullptr;
 
@@ -142,6 +142,7 @@ PyObject* build_result(Events& events) {
   dense.set("forward_thread", to_column(events.forward_thread));
   dense.set("shape", to_column(events.shape));
   dense.set("extra_args", to_column(events.extra_args));
+  dense.set("position", to_column(events.position));
   Dict collectives;
   collectives.set("row", to_column(events.collectives.row));
   for (std::size_t k = 0; k < collective_texts; ++k) {

@@ -143,6 +143,7 @@ class Scanner {
   Expected expected_ = Expected::event_or_end;
   std::vector<std::uint8_t> name_kinds_;  // by text: kinds of names, 0 where not yet known
   std::int32_t last_track_ = -1;
+  std::int32_t met_ = 0;  // events that were met so far
   std::unordered_map<Track, std::int32_t, TrackHash> track_numbers_;
   EventFields fields_;
 };

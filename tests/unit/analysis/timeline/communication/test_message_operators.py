@@ -98,3 +98,26 @@ def test_a_coalesced_collective_behind_a_batch_is_of_no_message(joined: Joined) 
     trace.op("c10d::alltoall_", 40, 5).kernel("ncclDevKernel_SendRecv()", 60, 5, launched_at=50)
 
     assert joined(trace) == [[(False, 0)], []]
+
+
+def test_a_recorded_batch_has_its_kernels_whatever_else_is_launched_in_it(joined: Joined) -> None:
+    """An operator between the messages and their kernel would end a batch that is only guessed."""
+    trace = add_batch(a_rank(), [("send", 2), ("recv", 0)], launched_at=20, at_us=30, for_us=5, recorded=True)
+    trace.op("aten::empty", 17, 0.5)
+
+    assert joined(trace) == [[(True, 2), (False, 0)]]
+
+
+def test_a_recorded_batch_whose_kernel_was_lost_does_not_join_the_next_one(joined: Joined) -> None:
+    trace = add_batch(a_rank(), [("recv", 0)], launched_at=20, at_us=30, for_us=5, recorded=True, annotated=False)
+    trace.events = [event for event in trace.events if event["cat"] not in {"kernel", "cuda_runtime"}]
+    trace.kernel("ncclDevKernel_SendRecv()", 70, 5, launched_at=60)
+
+    assert joined(trace) == [[]]
+
+
+def test_a_batch_outside_of_the_recorded_ones_is_found_as_ever(joined: Joined) -> None:
+    trace = add_batch(a_rank(), [("send", 2)], launched_at=20, at_us=30, for_us=5, recorded=True)
+    add_batch(trace, [("recv", 2), ("recv", 0)], launched_at=80, at_us=90, for_us=5)
+
+    assert joined(trace) == [[(True, 2)], [(False, 2), (False, 0)]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.mesh import parallelism_of_group
+from tracekit.model.names.mesh import parallelism_of_group
 from tracekit.model.spans import module_span, parse_module_span
 
 

@@ -1,0 +1,138 @@
+"""`tracekit hta`: the analyses of Holistic Trace Analysis on what tracekit has read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.cli.inputs.options import terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
+
+if TYPE_CHECKING:
+    from tracekit.hta.analyses import HtaResult
+
+_ALL = "all"
+# As in `tracekit.hta.analyses`, whose import takes a second.
+_NAMES = (
+    *("kernel-breakdown", "temporal-breakdown", "idle-time", "overlap", "queue-length", "memory-bandwidth"),
+    *("launch-statistics", "counters", "critical-path", "trace-diff"),
+)
+_SUFFIXES = (".csv", ".json", ".txt")
+
+
+@click.command()
+@run_options
+@click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*_NAMES, _ALL]))
+@click.option("--last-step", is_flag=True, help="Keep the profiler's last step, which HTA leaves out.")
+@click.option("--nanoseconds", is_flag=True, help="Do not round times to whole microseconds, as HTA does.")
+@click.option("--annotation", default="ProfilerStep", metavar="TEXT", help="critical-path: of this annotation.")
+@click.option("--instance", type=click.IntRange(min=0), default=0, metavar="N", help="critical-path: which one.")
+@click.option("--against", metavar="RUN", help="trace-diff: compare with this run.")
+@click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.csv, .json or .txt)."
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def hta(
+    choice: RunChoice,
+    analysis: str,
+    last_step: bool,
+    nanoseconds: bool,
+    annotation: str,
+    instance: int,
+    against: str | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Run an analysis of Holistic Trace Analysis (HTA) on a run.
+
+    HTA gets its tables from tracekit's decoder, which takes a small part of the time that HTA's own parser takes.
+    Results are HTA's. What HTA cannot do is said with its own error.
+
+    \b
+        kernel-breakdown      time by type of kernel, and by kernel and rank
+        temporal-breakdown    idle, compute and other time of each rank
+        idle-time             idle time of each stream by its cause
+        overlap               communication that compute hides, in percent
+        queue-length          launched kernels that wait, by stream
+        memory-bandwidth      GB/s of copies and memsets
+        launch-statistics     durations and delay of each launch
+        counters              CUPTI counters of kernels, with operators
+        critical-path         the critical path of a step, by rank
+        trace-diff            operators of two runs, or of the first and last step
+        all                   all of these
+
+    \b
+        tracekit hta runs/ idle-time -o idle.csv    several tables become several files
+    """
+    from tracekit.errors import InputError, UsageError
+    from tracekit.hta.package import import_bridge, quiet, rounding
+
+    suffix = ".json" if as_json else ".txt" if output is None else output.suffix
+    if output is not None and (suffix != output.suffix or suffix not in _SUFFIXES):
+        wanted = suffix if as_json else "one of .csv, .json, .txt"
+        raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
+    with quiet():
+        import_bridge("trace")
+    from tracekit.analysis.per_rank.options import SummaryOptions
+    from tracekit.hta.analyses import HtaRequest, run_analysis
+
+    options = SummaryOptions(sections=frozenset())
+    run = choice.load(options)
+    other = None if against is None else _other(choice, against).load(options)
+    with quiet(), rounding(enabled=not nanoseconds):
+        request = HtaRequest(
+            load=lambda: run.to_hta(include_last_step=last_step),
+            analysis=run.to_hta(include_last_step=last_step),
+            against=None if other is None else lambda: other.to_hta(include_last_step=last_step),
+            annotation=annotation,
+            instance=instance,
+        )
+        names = _NAMES if analysis == _ALL else (analysis,)
+        results = {name: run_analysis(name, request) for name in names}
+    if analysis != _ALL and results[analysis].error:
+        hint = "it is an error of HTA, not of the run; tracekit analyze needs no HTA"
+        raise InputError(f"{analysis}: HTA fails with {results[analysis].error}", hint=hint)
+    _show(results, suffix, " ".join(choice.paths), output, force=force)
+
+
+def _other(choice: RunChoice, path: str) -> RunChoice:
+    from dataclasses import replace
+
+    return replace(choice, paths=(path,), run=None, attempt=None)
+
+
+def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path | None, *, force: bool) -> None:
+    from tracekit.hta.tables import hta_csv, hta_json, hta_text
+    from tracekit.render.output import new_file
+
+    answers = {name: (result.tables, result.error, result.remarks) for name, result in results.items()}
+    if suffix == ".csv":
+        assert output is not None
+        tables = [(f"{name} {title}", frame) for name, each in results.items() for title, frame in each.tables.items()]
+        texts: dict[Path | None, str] = {
+            _file(output, title, alone=len(tables) == 1): hta_csv(frame) for title, frame in tables
+        }
+        without = {name: answer for name, answer in answers.items() if not answer[0]}
+        click.echo(hta_text(without, width=80, color=False), nl=False, err=True)
+    elif suffix == ".json":
+        texts = {output: hta_json(answers, path=path)}
+    else:
+        form: dict[str, Any] = terminal_format() if output is None else {"width": 80, "color": False}
+        texts = {output: hta_text(answers, **form)}
+    for file, text in texts.items():
+        if file is None:
+            click.echo(text, nl=False)
+            continue
+        with new_file(file, force=force) as stream:
+            stream.write(text.encode())
+        click.echo(f"wrote {file}", err=True)
+
+
+def _file(output: Path, title: str, *, alone: bool) -> Path:
+    """Return the file of a table: the one that was asked for, or one beside it with the table's name."""
+    return output if alone else output.with_name(f"{output.stem}-{title.replace(' ', '-')}{output.suffix}")
