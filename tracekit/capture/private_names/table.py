@@ -6,9 +6,10 @@ one that is not listed, or if the installed torch lacks one. `tracekit doctor` s
 
 from __future__ import annotations
 
-from tracekit.capture.private_names.distributed import DDP, FSDP, GROUPS, PIPELINES, RPC
+from tracekit.capture.private_names.distributed import DDP, FSDP, GROUPS
 from tracekit.capture.private_names.entry import PrivateName
 from tracekit.capture.private_names.one_process import COMPILER, MODULES, PHASES, PROFILER
+from tracekit.capture.private_names.pipelines_and_rpc import PIPELINES, RPC
 
 __all__ = ["PRIVATE_NAMES"]
 

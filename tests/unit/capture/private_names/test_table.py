@@ -18,8 +18,7 @@ from tracekit.checks.private_names import in_this_build, is_there
 PACKAGE = ROOT / "tracekit"
 TABLE = PACKAGE / "capture" / "private_names"
 # What touches torch, or knows how torch names the modules that it wraps.
-FOLDERS = ("capture", "checks", "integrations", "cli")
-FILES = ("model/module_names.py",)
+FOLDERS = ("capture", "checks", "integrations", "cli", "model/names")
 # Private names that are not torch's: of the standard library, and of tracekit's own classes beyond `self`.
 NOT_TORCH = {
     ("capture/ending/idle_timeout.py", "_thread"),
@@ -38,7 +37,7 @@ PRIVATE = re.compile(r"(?<![A-Za-z0-9_])_[A-Za-z]\w*(?<!__)$")
 
 def sources() -> list[Path]:
     files = [file for folder in FOLDERS for file in (PACKAGE / folder).rglob("*.py")]
-    return sorted(file for file in [*files, *(PACKAGE / file for file in FILES)] if TABLE not in file.parents)
+    return sorted(file for file in files if TABLE not in file.parents)
 
 
 def private_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
