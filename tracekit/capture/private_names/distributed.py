@@ -170,7 +170,6 @@ FSDP = (
     *entries(
         f"{_FSDP2}._fsdp_state",
         "FSDPState._fsdp_param_groups",
-        since="2.12",
         instead=f"{_FSDP2}._fsdp_state.FSDPState._fsdp_param_group",
         use="finds the parameters that FSDP2 shards as one",
         fallback="modules of tensor parallelism that FSDP2 shards too are missing",
