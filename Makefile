@@ -11,7 +11,7 @@ TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all gpu check package-check reports bench studies clean
+.PHONY: help demo test test-all test-torch gpu check package-check reports bench studies clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ test: $(TEST_READY) ## Run the tests of every change (installs every extra, 2 GB
 
 test-all: $(TEST_READY) ## Run all tests: with fuzzing and the cross-checks, but for those of `make gpu`
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu'
+
+# Apart from CI, which has the one version of constraints.txt.
+test-torch: ## Run the tests that record with another torch, in an environment of its own (5 GB): TORCH=2.15.0
+	@test -n "$(TORCH)" || { echo "which version? For example: make test-torch TORCH=2.15.0" >&2; exit 2; }
+	WORKERS=$(WORKERS) .ci/test-torch $(TORCH) $(PYTHON)
 
 # One after the other: two tests at a time on one device would change what they measure.
 gpu: $(TEST_READY) ## Run the tests that need GPUs and write reports/gpu; without a GPU they say so and nothing is written
@@ -79,7 +84,7 @@ studies: $(TEST_READY) ## Measure what recording and matching cost, and how ofte
 	$(BIN)/python -m benchmarks.studies.certainty
 
 clean: ## Remove the environment, build output and caches; recordings stay
-	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-torch-* build dist *.egg-info .coverage* .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -23,7 +23,7 @@ IMPORTING_CALLS = {"import_module", "find_spec", "__import__"}
 
 
 def distribution(requirement: str) -> str:
-    """The normalised name in a requirement such as `torch>=2.7`."""
+    """The normalised name in a requirement such as `torch>=2.12`."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -138,7 +139,10 @@ class ProfilerSession:
         its destruction, and its Gloo threads sometimes abort the process at exit.
         """
         was_imported = _AUTOGRAD_COLLECTIVES in sys.modules
-        self._profiler.prepare_trace()
+        with warnings.catch_warnings():
+            # torch 2.12 says it of the first cycle, too. Where warnings are errors, nothing would be recorded.
+            warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+            self._profiler.prepare_trace()
         module = sys.modules.get(_AUTOGRAD_COLLECTIVES)
         if was_imported or module is None:
             return

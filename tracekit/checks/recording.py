@@ -14,6 +14,9 @@ from datetime import timedelta
 from typing import Any
 
 from tracekit.capture.job.process import identify
+from tracekit.capture.private_names.entry import PrivateName
+from tracekit.capture.private_names.table import PRIVATE_NAMES
+from tracekit.checks.private_names import missing_names
 
 JOIN_TIMEOUT_S = 60  # for the other ranks of the job
 
@@ -38,7 +41,10 @@ class Capability:
 
 
 def try_torch() -> list[Capability]:
-    """Import torch, record a few operators, run a Gloo collective in a group of one, and ask for NCCL."""
+    """Import torch, record a few operators, run a Gloo collective in a group of one, and ask for NCCL.
+
+    Then look for the private names of torch that a capture uses.
+    """
     # Kineto logs each recording on stderr; it reads its log level once, when torch loads.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
@@ -47,7 +53,7 @@ def try_torch() -> list[Capability]:
         remedy = "pip install --force-reinstall torch"
         return [Capability(name="torch", works=False, detail=_reason(error), remedy=remedy)]
     imported = Capability(name="torch", works=True, detail=str(torch.__version__))
-    return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items())]
+    return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items()), *_private_names(torch)]
 
 
 def try_job() -> list[Capability]:
@@ -177,11 +183,29 @@ def _nccl(torch: Any) -> Capability:
     return Capability(name="nccl", works=True, detail=version)
 
 
+def _private_names(torch: Any) -> list[Capability]:
+    """Return a line for each private name that torch lacks, with what is lost; one line if it has them all."""
+    try:
+        missing = missing_names()
+    except Exception as error:
+        return [Capability(name=_PRIVATE_NAMES, works=None, detail=f"not known: {_reason(error)}")]
+    if not missing:
+        detail = f"none of the {len(PRIVATE_NAMES)} that tracekit uses is missing"
+        return [Capability(name=_PRIVATE_NAMES, works=True, detail=detail)]
+    return [Capability(name=_PRIVATE_NAMES, works=None, detail=_loss(name, torch)) for name in missing]
+
+
+def _loss(name: PrivateName, torch: Any) -> str:
+    return f"torch {torch.__version__} has no {name.path}: {name.fallback}"
+
+
 def _reason(error: Exception) -> str:
     # The error of a library that failed to load can be a page long; its first line names the library.
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
+
+_PRIVATE_NAMES = "private names"
 
 _CHECKS: dict[str, Callable[[Any], Capability]] = {
     "profiler": _profiler,

@@ -76,9 +76,9 @@ class _EndOfWindow:
     """Raises `WindowWritten` as the next call after a written window begins."""
 
     def __init__(self) -> None:
-        self._written = False
+        self._exported = False
         self._patches = [
-            Patch(Recording, "write", self._write, lasting=True),
+            Patch(Recording, "export", self._export, lasting=True),
             Patch(Windows, "on_call", self._on_call, lasting=True),
         ]
 
@@ -90,14 +90,13 @@ class _EndOfWindow:
         for patch in self._patches:
             patch.remove()
 
-    def _write(self, write: Callable[..., Path], *args: Any, **kwargs: Any) -> Path:
-        written = write(*args, **kwargs)
-        self._written = True
-        return written
+    def _export(self, export: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        export(*args, **kwargs)
+        self._exported = True  # the rest is written in the background, which `_finish` waits for
 
     def _on_call(self, on_call: Callable[..., int], *args: Any, **kwargs: Any) -> int:
         next_call = on_call(*args, **kwargs)
-        if self._written and threading.current_thread() is threading.main_thread() and not rpc_ready():
+        if self._exported and threading.current_thread() is threading.main_thread() and not rpc_ready():
             raise WindowWritten
         return next_call
 

@@ -248,7 +248,8 @@ def test_annotations_with_quotes_are_readable(torch: Any, runs: Any, work: Calla
     step()
     step()
 
-    assert 'the "quoted" one' in names(runs.traces()[0])
+    # torch 2.15 writes single quotes.
+    assert 'the "quoted" one' in {name.replace("'", '"') for name in names(runs.traces()[0])}
 
 
 def test_a_probe_that_is_switched_off_returns_the_function_itself(

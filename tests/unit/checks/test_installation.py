@@ -32,7 +32,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setattr(
-        importlib.metadata, "requires", lambda name: ["click>=8.2", "rich>=13.7", "torch>=2.7; extra == 'torch'"]
+        importlib.metadata, "requires", lambda name: ["click>=8.2", "rich>=13.7", "torch>=2.12; extra == 'torch'"]
     )
     monkeypatch.setattr(installation, "try_torch", list)
     return versions

@@ -63,9 +63,6 @@ def _skip_function() -> Callable[[types.CodeType], Any]:
     torch.compiler.disable() would not do: it breaks the graph of a trace that reaches the function.
     """
     frames = sys.modules["torch"]._C._dynamo.eval_frame
-    if hasattr(frames, "skip_code"):  # before torch 2.7
-        skip: Callable[[types.CodeType], Any] = frames.skip_code
-        return skip
     action = frames._FrameAction
     strategy = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)
     return lambda code: frames.set_code_exec_strategy(code, strategy)

@@ -90,7 +90,7 @@ def test_a_recomputed_checkpoint_has_no_span(torch: Any, log: list[str], nested:
     assert log == ["+outer", "-outer"]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*torch.jit:FutureWarning")
 def test_a_module_that_takes_no_hooks_has_no_span(torch: Any, log: list[str], nested: Any) -> None:
     scripted = torch.jit.trace(nested, torch.ones(2))
     ForwardSpans().add(scripted, "outer")

@@ -1,0 +1,1 @@
+"""Which private names of torch does the capture use, and what happens without each?"""
