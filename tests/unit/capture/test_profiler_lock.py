@@ -97,6 +97,7 @@ def test_reading_finds_both_runs(runs: Any, work: Callable[[], float]) -> None:
         step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
         step()
         step()
+    runs.wait()
 
     found = discover([str(runs.path)])
 
