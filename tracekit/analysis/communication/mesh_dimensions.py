@@ -219,9 +219,9 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
         return []
     first, second = summed[:2]
     alike = second.share >= _ALIKE * first.share
-    pipeline = first.dimension.parallelism == "pp"
-    if first.waiting_ratio is not None and first.waiting_ratio >= 0.5:
-        return []  # what is waited for is the finding, and others name it
+    waits = first.waiting_ratio is not None and first.waiting_ratio >= 0.5
+    if waits or first.dimension.parallelism == "pp":
+        return []  # what is waited for is the finding, and others name late ranks and the bubbles of a pipeline
     misplaced = _misplaced(first, summed)
     text = (
         f"communication over {first.dimension.name}{' (inferred)' * first.dimension.inferred} holds up the step most: "
@@ -230,7 +230,7 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
         f"{second.share:.0%}"
     )
     action = None
-    if not pipeline and misplaced is not None:
+    if misplaced is not None:
         text += f"; its groups span hosts, those of {misplaced.dimension.name} do not"
         action = f"swap the two dimensions, so that {first.dimension.name} stays within a host"
     evidence = {
@@ -245,7 +245,6 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
         "next_share": second.share,
         "no_replay": "no replay leaves out what is sent over one dimension",
     }
-    # Another finding names what a pipeline waits for.
     severity: Severity = "info" if action is None or alike else "warning"
     return [
         Finding(
