@@ -1,4 +1,5 @@
-"""Settings that make a command and its workers faster. They affect the whole process, so `tracekit.load` sets none.
+"""Settings that make a command and its workers faster. They affect the whole process, so `tracekit.load` sets none that
+stays.
 
 Memory. The columns of a trace are arrays of several megabytes that are allocated and freed all the time. By default
 glibc returns such blocks to the system, which must clear new pages for the next ones. That takes up to a tenth of a
@@ -18,9 +19,10 @@ import ctypes
 import gc
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-__all__ = ["tune_cli_process"]
+__all__ = ["no_garbage_collection", "tune_cli_process"]
 
 # malloc.h of glibc; see mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -42,3 +44,15 @@ def tune_cli_process() -> None:
             library = ctypes.CDLL(None)
             library.mallopt(_MMAP_THRESHOLD, _LARGEST_IN_HEAP_BYTES)
             library.mallopt(_TRIM_THRESHOLD, _MOST_FREE_HEAP_BYTES)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Stop the garbage collector while a block makes many objects without cycles: each collection searches all."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -91,9 +91,9 @@ def probe(
 
     A window skips `skip` calls, starts the profiler in the next `warmup` calls and records the `steps` calls after
     that. There are `repeat` windows, one every `every` calls (default: `warmup + steps`, so they follow each other).
-    The first calls, two at most, are recorded provisionally. That recording is dropped when the first window opens. A
-    job that ends before then keeps it, marked partial. Where `skip` and `warmup` leave two calls, it ends, and the
-    window is prepared, a call before the first recorded one: ranks differ in how long that takes them.
+    On a CPU the first calls, two at most, are recorded provisionally. That recording is dropped when the first window
+    opens. A job that ends before then keeps it, marked partial. Where `skip` and `warmup` leave two calls, it ends, and
+    the window is prepared, a call before the first recorded one: ranks differ in how long that takes them.
 
     Args:
         path: folder of the runs; `TRACEKIT_PATH` overrides it.

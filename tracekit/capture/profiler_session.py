@@ -23,7 +23,18 @@ from tracekit.capture.rpc.remote_calls import rpc_ready
 
 _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 
-__all__ = ["ProfilerSession", "other_profiler"]
+__all__ = ["ProfilerSession", "other_profiler", "why_nothing_is_recorded"]
+
+
+def why_nothing_is_recorded() -> str | None:
+    """Return why torch cannot record in this process, in words, or None. It imports torch's profiler."""
+    try:
+        import torch.profiler
+    except ImportError:
+        return "torch is not installed, so nothing is recorded"
+    if not torch.profiler.kineto_available():
+        return "this build of torch has no profiler (Kineto), so nothing is recorded"
+    return None
 
 
 def other_profiler(objects: LiveObjects) -> str | None:

@@ -5,8 +5,8 @@ A call is one training step; calls are numbered from 0. Window w of a schedule c
     skip + w * every                                               (nothing, then)
     |-- warmup: the profiler runs, nothing is kept --|-- steps: recorded --|
 
-`every` defaults to `warmup + steps`: windows follow each other without a gap. A job may be shorter than `skip`, so its
-first calls (`EARLY_CALLS` at most) are recorded as well. That recording is dropped when the first window opens.
+`every` defaults to `warmup + steps`: windows follow each other without a gap. A job may be shorter than `skip`, so on a
+CPU its first calls (`EARLY_CALLS` at most) are recorded as well. That recording is dropped when the first window opens.
 
 Ranks take differently long to end the early recording and to prepare a window. Whoever is done first waits for the
 others in the next call. So that this is no recorded one, both happen a call earlier wherever there is one.

@@ -17,7 +17,7 @@ from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport
 from tracekit.capture.output.places import Place, trace_folder
 from tracekit.capture.profiler_lock import acquire_profiler, release_profiler
-from tracekit.capture.profiler_session import other_profiler
+from tracekit.capture.profiler_session import other_profiler, why_nothing_is_recorded
 from tracekit.capture.recording import FAILED_DEVICE_LIMIT_S, Recording
 from tracekit.capture.schedule import NEVER, Schedule, WindowPlan
 from tracekit.capture.warn import warn
@@ -61,7 +61,7 @@ class Windows:
         self._idle_timeout: IdleTimeout | None = None  # of the open recording
         self._budget = budget
         self._writer = BackgroundWriter(self._warn_of_loss)
-        self._delay = 0  # calls by which windows are postponed, as another probe was recording
+        self._delay = 0  # calls by which windows are postponed: another probe recorded, or a graph was captured
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
         self._early: Recording | None = None  # closed, kept in case no window ever opens
@@ -75,7 +75,8 @@ class Windows:
 
     def on_call(self, call: int) -> int:
         """Begin call `call`; return the next call that must be reported."""
-        if call == 0 and not self._can_record():
+        if call == 0 and (reason := why_nothing_is_recorded()) is not None:
+            warn(reason)
             self._end()
         if self.finished:
             return self._next_event(call)
@@ -172,7 +173,7 @@ class Windows:
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self.finished = True
-        self._writer.after_fork()
+        self._writer = BackgroundWriter(self._warn_of_loss)  # the thread of the other is in the parent
         self._job.after_fork()
         if self._idle_timeout is not None:
             self._idle_timeout.after_fork()
@@ -338,14 +339,3 @@ class Windows:
         if not self._has_warned:
             self._has_warned = True
             warn(reason)
-
-    def _can_record(self) -> bool:
-        try:
-            import torch.profiler
-        except ImportError:
-            warn("torch is not installed, so nothing is recorded")
-            return False
-        if not torch.profiler.kineto_available():
-            warn("this build of torch has no profiler (Kineto), so nothing is recorded")
-            return False
-        return True

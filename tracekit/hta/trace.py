@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import hta.configs.env_options as options_of_hta
@@ -19,6 +17,7 @@ from tracekit.hta.arguments import ArgumentColumn
 from tracekit.hta.frame import RankColumns, rank_columns
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
+from tracekit.process_tuning import no_garbage_collection
 from tracekit.read.decode.decoder import decode_written
 from tracekit.read.files.discover import discover
 from tracekit.read.files.storage import parse_path
@@ -130,7 +129,7 @@ def _analysis_of(
 
 def analysis_of_files(files: Mapping[int, str], *, include_last_step: bool = False) -> DecodedAnalysis:
     """Return HTA's analysis of trace files by rank. Raises InputError when nothing in one of them can be used."""
-    with _no_garbage_collection():
+    with no_garbage_collection():
         traces = DecodedTraces({rank: os.fspath(file) for rank, file in files.items()})
         traces.load_traces(include_last_profiler_step=include_last_step)
     return DecodedAnalysis(traces)
@@ -144,15 +143,3 @@ def _top_level(keys: Mapping[str, bytes]) -> dict[str, Any]:
         except (ValueError, RecursionError):  # a key that cannot be read is as good as none
             continue
     return values
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Stop the garbage collector: each collection searches the objects of all that HTA imports."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

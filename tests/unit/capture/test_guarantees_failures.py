@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -66,15 +67,14 @@ def no_thread_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "Thread", _NoThread)
 
 
-class _Forgetful(dict[Any, Any]):
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def every_run_measures_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the first recording of a process does; however slow a pass is while calls are listed."""
-    monkeypatch.setattr(overhead, "_costs", _Forgetful())
+    """As the first recording of a process does; however slow a pass is while calls are listed.
+
+    What was measured cannot be kept: whether it could be depends on the noise of the measurement, and with it which calls
+    are made.
+    """
+    monkeypatch.setattr(overhead, "_costs", MappingProxyType({}))
     monkeypatch.setattr(overhead, "_MAX_NS", 10**12)
     monkeypatch.setattr(overhead, "_PASSES", 2)
     monkeypatch.setattr(overhead, "_MIN_PASSES", 2)

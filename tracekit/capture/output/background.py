@@ -31,7 +31,7 @@ class ExportedTrace:
     """An export that is to be packed.
 
     Attributes:
-        describe: returns the metadata; waits for what is not known yet unless `hurried()`.
+        describe: returns the metadata; may wait for what is not known yet, but not while the writer is `hurried`.
     """
 
     place: Place
@@ -91,10 +91,6 @@ class BackgroundWriter:
         with self._changed:
             while self._thread is not None:
                 self._changed.wait()
-
-    def after_fork(self) -> None:
-        """In a forked child: forget what the parent's thread writes."""
-        self.__init__(self._on_error)  # type: ignore[misc]
 
     def _add(self, item: ExportedTrace | Callable[[], None]) -> None:
         with self._changed:

@@ -32,6 +32,8 @@ __all__ = ["PackerProcess", "PackerProcessError", "main"]
 
 
 class _Request(msgspec.Struct, frozen=True):
+    """What is to be packed, and the disk budget in bytes: `written_bytes` of it are used."""
+
     folder: str
     rank: int
     pid: int  # of the training process, after which the scratch files are named

@@ -5,14 +5,13 @@ It defines what a trace means, and salvages damaged files. Memory holds the colu
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
+from tracekit.process_tuning import no_garbage_collection
 from tracekit.read.decode.columns import ColumnBuilder
 from tracekit.read.decode.decode_issues import DecodeIssues, count_of_events
 from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events_error, read_head, top_level_keys
@@ -37,7 +36,7 @@ def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
 
     Raises NotATraceError when the file is empty or has no usable event, InputError when it cannot be read.
     """
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return _Decoding(path, extra_args=extra_args).run()
 
 
@@ -157,15 +156,3 @@ def _last_boundary(buffer: bytes) -> int | None:
         if begin == 0:
             return None
         width *= 8
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Stop the garbage collector: decoding makes millions of objects without cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
