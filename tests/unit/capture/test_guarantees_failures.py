@@ -71,8 +71,7 @@ def no_thread_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
 def every_run_measures_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the first recording of a process does; however slow a pass is while calls are listed.
 
-    What was measured cannot be kept: whether it could be depends on the noise of the measurement, and with it which calls
-    are made.
+    What was measured cannot be kept: whether it is kept depends on noise, and which calls are made would, too.
     """
     monkeypatch.setattr(overhead, "_costs", MappingProxyType({}))
     monkeypatch.setattr(overhead, "_MAX_NS", 10**12)
