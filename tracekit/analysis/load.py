@@ -19,8 +19,8 @@ from tracekit.analysis.matching.peers import with_inferred_peers
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_store
-from tracekit.analysis.pipeline.inferred import with_inferred_pipelines
-from tracekit.analysis.pipeline.manual import with_manual_pipelines
+from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.layout.manual import with_manual_pipelines
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out

@@ -13,19 +13,19 @@ def default_observers() -> list[Observer]:
     They are imported here: a job that never records pays for none.
     """
     from tracekit.capture.observers.communication_purposes import PurposeObserver
-    from tracekit.capture.observers.data_parallel import DataParallelObserver
-    from tracekit.capture.observers.ddp import DdpObserver
-    from tracekit.capture.observers.deepspeed import DeepSpeedObserver
     from tracekit.capture.observers.forwards import ForwardObserver
-    from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
-    from tracekit.capture.observers.group_parallelism import GroupParallelismObserver
     from tracekit.capture.observers.memory import MemoryObserver
+    from tracekit.capture.observers.parallelism.data_parallel import DataParallelObserver
+    from tracekit.capture.observers.parallelism.ddp import DdpObserver
+    from tracekit.capture.observers.parallelism.deepspeed import DeepSpeedObserver
+    from tracekit.capture.observers.parallelism.fsdp import Fsdp1Observer, Fsdp2Observer
+    from tracekit.capture.observers.parallelism.group_parallelism import GroupParallelismObserver
+    from tracekit.capture.observers.parallelism.pipeline import PipelineObserver
+    from tracekit.capture.observers.parallelism.rpc import RpcObserver
+    from tracekit.capture.observers.parallelism.tensor_parallel import TensorParallelObserver
     from tracekit.capture.observers.pauses import PausesObserver
     from tracekit.capture.observers.phases import PhasesObserver
-    from tracekit.capture.observers.pipeline import PipelineObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
-    from tracekit.capture.observers.rpc import RpcObserver
-    from tracekit.capture.observers.tensor_parallel import TensorParallelObserver
 
     return [
         PausesObserver(),

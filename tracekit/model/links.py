@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tracekit.model.metadata import Device, Integer, Rank, Record, WorldSize
+import msgspec
+
+from tracekit.model.metadata import Device, Integer, Rank, WorldSize
 
 LINKS_VERSION = 1
 
 __all__ = ["LINKS_VERSION", "LeftOut", "LinkGroup", "LinkHost", "LinkMeasurements", "LinkRow", "bus_factor"]
 
 
-class LinkHost(Record, frozen=True):
+class LinkHost(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     host_id: str  # a hash of the boot id, as in traces
     ranks: list[Rank]
 
 
-class LinkGroup(Record, frozen=True):
+class LinkGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks that were measured together while all others were idle.
 
     Attributes:
@@ -32,7 +34,7 @@ class LinkGroup(Record, frozen=True):
     ranks: list[Rank]
 
 
-class LinkRow(Record, frozen=True):
+class LinkRow(msgspec.Struct, frozen=True, kw_only=True):
     """One collective at one size.
 
     A repeat takes the time of its slowest rank. Bandwidths are of the median repeat.
@@ -48,7 +50,7 @@ class LinkRow(Record, frozen=True):
     busbw_bps: float
 
 
-class LeftOut(Record, frozen=True):
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """What was not measured, and why. Without a size, no size of that kind was measured."""
 
     kind: str
@@ -57,7 +59,7 @@ class LeftOut(Record, frozen=True):
     reason: str
 
 
-class LinkMeasurements(Record, frozen=True):
+class LinkMeasurements(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `tracekit links`."""
 
     version: Integer

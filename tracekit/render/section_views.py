@@ -6,17 +6,17 @@ from typing import Any
 
 from tracekit.render.section_view import SectionView
 from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
-from tracekit.render.sections.buckets import BUCKETS_VIEW
 from tracekit.render.sections.collectives import COLLECTIVES_VIEW
 from tracekit.render.sections.diagnosis import CRITICAL_PATH_VIEW, DIAGNOSIS_VIEW
-from tracekit.render.sections.dimensions import DIMENSIONS_VIEW
-from tracekit.render.sections.fsdp import FSDP_VIEW
-from tracekit.render.sections.model_parallel import TENSOR_VIEW
 from tracekit.render.sections.overlap import OVERLAP_VIEW
+from tracekit.render.sections.parallelism.buckets import BUCKETS_VIEW
+from tracekit.render.sections.parallelism.dimensions import DIMENSIONS_VIEW
+from tracekit.render.sections.parallelism.fsdp import FSDP_VIEW
+from tracekit.render.sections.parallelism.model_parallel import TENSOR_VIEW
+from tracekit.render.sections.parallelism.pipeline import PIPELINE_VIEW
+from tracekit.render.sections.parallelism.rpc import RPC_VIEW
 from tracekit.render.sections.phases import MEMORY_VIEW, PHASES_VIEW
-from tracekit.render.sections.pipeline import PIPELINE_VIEW
 from tracekit.render.sections.roofline import ROOFLINE_VIEW
-from tracekit.render.sections.rpc import RPC_VIEW
 from tracekit.render.sections.stragglers import STRAGGLERS_VIEW
 from tracekit.render.sections.whatif import WHATIF_VIEW
 

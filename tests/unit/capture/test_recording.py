@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.observers.rpc import RpcObserver
+from tracekit.capture.observers.parallelism.rpc import RpcObserver
 from tracekit.capture.probe import probe
 from tracekit.capture.rpc import services as served
 from tracekit.capture.rpc.remote_calls import Worker

@@ -27,7 +27,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.deepspeed import find_engines
+from tracekit.capture.observers.parallelism.deepspeed import find_engines
 from tracekit.model.metadata import MemoryUse
 
 __all__ = ["LiveParameters", "MemoryObserver"]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.analysis.exchanges import actions, rank, run_of
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
+from tracekit.analysis.pipeline.layout.schedules import Order, order_of_schedule
 from tracekit.analysis.pipeline.parts import Actions
-from tracekit.analysis.pipeline.schedules import Order, order_of_schedule
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.summary import RankSummary
 

@@ -13,7 +13,7 @@ from tracekit.model.run import Run
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.section_view import SectionView
-from tracekit.render.sections.expert_communication import expert_communication_tables
+from tracekit.render.sections.parallelism.expert_communication import expert_communication_tables
 
 __all__ = ["TENSOR_VIEW", "expert_table", "tensor_table"]
 

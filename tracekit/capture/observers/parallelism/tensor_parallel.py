@@ -19,7 +19,7 @@ from tracekit.capture.hooks.module_spans import ForwardSpans
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.job.groups import GroupTable
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.fsdp import parameter_groups
+from tracekit.capture.observers.parallelism.fsdp import parameter_groups
 from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import module_span
 

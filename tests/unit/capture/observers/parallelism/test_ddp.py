@@ -11,7 +11,7 @@ from tests.components import require_module
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.ddp import DdpObserver
+from tracekit.capture.observers.parallelism.ddp import DdpObserver
 
 torch = require_module("torch")
 distributed = require_module("torch.distributed")

@@ -8,7 +8,7 @@ from tests.unit.analysis.exchanges import rank, run_of
 from tracekit.analysis.fsdp.parts import FsdpSum
 from tracekit.analysis.fsdp.units import fsdp
 from tracekit.render.console import write
-from tracekit.render.sections.fsdp import fsdp_table
+from tracekit.render.sections.parallelism.fsdp import fsdp_table
 
 LONG = "model.decoder.layers.11.mlp.up"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
+from tracekit.analysis.pipeline.layout.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 
 SIZES = [(2, 4), (2, 8), (3, 6), (4, 8), (4, 16), (8, 16)]
 IN_A_LOOP = {

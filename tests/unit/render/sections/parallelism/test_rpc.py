@@ -6,7 +6,7 @@ from typing import Any
 
 from tracekit.analysis.rpc.calls import RemoteCalls
 from tracekit.render.console import write
-from tracekit.render.sections.rpc import rpc_table
+from tracekit.render.sections.parallelism.rpc import rpc_table
 
 PULL = {
     "callee": "ps", "function": "pull", "ranks": 2, "calls": 1.5, "wait_ns": 27.5e6, "round_trip_ns": 40e6,

@@ -18,8 +18,8 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.pipeline.chains import StagedActions, follow_microbatches
-from tracekit.analysis.pipeline.inferred import schedule_of_actions
+from tracekit.analysis.pipeline.layout.chains import StagedActions, follow_microbatches
+from tracekit.analysis.pipeline.layout.inferred import schedule_of_actions
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.stats.connected_components import connected_components
 from tracekit.model.communication import GroupKey

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.analysis.exchanges import actions, rank
-from tracekit.analysis.pipeline.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.layout.schedules import order_of_schedule
 from tracekit.analysis.pipeline.parts import Actions
-from tracekit.analysis.pipeline.schedules import order_of_schedule
 from tracekit.model.communication import GroupKey
 from tracekit.model.metadata import PipelineLayout
 

@@ -11,7 +11,7 @@ from tracekit.analysis.model_parallel.layers import tensor_parallel
 from tracekit.analysis.model_parallel.parts import ExpertExchangeSum, TensorSum
 from tracekit.model.run import Run
 from tracekit.render.console import write
-from tracekit.render.sections.model_parallel import expert_table, tensor_table
+from tracekit.render.sections.parallelism.model_parallel import expert_table, tensor_table
 
 
 def run_with(*modules: str | None) -> Run:

@@ -1,0 +1,1 @@
+"""Which stages, microbatches and schedule a pipeline has."""

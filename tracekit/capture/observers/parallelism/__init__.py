@@ -1,0 +1,1 @@
+"""One observer for each form of parallelism: its modules, groups and calls."""

@@ -1,0 +1,67 @@
+"""The types of the `tracekit` key that a capture writes into its trace, and of the manifest beside the trace.
+
+`capture` writes them as JSON and `read` parses them. They import neither numpy, pandas nor torch, so that a training
+job does not pay for it. Times are integer nanoseconds of the rank's wall clock, sizes are bytes, `None` means unknown.
+Unknown keys are ignored. A type never changes within a `version`.
+"""
+
+from tracekit.model.metadata.communication import (
+    CollectiveRecord,
+    CommunicationPurpose,
+    CommunicationUse,
+    PointToPointRecord,
+)
+from tracekit.model.metadata.document import MERGED_KEY, METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest
+from tracekit.model.metadata.job import (
+    ClockMeasurement,
+    ClockSample,
+    Device,
+    Group,
+    Mesh,
+    Overhead,
+    RankSlice,
+    RecordedStep,
+    RecordingNote,
+    Window,
+)
+from tracekit.model.metadata.limits import MAX_NS, MAX_RANKS, Integer, Rank, WorldSize
+from tracekit.model.metadata.rpc import RpcCall, RpcCallKind, RpcService, RpcUse, RpcWait
+from tracekit.model.metadata.training import Bucket, DdpModule, FsdpUnit, MemoryUse, PipelineLayout, Precision
+
+__all__ = [
+    "MAX_NS",
+    "MAX_RANKS",
+    "MERGED_KEY",
+    "METADATA_KEY",
+    "METADATA_VERSION",
+    "Bucket",
+    "CaptureMetadata",
+    "ClockMeasurement",
+    "ClockSample",
+    "CollectiveRecord",
+    "CommunicationPurpose",
+    "CommunicationUse",
+    "DdpModule",
+    "Device",
+    "FsdpUnit",
+    "Group",
+    "Integer",
+    "Manifest",
+    "MemoryUse",
+    "Mesh",
+    "Overhead",
+    "PipelineLayout",
+    "PointToPointRecord",
+    "Precision",
+    "Rank",
+    "RankSlice",
+    "RecordedStep",
+    "RecordingNote",
+    "RpcCall",
+    "RpcCallKind",
+    "RpcService",
+    "RpcUse",
+    "RpcWait",
+    "Window",
+    "WorldSize",
+]

@@ -1,0 +1,72 @@
+"""How a rank trains: buckets, units, stages, memory, number formats."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tracekit.model.metadata.limits import Integer
+
+__all__ = [
+    "Bucket",
+    "DdpModule",
+    "FsdpUnit",
+    "MemoryUse",
+    "PipelineLayout",
+    "Precision",
+]
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    index: Integer
+    size_bytes: Integer
+    dtype: str
+    parameters: list[str]
+    elements: list[Integer] = []  # of each parameter; empty: not known
+
+
+class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
+    module: str
+    bucket_cap_bytes: Integer | None
+    static_graph: bool
+    find_unused: bool
+    rebuilt: bool
+    buckets: list[Bucket]
+    # The order in which the gradients of a backward pass came, as places among the parameters of all buckets, one
+    # bucket after the other. Empty: not known.
+    gradient_order: list[Integer] = []
+
+
+class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
+    module: str
+    unit_bytes: Integer
+    shard_group: Integer
+
+
+class PipelineLayout(msgspec.Struct, frozen=True, kw_only=True):
+    schedule: str
+    stages: Integer
+    virtual_stages: Integer
+    microbatches: Integer
+    stage_ids: list[Integer]
+    group: Integer | None = None  # the group in which stages exchange activations
+
+
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    parameter_bytes: Integer | None
+    gradient_bytes: Integer | None
+    optimizer_bytes: Integer | None
+    peak_bytes: Integer | None
+
+
+class Precision(msgspec.Struct, frozen=True, kw_only=True):
+    """The number formats in use.
+
+    Attributes:
+        autocast: data types of the autocast contexts that were entered while recording.
+        parameters: data types of the parameters, the one with the most bytes first.
+        scaled: whether a gradient scaler was used.
+    """
+
+    autocast: list[str]
+    parameters: list[str]
+    scaled: bool

@@ -1,0 +1,1 @@
+"""How the sections on forms of parallelism look."""
