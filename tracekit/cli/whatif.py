@@ -13,77 +13,86 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection
-    from tracekit.analysis.replay.operation_graph import OperationGraph
 
-_TABLES = (".parquet", ".csv")
+_SIZE = click.IntRange(min=1)
 
 
 @click.command()
 @run_options
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
+@click.option("--full", is_flag=True, help="Of a table of operations: every table, below the screen.")
+@click.option(
+    "--time-unit",
+    type=click.Choice(("ns", "us", "ms", "s")),
+    help="Of times whose column names none (start_ms does); seconds by default.",
+)
+@click.option("--pipeline-ranks", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
+@click.option("--microbatches", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
 @result_options
 def whatif(
     choice: RunChoice,
     steps: StepSelection | None,
+    full: bool,
+    time_unit: str | None,
+    pipeline_ranks: int | None,
+    microbatches: int | None,
     as_json: bool,
     output: Path | None,
     force: bool,
 ) -> None:
     """Estimate what each fix would save a step, by replaying it.
 
-    RUN is a run folder, trace files, or one table of operations (.parquet, .csv) from any tracer.
+    RUN is a run folder, trace files, or one table of operations of any tracer: .csv or .parquet, a log with Megatron's
+    timers, or traces of MegaScan. docs/operation-tables.md lists the columns. Of a table all is told: bubbles, the
+    critical path, slow ranks, stalls, and what removing one outlier saves.
     """
     import tracekit
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-    from tracekit.analysis.whatif.graph.run_graph import build_run_graph
-    from tracekit.analysis.whatif.whatif import what_if
+    from tracekit.cli.inputs.operation_table import diagnose_path, is_operation_table
     from tracekit.errors import UsageError
     from tracekit.render.console import write
     from tracekit.render.json_result import SCHEMA_VERSION, JsonResult
     from tracekit.render.output import new_file
-    from tracekit.render.sections.whatif import whatif_dict, whatif_table
     from tracekit.render.terminal import TerminalReport
 
     formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
     if output is not None and output.suffix not in formats:
         raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
-    tables = [path for path in choice.paths if path.lower().endswith(_TABLES)]
-    if tables:
+    is_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
+    style: dict[str, Any] = terminal_format() if output is None else {"width": 80, "color": False}
+    if any(is_operation_table(path) for path in choice.paths):
         if len(choice.paths) > 1 or (choice.run, choice.attempt, choice.ranks) != (None, None, None):
             raise UsageError("a table of operations is analysed alone and whole", hint="give one table, or a run")
-        graph = _graph_of_table(Path(tables[0]), steps)
+        from tracekit.analysis.operation_tables.formats.megatron_timers import PipelineSizes
+        from tracekit.render.sections.operation_table import operation_table_dict, table_answer, table_details
+
+        sizes = PipelineSizes(pipeline_ranks=pipeline_ranks, microbatches=microbatches)
+        diagnosis = diagnose_path(Path(choice.paths[0]), steps, time_unit, sizes)
+        notes, found = list(diagnosis.notes), operation_table_dict(diagnosis) if is_json else {}
+        parts = [] if is_json else table_answer(diagnosis, style["width"])
+        parts += table_details(diagnosis, style["width"]) if full and not is_json else []
     else:
-        graph = build_run_graph(choice.load(SummaryOptions(steps=steps or StepSelection())))
-    result = what_if(graph)
-    if as_json or (output is not None and output.suffix == JsonResult.suffix):
+        from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+        from tracekit.analysis.whatif.graph.run_graph import build_run_graph
+        from tracekit.analysis.whatif.whatif import what_if
+        from tracekit.render.sections.whatif import whatif_dict, whatif_table
+
+        result = what_if(build_run_graph(choice.load(SummaryOptions(steps=steps or StepSelection()))))
+        notes, found = list(result.notes), {"whatif": whatif_dict(result)}
+        parts = [" ".join(choice.paths) + f": {result.steps} steps", "", *whatif_table(result)]
+    if is_json:
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "tracekit_version": tracekit.__version__,
             "path": " ".join(choice.paths),
-            "notes": list(result.notes),
-            "whatif": whatif_dict(result),
+            "notes": notes,
+            **found,
         }
         text = json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
     else:
-        parts = [" ".join(choice.paths) + f": {result.steps} steps", "", *whatif_table(result)]
-        text = write(parts, **(terminal_format() if output is None else {"width": 80, "color": False}))
+        text = write(parts, **style)
     if output is None:
         click.echo(text, nl=False)
         return
     with new_file(output, force=force) as stream:
         stream.write(text.encode())
     click.echo(f"wrote {output}", err=True)
-
-
-def _graph_of_table(path: Path, steps: StepSelection | None) -> OperationGraph:
-    from tracekit.analysis.whatif.graph.op_table import build_table_graph, read_operations
-    from tracekit.errors import InputError
-    from tracekit.model.ranks import format_ranges
-
-    table = read_operations(path)
-    recorded = sorted(set(table["step"].tolist()))
-    selected = [step for step in recorded if steps is None or step in steps]
-    if not selected:
-        there = format_ranges(recorded)
-        raise InputError(f"{path}: none of the selected steps is there", hint=f"recorded steps: {there}")
-    return build_table_graph(table[table["step"].isin(selected)].reset_index(drop=True), str(path))

@@ -22,7 +22,7 @@ from tracekit.render.safe_text import safe_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["LINES", "answer", "finding_text"]
+__all__ = ["LINES", "answer", "finding_lines", "finding_text", "wrapped_lines"]
 
 LINES = 24
 _SHOWN_FINDINGS = 3
@@ -55,7 +55,7 @@ def _findings(findings: Sequence[Finding], step_ns: float, width: int, room: int
     lines: list[Text] = []
     shown = 0
     for finding in findings[:_SHOWN_FINDINGS]:
-        of_finding = _finding(shown + 1, finding, step_ns, width)
+        of_finding = finding_lines(shown + 1, finding, step_ns, width)
         others = len(findings) > shown + 1
         if shown and len(lines) + len(of_finding) + others > room:
             break
@@ -67,10 +67,10 @@ def _findings(findings: Sequence[Finding], step_ns: float, width: int, room: int
     return lines
 
 
-def _finding(number: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
+def finding_lines(number: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
     """Return what is the case, then what it saves, how sure that is, and what to do."""
-    lines = _wrapped(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
-    return lines + _wrapped("; ".join(_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], "")
+    lines = wrapped_lines(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
+    return lines + wrapped_lines("; ".join(_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], "")
 
 
 def finding_text(finding: Finding, step_ns: float) -> str:
@@ -109,14 +109,14 @@ def _notes(run: Run, width: int) -> list[Text]:
     lines: list[Text] = []
     if run.missing_ranks:
         count = len(run.missing_ranks)
-        lines += _wrapped(
+        lines += wrapped_lines(
             f"rank{'s' * (count > 1)} {format_ranges(run.missing_ranks)} not found", "! ", width, 1, "yellow"
         )
         grave = [note for note in grave if note.kind != "missing_rank"]
     if grave:
         more = len(grave) - 1
         text = _first(grave).text + (f" (and {more} more: --full)" if more else "")
-        lines += _wrapped(text, "! ", width, _MOST_LINES["note"], "yellow")
+        lines += wrapped_lines(text, "! ", width, _MOST_LINES["note"], "yellow")
     return lines
 
 
@@ -138,7 +138,7 @@ def _next(report: Report) -> Text:
     return next_command("open", run, *options)
 
 
-def _wrapped(text: str, prefix: str, width: int, most: int, style: str) -> list[Text]:
+def wrapped_lines(text: str, prefix: str, width: int, most: int, style: str) -> list[Text]:
     """Return a text in at most so many lines, the first behind a prefix; what is too long ends in an ellipsis."""
     if not text:
         return []

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.unit.analysis.whatif.graph.operations import TWO_STAGES, operations
+from tests.unit.analysis.operation_tables.operations import TWO_STAGES, operations
+from tracekit.analysis.operation_tables.graph.megatron_graph import build_table_graph
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
-from tracekit.analysis.whatif.graph.op_table import build_table_graph
 from tracekit.analysis.whatif.whatif import WhatIf, what_if
 
 TRANSFER = 1
@@ -124,7 +124,7 @@ def test_uneven_stages() -> None:
     """
     table = operations(TWO_STAGES)
     table["start_ns"], table["duration_ns"] = table["start_ts"] * 1e9, table["duration"] * 1e9
-    result = what_if(build_table_graph(table))
+    result = what_if(build_table_graph(table).graph)
     assert result.replayed_ns == 80_000_000
     assert changes(result) == {
         "communication that takes no time": (9_000_000, 0),  # 2 forward, 2 backward, 3 of the embeddings, 2 of clipping

@@ -1,18 +1,11 @@
-"""A table of operations from any tracer: reads and checks it, and derives dependencies from the types of operations.
-
-The table is a Parquet or CSV file with one operation a row. These are its columns:
-
-* `dp_rank` (replica of the model), `stage`, `rank`, `step`, `optype`;
-* `start_ts` and `duration`, in seconds;
-* `seq_id`: number among the operations of that type on a rank in a step, by start;
-* `mc` and `gmc`: chunk of the model, numbered within the stage and within the model, or -1;
-* `mb_id`: microbatch, or -1.
+"""What waits for what in a table of Megatron's operations, which also lists every send, receive and collective.
 
 The traces published with
 
     Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025
 
-have these columns. Their dependency model of Megatron-style training is used here. Per step:
+are such tables (`formats.straggler_analysis`). Their dependency model of Megatron-style training is used here. Of a
+step:
 
 * A rank's forward and backward computations run in the order of their starts.
 * A receive is posted after the computation before the one that needs it, and ends before that one starts. A send
@@ -31,23 +24,26 @@ have these columns. Their dependency model of Megatron-style training is used he
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
-from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
-from tracekit.analysis.whatif.graph.op_dependencies import (
+from tracekit.analysis.operation_tables.formats.straggler_analysis import INTEGERS
+from tracekit.analysis.operation_tables.graph.megatron_dependencies import (
+    BACKWARD,
     CHAIN,
     COMMUNICATION,
     DIRECTION,
+    FORWARD,
     IS_SEND,
     OPTYPES,
     Template,
     UnfitStepError,
     build_template,
 )
+from tracekit.analysis.operation_tables.graph.named_graph import NamedGraph
+from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
+from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
 from tracekit.errors import InputError
 from tracekit.model.events import Float64, Int64
 from tracekit.model.ranks import format_ranges
@@ -55,11 +51,8 @@ from tracekit.model.ranks import format_ranges
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "build_table_graph", "read_operations"]
+__all__ = ["build_table_graph"]
 
-COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc", "mb_id")
-_INTEGERS = tuple(name for name in COLUMNS if name not in {"optype", "start_ts", "duration"})
-_LONGEST_S = 1e9  # in float64 seconds, longer times lose microseconds
 # A collective that ends on a rank by more than this before its last member starts did not wait for that member.
 _CLOCK_ERROR_NS = 10e6
 _SAME_TIME_NS = 50e3
@@ -70,82 +63,10 @@ TYPES = tuple(dict.fromkeys(_EXCHANGE.get(name, name) for name in OPTYPES))
 _TYPE_OF_CODE = np.array([TYPES.index(_EXCHANGE.get(name, name)) for name in OPTYPES])
 
 
-def read_operations(path: Path) -> pd.DataFrame:
-    """Return the table with checked values. Raises InputError when the file cannot be read or is no such table."""
-    import pandas as pd
-
-    if not path.is_file():
-        raise InputError(f"{path}: no such file", hint="give a Parquet or CSV file of operations")
-    try:
-        table = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path, engine="pyarrow")
-    except ImportError:
-        raise InputError(
-            f"{path}: reading Parquet takes pyarrow", hint="give a CSV file, or: pip install 'torch-tracekit[parquet]'"
-        ) from None
-    except (OSError, ValueError) as error:  # pyarrow's errors and pandas' are one or the other
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: cannot be read ({reason})", hint="give a Parquet or CSV file") from None
-    if missing := [name for name in COLUMNS if name not in table.columns]:
-        raise InputError(f"{path}: no column {', '.join(missing)}", hint=f"the columns are {', '.join(COLUMNS)}")
-    return _checked(table[list(COLUMNS)], str(path))
-
-
-def _checked(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the table with int64 numbers, and with nanoseconds in the float64 columns `start_ns` and `duration_ns`."""
-
-    def error(what: str, hint: str) -> InputError:
-        return InputError(f"{name}: {what}", hint=hint)
-
-    if not len(table):
-        raise error("no operations in it", "record at least one step")
-    table = table.reset_index(drop=True)
-    for column in (*_INTEGERS, "start_ts", "duration"):
-        values = _numbers(table, column)
-        if values is None:
-            raise error(f"column {column} holds something that is no number", "leave no field empty")
-        if not np.isfinite(values).all():
-            row = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise error(f"{column} of row {row} is {values[row]}", "leave no field empty")
-        if column in _INTEGERS:
-            if (values != np.round(values)).any() or (np.abs(values) >= 2**53).any():
-                raise error(f"column {column} holds a number that is no integer", "number from 0; -1: none")
-            table[column] = values.astype(np.int64)
-        else:
-            if (np.abs(values) > _LONGEST_S).any():
-                raise error(f"{column} is beyond {_LONGEST_S:.0e} s", "give seconds from the start of the step")
-            table[column.split("_")[0] + "_ns"] = values * 1e9
-    for column, lowest in (("dp_rank", 0), ("stage", 0), ("rank", 0), ("seq_id", 0), ("mc", -1), ("gmc", -1)):
-        if (table[column] < lowest).any():
-            raise error(f"{column} is below {lowest}", "number from 0")
-    if (table["duration_ns"] < 0).any():
-        row = int(np.flatnonzero(table["duration_ns"] < 0)[0])
-        raise error(f"duration of row {row} is negative", "give seconds")
-    table["optype"] = table["optype"].astype(str)
-    if unknown := sorted(set(table["optype"].unique()) - set(OPTYPES)):
-        raise error(f"unknown optype {', '.join(unknown[:3])}", f"the types are {', '.join(OPTYPES)}")
-    if table.duplicated(["step", "dp_rank", "stage", "optype", "seq_id"]).any():
-        row = int(np.flatnonzero(table.duplicated(["step", "dp_rank", "stage", "optype", "seq_id"]))[0])
-        what = f"{table['optype'][row]} {table['seq_id'][row]} of rank {table['rank'][row]}, step {table['step'][row]}"
-        raise error(
-            f"{what}, is there twice", "number operations of a type by `seq_id`, and ranks by dp_rank and stage"
-        )
-    places = table[["rank", "dp_rank", "stage"]].drop_duplicates()
-    if places["rank"].duplicated().any() or places.duplicated(["dp_rank", "stage"]).any():
-        raise error("ranks and (dp_rank, stage) do not correspond", "give each rank one dp_rank and stage")
-    return table
-
-
-def _numbers(table: pd.DataFrame, column: str) -> Float64 | None:
-    try:
-        return table[column].to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError):
-        return None
-
-
-def build_table_graph(table: pd.DataFrame, name: str = "the table") -> OperationGraph:
+def build_table_graph(table: pd.DataFrame, name: str = "the table") -> NamedGraph:
     """Return the operations and their dependencies; a step that does not fit the rules is left out with a note.
 
-    Raises InputError when no step fits.
+    name: of the file, for errors. Raises InputError when no step fits.
     """
     columns = _canonical(table)
     facts = {
@@ -165,28 +86,36 @@ def build_table_graph(table: pd.DataFrame, name: str = "the table") -> Operation
             continue
         alike.setdefault(key, []).append(slice(first, stop))
     known = [template for _, template in sorted(templates.values(), key=lambda pair: pair[0])]
-    step_groups = []
+    step_groups, first_rows = [], []
     for key, slices in alike.items():
         try:
             step_groups.append(_graph_steps(columns, slices, [known[number] for _, number in key]))
+            first_rows.append(slices[0])
         except CyclicGraphError as error:
             text = f"{error}: their order contradicts the dependencies"
             unfit_steps.setdefault(text, []).extend(int(columns["step"][part.start]) for part in slices)
     notes = [f"step {format_ranges(steps)} left out: {text}" for text, steps in unfit_steps.items()]
     if not step_groups:
         raise InputError(f"{name}: {notes[0]}", hint="a step needs all its operations, of all ranks")
-    return OperationGraph(
+    graph = OperationGraph(
         step_groups=tuple(step_groups),
         types=TYPES,
         communication_kinds=frozenset(COMMUNICATION),
         stage_kinds=frozenset(range(len(OPTYPES))) - frozenset(COMMUNICATION) if facts["stages"] > 1 else frozenset(),
         notes=tuple(notes),
     )
+    return NamedGraph(
+        graph=graph,
+        compute_types=frozenset({TYPES.index(OPTYPES[FORWARD]), TYPES.index(OPTYPES[BACKWARD])}),
+        pause_types=frozenset(),
+        microbatches=tuple(columns["mb_id"][rows].astype(np.int64) for rows in first_rows),
+        stages=tuple(columns["stage"][rows].astype(np.int64) for rows in first_rows),
+    )
 
 
 def _canonical(table: pd.DataFrame) -> dict[str, Int64 | Float64]:
     """Return the columns, and `code`, `end_ns` and `outside`, by step, replica, stage, chain and place in the chain."""
-    columns = {name: table[name].to_numpy() for name in (*_INTEGERS, "start_ns", "duration_ns")}
+    columns = {name: table[name].to_numpy() for name in (*INTEGERS, "start_ns", "duration_ns")}
     code = table["optype"].map({name: code for code, name in enumerate(OPTYPES)}).to_numpy(dtype=np.int64)
     columns |= {"code": code, "end_ns": columns["start_ns"] + columns["duration_ns"]}
     computes = code <= 1

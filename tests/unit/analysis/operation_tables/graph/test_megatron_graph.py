@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.unit.analysis.whatif.graph.operations import TWO_STAGES, operations
+from tests.unit.analysis.operation_tables.operations import TWO_STAGES, operations, read_operations
+from tracekit.analysis.operation_tables.formats.straggler_analysis import COLUMNS
+from tracekit.analysis.operation_tables.graph.megatron_dependencies import OPTYPES
+from tracekit.analysis.operation_tables.graph.megatron_graph import build_table_graph
 from tracekit.analysis.replay.operation_graph import GraphSteps
-from tracekit.analysis.whatif.graph.op_dependencies import OPTYPES
-from tracekit.analysis.whatif.graph.op_table import COLUMNS, build_table_graph, read_operations
 from tracekit.errors import InputError
 
 
@@ -20,7 +21,7 @@ def checked(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 
 def read_graph_steps(text: str, folder: Path) -> GraphSteps:
-    (graph_steps,) = build_table_graph(checked(operations(text), folder)).step_groups
+    (graph_steps,) = build_table_graph(checked(operations(text), folder)).graph.step_groups
     return graph_steps
 
 
@@ -153,13 +154,13 @@ def test_replicas_meet_in_collectives_of_data_parallelism(tmp_path: Path) -> Non
 def test_steps_with_the_same_operations_share_a_graph_and_others_do_not(tmp_path: Path) -> None:
     short = "\n".join(line for line in TWO_STAGES.splitlines() if "embedding" not in line)
     steps = [operations(text, step=i) for i, text in enumerate([TWO_STAGES, TWO_STAGES, short])]
-    graph_steps = build_table_graph(checked(pd.concat(steps), tmp_path)).step_groups
+    graph_steps = build_table_graph(checked(pd.concat(steps), tmp_path)).graph.step_groups
     assert [w.steps.tolist() for w in graph_steps] == [[0, 1], [2]]
 
 
 def test_the_order_of_rows_and_gaps_in_step_numbers_do_not_matter(tmp_path: Path) -> None:
     table = pd.concat([operations(TWO_STAGES, step=i) for i in (7, 900)])
-    (mixed,) = build_table_graph(checked(table.sample(frac=1, random_state=1), tmp_path)).step_groups
+    (mixed,) = build_table_graph(checked(table.sample(frac=1, random_state=1), tmp_path)).graph.step_groups
     assert mixed.steps.tolist() == [7, 900]
     assert mixed.step_ns(mixed.duration_ns) / 1e6 == pytest.approx([80, 80])
 
@@ -167,7 +168,7 @@ def test_the_order_of_rows_and_gaps_in_step_numbers_do_not_matter(tmp_path: Path
 def test_a_step_that_lacks_operations_is_left_out_with_a_note(tmp_path: Path) -> None:
     broken = "\n".join(line for line in TWO_STAGES.splitlines() if "forward-recv" not in line)
     table = pd.concat([operations(TWO_STAGES, step=0), operations(broken, step=1)])
-    graph = build_table_graph(checked(table, tmp_path))
+    graph = build_table_graph(checked(table, tmp_path)).graph
     assert [w.steps.tolist() for w in graph.step_groups] == [[0]]
     assert graph.notes == ("step 1 left out: the forward send 0 of chunk 1 has no receive",)
     with pytest.raises(InputError, match="the forward send 0 of chunk 1 has no receive"):

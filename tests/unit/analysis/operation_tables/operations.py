@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
-from tracekit.analysis.whatif.graph.op_table import COLUMNS
+from tracekit.analysis.operation_tables.formats.read_table import read_frame
+from tracekit.analysis.operation_tables.formats.straggler_analysis import COLUMNS, check_operations
+
+
+def read_operations(path: Path) -> pd.DataFrame:
+    """Return the checked operations of a file of StragglerAnalysis."""
+    return check_operations(read_frame(path), str(path))
 
 
 def operations(text: str, *, step: int = 0) -> pd.DataFrame:

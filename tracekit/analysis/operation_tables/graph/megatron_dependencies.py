@@ -1,6 +1,6 @@
 """What waits for what in one training step of one replica of a Megatron-style job, from the types of its operations.
 
-The rules are those of `op_table`.
+The rules are those of `megatron_graph`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ import numpy as np
 
 from tracekit.model.events import Int64
 
-__all__ = ["CHAIN", "COMMUNICATION", "DIRECTION", "IS_SEND", "OPTYPES", "Template", "UnfitStepError", "build_template"]
+__all__ = [
+    "BACKWARD",
+    "CHAIN",
+    "COMMUNICATION",
+    "DIRECTION",
+    "FORWARD",
+    "IS_SEND",
+    "OPTYPES",
+    "Template",
+    "UnfitStepError",
+    "build_template",
+]
 
 OPTYPES = (
     "forward-compute",

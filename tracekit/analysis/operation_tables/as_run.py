@@ -1,0 +1,222 @@
+"""The forwards and backwards of a table as a run, so that the analysis of pipelines reads it like a recorded one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tracekit.analysis.operation_tables.operations import COMPUTE, KINDS, RECEIVES, SENDS, Operations, OperationTable
+from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.pipeline.transfers import MessageExchange
+from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
+from tracekit.errors import InputError
+from tracekit.model.communication import GroupKey
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import ClockModel, LeftOutStep, Run
+from tracekit.model.spans import ACTION_KINDS
+from tracekit.model.summary import RankSummary, StepParts
+
+__all__ = ["exchanges_of", "long_first_steps_of", "run_of_table"]
+
+_MACHINE = "the table"
+_F = KINDS.index("F")
+
+
+def run_of_table(table: OperationTable) -> Run:
+    """Return the forwards and backwards as a run of ranks on one clock. Raises InputError without any, or if ranks do
+    not hold each stage of their replica once.
+    """
+    operations = table.operations
+    if not operations.of_kinds(COMPUTE).any():
+        raise InputError(f"{table.path}: no forward and no backward in it", hint="the table needs their rows")
+    replicas = _replicas(operations, table.path)
+    groups = tuple(GroupKey(description="pipeline", ranks=ranks, parallelism="pp") for ranks in replicas)
+    ranks = with_inferred_pipelines([_summary(table, rank) for rank in np.unique(operations.rank).tolist()], groups)
+    return Run(
+        paths=(table.path,),
+        run_id=None,
+        attempt=0,
+        world_size=len(ranks),
+        ranks=ranks,
+        missing_ranks=(),
+        selected_ranks=None,
+        groups=groups,
+        clocks=tuple(ClockModel(rank=summary.rank, method="none") for summary in ranks),
+        other_runs=(),
+        notes=(),
+    )
+
+
+def long_first_steps_of(run: Run) -> tuple[LeftOutStep, ...]:
+    """Return the first steps that are longer than all others, as of a recorded run."""
+    return first_steps_to_leave_out(run.ranks)
+
+
+def exchanges_of(operations: Operations) -> dict[tuple[int, int], MessageExchange]:
+    """Return the messages of a table that lists its receives, by the sending and the receiving rank.
+
+    A message is the receive of a rank, and what the stage before, or behind, computed for it. A table need not list
+    sends: then a message is sent when that is computed.
+    """
+    computes = operations.rows(operations.of_kinds(COMPUTE))
+    made = {
+        (step, replica, stage, microbatch, kind == _F): (rank, end_ns)
+        for step, replica, stage, microbatch, kind, rank, end_ns in _rows(computes)
+    }
+    sends = operations.rows(operations.of_kinds(SENDS))
+    sent_at = {
+        (step, replica, stage, microbatch, kind == KINDS.index("forward-send")): start_ns
+        for (step, replica, stage, microbatch, kind, _, _), start_ns in zip(
+            _rows(sends), sends.start_ns.tolist(), strict=True
+        )
+    }
+    receives = operations.rows(operations.of_kinds(RECEIVES))
+    messages: dict[tuple[int, int], list[tuple[int, int, int, int, int]]] = {}
+    for (step, replica, stage, microbatch, kind, rank, end_ns), start_ns in zip(
+        _rows(receives), receives.start_ns.tolist(), strict=True
+    ):
+        is_forward = kind == KINDS.index("forward-recv")
+        key = (step, replica, stage - 1 if is_forward else stage + 1, microbatch, is_forward)
+        if key in made and made[key][0] != rank:
+            source, made_ns = made[key]
+            sent_ns = sent_at.get(key, made_ns)
+            messages.setdefault((source, rank), []).append((step, made_ns, sent_ns, start_ns, end_ns))
+    return {pair: _exchange(np.array(sorted(rows), dtype=np.int64)) for pair, rows in messages.items()}
+
+
+def _exchange(rows: Int64) -> MessageExchange:
+    """Return messages of columns step, when their content was computed, sent, awaited and received; int64 [m, 5]."""
+    step, _, sent_ns, awaited_ns, ended_ns = rows.T
+    unknown = np.full(len(rows), ABSENT)
+    return MessageExchange(
+        step=step,
+        sent_ns=sent_ns,
+        received_ns=awaited_ns,
+        posted_ns=awaited_ns,
+        ended_ns=ended_ns,
+        alone_ns=unknown,
+        send_kernel=unknown,
+        recv_kernel=unknown,
+    )
+
+
+def _rows(operations: Operations) -> list[tuple[int, int, int, int, int, int, int]]:
+    columns = (operations.step, operations.replica, operations.stage, operations.microbatch, operations.kind)
+    return list(zip(*(c.tolist() for c in (*columns, operations.rank, operations.end_ns)), strict=True))
+
+
+def _replicas(operations: Operations, path: str) -> list[tuple[int, ...]]:
+    """Return the ranks of each replica. Raises InputError if a stage of one is missing, or on two ranks."""
+    computes = operations.rows(operations.of_kinds(COMPUTE))
+    places = np.unique(np.stack((computes.replica, computes.stage, computes.rank)), axis=1)
+    stages = np.unique(places[1])
+    result = []
+    for replica in np.unique(places[0]).tolist():
+        _, stage, rank = places[:, places[0] == replica]
+        twice = np.flatnonzero(np.diff(stage) == 0)
+        if len(twice):
+            first = int(twice[0])
+            both = f"ranks {rank[first]} and {rank[first + 1]} both run stage {stage[first]} of replica {replica}"
+            raise InputError(f"{path}: {both}", hint="give each rank its replica of the model, column `replica`")
+        missing = sorted(set(range(int(stages.max()) + 1)) - set(stage.tolist()))
+        if missing:
+            what = f"stage {missing[0]} of replica {replica} has no forward and no backward"
+            raise InputError(f"{path}: {what}", hint="number stages from 0, and give the operations of all ranks")
+        result.append(tuple(sorted(set(rank.tolist()))))
+    return result
+
+
+def _summary(table: OperationTable, rank: int) -> RankSummary:
+    of_rank = table.operations.rows(table.operations.rank == rank)
+    computes = of_rank.rows(of_rank.of_kinds(COMPUTE))
+    actions = _actions(computes, _serial_others_ns(of_rank, computes))
+    steps = tuple(_step(of_rank, computes, number) for number in np.unique(of_rank.step).tolist())
+    return RankSummary(
+        rank=rank,
+        world_size=None,
+        files=(table.path,),
+        run_id=None,
+        attempt=0,
+        host=_MACHINE,
+        host_id=_MACHINE,
+        device="gpu",
+        device_name=None,
+        serves_only=False,
+        strategies=(),
+        strategies_inferred=True,
+        groups=(),
+        mesh=None,
+        pipeline=None,
+        clock=None,
+        recorded_steps=tuple(step.step for step in steps),
+        steps=steps,
+        event_count=len(of_rank),
+        first_event_ns=int(of_rank.start_ns.min()),
+        notes=(),
+        parts={ACTIONS.name: actions},
+    )
+
+
+def _actions(computes: Operations, other_ns: Int64) -> Actions:
+    kinds = np.array([ACTION_KINDS.index(kind) if kind in ACTION_KINDS else ABSENT for kind in KINDS], dtype=np.int32)
+    nothing = np.zeros(len(computes), dtype=np.int64)
+    return Actions(
+        step=computes.step,
+        stage=computes.stage.astype(np.int32),
+        microbatch=computes.microbatch.astype(np.int32),
+        kind=kinds[computes.kind],
+        issue_ns=computes.start_ns,
+        start_ns=computes.start_ns,
+        end_ns=computes.end_ns,
+        wait_ns=nothing,
+        idle_ns=nothing,
+        other_ns=other_ns,
+        data_ns=nothing,
+    )
+
+
+def _serial_others_ns(of_rank: Operations, computes: Operations) -> Int64:
+    """Return how long other operations than messages lasted between each forward or backward and the one before it."""
+    others = of_rank.rows(~of_rank.of_kinds((*COMPUTE, *SENDS, *RECEIVES)))
+    time = Intervals.union_of(others.start_ns, others.end_ns)
+    opens = np.diff(computes.step, prepend=computes.step[:1] - 1) != 0
+    begin_ns = np.where(opens, _step_begins(of_rank, computes), np.roll(computes.end_ns, 1))
+    return np.asarray(np.maximum(_covered_ns(time, computes.start_ns) - _covered_ns(time, begin_ns), 0))
+
+
+def _covered_ns(time: Intervals, until_ns: Int64) -> Int64:
+    """Return how much of `time` lies before each moment, int64 [n]."""
+    sums = np.concatenate(([0], np.cumsum(time.duration_ns)))
+    place = np.searchsorted(time.start_ns, until_ns)
+    ends_ns = np.concatenate((time.end_ns, until_ns[:1]))[place - 1]  # of the last one that began before the moment
+    return np.asarray(sums[place] - np.where(place > 0, np.maximum(ends_ns - until_ns, 0), 0))
+
+
+def _step_begins(of_rank: Operations, computes: Operations) -> Int64:
+    begins: Mapping[int, int] = {
+        step: int(of_rank.start_ns[of_rank.step == step].min()) for step in np.unique(of_rank.step).tolist()
+    }
+    return np.array([begins[step] for step in computes.step.tolist()], dtype=np.int64)
+
+
+def _step(of_rank: Operations, computes: Operations, number: int) -> StepParts:
+    every, worked = of_rank.rows(of_rank.step == number), computes.rows(computes.step == number)
+    start_ns = int(every.start_ns.min())
+    step_ns = int(every.end_ns.max()) - start_ns
+    compute_ns = Intervals.union_of(worked.start_ns, worked.end_ns).len_ns
+    return StepParts(
+        step=number,
+        start_ns=start_ns,
+        complete=len(worked) > 0,
+        data_ns=None,
+        step_ns=step_ns,
+        compute_ns=compute_ns,
+        comm_ns=0,
+        overlapped_comm_ns=0,
+        exposed_comm_ns=0,
+        exposed_copy_ns=0,
+        idle_ns=step_ns - compute_ns,
+    )

@@ -1,0 +1,1 @@
+"""How do the files of other tracers become a table of operations?"""
