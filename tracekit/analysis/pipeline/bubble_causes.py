@@ -4,8 +4,7 @@ The idle time that a replay adds to the one before it has this cause (docs/defin
 
     R0  Every action takes the mean of its kind, and transfers take no time. The idle time before a rank's first
         backward is warm-up, the rest drain. Together they are what the schedule costs.
-    R1  Every action takes the mean of its stage and kind: imbalance. Means of equal stages differ by chance, too. So of
-        what stages differ by only the share counts that chance, as steps show it, does not explain.
+    R1  Every action takes the mean of its stage and kind: imbalance. Stages that differ by chance only have one mean.
     R2  Every transfer takes the median between its stages: transfer.
     R3  Every action and every transfer takes its measured time: late peers.
         What is left of the measured idle time is other, such as the host between actions, or waiting for a send.
@@ -180,7 +179,7 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
     ):
         shape = order.work_ns.shape
         equal: Float64 = np.broadcast_to(typical.of_kind[order.kind][:, None], shape)
-        by_stage: Float64 = np.broadcast_to(typical.of_actions(order.kind, order.stage)[:, None], shape)
+        by_stage: Float64 = np.broadcast_to(typical.beyond_chance[order.kind, order.stage][:, None], shape)
         typical_ns: Float64 = np.broadcast_to(typical.of_edges(order.stage, edges)[:, None], transfers.took_ns.shape)
         took_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
         no_time = np.zeros_like(took_ns)

@@ -15,8 +15,7 @@ from tracekit.analysis.pipeline.transfers import Edges, Transfers
 from tracekit.model.events import Float64, Int32, Int64
 from tracekit.model.spans import ACTION_KINDS
 
-# Chance lets the means of four stages vary by three times as much as expected in one of 20 runs (F distribution).
-_BY_CHANCE = 3.0
+_STANDARD_ERRORS = 4  # of a mean: a stage that differs from the median one by less is like it
 
 __all__ = ["TypicalTimes", "typical_times"]
 
@@ -28,7 +27,7 @@ class TypicalTimes:
     Attributes:
         of_kind: float64 [kinds], mean of the actions; NaN without any.
         of_stage: float64 [kinds, stages], mean of the actions; NaN without any.
-        beyond_chance: float64 [kinds], the share of the variance between stages that chance does not explain.
+        beyond_chance: float64 [kinds, stages], likewise, but the same for stages that differ by chance only.
         of_edge: median transfer by sending and receiving stage.
         any_edge_ns: median over all transfers.
     """
@@ -38,11 +37,6 @@ class TypicalTimes:
     beyond_chance: Float64
     of_edge: dict[tuple[int, int], float]
     any_edge_ns: float
-
-    def of_actions(self, kind: Int32, stage: Int32) -> Float64:
-        """Return how long actions take by their stages, as far as these differ beyond chance, float64 [n]."""
-        equal: Float64 = self.of_kind[kind]
-        return equal + self.beyond_chance[kind] * (self.of_stage[kind, stage] - equal)
 
     def of_edges(self, stage: Int32, edges: Edges) -> Float64:
         """Return the typical transfer of each edge, float64 [e]. stage: of the actions, int32 [n]."""
@@ -75,28 +69,31 @@ def typical_times(
 
 
 def _beyond_chance(action_orders: Sequence[ActionOrder], of_stage: Float64) -> Float64:
-    """Return the share of the variance between stages that is no chance, float64 [kinds]; 1 where that is not known.
+    """Return the means by stage, float64 [kinds, stages], the same for stages that differ by chance only.
 
     By how much a stage's mean may be wrong is told by the means of its steps. of_stage: float64 [kinds, stages].
     """
-    steps = sum(order.work_ns.shape[1] for order in action_orders)
-    of_steps = np.full((*of_stage.shape, steps), np.nan)
-    first = 0
-    for order in action_orders:
-        last = first + order.work_ns.shape[1]
-        counts, sums = np.zeros(of_stage.shape), np.zeros((*of_stage.shape, last - first))
-        np.add.at(counts, (order.kind, order.stage), 1)
-        np.add.at(sums, (order.kind, order.stage), order.work_ns)
-        with np.errstate(invalid="ignore"):
-            of_steps[..., first:last] = sums / counts[..., None]
-        first = last
-    result = np.ones(len(of_stage))
+    result = of_stage.copy()
+    of_steps = np.concatenate([_means_of_steps(order, of_stage.shape) for order in action_orders], axis=2)
+    steps = of_steps.shape[2]
     for kind, means in enumerate(of_stage):
-        present = ~np.isnan(means)
-        of_kind = of_steps[kind, present]
-        if steps > 1 and present.sum() > 1 and not np.isnan(of_kind).any() and (variance := means[present].var(ddof=1)):
-            chance = float((of_kind.var(axis=1, ddof=1) / steps).mean())
-            result[kind] = max(1 - _BY_CHANCE * chance / float(variance), 0.0)
+        stages = np.flatnonzero(~np.isnan(means) & ~np.isnan(of_steps[kind]).any(axis=1))
+        if steps < 2 or len(stages) < 2:
+            continue
+        error_ns = np.sqrt(np.median(of_steps[kind, stages].var(axis=1, ddof=1)) / steps)
+        alike = stages[np.abs(means[stages] - np.median(means[stages])) < _STANDARD_ERRORS * error_ns]
+        if len(alike):
+            result[kind, alike] = means[alike].mean()
+    return result
+
+
+def _means_of_steps(order: ActionOrder, shape: tuple[int, ...]) -> Float64:
+    """Return the mean of the actions of each kind and stage in each step, float64 [kinds, stages, k]; NaN for none."""
+    counts, sums = np.zeros(shape), np.zeros((*shape, order.work_ns.shape[1]))
+    np.add.at(counts, (order.kind, order.stage), 1)
+    np.add.at(sums, (order.kind, order.stage), order.work_ns)
+    with np.errstate(invalid="ignore"):
+        result: Float64 = sums / counts[..., None]
     return result
 
 
