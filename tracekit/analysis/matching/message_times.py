@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.stats.quartiles import quartiles
+from tracekit.analysis.stats.row_numbers import number_rows
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.messages import Messages
 from tracekit.model.run import Run
@@ -150,16 +151,16 @@ def usual_transfers(run: Run, times: MessageTimes) -> Int64:
     known = np.flatnonzero(times.took_ns != ABSENT)
     if not len(known):
         return result
-    cargo = np.stack((size_bytes, matched.source.astype(np.int64), matched.destination.astype(np.int64)))[:, known]
-    links, link = np.unique(cargo, axis=1, return_inverse=True)
-    link = link.reshape(-1)
+    link = number_rows(size_bytes[known], matched.source[known], matched.destination[known])
+    size_of_link = np.zeros(int(link.max()) + 1, dtype=np.int64)
+    size_of_link[link] = size_bytes[known]
     soonest = awaited_soonest(times.unseen_ns[known], link)
     usual_ns = quartiles(times.took_ns[known[soonest]], link[soonest])[1]
     is_seen = (times.is_exact | (times.unseen_ns == 0))[known[soonest]]
     unseen = 2 * np.bincount(link[soonest], is_seen) < np.bincount(link[soonest])
-    for size in np.unique(links[0, unseen]).tolist():
-        others = (links[0] == size) & ~unseen
-        usual_ns[(links[0] == size) & unseen] = int(np.median(usual_ns[others])) if others.any() else ABSENT
+    for size in np.unique(size_of_link[unseen]).tolist():
+        others = (size_of_link == size) & ~unseen
+        usual_ns[(size_of_link == size) & unseen] = int(np.median(usual_ns[others])) if others.any() else ABSENT
     result[known] = usual_ns[link]
     return result
 

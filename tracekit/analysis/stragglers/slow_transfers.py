@@ -26,6 +26,7 @@ from tracekit.analysis.communication.slow_messages import SlowMessages, slow_mes
 from tracekit.analysis.matching.message_times import MessageTimes, awaited_soonest, message_transfers
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stats.quartiles import quartiles
+from tracekit.analysis.stats.row_numbers import number_rows
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
@@ -91,7 +92,7 @@ def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -
         return _with_messages(SlowTransfers(links=(), slow_ns=slow_ns, link=link), messages, collectives)
     of_comparable = link_of[comparable]
     alike = (column[comparable] for column in (instances.kind, instances.size_bytes, instances.members))
-    sort = _number_rows(*alike, hosts[of_comparable])
+    sort = number_rows(*alike, hosts[of_comparable])
     pairs, pair = np.unique(sort * len(ends) + of_comparable, return_inverse=True)
     sorts = pairs // len(ends)
     at_least_ns, unseen_ns = _least_and_unseen(message_transfers(run), transfer_ns, collectives)
@@ -178,15 +179,6 @@ def _name_links(slow: Int64, ends: Sequence[tuple[int, ...]], groups: int) -> tu
         name = (tuple(sorted(ends[place])) if both else ends[place], carries_messages, carries_messages and not both)
         number.append(named.setdefault(name, len(named)))
     return list(named), np.array(number, dtype=np.int64)
-
-
-def _number_rows(*columns: Int64) -> Int64:
-    """Return a number for each row, int64 [n], equal for equal rows. columns: int64 [n] each."""
-    result = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        result = np.unique(result * len(values) + place, return_inverse=True)[1]
-    return result
 
 
 def _medians_of_other_links(values: Int64, sorts: Int64) -> Int64:

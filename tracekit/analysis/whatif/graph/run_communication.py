@@ -210,12 +210,9 @@ def _messages(
         end_ns[rank] = np.where(messages.end_ns == ABSENT, ABSENT, clock.to_run(messages.end_ns))
         group[rank], link_of[rank] = np.full((2, len(messages)), ABSENT, dtype=np.int64)
     matched = run.messages
-    times = message_transfers(run)
-    usual_ns = usual_transfers(run, times)
-    most_ns = np.where(usual_ns == ABSENT, times.took_ns, np.minimum(times.took_ns, usual_ns))
-    columns = (matched.source, matched.destination, matched.send, matched.recv, link, times.is_exact, most_ns)
+    columns = (matched.source, matched.destination, matched.send, matched.recv, link, _longest_ns(run))
     pairs = zip(range(number, number + len(matched)), *(column.tolist() for column in columns), strict=True)
-    for pair, source, destination, send, recv, edge, is_exact, longest_ns in pairs:
+    for pair, source, destination, send, recv, edge, longest_ns in pairs:
         if end_ns[destination][recv] == ABSENT or end_ns[source][send] == ABSENT:
             continue
         group[source][send] = group[destination][recv] = pair
@@ -223,7 +220,7 @@ def _messages(
         if summaries[source].device == summaries[destination].device == "gpu":
             continue
         over_ns = min(int(end_ns[source][send]), int(end_ns[destination][recv]))
-        if not is_exact and summaries[destination].device == "cpu":
+        if longest_ns != ABSENT:
             begun_ns = max(int(ready_ns[source][send]), int(ready_ns[destination][recv]))
             over_ns = max(min(over_ns, begun_ns + longest_ns), begun_ns)
             end_ns[destination][recv] = over_ns
@@ -252,6 +249,17 @@ def _messages(
             follows=none,
         )
     return result
+
+
+def _longest_ns(run: Run) -> Int64:
+    """Return how long messages took at most that came to a CPU rank while it was busy, int64 [m]; -1 for others."""
+    if all(summary.device == "gpu" for summary in run.ranks):
+        return np.full(len(run.messages), ABSENT)
+    times = message_transfers(run)
+    usual_ns = usual_transfers(run, times)
+    longest_ns = np.where(usual_ns == ABSENT, times.took_ns, np.minimum(times.took_ns, usual_ns))
+    on_gpu = np.isin(run.messages.destination, [summary.rank for summary in run.ranks if summary.device == "gpu"])
+    return np.where(times.is_exact | on_gpu, ABSENT, longest_ns)
 
 
 def _batched(end_ns: Int64) -> Bool:
