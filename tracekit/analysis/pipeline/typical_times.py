@@ -80,7 +80,8 @@ def _beyond_chance(action_orders: Sequence[ActionOrder], of_stage: Float64) -> F
         stages = np.flatnonzero(~np.isnan(means) & ~np.isnan(of_steps[kind]).any(axis=1))
         if steps < 2 or len(stages) < 2:
             continue
-        error_ns = np.sqrt(np.median(of_steps[kind, stages].var(axis=1, ddof=1)) / steps)
+        error_ns = np.sqrt(of_steps[kind, stages].var(axis=1, ddof=1) / steps)
+        error_ns = np.maximum(error_ns, np.median(error_ns))  # of few steps, some are alike by chance
         alike = stages[np.abs(means[stages] - np.median(means[stages])) < _STANDARD_ERRORS * error_ns]
         if len(alike):
             result[kind, alike] = means[alike].mean()

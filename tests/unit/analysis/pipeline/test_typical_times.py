@@ -40,6 +40,15 @@ def test_equal_stages_whose_times_vary_are_even(seed: int) -> None:
     assert idle_ns[_LATE] > 0
 
 
+def test_one_long_step_of_a_stage_makes_it_no_uneven_one() -> None:
+    """GIVEN times that vary by up to 5, and a step in which one stage takes 60 longer."""
+    longer = np.random.default_rng(3).integers(0, 5, (len(STEPS), 4))
+    longer[2, 1] += 60
+    _, measured = line(4, 6, steps=STEPS, longer=lambda step, stage: int(longer[step - STEPS[0], stage]))
+
+    assert len(set(measured.typical.beyond_chance[0].tolist())) == 1
+
+
 def test_a_longer_stage_is_uneven_though_its_times_vary() -> None:
     longer = np.random.default_rng(1).integers(0, 20, (len(STEPS), 4)).tolist()
     _, measured = line(
