@@ -80,6 +80,7 @@ studies: $(TEST_READY) ## Measure what recording and matching cost, and how ofte
 	$(BIN)/python -m benchmarks.studies.capture_overhead
 	$(BIN)/python -m benchmarks.studies.across_ranks
 	$(BIN)/python -m benchmarks.studies.real_jobs $(REAL_JOBS)
+	$(BIN)/python -m benchmarks.studies.healthy_pipelines
 	$(BIN)/python -m benchmarks.studies.gpu_jobs $(GPU_JOBS)
 	$(BIN)/python -m benchmarks.studies.certainty
 

@@ -31,6 +31,7 @@ from tracekit.model.metadata import (
     Group,
     Manifest,
     Overhead,
+    PointToPointRecord,
     RecordedStep,
     Window,
 )
@@ -273,6 +274,7 @@ class TraceBuilder:
         groups: Sequence[Group] | None = None,
         collectives: Sequence[CollectiveRecord] = (),
         ddp: Sequence[DdpModule] = (),
+        p2p: Sequence[PointToPointRecord] = (),
         last_step_closed: bool = True,
     ) -> Self:
         """The `tracekit` key, as the probe writes it. Each of the steps from `step` ends where the next one begins; its
@@ -311,6 +313,7 @@ class TraceBuilder:
             collectives=list(collectives),
             clock=ClockMeasurement(reference_rank=0, method="store" if samples else "none", samples=samples),
             ddp=list(ddp),
+            p2p=list(p2p),
             overhead=Overhead(per_step_ns=1000, stop_ns=None, export_ns=None, clock_ns=None),
         )
         return self

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import tracekit
 from benchmarks.studies.real_jobs.pairs import Pair
 from tracekit.render.json_result import JsonResult
 
-__all__ = ["results_of"]
+__all__ = ["record", "results_of"]
 
 _ROOT = Path(__file__).parents[3]
 _LIMIT_S, _ATTEMPTS = 180, 3  # Gloo may abort at exit
@@ -28,17 +29,18 @@ def results_of(pair: Pair, folder: Path) -> tuple[dict[str, Any], dict[str, Any]
     places = {folder / "planted": pair.planted, folder / "removed": pair.removed}
     for place, options in places.items():
         if not place.exists():
-            _record(pair, options, place)
+            record(pair.probe, (*pair.options, *options), place, ranks=pair.ranks)
     planted, removed = (json.loads(JsonResult().render(tracekit.analyze(place))) for place in places)
     return planted, removed
 
 
-def _record(pair: Pair, options: tuple[str, ...], folder: Path) -> None:
+def record(probe: str, options: Sequence[str], folder: Path, *, ranks: int) -> None:
+    """Let a probe record a run in `folder`. RuntimeError if the job fails several times."""
     # A free port of the loopback interface, and one thread each: ranks sleep instead of competing for cores.
-    launcher = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(pair.ranks)]
+    launcher = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(ranks)]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-    probe = [str(_ROOT / "probes" / f"{pair.probe}.py"), "--out", str(folder), "--sleep-compute", "--device", "cpu"]
-    command = [sys.executable, *launcher, *probe, *pair.options, *options]
+    script = [str(_ROOT / "probes" / f"{probe}.py"), "--out", str(folder), "--sleep-compute", "--device", "cpu"]
+    command = [sys.executable, *launcher, *script, *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     exit_code, errors = 0, ""
     for _ in range(_ATTEMPTS):

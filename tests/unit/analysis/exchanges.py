@@ -27,6 +27,7 @@ class Message:
     Attributes:
         after: the letter of the action in or after which it was issued.
         before: the letter of the action in or before which it was issued.
+        awaited_ns: since when the rank waited for it; None for a receive that it waited for at once. Of a send -1.
     """
 
     peer: int
@@ -39,6 +40,7 @@ class Message:
     group: int = 0
     after: str = ""
     before: str = ""
+    awaited_ns: int | None = None
 
 
 def send(peer: int, at_ns: int, **others: Any) -> Message:
@@ -166,7 +168,14 @@ def _messages(rows: Sequence[Message]) -> Messages:
         ready_ns=wide([row.at_ns for row in ordered]),
         start_ns=wide([row.at_ns for row in ordered]),
         end_ns=wide([row.at_ns + row.took_ns if row.took_ns >= 0 else -1 for row in ordered]),
+        awaited_ns=wide([_awaited_ns(row) for row in ordered]),
         size_bytes=wide([row.size_bytes for row in ordered]),
         after=kinds([row.after for row in ordered]),
         before=kinds([row.before for row in ordered]),
     )
+
+
+def _awaited_ns(row: Message) -> int:
+    if row.awaited_ns is None:
+        return -1 if row.is_send or row.took_ns < 0 else row.at_ns
+    return row.awaited_ns

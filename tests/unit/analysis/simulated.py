@@ -107,14 +107,19 @@ class Cluster:
             self._release(state, end)
         self.groups[members].append(instance)
 
-    def message(self, source: int, destination: int, *, transfer: int = 10, size_bytes: int = 64) -> None:
-        """Send a message. The receiver waits for it; the sender does not."""
+    def message(
+        self, source: int, destination: int, *, transfer: int = 10, size_bytes: int = 64, posted_before: int = 0
+    ) -> None:
+        """Send a message. The sender does not wait for it. The receiver does, and posted it `posted_before` earlier."""
         sender, receiver = self.ranks[source], self.ranks[destination]
-        end = max(sender.now, receiver.now) + transfer
+        posted = receiver.now - posted_before
+        end = max(max(sender.now, posted) + transfer, receiver.now)
         self.pairs.append((source, len(sender.messages), destination, len(receiver.messages), self.number))
-        for state, peer, sends in ((sender, destination, 1), (receiver, source, 0)):
+        times = ((sender, destination, 1, sender.now, -1), (receiver, source, 0, posted, receiver.now))
+        for state, peer, sends, at, awaited in times:
             state.messages.append(
-                {"peer": peer, "is_send": sends, "at": state.now, "end": end, "step": self.number, "size": size_bytes}
+                {"peer": peer, "is_send": sends, "at": at, "awaited": awaited, "end": end}
+                | {"step": self.number, "size": size_bytes}
             )
         receiver.steps[-1][4] += end - receiver.now
         self._release(receiver, end)
@@ -218,6 +223,7 @@ def _messages(state: _Rank, offset: int) -> Messages:
         ready_ns=column("at", offset),
         start_ns=column("at", offset),
         end_ns=column("end", offset),
+        awaited_ns=np.where(column("awaited") < 0, -1, column("awaited", offset)),
         size_bytes=column("size"),
         after=unknown,
         before=unknown,

@@ -161,7 +161,7 @@ class BackwardWalk:
             return self._segment_before_queued(which, *self._last_ready(which, place, row))
         if which < self.arrivals.collectives:
             return self._segment_of_collective(place, row, int(instances.released_by[which]))
-        until_ns = int(self.run.ranks[place].messages.ready_ns[row])
+        until_ns = int(self.run.ranks[place].messages.arrival_ns[row])
         if released_ns == ABSENT:
             return self._segment_since_release(place, until_ns, which)
         return self._segment(place, released_ns, until_ns, int(instances.released_by[which]), which)

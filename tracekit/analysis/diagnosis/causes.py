@@ -2,7 +2,8 @@
 
 Every instant of the chain has one cause, so that causes sum to the step exactly:
 
-* `transfer`: communication is on its way, and the last rank has come.
+* `transfer`: communication is on its way, and the last rank has come. Of a message in a pipeline no more than what is
+  usual for its link and size: what it takes beyond that is no matter of the network, and counts as `late_peer`.
 * `slow_compute`, `slow_more_work`, `slow_host`, `slow_data`, `slow_link`: what named ranks, or a named link, take
   beyond the others. The others see it as waiting.
 * `variation`: what any other rank took beyond its peers in one collective or another.
@@ -23,12 +24,13 @@ import numpy as np
 
 from tracekit.analysis.diagnosis.critical_path import CriticalPath, Stretch
 from tracekit.analysis.diagnosis.parts import ACTIVITIES
+from tracekit.analysis.matching.message_times import message_transfers, usual_transfers
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.stats.apportion import apportion
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.model.communication import KINDS
-from tracekit.model.events import ABSENT
+from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
 K = TypeVar("K")
@@ -70,7 +72,7 @@ def step_causes(
     """Return the mean step in ns, and its causes with their times, the longest first, whose sum is the step."""
     if not path.steps:
         return 0, {}
-    times = _times(run, arrivals, path.stretches)
+    times = _times(run, arrivals, path.stretches, _usual_messages_ns(run, pipeline))
     times = _with_slow(times, run, arrivals, path.stretches, verdict, path.steps)
     times = _with_bubbles(times, run, pipeline, path.steps)
     causes = [cause for cause, time_ns in times.items() if time_ns > 0]
@@ -81,13 +83,25 @@ def step_causes(
     return step_ns, {cause: time_ns for cause, time_ns in longest_first if time_ns}
 
 
-def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch]) -> _Times:
-    """Return the times of all steps by cause, before anything is blamed on a named rank, a link or a pipeline."""
+def _usual_messages_ns(run: Run, pipeline: Pipeline | None) -> Int64:
+    """Return how long messages of a pipeline usually take, int64 [m], or -1: without a pipeline that is not asked."""
+    if pipeline is None or pipeline.causes_ns is None:
+        return np.full(len(run.messages), ABSENT)
+    return usual_transfers(run, message_transfers(run))
+
+
+def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], usual_ns: Int64) -> _Times:
+    """Return the times of all steps by cause, before anything is blamed on a named rank, a link or a pipeline.
+
+    usual_ns: int64 [m], how long each message usually takes, or -1.
+    """
     stage_of, times = _stages(run), _Times()
     for stretch in stretches:
         if stretch.is_transfer:
-            for (_, phase), time_ns in stretch.times_ns.items():
+            late_ns = _late_ns(arrivals, stretch, usual_ns)
+            for (_, phase), time_ns in _shorter(stretch.times_ns, late_ns).items():
                 times[_transfer(run, arrivals, stretch.instance, phase)] += time_ns
+            times[StepCause(cause="late_peer")] += late_ns
             continue
         variation_ns, others_ns = _split(run, arrivals, stretch)
         for (activity, phase), time_ns in others_ns.items():
@@ -95,6 +109,14 @@ def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch]) -> _Times
         if variation_ns:
             times[StepCause(cause="variation")] += variation_ns
     return times
+
+
+def _late_ns(arrivals: Arrivals, transfer: Stretch, usual_ns: Int64) -> int:
+    """Return by how much a transfer takes longer than its message usually does; 0 where nothing is usual."""
+    message = transfer.instance - arrivals.collectives
+    if message < 0 or usual_ns[message] == ABSENT:
+        return 0
+    return max(transfer.end_ns - transfer.start_ns - int(usual_ns[message]), 0)
 
 
 def _stages(run: Run) -> dict[int, str]:

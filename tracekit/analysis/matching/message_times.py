@@ -5,29 +5,45 @@ way, so it takes at most as long as the shorter one, each on its own clock. That
 also waited for the other messages of its batch, or for a sender whose own kernel did. But in most jobs some messages
 between two ranks wait for nothing. The fastest of a size tells how long the others take by themselves.
 
-On a CPU a message is on its way from when both ranks handle it until it is received. Gloo's sends may end before.
+On a CPU a message is on its way from when it is sent and its receive is posted until it is received. That moment is
+recorded only if the receiver was waiting for it. Otherwise the receive ends when its rank looks for the message, which
+may be long after it came:
+
+    sends     ------|send                          it took at most this long, of which `unseen`
+    receives  |posts====|computes=========|waits|  passed before the receiver waited
+
+A receiver that had to wait saw the end of the transfer. One that did not knows only that it was over.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tracekit.model.events import ABSENT, Int64
+from tracekit.analysis.stats.quartiles import quartiles
+from tracekit.analysis.stats.row_numbers import number_rows
+from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.messages import Messages
 from tracekit.model.run import Run
 
 _NEVER, _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
+_LOOK_NS = 50_000  # a wait no longer than this may have found the message there, which takes 5 to 20 us
+_MOMENT_NS = 50_000  # from posting a receive to waiting for it, where nothing is between the two
 ONE_OF = 50
 """One of so many messages may seem too fast, for records are not perfect."""
 
 __all__ = [
     "ONE_OF",
+    "MessageTimes",
+    "awaited_soonest",
     "fastest_messages",
     "kernels_of_messages",
     "message_kernels",
     "message_sizes",
     "message_transfers",
+    "usual_transfers",
 ]
 
 
@@ -62,11 +78,33 @@ def message_sizes(run: Run) -> Int64:
     return size_bytes
 
 
-def message_transfers(run: Run) -> Int64:
-    """Return int64 [m]: how long each of the run's messages took, at most; or -1 where that is not known."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MessageTimes:
+    """How long m messages took once they were sent and their receives were posted.
+
+    Attributes:
+        took_ns: int64 [m], at most; or -1 where nothing is known.
+        unseen_ns: int64 [m], how much of it passed before the receiver waited for the message.
+        is_exact: bool [m], whether the receiver waited when the message came, so that it took `took_ns`. On a GPU it
+            is False: kernels may have waited for other messages.
+    """
+
+    took_ns: Int64
+    unseen_ns: Int64
+    is_exact: Bool
+
+    @property
+    def at_least_ns(self) -> Int64:
+        """Return how long each message took at least, int64 [m]; or -1 where nothing is known."""
+        return np.where(self.is_exact | (self.took_ns == ABSENT), self.took_ns, 0)
+
+
+def message_transfers(run: Run) -> MessageTimes:
+    """Return how long the run's messages took."""
     matched = run.messages
     begin_ns, shorter_ns = np.full(len(matched), _NEVER), np.full(len(matched), _EVER)
-    ended_ns, on_gpu = np.full(len(matched), ABSENT), np.zeros(len(matched), dtype=np.bool_)
+    ended_ns, awaited_ns = np.full((2, len(matched)), ABSENT)
+    on_gpu = np.zeros(len(matched), dtype=np.bool_)
     for place, summary in enumerate(run.ranks):
         messages, clock = summary.messages, run.clocks[place]
         since_ns = clock.to_run(np.where(messages.start_ns == ABSENT, messages.ready_ns, messages.start_ns))
@@ -77,10 +115,54 @@ def message_transfers(run: Run) -> Int64:
             begin_ns[here] = np.maximum(begin_ns[here], since_ns[row[here]])
             shorter_ns[here] = np.minimum(shorter_ns[here], duration_ns[row[here]])
         receives = np.flatnonzero(matched.destination == summary.rank)
-        ended_ns[receives] = until_ns[matched.recv[receives]]
+        rows = matched.recv[receives]
+        ended_ns[receives] = until_ns[rows]
+        is_awaited = messages.awaited_ns[rows] != ABSENT
+        awaited_ns[receives] = np.where(is_awaited, clock.to_run(messages.awaited_ns[rows]), ABSENT)
         on_gpu[receives] = summary.device == "gpu"
+    waited = (awaited_ns <= begin_ns) | (ended_ns - awaited_ns > _LOOK_NS)
+    is_exact = ~on_gpu & (awaited_ns != ABSENT) & (ended_ns != ABSENT) & waited
     on_cpu_ns = np.where(ended_ns == ABSENT, ABSENT, np.maximum(ended_ns - begin_ns, 0))
-    return np.where(on_gpu, np.where(shorter_ns == _EVER, ABSENT, shorter_ns), on_cpu_ns)
+    took_ns = np.where(on_gpu, np.where(shorter_ns == _EVER, ABSENT, shorter_ns), on_cpu_ns)
+    unseen_ns = np.where(awaited_ns == ABSENT, took_ns, np.clip(awaited_ns - begin_ns, 0, np.maximum(took_ns, 0)))
+    return MessageTimes(took_ns=took_ns, unseen_ns=np.where(on_gpu, 0, unseen_ns), is_exact=is_exact)
+
+
+def awaited_soonest(unseen_ns: Int64, group: Int64) -> Bool:
+    """Return which messages of each group tell most of how long they took, bool [m], half of them or more.
+
+    They are those for which the receivers waited soonest. That does not depend on how long the messages took, while
+    those whose end is known are the long ones.
+
+    unseen_ns: int64 [m], as in `MessageTimes`. group: int64 [m], 0 <= i < g, each of which has messages.
+    """
+    limit_ns = np.maximum(quartiles(unseen_ns, group)[1], _MOMENT_NS)
+    return np.asarray(unseen_ns <= limit_ns[group])
+
+
+def usual_transfers(run: Run, times: MessageTimes) -> Int64:
+    """Return how long messages of each one's size usually take between its two ranks, int64 [m]; or -1.
+
+    It is the median of those for which the receivers waited soonest. Where most of these came unseen, it is the median
+    of other links with the same size.
+    """
+    matched, size_bytes = run.messages, message_sizes(run)
+    result = np.full(len(matched), ABSENT)
+    known = np.flatnonzero(times.took_ns != ABSENT)
+    if not len(known):
+        return result
+    link = number_rows(size_bytes[known], matched.source[known], matched.destination[known])
+    size_of_link = np.zeros(int(link.max()) + 1, dtype=np.int64)
+    size_of_link[link] = size_bytes[known]
+    soonest = awaited_soonest(times.unseen_ns[known], link)
+    usual_ns = quartiles(times.took_ns[known[soonest]], link[soonest])[1]
+    is_seen = (times.is_exact | (times.unseen_ns == 0))[known[soonest]]
+    unseen = 2 * np.bincount(link[soonest], is_seen) < np.bincount(link[soonest])
+    for size in np.unique(size_of_link[unseen]).tolist():
+        others = (size_of_link == size) & ~unseen
+        usual_ns[(size_of_link == size) & unseen] = int(np.median(usual_ns[others])) if others.any() else ABSENT
+    result[known] = usual_ns[link]
+    return result
 
 
 def fastest_messages(run: Run, took_ns: Int64) -> Int64:

@@ -18,12 +18,12 @@ import numpy as np
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.bubble_causes import (
     MeasuredPipeline,
-    TypicalTimes,
     build_pipeline_replay,
     longest_pipeline,
 )
 from tracekit.analysis.pipeline.layout.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
+from tracekit.analysis.pipeline.typical_times import TypicalTimes
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.model.events import ABSENT, Float64

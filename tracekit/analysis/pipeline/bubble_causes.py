@@ -4,7 +4,7 @@ The idle time that a replay adds to the one before it has this cause (docs/defin
 
     R0  Every action takes the mean of its kind, and transfers take no time. The idle time before a rank's first
         backward is warm-up, the rest drain. Together they are what the schedule costs.
-    R1  Every action takes the mean of its stage and kind: imbalance.
+    R1  Every action takes the mean of its stage and kind: imbalance. Stages that differ by chance only have one mean.
     R2  Every transfer takes the median between its stages: transfer.
     R3  Every action and every transfer takes its measured time: late peers.
         What is left of the measured idle time is other, such as the host between actions, or waiting for a send.
@@ -29,8 +29,9 @@ from tracekit.analysis.pipeline.transfers import (
     edges_between_ranks,
     measure_transfers,
 )
+from tracekit.analysis.pipeline.typical_times import TypicalTimes, typical_times
 from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, build_graph
-from tracekit.model.events import ABSENT, Float64, Int32, Int64
+from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     "BubbleCauses",
     "MeasuredPipeline",
     "PipelineReplay",
-    "TypicalTimes",
     "attribute_bubbles",
     "build_pipeline_replay",
     "measure_pipeline",
@@ -73,27 +73,6 @@ class PipelineReplay:
         result = np.zeros((int(self.rank.max()) + 1, values.shape[1]))
         np.add.at(result, self.rank, values)
         return result
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TypicalTimes:
-    """Typical times of a pipeline's steps, in ns.
-
-    Attributes:
-        of_kind: float64 [kinds], mean of the actions; NaN without any.
-        of_stage: float64 [kinds, stages], mean of the actions; NaN without any.
-        of_edge: median transfer by sending and receiving stage.
-        any_edge_ns: median over all transfers.
-    """
-
-    of_kind: Float64
-    of_stage: Float64
-    of_edge: dict[tuple[int, int], float]
-    any_edge_ns: float
-
-    def of_edges(self, stage: Int32, edges: Edges) -> Float64:
-        """Return the typical transfer of each edge, float64 [e]. stage: of the actions, int32 [n]."""
-        return np.array([self.of_edge.get(edge, self.any_edge_ns) for edge in _stages_of(stage, edges)], dtype=float)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -186,7 +165,7 @@ def measure_pipeline(
         edges=tuple(edges),
         transfers=tuple(transfers),
         replays=tuple(replays),
-        typical=_typical_times(steps.action_orders, edges, transfers),
+        typical=typical_times(steps.action_orders, edges, transfers),
     )
 
 
@@ -200,7 +179,7 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
     ):
         shape = order.work_ns.shape
         equal: Float64 = np.broadcast_to(typical.of_kind[order.kind][:, None], shape)
-        by_stage: Float64 = np.broadcast_to(typical.of_stage[order.kind, order.stage][:, None], shape)
+        by_stage: Float64 = np.broadcast_to(typical.beyond_chance[order.kind, order.stage][:, None], shape)
         typical_ns: Float64 = np.broadcast_to(typical.of_edges(order.stage, edges)[:, None], transfers.took_ns.shape)
         took_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
         no_time = np.zeros_like(took_ns)
@@ -226,35 +205,6 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
         ideal_ratio=float(idle_ns[1].sum()) / total_ns if total_ns else 0.0,
         replay_error=replayed_ns / measured_ns - 1 if measured_ns else 0.0,
     )
-
-
-def _typical_times(
-    action_orders: Sequence[ActionOrder], edges: Sequence[Edges], transfers: Sequence[Transfers]
-) -> TypicalTimes:
-    """Return typical times over all steps of a pipeline."""
-    stages = max(int(p.stage.max()) for p in action_orders) + 1
-    counts, sums = np.zeros((len(ACTION_KINDS), stages)), np.zeros((len(ACTION_KINDS), stages))
-    seen: dict[tuple[int, int], list[Int64]] = {}
-    for order, of_order, found in zip(action_orders, edges, transfers, strict=True):
-        np.add.at(counts, (order.kind, order.stage), order.work_ns.shape[1])
-        np.add.at(sums, (order.kind, order.stage), order.work_ns.sum(axis=1))
-        for edge, took_ns, visible in zip(_stages_of(order.stage, of_order), found.took_ns, found.visible, strict=True):
-            seen.setdefault(edge, []).append(took_ns[visible])
-    known = {edge: np.concatenate(values) for edge, values in seen.items()}
-    every = np.concatenate([np.empty(0), *known.values()])
-    with np.errstate(invalid="ignore"):
-        of_kind, of_stage = sums.sum(axis=1) / counts.sum(axis=1), sums / counts
-    return TypicalTimes(
-        of_kind=of_kind,
-        of_stage=of_stage,
-        of_edge={edge: float(np.median(values)) for edge, values in known.items() if len(values)},
-        any_edge_ns=float(np.median(every)) if len(every) else 0.0,
-    )
-
-
-def _stages_of(stage: Int32, edges: Edges) -> list[tuple[int, int]]:
-    """Return the stages that each edge leads from and to."""
-    return list(zip(stage[edges.producers].tolist(), stage[edges.consumers].tolist(), strict=True))
 
 
 def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float64:

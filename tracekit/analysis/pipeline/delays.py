@@ -216,5 +216,7 @@ def _slow_part_ns(
     over = np.isin(ends, link.ranks).all(axis=0) & (ends[0] != ends[1])
     if not over.any():
         return np.zeros(transfers.took_ns.shape)
-    usual_ns = float(np.median(transfers.took_ns[over])) / link.slowdown
+    known = over[:, None] & transfers.visible
+    took_ns = transfers.took_ns[known] if known.any() else transfers.took_ns[over]
+    usual_ns = float(np.median(took_ns)) / link.slowdown
     return np.asarray(np.maximum(transfers.took_ns - usual_ns, 0) * over[:, None])

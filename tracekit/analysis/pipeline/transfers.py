@@ -101,7 +101,7 @@ def message_exchanges(run: Run) -> dict[tuple[int, int], MessageExchange]:
     summaries = {summary.rank: summary.messages for summary in run.ranks}
     clocks = {clock.rank: clock for clock in run.clocks}
     send_kernel, recv_kernel = message_kernels(run)
-    alone_ns = fastest_messages(run, message_transfers(run))
+    alone_ns = fastest_messages(run, message_transfers(run).took_ns)
     matched = run.messages
     result = {}
     for (source, destination), of_pair in rows_by_pair(matched.source, matched.destination).items():

@@ -8,6 +8,10 @@ and size among as many ranks on as many hosts. A link is slow if both of these h
 
 What its transfers take beyond the median of the others is its slowness. Messages of unknown size are not compared.
 Those of GPUs are compared by their fastest ones (`communication.slow_messages`).
+
+How long a message took is not known exactly if it came while its receiver was busy (`matching.message_times`). On a
+link that may be slow it counts as 0, and on the links that this one is compared with as what it took at most. A link is
+judged by those messages, half or more, for which the receivers waited soonest: these hide the least.
 """
 
 from __future__ import annotations
@@ -19,7 +23,10 @@ import numpy as np
 
 from tracekit.analysis.communication.link_references import SLOW_LINK, Reference
 from tracekit.analysis.communication.slow_messages import SlowMessages, slow_messages
+from tracekit.analysis.matching.message_times import MessageTimes, awaited_soonest, message_transfers
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
+from tracekit.analysis.stats.quartiles import quartiles
+from tracekit.analysis.stats.row_numbers import number_rows
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
@@ -85,25 +92,38 @@ def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -
         return _with_messages(SlowTransfers(links=(), slow_ns=slow_ns, link=link), messages, collectives)
     of_comparable = link_of[comparable]
     alike = (column[comparable] for column in (instances.kind, instances.size_bytes, instances.members))
-    sort = _number_rows(*alike, hosts[of_comparable])
-    pairs, pair, counts = np.unique(sort * len(ends) + of_comparable, return_inverse=True, return_counts=True)
+    sort = number_rows(*alike, hosts[of_comparable])
+    pairs, pair = np.unique(sort * len(ends) + of_comparable, return_inverse=True)
     sorts = pairs // len(ends)
-    low_ns, median_ns, high_ns = _quartiles(transfer_ns[comparable], pair, counts)
-    usual_ns, usually_below_ns = _medians_of_other_links(median_ns, sorts), _medians_of_other_links(high_ns, sorts)
-    slow = (usual_ns > 0) & (median_ns > SLOW_LINK * usual_ns) & (low_ns > usually_below_ns) & (counts >= _ENOUGH)
+    at_least_ns, unseen_ns = _least_and_unseen(message_transfers(run), transfer_ns, collectives)
+    judged = awaited_soonest(unseen_ns[comparable], pair)
+    low_ns, median_ns, _ = quartiles(at_least_ns[comparable[judged]], pair[judged])
+    _, at_most_ns, high_ns = quartiles(transfer_ns[comparable[judged]], pair[judged])
+    usual_ns, usually_below_ns = _medians_of_other_links(at_most_ns, sorts), _medians_of_other_links(high_ns, sorts)
+    slow = (usual_ns > 0) & (median_ns > SLOW_LINK * usual_ns) & (low_ns > usually_below_ns)
+    slow &= np.bincount(pair[judged]) >= _ENOUGH
     of_slow = slow[pair]
-    here = comparable[of_slow]
-    beyond_ns = np.maximum(transfer_ns[here] - usual_ns[pair[of_slow]], 0)
+    here, usually_ns = comparable[of_slow], usual_ns[pair[of_slow]]
+    beyond_ns = np.clip(at_least_ns[here] - usually_ns, 0, transfer_ns[here] - unseen_ns[here])
     slow_links = np.unique(of_comparable[of_slow])
     named, number = _name_links(slow_links, ends, len(run.groups))
     slow_ns[here], link[here] = beyond_ns, number[np.searchsorted(slow_links, of_comparable[of_slow])]
+    is_known = judged[of_slow] & (at_least_ns[here] == transfer_ns[here])
     result = []
     for i, (ranks, carries_messages, directed) in enumerate(named):
-        took_ns = int(transfer_ns[here][link[here] == i].sum())
-        usually_ns = int(usual_ns[pair[of_slow]][link[here] == i].sum())
-        slowdown = took_ns / max(usually_ns, 1)
+        known = is_known & (link[here] == i)
+        slowdown = int(transfer_ns[here][known].sum()) / max(int(usually_ns[known].sum()), 1)
         result.append(Link(ranks=ranks, carries_messages=carries_messages, directed=directed, slowdown=slowdown))
     return _with_messages(SlowTransfers(links=tuple(result), slow_ns=slow_ns, link=link), messages, collectives)
+
+
+def _least_and_unseen(messages: MessageTimes, transfer_ns: Int64, collectives: int) -> tuple[Int64, Int64]:
+    """Return how long each transfer took at least, and how much of that no rank saw: int64 [n] each.
+
+    transfer_ns: int64 [n], of collectives how long they took.
+    """
+    at_least_ns = np.concatenate((transfer_ns[:collectives], messages.at_least_ns))
+    return at_least_ns, np.concatenate((np.zeros(collectives, dtype=np.int64), messages.unseen_ns))
 
 
 def _are_kernels(run: Run) -> Bool:
@@ -161,15 +181,6 @@ def _name_links(slow: Int64, ends: Sequence[tuple[int, ...]], groups: int) -> tu
     return list(named), np.array(number, dtype=np.int64)
 
 
-def _number_rows(*columns: Int64) -> Int64:
-    """Return a number for each row, int64 [n], equal for equal rows. columns: int64 [n] each."""
-    result = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        result = np.unique(result * len(values) + place, return_inverse=True)[1]
-    return result
-
-
 def _medians_of_other_links(values: Int64, sorts: Int64) -> Int64:
     """Return the median of the values of the other links that carry the same, int64 [p].
 
@@ -180,14 +191,3 @@ def _medians_of_other_links(values: Int64, sorts: Int64) -> Int64:
         of_sort = values[which][None]
         result[which] = leave_one_out_medians(of_sort, np.ones_like(of_sort, dtype=np.bool_))[0]
     return result
-
-
-def _quartiles(values: Int64, group: Int64, counts: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return the first quartile, the median and the third quartile of the values of each group, int64 [g] each.
-
-    Groups are 0 <= i < g, and `counts`, int64 [g], says how many values each has. The median is rounded down.
-    """
-    ordered = values[np.lexsort((values, group))]
-    first, last = np.cumsum(counts) - counts, counts - 1
-    low, high = ordered[first + last // 2], ordered[first + counts // 2]
-    return ordered[first + last // 4], low + (high - low) // 2, ordered[first + last - last // 4]

@@ -26,6 +26,7 @@ from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.messages import Messages
+from tracekit.model.spans import WAIT_SPAN
 
 __all__ = ["merge_messages", "rank_messages"]
 
@@ -81,6 +82,7 @@ def rank_messages(trace: DecodedTrace, lanes: Lanes) -> Messages:
         ready_ns=ready_ns,
         start_ns=start_ns,
         end_ns=end_ns,
+        awaited_ns=_awaited_ns(events, lanes, end_ns),
         size_bytes=sides.size_bytes,
         after=after,
         before=before,
@@ -174,6 +176,21 @@ def _times(events: EventTable, lanes: Lanes, operators: Int64) -> tuple[Int64, I
         np.minimum.at(reached_ns, of_kernel, device_ready_times(events, lanes).ready_ns[kernels])
         ready_ns[rows] = np.minimum(reached_ns[number], start_ns[rows])
     return start_ns, end_ns, ready_ns
+
+
+def _awaited_ns(events: EventTable, lanes: Lanes, end_ns: Int64) -> Int64:
+    """Return since when a CPU rank had waited when each message ended, int64 [n], or -1.
+
+    The message's event ends within the call that waits. Calls of several threads may overlap: the first one to return
+    after the end is taken.
+    """
+    waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__) & (lanes.device == "cpu"))
+    if not len(waits):
+        return np.full(len(end_ns), ABSENT, dtype=np.int64)
+    waits = waits[np.argsort(events.end_ns[waits], kind="stable")]
+    place = np.minimum(np.searchsorted(events.end_ns[waits], end_ns, side="left"), len(waits) - 1)
+    since_ns, until_ns = events.start_ns[waits[place]], events.end_ns[waits[place]]
+    return np.where((since_ns <= end_ns) & (end_ns <= until_ns), since_ns, ABSENT)
 
 
 def _neighbours(passes: Passes, windows: StepWindows, window: Int64, time_ns: Int64) -> tuple[Int32, Int32]:

@@ -12,7 +12,7 @@ import tracekit
 
 __all__ = ["CODE_VERSION", "SUMMARY_FORMAT"]
 
-SUMMARY_FORMAT = 1
+SUMMARY_FORMAT = 2
 """Raise it with every change of what a summary means or of how it is packed."""
 
 _PACKAGES = ("model", "read", "analysis")  # those that compute summaries

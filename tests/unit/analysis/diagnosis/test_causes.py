@@ -14,6 +14,7 @@ from tests.gpu_jobs import simulate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import critical_path
+from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.analysis.stragglers.verdict import Verdict
@@ -21,12 +22,19 @@ from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
 
 NOBODY = Verdict()
+SOME_PIPELINE = Pipeline(
+    schedule="1f1b", schedule_inferred=False, stages=2, virtual_stages=1, microbatches=1, steps=6, pipelines=1,
+    bubble_ratio=None, ideal_bubble_ratio=None, ideal_basis=None, bubble_to_ideal_ratio=None, causes_ns={},
+    replay_error=None, uneven_stage=None, changes=(), findings=(), by_stage=[], by_rank=[], typical_step=[],
+)  # fmt: skip
 
 
-def causes(run: Run, verdict: Verdict = NOBODY) -> Counter[tuple[str, tuple[int, ...]]]:
+def causes(
+    run: Run, verdict: Verdict = NOBODY, pipeline: Pipeline | None = None
+) -> Counter[tuple[str, tuple[int, ...]]]:
     """Return the times by cause and ranks; they sum to the step."""
     arrivals = arrivals_of(run, run.common_steps())
-    step_ns, found = step_causes(run, arrivals, critical_path(run, arrivals), verdict, None)
+    step_ns, found = step_causes(run, arrivals, critical_path(run, arrivals), verdict, pipeline)
     assert sum(found.values()) == step_ns
     result: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for cause, time_ns in found.items():
@@ -75,6 +83,21 @@ def test_causes_are_means_over_steps_of_unequal_length() -> None:
             cluster.work(rank, compute=91 + (0, 1, 3)[step])
         cluster.collective((0, 1), transfer=10)
     assert causes(cluster.run()) == {("compute", ()): 92, ("transfer", ()): 10}
+
+
+@pytest.mark.parametrize("in_pipeline", [True, False])
+def test_what_a_message_of_a_pipeline_takes_beyond_the_usual_is_no_transfer(in_pipeline: bool) -> None:
+    """GIVEN messages of 10, one of which takes 70 in one of six steps."""
+    cluster = Cluster(2)
+    for step in cluster.steps(6):
+        cluster.work(0, compute=100)
+        cluster.message(0, 1, transfer=70 if step == 3 else 10)
+        cluster.message(1, 0, transfer=10)
+
+    found = causes(cluster.run(), pipeline=SOME_PIPELINE if in_pipeline else None)
+
+    assert found["compute", ()] == 100
+    assert (found["transfer", ()], found["late_peer", ()]) == ((20, 10) if in_pipeline else (30, 0))
 
 
 @settings(deadline=None, max_examples=30)

@@ -51,6 +51,32 @@ def test_the_chain_follows_a_message_to_its_sender() -> None:
     }
 
 
+def test_the_chain_stays_on_a_rank_that_was_busy_when_its_message_came() -> None:
+    """GIVEN a receive posted at 20, a message sent at 50 that came at 80, and a rank that computes until 200."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(1):
+        cluster.work(0, compute=50)
+        cluster.work(1, compute=200)
+        cluster.message(0, 1, transfer=30, posted_before=180)
+        cluster.work(1, compute=100)
+    assert chain(cluster.run()) == {(1, "compute", "end of step"): 100, (1, "compute", "send"): 200}
+
+
+def test_of_a_message_that_came_before_its_receiver_waited_only_the_rest_holds_up_the_step() -> None:
+    """GIVEN a message from 50 to 80, for which rank 1 waits from 70 on THEN rank 1 bounds the step, and 10 of it."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(1):
+        cluster.work(0, compute=50)
+        cluster.work(1, compute=70)
+        cluster.message(0, 1, transfer=30, posted_before=60)
+        cluster.work(1, compute=100)
+    assert chain(cluster.run()) == {
+        (1, "compute", "end of step"): 100,
+        (1, "compute", "send"): 70,
+        (1, "communication", "send"): 10,
+    }
+
+
 def test_the_chain_goes_from_group_to_group() -> None:
     """GIVEN pairs (0, 1), (2, 3), then (0, 2), (1, 3) THEN the delay of rank 3 reaches the end by way of rank 1."""
     cluster = Cluster(4)

@@ -9,6 +9,7 @@ from tests.nccl_messages import add_batch, add_message
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.model.metadata import PointToPointRecord
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
@@ -111,3 +112,38 @@ def test_messages_alone_leave_clocks_of_different_hosts_unknown(tmp_path: Path) 
     add_batch(receiver, [("recv", 0)], launched_at=20, at_us=30, for_us=9)
     run = load(write_run(tmp_path, [sender, receiver]))
     assert [clock.method for clock in run.clocks] == ["none", "none"]
+
+
+def test_a_receive_on_a_cpu_is_awaited_from_when_the_call_that_waited_for_it_began(tmp_path: Path) -> None:
+    """GIVEN receives posted at 10 and 12, of which the calls wait from 50 to 81 and from 82 to 90, and an isend.
+
+    The last receive ends without any call that waits for it.
+    """
+    trace = TraceBuilder(0, 2).step(3, 0, 200)
+    trace.gloo("recv", 10, 70).gloo("recv", 12, 77).gloo("send", 100, 20).gloo("recv", 130, 20)
+    trace.wait(50, 31).wait(82, 8).wait(118, 4)
+    trace.capture(
+        p2p=[
+            PointToPointRecord(
+                group=0, peer=1, tag=0, direction=direction, index=index, created_ns=trace.wall_ns(at_us), size_bytes=4
+            )
+            for direction, index, at_us in (("recv", 0, 10), ("recv", 1, 12), ("send", 0, 100), ("recv", 2, 130))
+        ]
+    )
+
+    messages = summary_of(tmp_path, trace).messages
+
+    assert after(trace, *messages.end_ns) == [80, 89, 120, 150]
+    assert after(trace, *messages.awaited_ns[:3]) == [50, 82, 118]
+    assert messages.awaited_ns[3] == -1
+    assert after(trace, *messages.arrival_ns) == [50, 82, 100, 130]
+
+
+def test_kernels_wait_for_messages_on_a_gpu(tmp_path: Path) -> None:
+    trace = add_message(TraceBuilder(0, 2).step(0, 0, 200), "recv", 1, launched_at=20, at_us=51, for_us=19)
+    trace.wait(60, 20)
+
+    messages = summary_of(tmp_path, trace).messages
+
+    assert messages.awaited_ns.tolist() == [-1]
+    assert after(trace, *messages.arrival_ns) == [51]

@@ -1,5 +1,7 @@
 """Messages as instances of two ranks, the sender and the receiver: who of them came last, and why.
 
+A receiver comes to a message when it waits for it. It may have posted the receive long before.
+
 What a rank did before it sent is compared with its peers. They share a group with it, and send and receive the
 same sizes in the same order, such as the same stage in other replicas of a pipeline.
 """
@@ -29,7 +31,7 @@ class MessageArrivals:
         row: int64 [m], row of that rank's `Messages`.
         arrival_ns: int64 [m], the last arrival, on the run's clock.
         end_ns: int64 [m], on the run's clock.
-        transfer_ns: int64 [m], how long the message took, or -1.
+        transfer_ns: int64 [m], how long the message took at most, or -1.
         released_ns: int64 [m], the last rank's last release, on that rank's clock, or -1.
         excess_ns: int64 [m], by how much the time from there to the arrival exceeds the peers' median; 0 without peers.
         size_bytes: int64 [m], or -1.
@@ -56,7 +58,7 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
         for number in np.unique(rank).tolist():
             here, member = np.flatnonzero(rank == number), place[number]
             messages, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
-            result["at"][here] = clock.to_run(messages.ready_ns[rows])
+            result["at"][here] = clock.to_run(messages.arrival_ns[rows])
             ends_ns = messages.end_ns[rows]
             result["end"][here] = np.where(ends_ns == ABSENT, ABSENT, clock.to_run(ends_ns))
             result["since"][here], result["excess"][here] = since[member][rows], excess[member][rows]
@@ -76,7 +78,7 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
         row=np.where(by_sender, matched.send, matched.recv),
         arrival_ns=arrival_ns,
         end_ns=np.maximum(end_ns, arrival_ns),
-        transfer_ns=message_transfers(run),
+        transfer_ns=message_transfers(run).took_ns,
         released_ns=released_ns,
         excess_ns=excess_ns,
         size_bytes=message_sizes(run),
@@ -91,7 +93,7 @@ def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int
     """
     since, segment_ns = [], []
     for summary in run.ranks:
-        messages, arrival_ns = summary.messages, summary.messages.ready_ns
+        messages, arrival_ns = summary.messages, summary.messages.arrival_ns
         if not len(messages):
             since.append(arrival_ns)
             segment_ns.append(arrival_ns)

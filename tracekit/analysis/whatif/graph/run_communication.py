@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.clocks.moments import SYNCHRONISING
+from tracekit.analysis.matching.message_times import message_transfers, usual_transfers
 from tracekit.analysis.replay.operation_graph import Exchanges
-from tracekit.analysis.timeline.parts import WAITS
 from tracekit.analysis.whatif.graph.estimated_amounts import estimated_amounts
 from tracekit.analysis.whatif.graph.purposes import OTHER, purposes_of
 from tracekit.analysis.whatif.parts import EXCHANGES
@@ -20,7 +20,6 @@ from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 
-_POLL_NS = 50_000  # a wait no longer than this is a look whether the message is there
 _SEND, _RECV = KINDS.index("send"), KINDS.index("recv")
 # Each rank and step may exchange another amount, as with tokens for experts.
 _UNEVEN = tuple(KINDS.index(kind) for kind in ("all_to_all", "dispatch", "combine"))
@@ -199,37 +198,31 @@ def _messages(
     """Return each rank's messages; a send and its receive get one group number, from `number` on.
 
     The span of a message ends when its rank looks for it, which may be long after the message was over. Therefore a
-    send ends no later than its receive. A receive that no rank waited for took no longer than is typical of those that
-    were waited for. A kernel of a GPU rank ends with its message.
+    send ends no later than its receive. A message that came while its receiver was busy took no longer than usual. A
+    kernel of a GPU rank ends with its message.
 
     link: of each matched message, int64 [m].
     """
-    ready_ns, end_ns, awaited, group, link_of = {}, {}, {}, {}, {}
+    ready_ns, end_ns, group, link_of = {}, {}, {}, {}
     for rank, summary in summaries.items():
         messages, clock = summary.messages, clocks[rank]
         ready_ns[rank] = clock.to_run(messages.start_ns if summary.device == "gpu" else messages.issue_ns)
         end_ns[rank] = np.where(messages.end_ns == ABSENT, ABSENT, clock.to_run(messages.end_ns))
-        awaited[rank] = _was_awaited(summary)
         group[rank], link_of[rank] = np.full((2, len(messages)), ABSENT, dtype=np.int64)
     matched = run.messages
-    columns = (matched.source, matched.destination, matched.send, matched.recv, link)
-    pairs = list(zip(range(number, number + len(matched)), *(column.tolist() for column in columns), strict=True))
-    pairs = [p for p in pairs if end_ns[p[1]][p[3]] != ABSENT and end_ns[p[2]][p[4]] != ABSENT]
-    took_ns = [
-        int(end_ns[destination][recv]) - max(int(ready_ns[source][send]), int(ready_ns[destination][recv]))
-        for _, source, destination, send, recv, _ in pairs
-        if awaited[destination][recv] and summaries[destination].device == "cpu"
-    ]
-    typical_ns = round(float(np.median(took_ns))) if took_ns else None
-    for pair, source, destination, send, recv, edge in pairs:
+    columns = (matched.source, matched.destination, matched.send, matched.recv, link, _longest_ns(run))
+    pairs = zip(range(number, number + len(matched)), *(column.tolist() for column in columns), strict=True)
+    for pair, source, destination, send, recv, edge, longest_ns in pairs:
+        if end_ns[destination][recv] == ABSENT or end_ns[source][send] == ABSENT:
+            continue
         group[source][send] = group[destination][recv] = pair
         link_of[source][send] = link_of[destination][recv] = edge
-        begun_ns = max(int(ready_ns[source][send]), int(ready_ns[destination][recv]))
-        over_ns = min(int(end_ns[source][send]), int(end_ns[destination][recv]))
         if summaries[source].device == summaries[destination].device == "gpu":
             continue
-        if not awaited[destination][recv]:
-            over_ns = over_ns if typical_ns is None else max(min(over_ns, begun_ns + typical_ns), begun_ns)
+        over_ns = min(int(end_ns[source][send]), int(end_ns[destination][recv]))
+        if longest_ns != ABSENT:
+            begun_ns = max(int(ready_ns[source][send]), int(ready_ns[destination][recv]))
+            over_ns = max(min(over_ns, begun_ns + longest_ns), begun_ns)
             end_ns[destination][recv] = over_ns
         end_ns[source][send] = over_ns
     result = {}
@@ -258,20 +251,21 @@ def _messages(
     return result
 
 
+def _longest_ns(run: Run) -> Int64:
+    """Return how long messages took at most that came to a CPU rank while it was busy, int64 [m]; -1 for others."""
+    if all(summary.device == "gpu" for summary in run.ranks):
+        return np.full(len(run.messages), ABSENT)
+    times = message_transfers(run)
+    usual_ns = usual_transfers(run, times)
+    longest_ns = np.where(usual_ns == ABSENT, times.took_ns, np.minimum(times.took_ns, usual_ns))
+    on_gpu = np.isin(run.messages.destination, [summary.rank for summary in run.ranks if summary.device == "gpu"])
+    return np.where(times.is_exact | on_gpu, ABSENT, longest_ns)
+
+
 def _batched(end_ns: Int64) -> Bool:
     """Return which messages share their kernel with others, bool [m]: those that end at the same time."""
     _, number, counts = np.unique(end_ns, return_inverse=True, return_counts=True)
     return np.asarray(counts[number] > 1)
-
-
-def _was_awaited(summary: RankSummary) -> Bool:
-    """Return whether the rank had waited for a while when each message ended, bool [m]."""
-    since_ns, until_ns = summary[WAITS].since_ns, summary[WAITS].until_ns
-    end_ns = summary.messages.end_ns
-    if not len(since_ns):
-        return np.zeros(len(end_ns), dtype=np.bool_)
-    place = np.maximum(np.searchsorted(since_ns, end_ns, side="left") - 1, 0)
-    return np.asarray((end_ns <= until_ns[place]) & (end_ns - since_ns[place] > _POLL_NS))
 
 
 def _in_order(parts: list[Communication], serial: dict[int, bool]) -> Communication:

@@ -174,8 +174,9 @@ def exchange(work_us: int, *, sent_at_us: int, received_at_us: int, awaited: boo
         overlapped_comm_ns=0, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=400_000,
     )  # fmt: skip
     sender = rank(0, [send(1, 1000 * work_us, took_ns=1000 * (sent_at_us - work_us))])
-    receiver = rank(1, [recv(0, 10_000, took_ns=1000 * (received_at_us - 10))])
-    waited = Waits(since_ns=us(20) if awaited else us(200), until_ns=us(received_at_us))
+    since_us = 20 if awaited else 200
+    receiver = rank(1, [recv(0, 10_000, took_ns=1000 * (received_at_us - 10), awaited_ns=1000 * since_us)])
+    waited = Waits(since_ns=us(since_us), until_ns=us(received_at_us))
     ranks = [replace(sender, steps=(step,)), replace(receiver, steps=(step,)).with_part(WAITS, waited)]
     messages, notes = match_messages(ranks, clocks(2))
     assert notes == []
