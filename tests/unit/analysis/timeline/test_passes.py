@@ -24,11 +24,12 @@ PassesOf = Callable[..., list[Pass]]
 def passes_of(tmp_path: Path) -> PassesOf:
     """Return a function that gives the passes of a trace whose messages were issued at some times."""
 
-    def run(trace: TraceBuilder, issued: Sequence[float] = ()) -> list[Pass]:
+    def run(trace: TraceBuilder, issued: Sequence[float] = (), sent: Sequence[bool] = ()) -> list[Pass]:
         decoded = decode(trace.write(tmp_path / "rank0.json", "compact"))
         lanes = recording_of(decoded, DEFAULT_RULES).lanes
         issue_ns = np.array([trace.wall_ns(at_us) for at_us in issued], dtype=np.int64)
-        passes = rank_passes(decoded.events, lanes, issue_ns)
+        is_send = np.array(sent or [True] * len(issued), dtype=np.bool_)
+        passes = rank_passes(decoded.events, lanes, issue_ns, is_send)
         zero_ns = trace.wall_ns(0)
         return [
             (ACTION_KINDS[kind], microbatch, (start_ns - zero_ns) / 1000, (end_ns - zero_ns) / 1000)
