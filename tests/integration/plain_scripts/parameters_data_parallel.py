@@ -11,7 +11,7 @@ from torch import nn
 
 import tracekit
 
-WIDTH, LAYERS, BATCH = 256, 4, 32
+WIDTH, LAYERS, BATCH = 512, 6, 32
 
 
 class Slow(torch.autograd.Function):

@@ -63,7 +63,7 @@ def main(schedule):
 
     @tracekit.probe(sys.argv[1])
     def train_step(data, target):
-        batches = list(zip(data.chunk(MICRO_BATCHES), target.chunk(MICRO_BATCHES)))
+        batches = list(zip(data.chunk(MICRO_BATCHES), target.chunk(MICRO_BATCHES), strict=True))
         ahead = MICRO_BATCHES if schedule == "gpipe" else min(world_size - rank - 1, MICRO_BATCHES)
         for batch in batches[:ahead]:
             forward(*batch)

@@ -43,7 +43,7 @@ class Mlp:
         self.down = [nn.Parameter(0.1 * torch.randn(hidden, WIDTH)) for _ in range(LAYERS)]
 
     def forward(self, x):
-        for up, down in zip(self.up, self.down):
+        for up, down in zip(self.up, self.down, strict=True):
             x = x + SumOverRanks.apply(F.relu(CopyToRanks.apply(x) @ up) @ down)
         return x
 

@@ -1,6 +1,7 @@
 """Data parallelism in a plain class with a list of tensors: updates by hand, in a loop without a step function."""
 
 import sys
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -13,12 +14,12 @@ LR = 0.05
 class Network:
     def __init__(self, widths):
         self.params = []
-        for inputs, outputs in zip(widths, widths[1:]):
+        for inputs, outputs in pairwise(widths):
             weight = torch.randn(inputs, outputs) / inputs**0.5
             self.params += [weight.requires_grad_(), torch.zeros(outputs, requires_grad=True)]
 
     def __call__(self, x):
-        for weight, bias in zip(self.params[::2], self.params[1::2]):
+        for weight, bias in zip(self.params[::2], self.params[1::2], strict=True):
             x = torch.relu(x @ weight + bias)
         return x
 
