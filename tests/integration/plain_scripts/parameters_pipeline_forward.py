@@ -1,4 +1,7 @@
-"""A pipeline with lists of parameters, forward only, as in lectures: recv, layers, send for each micro-batch."""
+"""A pipeline with lists of parameters, forward only, as in lectures: recv, layers, send for each micro-batch.
+
+Without a barrier a rank goes on with the next step while those behind it are in this one.
+"""
 
 import math
 import sys

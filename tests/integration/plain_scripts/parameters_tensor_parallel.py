@@ -23,6 +23,7 @@ def tensor_parallelism_main(data):
     local_width = WIDTH // world_size
     params = [get_init_params(WIDTH, local_width) for _ in range(LAYERS)]
 
+    torch.set_grad_enabled(sys.argv[2] == "grad")
     with tracekit.probe(sys.argv[1]) as probe:
         for _ in range(8):
             probe.step()

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import GradientAddresses
+from tracekit.capture.observers.gradients import GradientAddresses, returns_gradients_of
 from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
@@ -99,9 +99,11 @@ class PurposeObserver:
         for methods, note in observed_methods:
             for name, argument in methods.items():
                 if hasattr(process_group, name):
-                    patch = Patch(process_group, name, functools.partial(_observe_call, note, argument))
-                    self._patches.append(patch)
-                    patch.apply()
+                    self._patches.append(Patch(process_group, name, functools.partial(_observe_call, note, argument)))
+        if self._gradients.count:
+            self._patches.append(Patch(sys.modules["torch"].autograd, "grad", self._note_gradients))
+        for patch in self._patches:
+            patch.apply()
 
     def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
@@ -113,6 +115,11 @@ class PurposeObserver:
         for use in self._uses.values():
             self._contribute(use, draft)
         self._uses = {}
+
+    def _note_gradients(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        gradients = grad(outputs, inputs, *args, **kwargs)
+        self._gradients.add_returned(returns_gradients_of(inputs), gradients)
+        return gradients
 
     def _note_reduction(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
         use = self._use_of(group)

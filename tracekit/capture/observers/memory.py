@@ -32,6 +32,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.gradients import returns_gradients_of
 from tracekit.capture.observers.parallelism.deepspeed import find_engines
 from tracekit.model.metadata import MemoryUse
 
@@ -82,7 +83,7 @@ class MemoryObserver:
     def __init__(self) -> None:
         self._parameters = LiveParameters([])
         self._zero: list[Any] = []  # optimizers of DeepSpeed
-        self._backward: Patch | None = None
+        self._patches: list[Patch] = []
         self._gradient_bytes: int | None = None
         self._use: MemoryUse | None = None
 
@@ -91,12 +92,17 @@ class MemoryObserver:
         self._zero = [engine.optimizer for engine in find_engines(objects)]
         autograd = getattr(sys.modules.get("torch"), "autograd", None)
         if autograd is not None and self._parameters.parameters:
-            self._backward = Patch(autograd, "backward", self._after_backward)
-            self._backward.apply()
+            self._patches = [
+                Patch(autograd, "backward", self._after_backward),
+                Patch(autograd, "grad", self._after_grad),
+            ]
+            for patch in self._patches:
+                patch.apply()
 
     def detach(self, objects: LiveObjects) -> None:
-        if self._backward is not None:
-            self._backward.remove()
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
         self._parameters, self._zero = (
             LiveParameters.of(objects, self._parameters),
             [engine.optimizer for engine in find_engines(objects)],
@@ -124,6 +130,16 @@ class MemoryObserver:
         in_backward = sys.modules["torch"]._C._current_graph_task_id() != -1
         if self._gradient_bytes is None and not in_backward:
             self._gradient_bytes = self._gradients().total
+
+    def _after_grad(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Measure the gradients that a call returns: the parameters hold none."""
+        gradients = grad(outputs, inputs, *args, **kwargs)
+        if self._gradient_bytes is None:
+            parameters = set(map(id, self._parameters.parameters))
+            pairs = zip(returns_gradients_of(inputs), gradients, strict=False)
+            of_parameters = [gradient for parameter, gradient in pairs if id(parameter) in parameters]
+            self._gradient_bytes = _DistinctBytes(of_parameters).total or None
+        return gradients
 
     def _gradients(self) -> _DistinctBytes:
         names = ("averaged_gradients", "grad_partitions_flat_buffer")  # of ZeRO 1 and 2, of ZeRO 3

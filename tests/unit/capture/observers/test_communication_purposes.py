@@ -234,6 +234,22 @@ def test_gradients_of_a_list_of_tensors_are_gradients(has_optimizer: bool, decla
     assert [(use.purpose, use.calls, use.parameters) for use in draft.uses] == [("gradients", 6, 3)]
 
 
+def test_gradients_that_a_call_returns_are_gradients() -> None:
+    weights = [torch.randn(8, 8, requires_grad=True) for _ in range(3)]
+
+    def step() -> None:
+        x = torch.ones(4, 8)
+        for weight in weights:
+            x = torch.relu(x @ weight)
+        for gradient in torch.autograd.grad(x.sum(), weights):
+            distributed.all_reduce(gradient)
+
+    draft = observed_tensors(_Tensors(weights), step)
+
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
+    assert [(use.purpose, use.calls, use.parameters) for use in draft.uses] == [("gradients", 6, 3)]
+
+
 class _SumOverRanks(torch.autograd.Function):  # type: ignore[misc, name-defined]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:

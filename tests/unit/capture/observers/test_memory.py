@@ -5,7 +5,7 @@ Programs with modules are compared with an independent count: integration/test_p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.components import require_module
@@ -32,10 +32,13 @@ def weights(count: int) -> list[Any]:
     return [torch.nn.Parameter(torch.zeros(10)) for _ in range(count)]
 
 
-def counted(program: Program, later: Program | None = None) -> tuple[int | None, int | None, int | None]:
+def counted(
+    program: Program, later: Program | None = None, step: Callable[[], object] = lambda: None
+) -> tuple[int | None, int | None, int | None]:
     """Return the bytes of parameters, gradients and optimizer. `later`: what there is as the window closes."""
     observer = MemoryObserver()
     observer.attach(program)
+    step()
     observer.detach(later or program)
     draft = MetadataDraft(groups=GroupTable.of_this_rank())
     observer.contribute(draft)
@@ -71,6 +74,15 @@ def test_a_leaf_that_came_in_the_window_is_an_input() -> None:
     received = torch.zeros(99, requires_grad=True)
 
     assert counted(Program(tensors=ours), later=Program(tensors=[*ours, received])) == (80, 0, None)
+
+
+def test_gradients_that_a_call_returns_are_counted() -> None:
+    ours = weights(2)
+
+    def step() -> object:
+        return torch.autograd.grad(sum((weight * weight).sum() for weight in ours), ours)
+
+    assert counted(Program(tensors=ours), step=step) == (80, 80, None)
 
 
 def test_what_is_not_found_is_unknown() -> None:
