@@ -18,12 +18,12 @@ class Slow(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x):
-        time.sleep(0.01)
+        time.sleep(0.015)
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
-        time.sleep(0.02)
+        time.sleep(0.03)
         return grad
 
 
