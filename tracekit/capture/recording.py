@@ -243,7 +243,7 @@ class Recording:
         self._guarded(facts.list_collectives, self._start_ns, self._end_ns, self._thread, self.note)
         self._guarded(facts.find_meshes, objects)
         self._guarded(facts.name_device)
-        self._draft = MetadataDraft(groups=facts.groups, collectives=facts.collectives)
+        self._draft = MetadataDraft(groups=facts.groups, steps=len(self.log.steps), collectives=facts.collectives)
         for observer in self._observers:
             self._guarded(observer.contribute, self._draft)
         self._observers = []

@@ -16,7 +16,7 @@ import numpy as np
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.ddp.bucket_assignment import Parameters, parameters_of
 from tracekit.analysis.ddp.bucket_replay import BackwardPass, copies_back
-from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
+from tracekit.analysis.ddp.bucket_rows import rows_of_reductions
 from tracekit.analysis.ddp.parts import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
@@ -106,7 +106,7 @@ def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
 def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
     """Return the positions of the rank's bucket reductions that belong to this group."""
     place = int(np.flatnonzero(matched.ranks == summary.rank)[0])
-    return np.flatnonzero(np.isin(rows_of_buckets(summary), matched.row[place]))
+    return np.flatnonzero(np.isin(rows_of_reductions(summary, summary[BUCKET_REDUCTIONS]), matched.row[place]))
 
 
 def _group_passes(

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.model.metadata import DdpModule
 
-__all__ = ["Parameters", "assigned_buckets", "parameters_of"]
+__all__ = ["Parameters", "assigned_buckets", "default_buckets", "parameters_of"]
+
+_DEFAULT_FIRST_BYTES, _DEFAULT_CAP_BYTES = 1 << 20, 25 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +67,21 @@ def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters
 def assigned_buckets(parameters: Parameters, cap_bytes: int) -> tuple[tuple[int, ...], ...]:
     """Return the buckets, in order of launch, that an explicit `bucket_cap_mb` of `cap_bytes` makes."""
     if parameters.rebuilt:
-        return _filled(parameters, range(len(parameters.size_bytes)), cap_bytes)
+        return _filled(parameters, range(len(parameters.size_bytes)), cap_bytes, cap_bytes)
     in_order = [place for bucket in reversed(parameters.buckets) for place in bucket]
-    return tuple(reversed(_filled(parameters, in_order, cap_bytes)))
+    return tuple(reversed(_filled(parameters, in_order, cap_bytes, cap_bytes)))
 
 
-def _filled(parameters: Parameters, order: Sequence[int], cap_bytes: int) -> tuple[tuple[int, ...], ...]:
+def default_buckets(parameters: Parameters) -> tuple[tuple[int, ...], ...]:
+    """Return the buckets that DDP makes by default: a small one first, so that reducing begins early."""
+    return _filled(parameters, range(len(parameters.size_bytes)), _DEFAULT_FIRST_BYTES, _DEFAULT_CAP_BYTES)
+
+
+def _filled(
+    parameters: Parameters, order: Sequence[int], first_bytes: int, cap_bytes: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return buckets that are closed at a size: the first of each data type at another one."""
+    limits: dict[str, int] = {}
     closed: list[tuple[int, ...]] = []
     members: dict[str, list[int]] = {}
     filled_bytes: dict[str, int] = {}
@@ -78,7 +89,8 @@ def _filled(parameters: Parameters, order: Sequence[int], cap_bytes: int) -> tup
         dtype = parameters.dtypes[place]
         members.setdefault(dtype, []).append(place)
         filled_bytes[dtype] = filled_bytes.get(dtype, 0) + parameters.size_bytes[place]
-        if filled_bytes[dtype] >= cap_bytes:
+        if filled_bytes[dtype] >= limits.get(dtype, first_bytes):
             closed.append(tuple(members.pop(dtype)))
             filled_bytes[dtype] = 0
+            limits[dtype] = cap_bytes
     return (*closed, *(tuple(rest) for rest in members.values()))

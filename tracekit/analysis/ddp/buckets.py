@@ -14,7 +14,7 @@ from tracekit.analysis.communication.collectives import GroupTimes, group_times
 from tracekit.analysis.ddp import columns
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_picture import BucketPicture, bucket_picture
-from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
+from tracekit.analysis.ddp.bucket_rows import rows_of_reductions
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
@@ -138,7 +138,7 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
     result: list[float | None] = [None] * len(runs)
     if not len(collectives) or not len(runs):
         return result
-    row = rows_of_buckets(summary)
+    row = rows_of_reductions(summary, summary[BUCKET_REDUCTIONS])
     for group, times in matched:
         members = len(run.groups[group.group].ranks) or len(group.ranks)
         place = np.flatnonzero(group.ranks == summary.rank)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
+from tracekit.analysis.ddp.manual_whatif import ManualWhatIf, manual_whatif
 from tracekit.analysis.ddp.parts import MANUAL_GRADIENTS
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.section import Unavailable
 from tracekit.model.communication import KINDS
 from tracekit.model.notes import Severity
 from tracekit.model.run import Run
@@ -13,6 +16,9 @@ from tracekit.model.run import Run
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
 _SCALAR_BYTES = 8  # scalars, such as a loss
 _NOTABLE = 0.05  # of a step
+_LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
+_LEAST_SHARE = 0.01  # of a step
+_NOTHING_SAVED = "a replay with the buckets of DistributedDataParallel saves no more than its error"
 
 __all__ = ["manual_data_parallel"]
 
@@ -42,17 +48,35 @@ def manual_data_parallel(run: Run) -> tuple[Finding, ...]:
         "in_backward": in_backward,
         "exposed_ns": int(exposed_ns),
         "exposed_share": share,
-        "no_replay": "the buckets that DistributedDataParallel would make are not known",
     }
     severity: Severity = "warning" if share >= _NOTABLE else "info"
-    action = "use DistributedDataParallel, which reduces them in buckets while the backward pass runs"
-    return (
-        Finding(
-            severity=severity,
-            text=text,
-            cause="transfer",
-            time_ns=int(exposed_ns),
-            action=action,
-            evidence=evidence,
-        ),
+    finding = Finding(
+        severity=severity,
+        text=text,
+        cause="transfer",
+        time_ns=int(exposed_ns),
+        action=_action(),
+        evidence=evidence,
+    )
+    return (_with_saving(finding, manual_whatif(run), run.mean_rank_step_ns()),)
+
+
+def _action(option: str = "") -> str:
+    return f"use DistributedDataParallel{option}, which reduces them in buckets while the backward pass runs"
+
+
+def _with_saving(finding: Finding, outcome: ManualWhatIf | Unavailable, step_ns: float) -> Finding:
+    """Return the finding with what a replay with buckets saves, or the reason why it has no saving."""
+    if isinstance(outcome, Unavailable):
+        return replace(finding, evidence={**finding.evidence, "no_replay": outcome.reason})
+    evidence = {**finding.evidence, "buckets": outcome.buckets, "bucket_cap_mb": outcome.bucket_cap_mb}
+    if outcome.saving_ns <= max(_LEAST_ERRORS * outcome.error_ns, _LEAST_SHARE * step_ns):
+        return replace(finding, evidence={**evidence, "no_replay": _NOTHING_SAVED})
+    option = "" if outcome.bucket_cap_mb is None else f" with bucket_cap_mb={outcome.bucket_cap_mb:g}"
+    return replace(
+        finding,
+        saving_ns=outcome.saving_ns,
+        saving_error_ns=outcome.error_ns,
+        action=_action(option),
+        evidence=evidence,
     )

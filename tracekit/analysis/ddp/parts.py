@@ -12,17 +12,21 @@ from tracekit.model.metadata import DdpModule
 from tracekit.model.summary import Part
 
 __all__ = [
+    "ACCUMULATED_GRADIENTS",
     "BUCKET_REDUCTIONS",
     "DDP_MODULES",
     "DDP_PASSES",
     "GRADIENT_TIMES",
     "MANUAL_GRADIENTS",
+    "MANUAL_REDUCTIONS",
     "WHOLE",
+    "AccumulatedGradients",
     "BucketReductions",
     "DdpModules",
     "DdpPasses",
     "GradientSum",
     "GradientTimes",
+    "ManualReductions",
 ]
 
 WHOLE = -1
@@ -117,6 +121,49 @@ class GradientSum:
     parameters: int | None
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AccumulatedGradients(Columnar):
+    """n gradients of one rank, in order of time, of the backward passes whose gradients are reduced by hand.
+
+    Attributes:
+        step: int64 [n].
+        backward_pass: int32 [n], the number of the pass in its step.
+        elements: int64 [n].
+        free_ns: int64 [n], when the gradient was there, on the rank's wall clock, if the rank had waited for no
+            reduction since the pass began.
+    """
+
+    step: Int64
+    backward_pass: Int32
+    elements: Int64
+    free_ns: Int64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ManualReductions(Columnar):
+    """n reductions of gradients by hand on one rank, in order of launch, of the same backward passes.
+
+    Attributes:
+        step: int64 [n].
+        backward_pass: int32 [n].
+        size_bytes: int64 [n].
+        launch_ns: int64 [n], on the rank's wall clock.
+        start_ns: int64 [n], on the rank's wall clock.
+        end_ns: int64 [n], on the rank's wall clock.
+        free_launch_ns: int64 [n], when it was launched, if the rank had waited for no reduction since the pass began.
+        free_end_ns: int64 [n], how far the rank was by then at the end of the reduction; -1 if it did not wait for it.
+    """
+
+    step: Int64
+    backward_pass: Int32
+    size_bytes: Int64
+    launch_ns: Int64
+    start_ns: Int64
+    end_ns: Int64
+    free_launch_ns: Int64
+    free_end_ns: Int64
+
+
 @dataclass(frozen=True, kw_only=True)
 class DdpPasses:
     """Forward passes of DDP modules, and calls of optimizers, in the complete steps."""
@@ -148,4 +195,16 @@ MANUAL_GRADIENTS: Part[tuple[GradientSum, ...]] = Part(
     type=tuple[GradientSum, ...],
     empty=tuple,
     merge=lambda windows: tuple(chain.from_iterable(windows)),
+)
+ACCUMULATED_GRADIENTS = Part(
+    name="accumulated_gradients",
+    type=AccumulatedGradients,
+    empty=AccumulatedGradients.empty,
+    merge=AccumulatedGradients.concatenate,
+)
+MANUAL_REDUCTIONS = Part(
+    name="manual_reductions",
+    type=ManualReductions,
+    empty=ManualReductions.empty,
+    merge=ManualReductions.concatenate,
 )

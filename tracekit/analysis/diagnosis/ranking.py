@@ -2,6 +2,8 @@
 
 What saves most comes first. A rank may be late by what it did before the recording, which no replay can change: there
 is no saving then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
+
+That all transfers took no time is a bound and no remedy. It follows a finding that says what to do about transfers.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Iterable
 from tracekit.analysis.finding import Finding
 
 _WAITED_FOR = 0.2  # of the step, by the others
+
+_OF_ALL_TRANSFERS = ("communication", "network")
 
 __all__ = ["rank_findings"]
 
@@ -22,13 +26,24 @@ def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
     Left out are those that advise the same for the same ranks as one before them, and those on a cause for which other
     findings blame the same ranks. step_ns: the mean step.
     """
-    ranked = sorted(findings, key=lambda finding: _rank(finding, step_ns))
+    ranked = _remedies_before_bounds(sorted(findings, key=lambda finding: _rank(finding, step_ns)))
     blamed = {_cause_of_ranks(finding) for finding in ranked if finding.remedy == "ranks"}
     result: dict[object, Finding] = {}
     for place, finding in enumerate(ranked):
         if finding.remedy == "ranks" or not finding.concerned or _cause_of_ranks(finding) not in blamed:
             result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else place, finding)
     return list(result.values())
+
+
+def _remedies_before_bounds(ranked: list[Finding]) -> list[Finding]:
+    remedies = [finding for finding in ranked if finding.cause == "transfer" and not finding.remedy]
+    remedies = [finding for finding in remedies if finding.saving_ns is not None]
+    bound = next((finding for finding in ranked if finding.remedy in _OF_ALL_TRANSFERS), None)
+    if bound is None or not remedies:
+        return ranked
+    others = [finding for finding in ranked if finding is not bound]
+    place = max(ranked.index(bound), 1 + others.index(remedies[0]))
+    return [*others[:place], bound, *others[place:]]
 
 
 def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, int, int, int]:

@@ -30,11 +30,12 @@ from tracekit.model.events import ABSENT, Float64
 from tracekit.model.ranks import format_ranges
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = ["PipelineChange", "find_pipeline_changes", "pipeline_findings"]
+__all__ = ["FILLED", "PipelineChange", "find_pipeline_changes", "pipeline_findings"]
 
 _LEAST_SHARE = 0.02  # of the span of a step: a smaller saving is not named
 _LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
 _NOTABLE_BUBBLES = 0.1  # of the pipeline's time
+FILLED = 0.2  # of the bubbles: the first and the last recorded step have one neighbour each
 _SHOWN_SHARE = 0.01  # of the pipeline's time
 _BEYOND_IDEAL = 0.05  # of the pipeline's time: so much more than the ideal is worth a warning
 
@@ -124,16 +125,21 @@ def find_pipeline_changes(
 
 def pipeline_findings(
     bubble_ratio: float | None,
+    filled_ratio: float | None,
     ideal_ratio: float | None,
     causes_ns: dict[str, int] | None,
     uneven: UnevenStage | None,
     changes: Sequence[PipelineChange],
 ) -> tuple[Finding, ...]:
-    """Return findings on the bubbles, with their causes and the best remedy, and on an uneven stage."""
+    """Return findings on the bubbles, with their causes and the best remedy, and on an uneven stage.
+
+    Bubbles that other steps fill cost nothing.
+    """
     findings = []
     if uneven is not None:
         findings.append(_uneven_stage_finding(uneven))
-    if bubble_ratio is not None and bubble_ratio >= _NOTABLE_BUBBLES and causes_ns is not None:
+    filled = filled_ratio is not None and filled_ratio >= FILLED
+    if bubble_ratio is not None and bubble_ratio >= _NOTABLE_BUBBLES and causes_ns is not None and not filled:
         findings.append(_bubble_finding(bubble_ratio, ideal_ratio, causes_ns, changes))
     return tuple(findings)
 

@@ -59,6 +59,8 @@ class Pipeline:
         ideal_bubble_ratio: the least share for this order of equally long actions without transfers.
         ideal_basis: whether that has a closed form, or comes from a replay of the order that was run.
         bubble_to_ideal_ratio: bubbles over the time in which ranks are busy.
+        filled_ratio: the share of the bubbles in which ranks run actions of the steps before and after. Where nothing
+            keeps ranks together, such as a loop of forwards alone, a rank goes on with the next step at once.
         causes_ns: the bubbles of all ranks by cause; they sum to the bubbles.
         replay_error: the share by which a replay of all that was measured takes longer.
         uneven_stage: the stage that takes longer than the others, if one does.
@@ -81,6 +83,7 @@ class Pipeline:
     ideal_bubble_ratio: float | None
     ideal_basis: Literal["closed_form", "replay"] | None
     bubble_to_ideal_ratio: float | None
+    filled_ratio: float | None
     causes_ns: Mapping[str, int] | None
     replay_error: float | None
     uneven_stage: UnevenStage | None
@@ -125,6 +128,7 @@ def pipeline(run: Run, exchanges: Mapping[tuple[int, int], MessageExchange] | No
     replayed = sum(one.ideal_ratio for one in known) / len(known) if known else None
     ideal = replayed if closed_form is None else closed_form
     bubble_ratio = sum(bubbles) / sum(spans) if whole else None
+    filled_ratio = _filled_ns(side_by_side) / max(sum(bubbles), 1) if whole else None
     causes_ns = _sum_causes(idle_by_cause_ns.values()) if len(idle_by_cause_ns) == len(members) else None
     complete = [one for one in measured if one is not None]
     uneven = find_uneven_stage(complete, {s.rank: _compute_ns(s) for s in members}) if complete else None
@@ -141,11 +145,12 @@ def pipeline(run: Run, exchanges: Mapping[tuple[int, int], MessageExchange] | No
         ideal_bubble_ratio=ideal,
         ideal_basis="closed_form" if closed_form is not None else "replay" if replayed is not None else None,
         bubble_to_ideal_ratio=sum(bubbles) / total if whole and (total := sum(busy_ns.values())) else None,
+        filled_ratio=filled_ratio,
         causes_ns=causes_ns,
         replay_error=max((one.replay_error for one in known), key=abs, default=None),
         uneven_stage=uneven,
         changes=changes,
-        findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, changes),
+        findings=pipeline_findings(bubble_ratio, filled_ratio, ideal, causes_ns, uneven, changes),
         measured=tuple(complete),
         by_stage=_stage_rows(list(actions.values())),
         by_rank=[_rank_row(s, busy_ns[s.rank], span_ns[s.rank], idle_by_cause_ns.get(s.rank)) for s in members],
@@ -202,6 +207,22 @@ def _busy_ns(actions: Actions) -> int:
 
 def _span_ns(steps: PipelineSteps) -> int | None:
     return None if steps.action_orders is None else sum(int(order.span_ns.sum()) for order in steps.action_orders)
+
+
+def _filled_ns(side_by_side: Sequence[PipelineSteps]) -> int:
+    """Return for how long ranks ran actions of one step in the spans of others."""
+    filled_ns = 0
+    for pipeline_of_ranks in side_by_side:
+        orders = pipeline_of_ranks.action_orders or ()
+        spans = [(order.start_ns.min(axis=0), order.end_ns.max(axis=0)) for order in orders]
+        if not spans:
+            continue
+        begin_ns, end_ns = (np.concatenate(edges) for edges in zip(*spans, strict=True))
+        for place in range(len(pipeline_of_ranks.ranks)):
+            of_rank = [(o.start_ns[o.rank == place].reshape(-1), o.end_ns[o.rank == place].reshape(-1)) for o in orders]
+            every = Intervals.union_of(*(np.concatenate(edges) for edges in zip(*of_rank, strict=True)))
+            filled_ns += int(every.covered_ns(begin_ns, end_ns).sum()) - every.len_ns
+    return filled_ns
 
 
 def _causes(measured: MeasuredPipeline | None, bubble_ns: Mapping[int, int | None]) -> BubbleCauses | None:

@@ -26,18 +26,17 @@ from tracekit.analysis.events.groups import key_of_recorded_group
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.timeline.communication.device_communication import MESSAGE_KINDS
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.passes import Passes, host_spans, rank_passes
+from tracekit.analysis.timeline.passes import RECEIVES, Passes, host_spans, rank_passes, receive_waits
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
-from tracekit.model.intervals import Intervals
+from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.messages import Messages
 from tracekit.model.metadata import CaptureMetadata
-from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_pipeline_span, parse_torch_action
+from tracekit.model.spans import ACTION_KINDS, parse_pipeline_span, parse_torch_action
 from tracekit.model.summary import PipelineMembership
 
 _FORWARD = ACTION_KINDS.index("F")
 _OVERLAPPED = "OVERLAP_F_B"
-_RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 
 __all__ = ["rank_actions", "recorded_pipeline"]
 
@@ -75,13 +74,13 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages, loading:
     if parts is None and not len(messages):
         return Actions.empty()
     if parts is None:
-        parts = _unnamed_actions(lanes, rank_passes(events, lanes, messages.issue_ns), messages)
+        parts = _unnamed_actions(lanes, rank_passes(events, lanes, messages.issue_ns, messages.is_send), messages)
     count = len(parts.kind)
     if not count:
         return Actions.empty()
     host_start_ns = _smallest(parts.start_ns, parts.action, count)
     start_ns, end_ns = _times(events, lanes, parts)
-    waits = _receive_waits(events, lanes)
+    waits = receive_waits(events, lanes) if lanes.device == "cpu" else EMPTY  # the host of a GPU rank has none
     work_ns, idle_ns = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     np.add.at(work_ns, parts.action, (end_ns - start_ns) - waits.covered_ns(start_ns, end_ns))
     if lanes.device == "gpu":
@@ -239,20 +238,11 @@ def _times(events: EventTable, lanes: Lanes, parts: _ActionSpans) -> tuple[Int64
 def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     """Return when each span had received what it waits for at its beginning, int64 [p]."""
     found = lanes.communication_events
-    received_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
+    received_ns = np.sort(found.end_ns[np.isin(found.kind, RECEIVES)])
     if not len(received_ns):
         return start_ns
     last_ns = received_ns[np.maximum(np.searchsorted(received_ns, end_ns, side="left") - 1, 0)]
     return np.where((last_ns > start_ns) & (last_ns < end_ns), last_ns, start_ns)
-
-
-def _receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
-    """Return the blocking waits of the host in which a receive ended. The host of a GPU rank has none."""
-    found = lanes.communication_events
-    ended_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
-    waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__) & (lanes.device == "cpu"))
-    first = np.searchsorted(ended_ns, events.start_ns[waits], side="left")
-    return Intervals.of_events(events, waits[np.searchsorted(ended_ns, events.end_ns[waits], side="right") > first])
 
 
 def _smallest(values: Int64, group: Int64, count: int) -> Int64:

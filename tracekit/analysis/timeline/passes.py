@@ -8,6 +8,10 @@ They come from the first of these that a trace has:
 4. on a GPU rank that sends or receives, its launches. A pass is a run of compute kernels of one direction, between two
    messages. What the autograd engine launches is backward. What is launched while operators join the autograd graph is
    forward. The optimizer is neither.
+5. on a CPU rank that sends or receives, the operators of its forward phase. Those between two messages, or waits for
+   them, are a forward pass if the first of these receives or the second sends.
+
+A loop without modules has spans of its backward passes alone. Then its forward passes come from 4 or 5.
 """
 
 from __future__ import annotations
@@ -21,22 +25,27 @@ from tracekit.analysis.events.phases import PHASES, phase_timeline
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.columnar import Columnar
+from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.spans import (
     ACTION_KINDS,
     BACKWARD_SPAN,
+    WAIT_SPAN,
     parse_forward_span,
     parse_microbatch_label,
     parse_pipeline_span,
     parse_torch_action,
 )
 
+RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _LEAST_WORK = 0.05  # of the median of its direction: less is no pass, but what a loop does between two
+# What makes a buffer or a batch is no part of a pass.
+_FACTORIES = tuple(f"aten::{name}" for name in ("empty", "new_", "zeros", "ones", "full", "rand", "arange", "eye"))
 _Named = tuple[int, int, int]  # kind, module, microbatch
 
-__all__ = ["Passes", "host_spans", "kinds_in_order", "rank_passes"]
+__all__ = ["RECEIVES", "Passes", "host_spans", "kinds_in_order", "rank_passes", "receive_waits"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,13 +67,28 @@ class Passes(Columnar):
     microbatch: Int32
 
 
-def rank_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passes:
-    """Return the passes of one recording. `issue_ns`, int64 [n], ascending: when it issued its messages."""
+def rank_passes(events: EventTable, lanes: Lanes, issue_ns: Int64, is_send: Bool) -> Passes:
+    """Return the passes of one recording.
+
+    `issue_ns`, int64 [n], ascending: when it issued its messages. `is_send`, bool [n]: which of them it sent.
+    """
+    passes = Passes.empty()
     for named in (_of_action, _of_capture, _of_label):
         passes = _spans(events, {i: found for i, name in enumerate(events.strings) if (found := named(name))})
         if len(passes):
-            return _without_messages(passes, lanes) if lanes.device == "gpu" else passes
-    return _launched_passes(events, lanes, issue_ns) if lanes.device == "gpu" and len(issue_ns) else Passes.empty()
+            break
+    if lanes.device == "gpu":
+        passes = _without_messages(passes, lanes)
+    if not len(issue_ns) or (passes.kind == _FORWARD).any():
+        return passes
+    if lanes.device == "gpu":
+        derived = _launched_passes(events, lanes, issue_ns)
+    else:
+        derived = _operator_passes(events, lanes, passes, issue_ns, is_send)
+    if not len(passes):
+        return derived
+    passes = Passes.concatenate([passes, derived.rows(derived.kind == _FORWARD)])
+    return passes.rows(np.argsort(passes.start_ns, kind="stable"))
 
 
 def kinds_in_order(
@@ -159,17 +183,75 @@ def _launched_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passe
     if not len(computes):
         return Passes.empty()
     place = np.stack((kind, np.searchsorted(issue_ns, launch_ns), lanes.windows.index_of(launch_ns)))
+    first, last = _runs(place)
+    kept = _long_enough(np.add.reduceat(events.duration_ns[device.row[computes]], first), kind[first])
+    first, last = first[kept], last[kept]
+    return _nameless(launch_ns[first], launch_ns[last] + 1, kind[first])
+
+
+def _operator_passes(events: EventTable, lanes: Lanes, backward: Passes, issue_ns: Int64, is_send: Bool) -> Passes:
+    """Return the forward passes of a CPU rank: runs of operators between messages."""
+    rows = lanes.compute_rows
+    rows = rows[~events.named(_creates_tensor)[rows] & (events.track[rows] == lanes.windows.thread)]
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    phases = phase_timeline(events, lanes.threads, lanes.windows.thread, lanes.windows.host_start_ns)
+    rows = rows[phases.at(events.start_ns[rows]) == PHASES.index("forward")]
+    if not len(rows):
+        return Passes.empty()
+    start_ns, window = events.start_ns[rows], lanes.windows.index_of(events.start_ns[rows])
+    waited_ns = receive_waits(events, lanes).start_ns
+    message_ns = np.concatenate((issue_ns, waited_ns))
+    sends = np.concatenate((is_send, np.zeros(len(waited_ns), dtype=np.bool_)))
+    order = np.argsort(message_ns, kind="stable")
+    message_ns, sends = message_ns[order], sends[order]
+    messages_before = np.searchsorted(message_ns, start_ns)
+    first, _ = _runs(np.stack((messages_before, np.searchsorted(backward.start_ns, start_ns), window)))
+    end_ns = np.maximum.reduceat(events.end_ns[rows], first)
+    # Messages of other steps say nothing about a pass.
+    message_window = np.concatenate(([ABSENT], lanes.windows.index_of(message_ns), [ABSENT]))
+    sends = np.concatenate(([True], sends, [False]))
+    before, after = messages_before[first], messages_before[first] + 1
+    received = ~sends[before] & (message_window[before] == window[first])
+    sent = sends[after] & (message_window[after] == window[first])
+    kept = (received | sent) & (window[first] != ABSENT)
+    first, end_ns = first[kept], end_ns[kept]
+    forward = np.full(len(first), _FORWARD, dtype=np.int32)
+    kept = _long_enough(lanes.compute.covered_ns(start_ns[first], end_ns), forward)
+    return _nameless(start_ns[first[kept]], end_ns[kept], forward[kept])
+
+
+def _creates_tensor(name: str) -> bool:
+    return name.startswith(_FACTORIES)
+
+
+def receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
+    """Return the blocking waits of the host in which a receive ended."""
+    found = lanes.communication_events
+    ended_ns = np.sort(found.end_ns[np.isin(found.kind, RECEIVES)])
+    waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__))
+    first = np.searchsorted(ended_ns, events.start_ns[waits], side="left")
+    return Intervals.of_events(events, waits[np.searchsorted(ended_ns, events.end_ns[waits], side="right") > first])
+
+
+def _runs(place: Int64) -> tuple[Int64, Int64]:
+    """Return the first and the last item of each run of items with equal columns; `place` is int64 [c, n]."""
     first = np.flatnonzero(np.append(True, (place[:, 1:] != place[:, :-1]).any(axis=0)))
-    last = np.append(first[1:], len(launch_ns)) - 1
-    work_ns = np.add.reduceat(events.duration_ns[device.row[computes]], first)
-    kept = np.zeros(len(first), dtype=np.bool_)
+    return first, np.append(first[1:], place.shape[1]) - 1
+
+
+def _long_enough(work_ns: Int64, kind: Int32) -> Bool:
+    """Return a mask of the runs that are passes, by how long they work and their direction."""
+    kept = np.zeros(len(work_ns), dtype=np.bool_)
     for direction in (_FORWARD, _BACKWARD):
-        alike = kind[first] == direction
+        alike = kind == direction
         if alike.any():
             kept |= alike & (work_ns >= _LEAST_WORK * np.median(work_ns[alike]))
-    first, last = first[kept], last[kept]
-    none = np.full(len(first), ABSENT, dtype=np.int32)
-    return Passes(start_ns=launch_ns[first], end_ns=launch_ns[last] + 1, kind=kind[first], module=none, microbatch=none)
+    return kept
+
+
+def _nameless(start_ns: Int64, end_ns: Int64, kind: Int32) -> Passes:
+    none = np.full(len(kind), ABSENT, dtype=np.int32)
+    return Passes(start_ns=start_ns, end_ns=end_ns, kind=kind, module=none, microbatch=none)
 
 
 def _directions(events: EventTable, lanes: Lanes, launch_row: Int64) -> Int32:

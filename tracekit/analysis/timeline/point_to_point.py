@@ -65,7 +65,7 @@ def rank_messages(trace: DecodedTrace, lanes: Lanes) -> Messages:
     ready_ns = np.where(ready_ns == ABSENT, issue_ns, ready_ns)
     window = lanes.windows.index_of(issue_ns)
     order = np.argsort(issue_ns, kind="stable")
-    passes = rank_passes(events, lanes, issue_ns[order])
+    passes = rank_passes(events, lanes, issue_ns[order], sides.is_send[order])
     after, before = _neighbours(passes, lanes.windows, window, issue_ns)
     nameless = order[sides.peer[order] == ABSENT]
     if len(nameless):

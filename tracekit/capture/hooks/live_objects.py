@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import sys
@@ -20,6 +21,9 @@ _ROOTS = (
     ("torch.profiler.profiler", "profile"),
 )
 
+# Of these types alone, without subclasses: those are parts of wrappers, and their attributes may run code.
+_TENSORS = (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
+
 __all__ = ["LiveObjects", "live_instances"]
 
 
@@ -30,12 +34,15 @@ def live_instances(*kinds: type) -> dict[type, list[Any]]:
     `gc.freeze()` are not found; `tracekit.probe(watch=...)` names them.
     """
     subclasses = {kind: _with_subclasses(kind) for kind in kinds}
-    wanted = set(itertools.chain.from_iterable(subclasses.values()))
+    matches = _of_types(set(itertools.chain.from_iterable(subclasses.values())))
+    return {kind: [each for each in matches if id(type(each)) in types] for kind, types in subclasses.items()}
+
+
+def _of_types(types: set[int]) -> list[Any]:
+    """Return the live objects whose type has one of these ids."""
     objects = gc.get_objects()
     # No Python code runs per object: there may be millions.
-    is_wanted = map(wanted.__contains__, map(id, map(type, objects)))
-    matches = list(itertools.compress(objects, is_wanted))
-    return {kind: [each for each in matches if id(type(each)) in types] for kind, types in subclasses.items()}
+    return list(itertools.compress(objects, map(types.__contains__, map(id, map(type, objects)))))
 
 
 def _with_subclasses(kind: type) -> dict[int, type]:
@@ -51,15 +58,34 @@ def _with_subclasses(kind: type) -> dict[int, type]:
 
 
 def _search() -> list[Any]:
-    roots = [getattr(sys.modules.get(module), name, None) for module, name in _ROOTS]
-    matches = live_instances(*(root for root in roots if root is not None))
-    return list(itertools.chain.from_iterable(matches.values()))
+    roots, tensors = (
+        [kind for module, name in names if (kind := getattr(sys.modules.get(module), name, None)) is not None]
+        for names in (_ROOTS, _TENSORS)
+    )
+    tensor_types = set(map(id, tensors))
+    matches = _of_types(tensor_types.union(*map(_with_subclasses, roots)))
+    leaves = _leaves([each for each in matches if id(type(each)) in tensor_types])
+    return [each for each in matches if id(type(each)) not in tensor_types] + leaves
+
+
+def _leaves(tensors: list[Any]) -> list[Any]:
+    """Return the tensors that get gradients. No mode of the program, such as one that logs calls, sees this."""
+    torch = sys.modules.get("torch")
+    without_modes = getattr(getattr(torch, "_C", None), "DisableTorchFunction", contextlib.nullcontext)
+    leaves = []
+    with without_modes():
+        for tensor in tensors:
+            with contextlib.suppress(Exception):  # a wrapper of functorch whose transform has ended
+                if tensor.requires_grad and tensor.is_leaf:
+                    leaves.append(tensor)
+    return leaves
 
 
 class LiveObjects:
     """Objects of the training program: one search, at the first question, serves all questions.
 
-    It keeps its objects alive, so nobody holds it longer than the call to which it was passed.
+    Of tensors it has the leaves of the autograd graph: what gets gradients, whether or not a module has it. It keeps
+    its objects alive, so nobody holds it longer than the call to which it was passed.
     """
 
     def __init__(self, watch: Sequence[Any] = (), search: Callable[[], list[Any]] = _search) -> None:

@@ -34,10 +34,12 @@ class MetadataDraft:
 
     Attributes:
         groups: all groups of this rank.
+        steps: how many steps the window recorded.
         collectives: of the window, on any group, as far as the flight recorder knows them.
     """
 
     groups: GroupTable
+    steps: int = 0
     collectives: list[CollectiveRecord] = field(default_factory=list)
     strategies: list[str] = field(default_factory=list)
     ddp: list[DdpModule] = field(default_factory=list)

@@ -4,8 +4,10 @@ Every call of `torch.distributed` in Python ends in a method of `ProcessGroup`, 
 DTensor do not call these methods. Calls by torch's wrappers are left to the wrappers' observers.
 
 * Gradients are recognised by their address. A group over which all gradients are reduced is data parallel.
-* A tensor is an activation if it is communicated inside a module's forward, has an autograd graph, or is communicated
-  in a backward pass and is no gradient. The group is tensor parallel.
+* A tensor is an activation if it is communicated inside the forward of a module or of an autograd function, has an
+  autograd graph, or is communicated in a backward pass and is no gradient. The group is tensor parallel.
+* So is one of inference without modules: a group over which matrices are communicated several times a step, and nothing
+  else, while nothing joins the autograd graph. (An evaluation gathers its results once.)
 * Activations sent with split sizes are tokens for experts. The group is expert parallel.
 * Scalars, such as a loss for a log, are ignored. The parallelism of a group may remain unknown.
 """
@@ -23,7 +25,7 @@ from typing import Any, Literal
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import GradientAddresses
+from tracekit.capture.observers.gradients import GradientAddresses, returns_gradients_of
 from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
@@ -46,6 +48,7 @@ _WRAPPERS = (
     *("torch.distributed.algorithms", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
     *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronized batch norm
 )
+_LAYERS = 2  # the fewest times a step that activations are communicated
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 
 # By module: a cache, as each call looks up all its frames.
@@ -64,6 +67,7 @@ class _Use:
         gradients: indices of the parameters whose gradients were reduced.
         flat_calls: reductions of tensors of unknown purpose, perhaps buffers of all gradients.
         flat_elements: elements of those tensors.
+        without_graph: calls with matrices of unknown purpose, where no parameter could get a gradient.
     """
 
     group: Any
@@ -71,6 +75,7 @@ class _Use:
     gradients: set[int] = field(default_factory=set)
     flat_calls: int = 0
     flat_elements: int = 0
+    without_graph: int = 0
 
 
 class PurposeObserver:
@@ -94,9 +99,11 @@ class PurposeObserver:
         for methods, note in observed_methods:
             for name, argument in methods.items():
                 if hasattr(process_group, name):
-                    patch = Patch(process_group, name, functools.partial(_observe_call, note, argument))
-                    self._patches.append(patch)
-                    patch.apply()
+                    self._patches.append(Patch(process_group, name, functools.partial(_observe_call, note, argument)))
+        if self._gradients.count:
+            self._patches.append(Patch(sys.modules["torch"].autograd, "grad", self._note_gradients))
+        for patch in self._patches:
+            patch.apply()
 
     def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
@@ -108,6 +115,11 @@ class PurposeObserver:
         for use in self._uses.values():
             self._contribute(use, draft)
         self._uses = {}
+
+    def _note_gradients(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        gradients = grad(outputs, inputs, *args, **kwargs)
+        self._gradients.add_returned(returns_gradients_of(inputs), gradients)
+        return gradients
 
     def _note_reduction(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
         use = self._use_of(group)
@@ -123,16 +135,24 @@ class PurposeObserver:
         else:
             use.flat_calls += 1
             use.flat_elements += sum(tensor.numel() for tensor in tensors)
+            use.without_graph += self._has_no_graph(tensors)
 
     def _note_gather(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
         in_backward = _in_backward()
         if in_backward or _is_activation(tensors):
             self._use_of(group).by_hand["activations", in_backward] += 1
+        elif not any(self._gradients.is_parameter(tensor) for tensor in tensors):
+            self._use_of(group).without_graph += self._has_no_graph(tensors)
 
     def _note_exchange(self, group: Any, tensors: list[Any], arguments: tuple[Any, ...]) -> None:
         in_backward = _in_backward()
         if _is_split(arguments) and (in_backward or _is_activation(tensors)):
             self._use_of(group).by_hand["tokens", in_backward] += 1
+
+    def _has_no_graph(self, tensors: list[Any]) -> bool:
+        """Return whether these are matrices that could have no graph if they were activations."""
+        graphless = not (self._gradients.count and sys.modules["torch"].is_grad_enabled())
+        return graphless and all(tensor.dim() > 1 for tensor in tensors)
 
     def _use_of(self, group: Any) -> _Use:
         use = self._uses.get(id(group))
@@ -146,6 +166,8 @@ class PurposeObserver:
             return
         if self._gradients.are_all_gradients(use.flat_elements):
             use.by_hand["gradients", False] += use.flat_calls
+        if not use.by_hand and use.without_graph >= _LAYERS * max(draft.steps, 1):
+            use.by_hand["activations", False] += use.without_graph
         if parallelism := self._parallelism(use):
             draft.groups.set_parallelism(use.group, parallelism)
         # What a wrapper's observer or the mesh says about the group takes precedence.
@@ -199,8 +221,9 @@ def _observe_call(
 
 def _trainable_parameters(objects: LiveObjects) -> list[Any]:
     """Return the parameters that get gradients, each once; not those that wrappers shard."""
-    plain = sys.modules["torch"].nn.Parameter
-    return [p for p in LiveParameters.of(objects).parameters if type(p) is plain and p.requires_grad]
+    torch = sys.modules["torch"]
+    plain = (torch.nn.Parameter, torch.Tensor)
+    return [p for p in LiveParameters.of(objects).parameters if type(p) in plain and p.requires_grad]
 
 
 def _tensors(tensors: Any) -> Iterator[Any]:
@@ -216,11 +239,14 @@ def _in_backward() -> bool:
 
 
 def _is_activation(tensors: list[Any]) -> bool:
-    """Return whether tensors are activations: part of an autograd graph, or communicated inside a module's forward."""
+    """Return whether tensors are activations: part of an autograd graph, or communicated inside the forward of a module
+    or of an autograd function.
+    """
     if any(tensor.grad_fn is not None for tensor in tensors):
         return True
-    call = sys.modules["torch"].nn.Module._call_impl.__code__
-    return any(frame.f_code is call for frame in _callers())
+    torch = sys.modules["torch"]
+    calls = (torch.nn.Module._call_impl.__code__, torch.autograd.Function.apply.__func__.__code__)
+    return any(frame.f_code in calls for frame in _callers())
 
 
 def _is_called_by_wrapper() -> bool:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
 _MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 
-__all__ = ["GradientAddresses"]
+__all__ = ["GradientAddresses", "returns_gradients_of"]
+
+
+def returns_gradients_of(inputs: Any) -> list[Any]:
+    """Return the inputs of a call of `torch.autograd.grad` if all of them are leaves of the graph, else nothing."""
+    given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    return given if all(getattr(each, "is_leaf", False) for each in given) else []
 
 
 class GradientAddresses:
@@ -26,6 +33,8 @@ class GradientAddresses:
         for index, parameter in enumerate(self._parameters):
             self._same_size.setdefault(parameter.numel(), []).append(index)
         self._index_at: dict[int, int] = {}  # by the address of the gradient
+        self._index_of = {id(parameter): index for index, parameter in enumerate(self._parameters)}
+        self._returned: dict[int, tuple[weakref.ref[Any], int]] = {}  # by address, gradients that no parameter holds
         self._next_by_shape: Counter[int] = Counter()
         self._failed_look_ups: Counter[int] = Counter()
         self.count = len(self._parameters)
@@ -38,6 +47,9 @@ class GradientAddresses:
         are returned one after the other.
         """
         elements, address = tensor.numel(), tensor.data_ptr()
+        returned, index_of_returned = self._returned.get(address, (None, None))
+        if returned is not None and returned() is not None:
+            return index_of_returned
         same_size = self._same_size.get(elements)
         if same_size is None:
             return None
@@ -54,6 +66,13 @@ class GradientAddresses:
             return index
         return None
 
+    def add_returned(self, inputs: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Take in what `torch.autograd.grad` returned. It counts while the program keeps it."""
+        for parameter, gradient in zip(inputs, gradients, strict=False):
+            index = self._index_of.get(id(parameter))
+            if index is not None and gradient is not None:
+                self._returned[gradient.data_ptr()] = weakref.ref(gradient), index
+
     def is_parameter(self, tensor: Any) -> bool:
         return tensor.data_ptr() in self._addresses
 
@@ -64,6 +83,7 @@ class GradientAddresses:
     def release(self) -> None:
         """Drop the parameters; the counts stay."""
         self._parameters, self._addresses, self._same_size, self._index_at = [], set(), {}, {}
+        self._index_of, self._returned = {}, {}
 
     def _is_at(self, index: int | None, address: int) -> bool:
         gradient = None if index is None else self._parameters[index].grad

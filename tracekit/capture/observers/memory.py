@@ -2,12 +2,17 @@
 
 It reads addresses and sizes of existing tensors. It allocates nothing, waits for no device and resets no statistics.
 
-* parameters: of all live modules, as the window closes.
+* parameters: of all live modules, as the window closes. A program may keep its weights in no module. Where no module
+  has a parameter that is trained, those of the optimizers count, too. Without optimizers these are all other leaves of
+  the autograd graph that were there when the window opened.
 * gradients: of these parameters, as the first backward pass of the window returns or as the window closes, whichever
   is more, because `zero_grad()` may drop them before a step ends.
-* optimizer: the state of all live optimizers, and their parameters that belong to no module (32-bit master copies).
+* optimizer: the state of all live optimizers, and their parameters that count as none above (32-bit master copies).
 * peak: with an accelerator the most that the caching allocator held since the process began or the user reset its
   statistics. Without one, the most physical memory that the whole process had, libraries included.
+
+What is not found is unknown, not 0: weights that get no gradients and are in no module, or an update written by hand,
+with whatever state it keeps.
 
 A byte counts once, however many tensors share it (tied weights, views into the flat parameter of FSDP1). Of a DTensor
 the local shard counts; of a tensor made of others (quantised weights) those count; a meta tensor counts nothing.
@@ -27,6 +32,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.gradients import returns_gradients_of
 from tracekit.capture.observers.parallelism.deepspeed import find_engines
 from tracekit.model.metadata import MemoryUse
 
@@ -35,18 +41,26 @@ __all__ = ["LiveParameters", "MemoryObserver"]
 
 @dataclass(frozen=True)
 class LiveParameters:
-    """The parameters of live modules, each once. Keeps them alive."""
+    """The parameters of the program, each once. Keeps them alive."""
 
     parameters: list[Any]
 
     @classmethod
-    def of(cls, objects: LiveObjects) -> Self:
-        by_id: dict[int, Any] = {}
-        for module in objects.instances("torch.nn.modules.module", "Module"):
-            for parameter in vars(module).get("_parameters", {}).values():
-                if parameter is not None:
-                    by_id[id(parameter)] = parameter
-        return cls(list(by_id.values()))
+    def of(cls, objects: LiveObjects, before: LiveParameters | None = None) -> Self:
+        """Return the parameters of live modules. Where none of them is trained, add those that no module has.
+
+        `before`: the parameters at an earlier moment. A leaf of the autograd graph that was none of them then may be
+        an input, and does not count.
+        """
+        parameters = [
+            parameter
+            for module in objects.instances("torch.nn.modules.module", "Module")
+            for parameter in vars(module).get("_parameters", {}).values()
+            if parameter is not None
+        ]
+        if not any(parameter.requires_grad for parameter in parameters):
+            parameters += _parameters_outside_modules(objects, before)
+        return cls(list({id(parameter): parameter for parameter in parameters}.values()))
 
     def dtypes(self) -> list[str]:
         """Return the data types of the parameters, the one with the most bytes first."""
@@ -69,7 +83,7 @@ class MemoryObserver:
     def __init__(self) -> None:
         self._parameters = LiveParameters([])
         self._zero: list[Any] = []  # optimizers of DeepSpeed
-        self._backward: Patch | None = None
+        self._patches: list[Patch] = []
         self._gradient_bytes: int | None = None
         self._use: MemoryUse | None = None
 
@@ -78,26 +92,32 @@ class MemoryObserver:
         self._zero = [engine.optimizer for engine in find_engines(objects)]
         autograd = getattr(sys.modules.get("torch"), "autograd", None)
         if autograd is not None and self._parameters.parameters:
-            self._backward = Patch(autograd, "backward", self._after_backward)
-            self._backward.apply()
+            self._patches = [
+                Patch(autograd, "backward", self._after_backward),
+                Patch(autograd, "grad", self._after_grad),
+            ]
+            for patch in self._patches:
+                patch.apply()
 
     def detach(self, objects: LiveObjects) -> None:
-        if self._backward is not None:
-            self._backward.remove()
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
         self._parameters, self._zero = (
-            LiveParameters.of(objects),
+            LiveParameters.of(objects, self._parameters),
             [engine.optimizer for engine in find_engines(objects)],
         )
         parameters = [*self._parameters.parameters, *self._parameters.shards()]
+        known = bool(parameters)
         parameter_memory = _DistinctBytes(parameters)
         optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
         states = [tensor for each in optimizers for tensor in _optimizer_tensors(each)]
         states += _tensors_within(getattr(each, "fp32_partitioned_groups_flat", None) for each in self._zero)
         total_memory = _DistinctBytes([*parameters, *states])
         self._use = MemoryUse(
-            parameter_bytes=parameter_memory.total,
-            gradient_bytes=max(self._gradient_bytes or 0, self._gradients().total),
-            optimizer_bytes=total_memory.total - parameter_memory.total,
+            parameter_bytes=parameter_memory.total if known else None,
+            gradient_bytes=max(self._gradient_bytes or 0, self._gradients().total) if known else None,
+            optimizer_bytes=total_memory.total - parameter_memory.total if optimizers else None,
             peak_bytes=_peak_bytes(),
         )
         self._parameters, self._zero = LiveParameters([]), []
@@ -110,6 +130,16 @@ class MemoryObserver:
         in_backward = sys.modules["torch"]._C._current_graph_task_id() != -1
         if self._gradient_bytes is None and not in_backward:
             self._gradient_bytes = self._gradients().total
+
+    def _after_grad(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Measure the gradients that a call returns: the parameters hold none."""
+        gradients = grad(outputs, inputs, *args, **kwargs)
+        if self._gradient_bytes is None:
+            parameters = set(map(id, self._parameters.parameters))
+            pairs = zip(returns_gradients_of(inputs), gradients, strict=False)
+            of_parameters = [gradient for parameter, gradient in pairs if id(parameter) in parameters]
+            self._gradient_bytes = _DistinctBytes(of_parameters).total or None
+        return gradients
 
     def _gradients(self) -> _DistinctBytes:
         names = ("averaged_gradients", "grad_partitions_flat_buffer")  # of ZeRO 1 and 2, of ZeRO 3
@@ -132,6 +162,23 @@ class _DistinctBytes:
             for begin, end in sorted(on_device):
                 self.total += max(end - max(begin, reach), 0)
                 reach = max(reach, end)
+
+
+def _parameters_outside_modules(objects: LiveObjects, before: LiveParameters | None) -> list[Any]:
+    """Return the parameters of optimizers; without any, the leaves of the autograd graph that get gradients.
+
+    If some leaves are declared as `nn.Parameter`, only those are parameters.
+    """
+    optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
+    of_optimizers = [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
+    if of_optimizers:
+        return of_optimizers
+    leaves = objects.instances("torch", "Tensor")
+    if before is not None:
+        known = set(map(id, before.parameters))
+        leaves = [leaf for leaf in leaves if id(leaf) in known]
+    declared = [leaf for leaf in leaves if isinstance(leaf, sys.modules["torch"].nn.Parameter)]
+    return declared or leaves
 
 
 def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:

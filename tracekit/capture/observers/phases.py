@@ -17,6 +17,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.gradients import returns_gradients_of
 from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
@@ -46,6 +47,7 @@ class PhasesObserver:
     def attach(self, objects: LiveObjects) -> None:
         self._patches = [
             *_patch_of("torch.autograd", None, "backward", _backward),
+            *_patch_of("torch.autograd", None, "grad", _gradients),
             *_patch_of("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _init_checkpoint_frame),
             *_patch_of("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
             *_patch_of("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
@@ -101,6 +103,18 @@ def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         return backward(*args, **kwargs)  # part of a pass: a reentrant checkpoint, or a hook
     with span(BACKWARD_SPAN):
         return backward(*args, **kwargs)
+
+
+def _gradients(grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """A backward pass that returns its gradients. One that is differentiated again is a part of a forward, and so is
+    one whose inputs are no leaves.
+    """
+    leaves = returns_gradients_of(inputs)
+    again = kwargs.get("create_graph", len(args) > 2 and args[2])
+    if not leaves or again or sys.modules["torch"]._C._current_graph_task_id() != -1:
+        return grad(outputs, inputs, *args, **kwargs)
+    with span(BACKWARD_SPAN):
+        return grad(outputs, inputs, *args, **kwargs)
 
 
 def _init_checkpoint_frame(

@@ -103,6 +103,12 @@ COMPILER = (
 
 MODULES = (
     *entries(
+        "torch._C",
+        "DisableTorchFunction",
+        use="hides from the program's modes that tensors are asked whether they get gradients",
+        fallback="modes of the program see these questions",
+    ),
+    *entries(
         "torch.nn.modules.module",
         "Module._modules",
         "Module._parameters",

@@ -37,5 +37,6 @@ COMMUNICATION_PREFIXES = (
     "ucc:",
     "xccl:",
     "torch::distributed::reducer::",  # copies gradients into a bucket of DDP
+    "torch::autograd::AccumulateGrad",  # what a loop reduces by hand
 )
 """Operators whose size of communication follows from the shapes of their inputs."""

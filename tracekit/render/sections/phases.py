@@ -64,7 +64,7 @@ def memory_text(memory: Memory) -> str:
         return ""
     worst = max(rows, key=lambda row: (row["peak_bytes"] or 0, -row["rank"]))
     names = (("parameter_bytes", "parameters"), ("gradient_bytes", "gradients"), ("optimizer_bytes", "optimizer"))
-    parts = [f"{file_size(worst[field])} {name}" for field, name in names if worst[field] is not None]
+    parts = [f"{'n/a' if worst[field] is None else file_size(worst[field])} {name}" for field, name in names]
     parts += [f"peak {file_size(worst['peak_bytes'])}"] if worst["peak_bytes"] is not None else []
     return ", ".join(parts) + (f" (rank {worst['rank']}, the highest)" if len(rows) > 1 else "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.analysis.ddp.bucket_assignment import Parameters, assigned_buckets, parameters_of
+from tracekit.analysis.ddp.bucket_assignment import Parameters, assigned_buckets, default_buckets, parameters_of
 from tracekit.model.metadata import Bucket, DdpModule
 
 HEAD_BIAS, HEAD, BIAS, WEIGHT = 10, 5120, 512, 512 * 512
@@ -89,3 +89,12 @@ def test_sizes_come_from_gradients_where_the_map_has_none() -> None:
     assert result is not None
     assert (result.buckets, result.size_bytes) == (((0, 1), (2,)), (40, 80, 40))
     assert parameters_of(module) is None
+
+
+def test_by_default_the_first_bucket_is_a_small_one() -> None:
+    """GIVEN 12.6 MB of gradients THEN the first bucket is closed at 1 MiB, and the next one could have 25."""
+    result = in_order_of_gradients()
+    first, rest = default_buckets(result)
+
+    assert first == assigned_buckets(result, MIB)[0]
+    assert sum(result.size_bytes[place] for place in (*first, *rest)) == sum(result.size_bytes)

@@ -38,7 +38,7 @@ def test_all_reduces_after_the_backward_pass_are_a_warning() -> None:
         "in_backward": 0,
         "exposed_ns": 20,
         "exposed_share": 0.2,
-        "no_replay": "the buckets that DistributedDataParallel would make are not known",
+        "no_replay": "not all gradients, or not all ranks that reduce together, are recorded",
     }
 
 

@@ -70,3 +70,12 @@ def test_a_rank_that_is_late_from_before_the_recording_comes_first_if_others_wai
     assert rank_findings([general, late], STEP_NS) == [late, general]
     assert rank_findings([little, general], STEP_NS) == [general, little]
     assert rank_findings([known, general], STEP_NS) == [general, known]
+
+
+def test_what_to_do_about_transfers_comes_before_the_bound_of_what_that_can_save() -> None:
+    bound = finding("transfers take long", remedy="network", cause="transfer", saving_ns=9)
+    buckets = finding("they are not in buckets", cause="transfer", saving_ns=5)
+    other = finding("something else", saving_ns=7)
+
+    assert rank_findings([bound, buckets, other], STEP_NS) == [other, buckets, bound]
+    assert rank_findings([bound, finding("no replay", cause="transfer"), other], STEP_NS)[0] == bound

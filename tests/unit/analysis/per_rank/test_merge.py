@@ -17,14 +17,18 @@ from tracekit.analysis.communication.parts import (
     InFlightTime,
 )
 from tracekit.analysis.ddp.parts import (
+    ACCUMULATED_GRADIENTS,
     BUCKET_REDUCTIONS,
     DDP_MODULES,
     DDP_PASSES,
     GRADIENT_TIMES,
     MANUAL_GRADIENTS,
+    MANUAL_REDUCTIONS,
+    AccumulatedGradients,
     DdpModules,
     DdpPasses,
     GradientSum,
+    ManualReductions,
 )
 from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpSum
@@ -93,6 +97,8 @@ LATER: dict[Part[Any], Any] = {
     IN_FLIGHT_TIMES: (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
     DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
     DDP_PASSES: DdpPasses(forwards=3, updates=2),
+    ACCUMULATED_GRADIENTS: one_row(AccumulatedGradients),
+    MANUAL_REDUCTIONS: one_row(ManualReductions),
     MANUAL_GRADIENTS: (GradientSum(step=5, count=1, in_backward=0, exposed_ns=4, parameters=None),),
     FSDP_UNITS: (
         FsdpSum(

@@ -108,6 +108,30 @@ def test_only_steps_that_all_ranks_completed_count() -> None:
     assert (result.steps, result.bubble_ratio) == (1, pytest.approx(1 / 3))
 
 
+@pytest.mark.parametrize(("every", "filled"), [(20, True), (30, False)])
+def test_bubbles_that_other_steps_fill_are_no_finding(every: int, filled: bool) -> None:
+    """GIVEN forwards alone. Where nothing keeps the ranks together, a step begins as the stage has done the one before.
+
+    stage 0   F0 F1 f0 f1         stage 0   F0 F1    f0 f1
+    stage 1      F0 F1 f0 f1      stage 1      F0 F1    f0 f1
+    """
+    ranks = []
+    for i in (0, 1):
+        steps = [
+            actions(*(("F", n, begin + 10 * n, begin + 10 * n + 10) for n in (0, 1)), stage=i, step=step)
+            for step in range(5)
+            if (begin := every * step + 10 * i) >= 0
+        ]
+        together = Actions.concatenate(steps)
+        described = layout("manual", 2, 2, i)
+        ranks.append(rank(i, actions=together, steps=tuple(range(5)), pipeline=described, pipeline_ranks=(0, 1)))
+    result = analysed(run_of(ranks))
+
+    assert result.bubble_ratio == pytest.approx(1 / 3)
+    assert result.filled_ratio == pytest.approx(4 / 5 if filled else 0)
+    assert [finding.cause for finding in result.findings] == ([] if filled else ["bubble"])
+
+
 def test_without_actions_there_is_no_pipeline() -> None:
     assert isinstance(pipeline(run_of([rank(0), rank(1)])), Unavailable)
 

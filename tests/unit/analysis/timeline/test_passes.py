@@ -24,11 +24,12 @@ PassesOf = Callable[..., list[Pass]]
 def passes_of(tmp_path: Path) -> PassesOf:
     """Return a function that gives the passes of a trace whose messages were issued at some times."""
 
-    def run(trace: TraceBuilder, issued: Sequence[float] = ()) -> list[Pass]:
+    def run(trace: TraceBuilder, issued: Sequence[float] = (), sent: Sequence[bool] = ()) -> list[Pass]:
         decoded = decode(trace.write(tmp_path / "rank0.json", "compact"))
         lanes = recording_of(decoded, DEFAULT_RULES).lanes
         issue_ns = np.array([trace.wall_ns(at_us) for at_us in issued], dtype=np.int64)
-        passes = rank_passes(decoded.events, lanes, issue_ns)
+        is_send = np.array(sent or [True] * len(issued), dtype=np.bool_)
+        passes = rank_passes(decoded.events, lanes, issue_ns, is_send)
         zero_ns = trace.wall_ns(0)
         return [
             (ACTION_KINDS[kind], microbatch, (start_ns - zero_ns) / 1000, (end_ns - zero_ns) / 1000)
@@ -110,6 +111,48 @@ def test_the_optimizer_and_small_work_between_passes_are_none(passes_of: PassesO
     trace.label("Optimizer.step#AdamW.step", 80, 20).kernel("adam", 300, 50, launched_at=85)
 
     assert [kind for kind, *_ in passes_of(trace, issued=(30, 50))] == ["F", "B"]
+
+
+def on_cpu(trace: TraceBuilder, at_us: float, for_us: float = 20) -> None:
+    trace.op("aten::mm", at_us, for_us)
+
+
+def test_on_a_cpu_the_operators_between_two_messages_are_a_forward_pass(passes_of: PassesOf) -> None:
+    """GIVEN a middle stage that makes a buffer, receives into it, computes with two operators, and sends, twice."""
+    trace = TraceBuilder().step(0, 0, 300)
+    for at_us in (0, 100):
+        trace.op("aten::empty", at_us + 1, 5)
+        on_cpu(trace, at_us + 20)
+        on_cpu(trace, at_us + 45, 30)
+    trace.capture()
+
+    assert passes_of(trace, issued=(10, 80, 110, 180), sent=(False, True, False, True)) == [
+        ("F", -1, 20, 75),
+        ("F", -1, 120, 175),
+    ]
+
+
+def test_operators_that_get_nothing_from_a_message_and_give_nothing_to_one_are_no_pass(passes_of: PassesOf) -> None:
+    """GIVEN a last stage that normalises labels before it receives, and a mean of losses after it has sent."""
+    trace = TraceBuilder().step(0, 0, 300)
+    on_cpu(trace, 1)
+    on_cpu(trace, 50)
+    trace.label("tracekit.backward", 80, 30)
+    on_cpu(trace, 150)
+    trace.capture()
+
+    assert passes_of(trace, issued=(30, 120), sent=(False, True)) == [("F", -1, 50, 70), ("B", -1, 80, 110)]
+
+
+def test_passes_end_at_the_wait_for_what_was_posted_before(passes_of: PassesOf) -> None:
+    """GIVEN a last stage that posts both receives at once, and waits for each before its forward."""
+    trace = TraceBuilder().step(0, 0, 300)
+    for at_us in (20, 100):
+        trace.gloo("recv", at_us - 10, 20, issued_at=at_us - 10).wait(at_us - 5, 16)
+        on_cpu(trace, at_us + 20, 40)
+    trace.capture()
+
+    assert passes_of(trace, issued=(5, 6), sent=(False, False)) == [("F", -1, 40, 80), ("F", -1, 120, 160)]
 
 
 def test_without_messages_and_labels_there_are_no_passes(passes_of: PassesOf) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.components import require_module
 from tracekit.capture.hooks.live_objects import LiveObjects, live_instances
 
 
@@ -153,3 +154,21 @@ def test_the_search_does_not_ask_proxies_for_their_class() -> None:
     kept = [Wanted(), Special(), Proxy()]
 
     assert live_instances(Wanted, Special) == {Wanted: kept[:2], Special: [kept[1]]}
+
+
+def test_of_tensors_the_leaves_that_get_gradients_are_found_and_no_mode_is_asked() -> None:
+    """GIVEN a parameter, a tensor that gets a gradient, and tensors that get none or are no leaves."""
+    torch = require_module("torch")
+
+    class Logged(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+        def __torch_function__(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("asked")
+
+    declared, raw = torch.nn.Parameter(torch.ones(2)), torch.ones(3, requires_grad=True)
+    others = [torch.ones(4), raw * 2, torch.nn.Parameter(torch.ones(5), requires_grad=False)]
+    with Logged():
+        found = LiveObjects().instances("torch", "Tensor")
+    found_ids = set(map(id, found))
+
+    assert {id(declared), id(raw)} <= found_ids
+    assert not found_ids & set(map(id, others))

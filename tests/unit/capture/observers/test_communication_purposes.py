@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -58,6 +58,29 @@ class _OneModel(LiveObjects):
 
     def instances(self, module: str, name: str) -> list[Any]:
         return list(self._model.modules())
+
+
+class _Tensors(LiveObjects):
+    """A program without modules. It may have an optimizer; other tests may have left theirs."""
+
+    def __init__(self, tensors: Sequence[Any], optimizers: Sequence[Any] = ()) -> None:
+        super().__init__()
+        self._by_name = {"Tensor": list(tensors), "Optimizer": list(optimizers)}
+
+    def instances(self, module: str, name: str) -> list[Any]:
+        return self._by_name.get(name, [])
+
+
+def observed_tensors(program: _Tensors, step: Callable[[], None], *, steps: int = 2) -> MetadataDraft:
+    """Return what the observer contributes after some steps of a program without modules."""
+    observer = PurposeObserver()
+    observer.attach(program)
+    for _ in range(steps):
+        step()
+    observer.detach(program)
+    draft = MetadataDraft(groups=GroupTable.of_this_rank(), steps=steps)
+    observer.contribute(draft)
+    return draft
 
 
 def parallelism_and_strategies(draft: MetadataDraft) -> tuple[str | None, list[str]]:
@@ -186,3 +209,84 @@ def test_no_patch_is_left() -> None:
     observed(backward)
 
     assert dict(vars(distributed.ProcessGroup)) == before
+
+
+@pytest.mark.parametrize("has_optimizer", [True, False])
+@pytest.mark.parametrize("declared", [True, False])
+def test_gradients_of_a_list_of_tensors_are_gradients(has_optimizer: bool, declared: bool) -> None:
+    weights = [torch.randn(8, 8, requires_grad=True) for _ in range(3)]
+    if declared:
+        weights = [torch.nn.Parameter(weight) for weight in weights]
+    optimizers = [torch.optim.SGD(weights, lr=0.1)] if has_optimizer else []
+
+    def step() -> None:
+        x = torch.ones(4, 8)
+        for weight in weights:
+            x = torch.relu(x @ weight)
+        x.sum().backward()
+        for weight in weights:
+            distributed.all_reduce(weight.grad)
+            weight.grad = None
+
+    draft = observed_tensors(_Tensors(weights, optimizers), step)
+
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
+    assert [(use.purpose, use.calls, use.parameters) for use in draft.uses] == [("gradients", 6, 3)]
+
+
+def test_gradients_that_a_call_returns_are_gradients() -> None:
+    weights = [torch.randn(8, 8, requires_grad=True) for _ in range(3)]
+
+    def step() -> None:
+        x = torch.ones(4, 8)
+        for weight in weights:
+            x = torch.relu(x @ weight)
+        for gradient in torch.autograd.grad(x.sum(), weights):
+            distributed.all_reduce(gradient)
+
+    draft = observed_tensors(_Tensors(weights), step)
+
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
+    assert [(use.purpose, use.calls, use.parameters) for use in draft.uses] == [("gradients", 6, 3)]
+
+
+class _SumOverRanks(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        x = x.clone()
+        distributed.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def test_what_an_autograd_function_communicates_is_an_activation() -> None:
+    """GIVEN no module around it, and no graph inside of it."""
+    weight = torch.randn(8, 8, requires_grad=True)
+    draft = observed_tensors(
+        _Tensors([weight]), lambda: _SumOverRanks.apply(torch.ones(4, 8) @ weight).sum().backward()
+    )
+
+    assert draft.groups.groups[0].parallelism == "tp"
+    assert [(use.purpose, use.calls) for use in draft.uses] == [("activations", 2)]
+
+
+@pytest.mark.parametrize(("layers", "grad", "parallelism"), [(2, False, "tp"), (1, False, None), (2, True, None)])
+def test_matrices_of_several_layers_are_activations_of_inference(
+    layers: int, grad: bool, parallelism: str | None
+) -> None:
+    """GIVEN gathers of matrices without a graph: one a step may collect results, and so may any while training."""
+    weight = torch.nn.Parameter(torch.randn(8, 8))
+
+    def step() -> None:
+        x = torch.ones(4, 8)
+        for _ in range(layers):
+            x = (x @ weight).detach()
+            distributed.all_gather([torch.empty_like(x)], x)
+
+    with torch.set_grad_enabled(grad):
+        draft = observed_tensors(_Tensors([weight]), step, steps=3)
+
+    assert draft.groups.groups[0].parallelism == parallelism

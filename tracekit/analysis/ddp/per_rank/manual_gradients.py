@@ -11,13 +11,13 @@ from tracekit.analysis.events.groups import key_of_recorded_group
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.communication import KINDS, GroupKey
-from tracekit.model.events import ABSENT, DecodedTrace
+from tracekit.model.events import ABSENT, Bool, DecodedTrace
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import CaptureMetadata, CommunicationUse
 from tracekit.model.spans import BACKWARD_SPAN
 from tracekit.model.summary import StepParts
 
-__all__ = ["gradient_sums"]
+__all__ = ["gradient_sums", "reductions_by_hand"]
 
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
 _SCALAR_BYTES = 8  # scalars, such as a loss
@@ -30,13 +30,8 @@ def gradient_sums(
     metadata, communication = trace.header.metadata, lanes.communication_events
     if metadata is None or "manual_dp" not in metadata.strategies:
         return []
-    uses = [use for use in metadata.uses if use.purpose == "gradients"]
-    reduces = (
-        np.isin(communication.kind, _REDUCES)
-        & np.isin(communication.group, _indexes(metadata, communication.groups, uses))
-        & ((communication.size_bytes == ABSENT) | (communication.size_bytes > _SCALAR_BYTES))
-        & (phases.at(communication.launch_ns) != PHASES.index("forward"))
-    )
+    uses = _uses(metadata)
+    reduces = reductions_by_hand(trace, lanes, phases)
     running = Intervals.of_events(trace.events, np.flatnonzero(trace.events.named(BACKWARD_SPAN.__eq__)))
     numbers = lanes.windows.step.tolist()
     window_of_step = dict(zip(reversed(numbers), reversed(range(len(numbers))), strict=True))  # the first of several
@@ -63,6 +58,24 @@ def gradient_sums(
             )
         )
     return rows
+
+
+def reductions_by_hand(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline) -> Bool:
+    """Return a mask [n] of the communication events that reduce gradients by hand."""
+    metadata, communication = trace.header.metadata, lanes.communication_events
+    if metadata is None or "manual_dp" not in metadata.strategies:
+        return np.zeros(len(communication), dtype=np.bool_)
+    result: Bool = (
+        np.isin(communication.kind, _REDUCES)
+        & np.isin(communication.group, _indexes(metadata, communication.groups, _uses(metadata)))
+        & ((communication.size_bytes == ABSENT) | (communication.size_bytes > _SCALAR_BYTES))
+        & (phases.at(communication.launch_ns) != PHASES.index("forward"))
+    )
+    return result
+
+
+def _uses(metadata: CaptureMetadata) -> list[CommunicationUse]:
+    return [use for use in metadata.uses if use.purpose == "gradients"]
 
 
 def _indexes(metadata: CaptureMetadata, groups: Sequence[GroupKey], uses: Sequence[CommunicationUse]) -> list[int]:

@@ -6,6 +6,7 @@ import dataclasses
 import string
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.pipeline.advice import FILLED
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
@@ -40,6 +41,7 @@ def pipeline_dict(pipeline: Pipeline) -> dict[str, Any]:
         "ideal_bubble_ratio": pipeline.ideal_bubble_ratio,
         "ideal_basis": pipeline.ideal_basis,
         "bubble_to_ideal_ratio": pipeline.bubble_to_ideal_ratio,
+        "filled_ratio": pipeline.filled_ratio,
         "causes": None if pipeline.causes_ns is None else dict(pipeline.causes_ns),
         "replay_error": pipeline.replay_error,
         "uneven_stage": None if uneven is None else dataclasses.asdict(uneven),
@@ -93,6 +95,8 @@ def bubble_table(pipeline: Pipeline) -> list[object]:
     title = f"Bubbles, {pipeline.bubble_ratio:.0%} of the pipeline's time, by cause (ms a step)"
     if pipeline.ideal_bubble_ratio is not None:
         title += f"; the least for this order is {pipeline.ideal_bubble_ratio:.0%}"
+    if _is_filled(pipeline):
+        title += f"; the steps before and after fill at least {pipeline.filled_ratio:.0%} of them"
     if len(shown) < len(rows):
         title += f"; the {len(shown)} largest of {len(rows)}, --json has all"
     cells = [
@@ -117,10 +121,14 @@ _SIGNS = {"F": string.digits, "B": string.ascii_lowercase, "I": string.ascii_low
 _STYLES = {"F": "blue", "B": "green", "I": "green", "W": "cyan"}
 
 
-def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
+def _is_filled(pipeline: Pipeline) -> bool:
+    return pipeline.filled_ratio is not None and pipeline.filled_ratio >= FILLED
+
+
+def pipeline_grid(actions: list[dict[str, Any]], width: int, *, filled: bool = False) -> list[object]:
     """Return a picture of one step, `width` characters wide; nothing without actions.
 
-    `actions`: rows of the table PIPELINE_ACTIONS.
+    `actions`: rows of the table PIPELINE_ACTIONS. `filled`: ranks run other steps in between.
     """
     from rich.text import Text
 
@@ -134,7 +142,9 @@ def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
     numbered = any(row["microbatch"] > 9 for row in actions)
     title = f"Step {actions[0]['step']} of the pipeline, {milliseconds(span_ns)} ms: microbatches forward 0 1 2, "
     title += "backward a b c" + (", weight gradients A B C" if any(row["kind"] == "W" for row in actions) else "")
-    title += f", idle {_IDLE}" + ("; they repeat after 9 and z" if numbered else "")
+    title += f", {'idle or in other steps' if filled else 'idle'} {_IDLE}" + (
+        "; they repeat after 9 and z" if numbered else ""
+    )
     lines: list[object] = [Text(title, style="bold")]
     for rank in ranks[:_MOST_RANKS]:
         of_rank = [row for row in actions if row["rank"] == rank]
@@ -164,7 +174,7 @@ def _row(actions: list[dict[str, Any]], begin_ns: int, span_ns: int, cells: int)
 
 
 def _text(pipeline: Pipeline, run: Run, width: int) -> list[object]:
-    picture = pipeline_grid(rows_of(pipeline, "typical_step"), width)
+    picture = pipeline_grid(rows_of(pipeline, "typical_step"), width, filled=_is_filled(pipeline))
     return [*pipeline_table(pipeline), *bubble_table(pipeline), *picture]
 
 
