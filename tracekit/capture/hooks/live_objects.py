@@ -18,6 +18,7 @@ _ROOTS = (
     ("torch.distributed.pipelining.schedules", "_PipelineSchedule"),
     ("torch.distributed.pipelining.stage", "_PipelineStageBase"),
     ("torch.profiler.profiler", "profile"),
+    ("torch._dynamo.eval_frame", "OptimizeContext"),
 )
 
 __all__ = ["LiveObjects", "live_instances"]
