@@ -19,7 +19,7 @@ It uses NCCL if every process of the host has a GPU, else Gloo. Expected finding
 * `--no-reshard` (FSDP2): reshard_after_forward=False; no all-gathers in the backward pass. With wide layers
   (`--width 1024`) the report on the run without it promises what that saves.
 * `--precision bf16`: param_dtype=bfloat16; all-gathers and reduce-scatters have half the bytes.
-* `--offload`: FSDP2's offload_policy=CPUOffloadPolicy, which changes no times on a CPU; FSDP1's cpu_offload needs a GPU.
+* `--offload`: FSDP2's CPUOffloadPolicy, which changes no times on a CPU; FSDP1's cpu_offload needs a GPU.
   `tracekit info` says each of these settings as it was given.
 * `--prefetch 2`: each block prefetches the two after it (FSDP1 supports one), so the time from issue to use grows.
 * `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.

@@ -131,19 +131,20 @@ def _differences_of(summaries: Sequence[RankSummary]) -> Iterator[_Difference]:
     by_setting: dict[tuple[str, str | None, str | None], _Held] = defaultdict(dict)
     components = dict.fromkeys(settings.component for of_ranks in settings_of.values() for settings in of_ranks)
     for key, of_ranks in settings_of.items():
-        for component in components:
-            has = any(settings.component == component for settings in of_ranks)
-            by_setting[component, None, None].setdefault(repr(has), (has, []))[1].extend(ranks_of[key])
+        present = {settings.component for settings in of_ranks}
+        for each in components:
+            has = each in present
+            by_setting[each, None, None].setdefault(repr(has), (has, []))[1].extend(ranks_of[key])
         for settings in of_ranks:
             for module in settings.modules or (None,):
                 for setting, value in settings.values.items():
                     if setting not in _RESULTS:
                         held = by_setting[settings.component, module, setting]
                         held.setdefault(repr(value), (value, []))[1].extend(ranks_of[key])
-    for (component, module, setting), held in by_setting.items():
+    for (component, module, name), held in by_setting.items():
         if len(held) > 1:
             most_first = sorted(held.values(), key=lambda item: (-len(item[1]), min(item[1])))
-            yield _Difference(component=component, module=module, setting=setting, ranks=tuple(most_first))
+            yield _Difference(component=component, module=module, setting=name, ranks=tuple(most_first))
 
 
 def _text(difference: _Difference) -> str:
