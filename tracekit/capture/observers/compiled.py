@@ -115,7 +115,7 @@ def _compiled_functions(modules: Iterable[Any]) -> Iterator[str]:
     seen = getattr(getattr(frames, "output_codes", None), "seen", ())
     names = (code.co_qualname for reference in list(seen) if (code := reference()) is not None)
     for name in dict.fromkeys(names):
-        if not name.startswith(_RESUMED) and name.split(".")[0] not in classes:
+        if _RESUMED not in name and name.split(".")[0] not in classes:
             yield name
 
 
