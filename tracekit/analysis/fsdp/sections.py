@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.fsdp import columns
 from tracekit.analysis.fsdp.parts import (
     FSDP_GATHERS,
@@ -36,7 +37,7 @@ def _regathers(recorded: RecordedSteps) -> FsdpRegathers:
 
 FSDP_SECTION: Section[Fsdp] = Section(
     name="fsdp",
-    reads=(FSDP_UNITS, FSDP_GATHERS, COMMUNICATION),
+    reads=(FSDP_UNITS, FSDP_GATHERS, COMMUNICATION, CONFIGURATION),
     keeps={FSDP_UNITS: _units, FSDP_GATHERS: _gathers, FSDP_REGATHERS: _regathers},
     analyze=lambda given: fsdp(given.run),
     tables=(columns.FSDP, columns.FSDP_BY_MODULE, columns.FSDP_BY_LAYER, columns.FSDP_PREFETCH),
