@@ -64,7 +64,9 @@ def train(
     # Created before the hook is registered, as by a decorator at the top of a script.
     recorder = probe(path=out, skip=1, warmup=1, steps=2) if out else None
     model = DistributedDataParallel(Branches(batch_norm), bucket_cap_mb=cap_mb, **options)
-    if hook is not None:
+    if isinstance(hook, dist.BuiltinCommHookType):
+        model._register_builtin_comm_hook(hook)
+    elif hook is not None:
         model.register_comm_hook(None, hook)
     call = torch.compile(model, backend="eager") if compiled else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -130,11 +132,14 @@ def main() -> None:
         "plain": train(None),
         "recorded": train(out / "recorded"),
         "find_unused": train(out / "find_unused", find_unused_parameters=True),
-        "static_graph": train(out / "static_graph", static_graph=True),
+        "static_graph": train(
+            out / "static_graph", static_graph=True, gradient_as_bucket_view=True, broadcast_buffers=False
+        ),
         "accumulate": train(out / "accumulate", micro_batches=2),
         "one_step": train(out / "one_step", steps=1),
         "plain_fp16": train(None, hook=fp16_compress_hook),
         "fp16": train(out / "fp16", hook=fp16_compress_hook),
+        "built_in": train(out / "built_in", hook=dist.BuiltinCommHookType.FP16_COMPRESS),
         "two_parts": train(out / "two_parts", hook=in_two_parts),
         "batch_norm": train(out / "batch_norm", batch_norm=True),
         "uneven": train(out / "uneven", uneven=True),

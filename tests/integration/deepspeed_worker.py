@@ -86,7 +86,10 @@ def main() -> None:
     __compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("gloo")
     # The recorded run first: an engine of ZeRO 3 outlives its destruction, and the memory of live objects is counted.
-    facts = {f"zero{n}": {"recorded": train(n, out / f"zero{n}"), "plain": train(n, None)} for n in OPTIONS}
+    facts = {
+        f"zero{n}": {"recorded": train(n, out / f"zero{n}"), "plain": train(n, None), "options": options}
+        for n, options in OPTIONS.items()
+    }
     (out / f"facts-{dist.get_rank()}.json").write_text(json.dumps(facts))
     dist.destroy_process_group()
 

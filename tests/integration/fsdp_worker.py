@@ -22,8 +22,10 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
     FSDPModule,
     FullyShardedDataParallel,
+    MixedPrecision,
     MixedPrecisionPolicy,
     ShardingStrategy,
     fully_shard,
@@ -100,6 +102,22 @@ def shard_in_half_precision(model: Network) -> nn.Module:
     )
 
 
+def shard_and_keep(model: Network) -> nn.Module:
+    """Shard so that parameters stay gathered between forward and backward, and rest in host memory between steps."""
+    return shard_twice_nested(model, reshard_after_forward=False, offload_policy=CPUOffloadPolicy(pin_memory=False))
+
+
+def wrap_and_keep(model: Network) -> nn.Module:
+    """Do the same with FSDP1, but for the host memory, and with other settings than the default ones."""
+    return wrap_twice_nested(
+        model,
+        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+        backward_prefetch=None,
+        limit_all_gathers=False,
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+    )
+
+
 def shard_oddly(model: Network) -> nn.Module:
     """Shard a model with a layer of 3 rows, which cannot be divided evenly over two ranks."""
     model.blocks[2].mlp = nn.Sequential(nn.Linear(WIDTH, 3), nn.Linear(3, WIDTH))
@@ -171,6 +189,7 @@ def two_ranks(out: Path) -> dict[str, Any]:
         "fsdp2_compiled": train(out / "fsdp2_compiled", shard_compiled),
         "fsdp2_together": train(out / "fsdp2_together", shard_together),
         "fsdp2_mixed": train(out / "fsdp2_mixed", shard_in_half_precision),
+        "fsdp2_kept": train(out / "fsdp2_kept", shard_and_keep),
         "fsdp2_padded": train(out / "fsdp2_padded", shard_oddly),
         "fsdp2_accumulate": train(out / "fsdp2_accumulate", shard_twice_nested, micro_batches=2),
         "fsdp2_one_step": train(out / "fsdp2_one_step", shard_twice_nested, steps=1),
@@ -179,6 +198,7 @@ def two_ranks(out: Path) -> dict[str, Any]:
         "fsdp1_prefetch": train(
             out / "fsdp1_prefetch", lambda model: wrap_twice_nested(model, forward_prefetch=True, use_orig_params=True)
         ),
+        "fsdp1_kept": train(out / "fsdp1_kept", wrap_and_keep),
         "fsdp1_accumulate": train(out / "fsdp1_accumulate", wrap_twice_nested, micro_batches=2),
     }
 

@@ -52,3 +52,19 @@ def result_of(folder: Path) -> dict[str, Any]:
 def notes_of(result: dict[str, Any], *kinds: str) -> list[str]:
     """The texts of the result's notes of these kinds."""
     return [note["text"] for note in result["notes"] if note["kind"] in kinds]
+
+
+def settings_of(result: dict[str, Any], component: str) -> dict[str, Any]:
+    """The settings of a component by name. One that differs between modules is a dict of values by module.
+
+    All ranks must agree.
+    """
+    rows = [row for row in result["configuration"] if row["component"] == component]
+    assert {tuple(row["ranks"]) for row in rows} <= {tuple(result["run"]["ranks"])}
+    settings: dict[str, Any] = {}
+    for name in dict.fromkeys(row["setting"] for row in rows):
+        of_setting = [row for row in rows if row["setting"] == name]
+        by_module = {module: row["value"] for row in of_setting for module in row["modules"]}
+        values = {repr(row["value"]): row["value"] for row in of_setting}
+        settings[name] = by_module if len(values) > 1 else of_setting[0]["value"]
+    return settings

@@ -5,6 +5,7 @@ Writes `<out>/facts-<rank>.json`: the losses of each scenario, with and without 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import sys
@@ -17,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel, parallelize_module
 
 from blocks import Block, Network, shard_by_hand, shard_with_dtensor
 from context import Attention
@@ -52,6 +55,19 @@ def compiled(mesh: DeviceMesh) -> nn.Module:
     return block
 
 
+class LossParallel(nn.Module):
+    """A layer whose output is split by class, as the loss that is computed from it is."""
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, 16)
+        layout = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+        parallelize_module(self, mesh, {"head": layout})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x)
+
+
 def experts(mesh: DeviceMesh) -> nn.Module:
     return MixtureOfExperts(mesh.get_group(), hot=1, functional=False, token_s=20e-6)
 
@@ -79,8 +95,13 @@ def train(build: Build, shape: tuple[int, ...], name: str | None, out: Path | No
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = model(torch.randn(shape, generator=batches)).square().mean()
-        loss.backward()
+        output = model(torch.randn(shape, generator=batches))
+        with loss_parallel() if isinstance(model, LossParallel) else contextlib.nullcontext():
+            if isinstance(model, LossParallel):
+                loss = nn.functional.cross_entropy(output, torch.randint(16, shape[:1], generator=batches))
+            else:
+                loss = output.square().mean()
+            loss.backward()
         optimizer.step()
         return loss.detach()
 
@@ -96,6 +117,7 @@ SCENARIOS: dict[str, tuple[Build, tuple[int, ...], str | None]] = {
     "dtensor": (dtensor, (2, 8, WIDTH), "tp"),
     "dtensor_unnamed": (dtensor, (2, 8, WIDTH), None),
     "sequence": (sequence, (2, 4, WIDTH), "tp"),
+    "loss_parallel": (LossParallel, (8, WIDTH), "tp"),
     "by_hand_unnamed": (by_hand, (2, 8, WIDTH), None),
     "experts": (experts, (240, WIDTH), "ep"),
     "even_experts": (even_experts, (240, WIDTH), "ep"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces, result_of
+from tests.integration.recorded import Launch, read_traces, result_of, settings_of
 from tracekit.model.spans import parse_ddp_hook_span
 
 # Times of buckets are measured against those that DDP logs.
@@ -228,3 +228,34 @@ def test_the_demo_s_training_records_two_ranks(torchrun: Launch, tmp_path: Path)
     torchrun("-m", "tracekit.cli.demo_training", "--out", tmp_path)
 
     assert [trace["tracekit"]["rank"] for trace in read_traces(tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        ("recorded", {}),
+        ("find_unused", {"find_unused_parameters": True}),
+        ("static_graph", {"static_graph": True, "gradient_as_bucket_view": True, "broadcast_buffers": False}),
+        ("fp16", {"comm_hook": "fp16_compress_hook"}),
+        ("built_in", {"comm_hook": "BuiltinCommHookType.FP16_COMPRESS"}),
+        ("two_parts", {"comm_hook": "in_two_parts"}),
+        ("compiled", {"bucket_cap_mb": 25}),
+    ],
+)
+def test_the_configuration_is_what_was_set(job: Job, scenario: str, expected: dict[str, Any]) -> None:
+    usual = {
+        "bucket_cap_mb": int(0.03 * 2**20) / 2**20,
+        "comm_hook": "none",
+        "gradient_as_bucket_view": False,
+        "broadcast_buffers": True,
+        "static_graph": False,
+        "find_unused_parameters": False,
+    }
+    assert settings_of(result_of(job.out / scenario), "ddp") == usual | expected
+
+
+def test_a_compiled_model_is_named_with_its_backend(job: Job) -> None:
+    result = result_of(job.out / "compiled")
+    rows = {row["setting"]: row for row in result["configuration"] if row["component"] == "compile"}
+    assert (rows["backend"]["value"], rows["backend"]["modules"]) == ("eager", ["DistributedDataParallel"])
+    assert rows["graphs"]["value"] >= 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tests.integration.recorded import Launch, read_traces, result_of
+from tests.integration.recorded import Launch, read_traces, result_of, settings_of
 from tracekit.model.spans import FsdpSpan, parse_fsdp_span
 
 HERE = Path(__file__).parent
@@ -169,3 +169,12 @@ def test_memory_counts_the_shards_that_zero_keeps_apart(job: Job, stage: str) ->
 
 def test_nothing_had_to_be_noted(job: Job, stage: str) -> None:
     assert [trace["tracekit"]["notes"] for trace in read_traces(job.out / stage)] == [[], []]
+
+
+def test_the_configuration_is_what_was_set(job: Job, stage: str) -> None:
+    number = int(stage.removeprefix("zero"))
+    settings = settings_of(result_of(job.out / stage), "zero")
+    assert settings.items() >= {"stage": number, **job.facts[0][stage]["options"]}.items()
+    assert settings.items() >= {"offload_optimizer": None, "offload_param": None, "bf16": False, "fp16": False}.items()
+    assert settings["gradient_accumulation_steps"] == 1
+    assert isinstance(settings["overlap_comm"], bool)

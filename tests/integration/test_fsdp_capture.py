@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces, result_of, without_metadata
+from tests.integration.recorded import Launch, read_traces, result_of, settings_of, without_metadata
 from tracekit.model.names.modules import clean_module_name
 
 WORKER = Path(__file__).with_name("fsdp_worker.py")
@@ -233,8 +233,81 @@ def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid
         assert {result["groups"][group]["parallelism"] for _, group in groups} == {"dp"}
         dimensions = {row["dimension"]: row["groups"] for row in result["dimensions"] if row["rank"] == rank}
         numbers = dict(groups)
-        names = ("dp (2 ranks, stride 1)", "dp (2 ranks, stride 2)")  # FSDP1 was given no mesh
-        names = ("shard", "replicate") if scenario == "fsdp2_hybrid" else names
+        named = scenario == "fsdp2_hybrid"  # FSDP1 was given a mesh without names
+        names = ("shard", "replicate") if named else ("dp_shard", "dp_replicate")
         assert dimensions == {names[0]: [numbers["all_gather"]], names[1]: [numbers["all_reduce"]]}
     assert max(rank["overlap_ratio"] for rank in result["ranks"]) <= 0.02
     assert [rank["unjoined"] for rank in result["joins"]] == [[]] * 4
+
+
+@pytest.mark.parametrize("scenario", HYBRID)
+def test_the_dimensions_of_hybrid_sharding_have_their_names_in_every_table(hybrid: Job, scenario: str) -> None:
+    result = hybrid.result(scenario)
+    shard, replicate = ("shard", "replicate") if scenario == "fsdp2_hybrid" else ("dp_shard", "dp_replicate")
+    expected = {"all_gather": shard, "reduce_scatter": shard, "all_reduce": replicate}
+    used = {row["group"]: row["kind"] for row in result["communication"]}
+    assert {(kind, result["groups"][group]["dimension"]) for group, kind in used.items()} <= set(expected.items())
+    causes = {(row["kind"], row["group"]) for row in result["diagnosis"]["causes"] if row["kind"] in expected}
+    assert causes <= set(expected.items())
+
+
+UNSET2 = {"param_dtype": None, "reduce_dtype": None, "offload_policy": None, "dp_shard": 2}
+UNSET2 |= {"set_modules_to_forward_prefetch": 0, "set_modules_to_backward_prefetch": 0}
+FREED = {"blocks.0": True, "blocks.1": True, "blocks.1.mlp": True, "blocks.2": True, "": False}
+UNSET1 = {
+    "sharding_strategy": "FULL_SHARD",
+    "backward_prefetch": "BACKWARD_PRE",
+    "forward_prefetch": False,
+    "limit_all_gathers": True,
+    "param_dtype": None,
+    "reduce_dtype": None,
+    "buffer_dtype": None,
+    "cpu_offload": False,
+    "use_orig_params": False,
+    "dp_shard": 2,
+}
+CONFIGURED = {
+    "fsdp2": UNSET2 | {"reshard_after_forward": FREED},
+    "fsdp2_prefetch": UNSET2
+    | {
+        "reshard_after_forward": FREED,
+        "set_modules_to_forward_prefetch": 2,
+        "set_modules_to_backward_prefetch": 2,
+    },
+    "fsdp2_mixed": UNSET2 | {"reshard_after_forward": FREED, "param_dtype": "bfloat16", "reduce_dtype": "float32"},
+    "fsdp2_kept": UNSET2 | {"reshard_after_forward": False, "offload_policy": "CPUOffloadPolicy"},
+    "fsdp2_hybrid": UNSET2 | {"reshard_after_forward": FREED, "dp_replicate": 2},
+    "fsdp1": UNSET1,
+    "fsdp1_prefetch": UNSET1 | {"forward_prefetch": True, "use_orig_params": True},
+    "fsdp1_kept": UNSET1
+    | {
+        "sharding_strategy": "SHARD_GRAD_OP",
+        "backward_prefetch": None,
+        "limit_all_gathers": False,
+        "param_dtype": "bfloat16",
+        "reduce_dtype": "float32",
+    },
+    "fsdp1_hybrid": UNSET1 | {"sharding_strategy": "HYBRID_SHARD", "dp_replicate": 2},
+}
+
+
+@pytest.mark.parametrize("scenario", CONFIGURED)
+def test_the_configuration_is_what_was_set(request: pytest.FixtureRequest, scenario: str) -> None:
+    job: Job = request.getfixturevalue("hybrid" if scenario in HYBRID else "job")
+    component = scenario.partition("_")[0]
+    assert settings_of(job.result(scenario), component) == CONFIGURED[scenario]
+
+
+@pytest.mark.parametrize("scenario", ["fsdp2_kept", "fsdp1_kept"])
+def test_kept_parameters_are_gathered_once_and_nothing_else_is_advised(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+    phases = {row["phase"] for row in result["fsdp"] if row["kind"] == "all_gather"}
+    assert phases == {"forward"}
+    assert not [change for change in result["whatif"]["fix"] if "kept from forward" in change["what"]]
+
+
+def test_a_compiled_model_is_named_with_its_backend(job: Job) -> None:
+    settings = settings_of(job.result("fsdp2_compiled"), "compile")
+    assert (settings["backend"], settings["dynamic"], settings["fullgraph"]) == ("aot_eager", None, False)
+    rows = [row for row in job.result("fsdp2_compiled")["configuration"] if row["setting"] == "backend"]
+    assert [row["modules"] for row in rows] == [["FSDPNetwork"]]

@@ -193,3 +193,11 @@ def test_every_collective_of_the_flight_recorder_is_joined(job: Job) -> None:
     }.items():
         for join in job.result(scenario)["joins"]:
             assert (join["collectives"], join["joined"], join["unjoined"]) == (at_least, at_least, [])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_reductions_of_a_parallel_loss_go_by_the_loss(job: Job, rank: int) -> None:
+    """The largest logit, the sum of the exponentials, and the loss itself."""
+    result = job.result("loss_parallel")
+    assert by_layer(result, rank) == {("cross_entropy_loss", "forward", "all_reduce"): 3}
+    assert all(row["layer_ns"] >= row["exposed_ns"] for row in result["tensor"])

@@ -7,6 +7,8 @@ from typing import Any
 
 from tracekit.analysis.clocks.columns import CLOCK
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, DIMENSIONS_SECTION, OVERLAP_SECTION
+from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.configuration.sections import CONFIGURATION_SECTION
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.analysis.fsdp.sections import FSDP_SECTION
@@ -43,6 +45,7 @@ _LISTED: tuple[Section[Any], ...] = (
     FSDP_SECTION,
     TENSOR_SECTION,
     MEMORY_SECTION,
+    CONFIGURATION_SECTION,
     CRITICAL_PATH_SECTION,
     DIAGNOSIS_SECTION,
     WHATIF_SECTION,
@@ -53,6 +56,7 @@ SECTIONS: dict[str, Section[Any]] = {section.name: section for section in _LISTE
 
 # What every run needs, whichever sections are asked for.
 _ALWAYS_KEPT: tuple[Part[Any], ...] = (
+    CONFIGURATION,  # the headline, and `tracekit info`
     ACTIONS,  # the stages of pipelines that are inferred
     FLIGHT_RECORDER,  # `joins` of the JSON result
     RECORDING_COST,  # the warning that recording distorts

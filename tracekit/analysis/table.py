@@ -1,6 +1,6 @@
 """How the rows of a result become plain values or a DataFrame, by tables of typed columns with unit and meaning.
 
-A column whose type ends in `?` may be null. Null means unknown, never zero.
+A column whose type ends in `?` may be null. Null means unknown, never zero. A `value?` is a boolean, number or text.
 
 Pandas is imported when a DataFrame is read, and not before. Merging and drawing need none, and its import takes 75 MB
 and much of the time of a small run.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RANK", "Column", "FilledTable", "Frame", "Rows", "Table", "records", "rows_of"]
 
-Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "list?", "bool"]
+Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "list?", "bool", "value?"]
 Rows = Sequence[Mapping[str, object]]
 
 _DTYPES = {"int": "int64", "int?": "Int64", "float": "float64", "float?": "Float64", "bool": "bool"}

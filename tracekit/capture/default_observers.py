@@ -13,6 +13,7 @@ def default_observers() -> list[Observer]:
     They are imported here: a job that never records pays for none.
     """
     from tracekit.capture.observers.communication_purposes import PurposeObserver
+    from tracekit.capture.observers.compiled import CompileObserver
     from tracekit.capture.observers.forwards import ForwardObserver
     from tracekit.capture.observers.memory import MemoryObserver
     from tracekit.capture.observers.parallelism.data_parallel import DataParallelObserver
@@ -38,6 +39,7 @@ def default_observers() -> list[Observer]:
         TensorParallelObserver(),
         PhasesObserver(),
         MemoryObserver(),
+        CompileObserver(),
         PipelineObserver(),
         ForwardObserver(),
         RpcObserver(),

@@ -280,4 +280,5 @@ class Recording:
             notes=[*self._notes, *draft.notes, *notes],
             uses=draft.uses,
             rpc=draft.rpc,
+            settings=draft.settings,
         )

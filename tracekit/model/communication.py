@@ -53,19 +53,22 @@ class GroupKey:
         ranks: empty when the members are not known.
         name: of groups with unknown members, to tell them apart; it differs between ranks for one dimension of a mesh.
         parallelism: dp, tp, pp, ep or cp, if known.
+        dimension: what the mesh calls its dimension, such as dp_shard; of hybrid sharding without names of a mesh
+            dp_shard or dp_replicate; None where no name is known.
     """
 
     description: str
     ranks: tuple[int, ...]
     name: str = ""  # set where the members are not known
     parallelism: str | None = field(default=None, compare=False)
+    dimension: str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str | None:
-        """Return what to call the group: its parallelism, else its description, else its name; None without any of
-        them.
+        """Return what to call the group: its dimension, else its parallelism, its description or its name; None without
+        any of them.
         """
-        return self.parallelism or self.description or self.name or None
+        return self.dimension or self.parallelism or self.description or self.name or None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

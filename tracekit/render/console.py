@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
@@ -24,6 +25,7 @@ __all__ = ["headline", "next_command", "note_lines", "statement", "table", "writ
 
 _SHOWN_OF_A_KIND = 3
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
+_SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 _MARK = {"error": "x", "warning": "!", "info": "·"}
 
 
@@ -57,15 +59,25 @@ def _name(run: Run) -> str:
 
 
 def _ranks_and_devices(run: Run, width: int) -> str:
-    """Return a line of facts, with as many names of devices as there is room for."""
+    """Return a line of facts, with as much of number formats and names of devices as there is room for."""
     expected = run.world_size if run.selected_ranks is None else len(run.selected_ranks)
     ranks = f"{len(run.ranks)} of {expected}{' selected' if run.selected_ranks is not None else ''} ranks"
     if not expected:
         ranks = f"{len(run.ranks)} rank{'s' * (len(run.ranks) != 1)}"
     names, kind = sorted({s.device_name for s in run.ranks if s.device_name}), run.device.upper()
     devices = [f"{kind} ({', '.join(names)})", f"{kind} ({names[0]} and {len(names) - 1} more)"] if names else []
-    lines = [" · ".join(filter(None, (ranks, device, " + ".join(run.strategies)))) for device in (*devices, kind)]
+    strategies, details = " + ".join(run.strategies), _details(run)
+    parallelism = [f"{strategies} ({', '.join(details)})".strip()] * bool(details) + [strategies]
+    lines = [" · ".join(filter(None, (ranks, device, how))) for device in (*devices, kind) for how in parallelism]
     return next((line for line in lines if len(line) <= width), lines[-1])
+
+
+def _details(run: Run) -> list[str]:
+    """Return in a word each in which format parameters or operators compute, and whether the model is compiled."""
+    settings = [settings for summary in run.ranks for settings in summary[CONFIGURATION]]
+    formats = [each.values.get(name) for each in settings for name in ("param_dtype", "autocast")]
+    details = dict.fromkeys(_SHORT.get(str(name), str(name)) for name in formats if name is not None)
+    return [*details, *(["compiled"] if any(each.component == "compile" for each in settings) else [])]
 
 
 def _steps(run: Run) -> str:

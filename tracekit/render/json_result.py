@@ -179,6 +179,7 @@ def _group(index: int, group: GroupKey, run: Run) -> dict[str, Any]:
         "id": index,
         "desc": group.description,
         "parallelism": group.parallelism,
+        "dimension": group.dimension or group.parallelism,
         "ranks": "world" if world else list(group.ranks),
     }
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from tracekit.analysis.configuration.settings import Configuration, configuration
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 from tracekit.render.console import headline, next_command, note_lines, table, write
+from tracekit.render.sections.configuration import configuration_block
 
 __all__ = ["RunInfo"]
 
@@ -31,9 +33,13 @@ class RunInfo:
         parts += table(title, columns, rows[:_SHOWN_RANKS], left=2)
         for group in run.groups:
             members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
-            kind = f" ({group.parallelism})" if group.parallelism else ""
+            kinds = dict.fromkeys(filter(None, (group.parallelism, group.dimension)))
+            kind = f" ({', '.join(kinds)})" if kinds else ""
             name = group.description or group.name or "(unnamed)"
             parts.append(Text(f"group {name}{kind}: {members if group.ranks else 'n/a'}"))
+        settings = configuration(run)
+        if isinstance(settings, Configuration):
+            parts += ["", *configuration_block(settings, run)]
         if run.notes:
             parts += ["", *note_lines(run.notes)]
         parts += ["", next_command("analyze", run)]

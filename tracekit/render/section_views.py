@@ -7,6 +7,7 @@ from typing import Any
 from tracekit.render.section_view import SectionView
 from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
 from tracekit.render.sections.collectives import COLLECTIVES_VIEW
+from tracekit.render.sections.configuration import CONFIGURATION_VIEW
 from tracekit.render.sections.diagnosis import CRITICAL_PATH_VIEW, DIAGNOSIS_VIEW
 from tracekit.render.sections.overlap import OVERLAP_VIEW
 from tracekit.render.sections.parallelism.buckets import BUCKETS_VIEW
@@ -39,4 +40,5 @@ VIEWS: tuple[SectionView[Any], ...] = (
     WHATIF_VIEW,
     ROOFLINE_VIEW,
     MEMORY_VIEW,
+    CONFIGURATION_VIEW,
 )

@@ -54,11 +54,18 @@ def train(rank: Rank) -> Loop:
 
 
 def train_units(
-    rank: Rank, units: Sequence[Unit], *, forward_ahead: int = 0, backward_ahead: int = 0, waits: bool
+    rank: Rank,
+    units: Sequence[Unit],
+    *,
+    forward_ahead: int = 0,
+    backward_ahead: int = 0,
+    waits: bool,
+    reshards: bool = True,
 ) -> Loop:
     """Train these units. `forward_ahead` and `backward_ahead` are how many are gathered before they are needed.
 
     With `waits` the host waits for its device after each unit. Otherwise it runs ahead, and gathers early by itself.
+    Parameters are freed after the forward pass if it `reshards`.
     """
     for _ in steps(rank):
         sharded = Sharded(rank)
@@ -75,13 +82,15 @@ def train_units(
                 rank.spend(1)
             if waits:
                 yield Synchronize(rank.compute_stream.event())
-        sharded.gathered.clear()
+        if reshards:
+            sharded.gathered.clear()
         backward = units[::-1]
         for place, unit in enumerate(backward):
             with autograd_node(rank, "AddmmBackward0"), rank.label(f"FSDP::pre_backward ({unit.name})"):
-                sharded.all_gather(unit)
-                sharded.use(unit)
-                sharded.prefetch("backward", backward[place + 1 :][:backward_ahead])
+                if reshards:
+                    sharded.all_gather(unit)
+                    sharded.use(unit)
+                    sharded.prefetch("backward", backward[place + 1 :][:backward_ahead])
             yield backward_layer(rank, unit, unit.forward_us / rank.spec.layer_us)
             with autograd_node(rank, "RegisterPostBackwardFunctionBackward"):
                 sharded.reduce(unit)

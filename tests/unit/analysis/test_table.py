@@ -29,10 +29,12 @@ def test_tables_round_trip_rows_and_keep_columns_without_rows(table: Table) -> N
         "list": ["a"],
         "list?": None,
         "bool": True,
+        "value?": None,
     }
     row = {column.name: value[column.type] for column in table.columns}
     full = row | {column.name: 2**62 + 1 for column in table.columns if column.type == "int?"}
     full |= {column.name: 0.25 for column in table.columns if column.type == "float?"}
+    full |= {column.name: True for column in table.columns if column.type == "value?"}
     table_of_rows = table.fill([row, full])
     assert table_of_rows.rows == records(table_of_rows.frame) == [row, full]
 

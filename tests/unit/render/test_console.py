@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.exchanges import rank, run_of
+from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.model.metadata import Settings
 from tracekit.model.run import LeftOutStep, Run
 from tracekit.render.console import headline
 
@@ -93,6 +95,31 @@ def test_devices_are_named_as_far_as_there_is_room(names: tuple[str, ...], expec
     ranks = (replace(summary, device_name=names[i % len(names)]) for i, summary in enumerate(run.ranks))
 
     assert lines(replace(run, ranks=tuple(ranks)))[1] == f"3 of 3 ranks · {expected}"
+
+
+COMPILED = Settings(component="compile", values={})
+
+
+def of_precision(name: str, dtype: str | None, component: str = "precision") -> Settings:
+    return Settings(component=component, values={name: dtype})
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((of_precision("param_dtype", "bfloat16", "fsdp2"),), "ddp (bf16)"),
+        ((of_precision("param_dtype", None, "fsdp1"), COMPILED), "ddp (compiled)"),
+        ((of_precision("autocast", "float16"), COMPILED), "ddp (fp16, compiled)"),
+        ((of_precision("autocast", None),), "ddp"),
+        ((), "ddp"),
+    ],
+)
+def test_number_formats_and_compilation_stand_behind_the_parallelism(
+    settings: tuple[Settings, ...], expected: str
+) -> None:
+    run = run_with((1,))
+    ranks = tuple(replace(s, strategies=("ddp",)).with_part(CONFIGURATION, settings) for s in run.ranks)
+    assert lines(replace(run, ranks=ranks))[1].endswith(f" · {expected}")
 
 
 def test_a_selection_and_an_attempt_are_named() -> None:

@@ -18,7 +18,7 @@ def test_a_section_without_a_result_says_why_unless_its_question_does_not_arise(
 
     lines = TerminalReport(width=120).render(report).splitlines()
 
-    assert set(report.unavailable) == {"pipeline", "whatif"}
+    assert set(report.unavailable) == {"configuration", "pipeline", "whatif"}
     assert [line for line in lines if line.startswith("· what if n/a: no step that all ranks completed")]
     assert not [line for line in lines if "pipeline" in line]
 

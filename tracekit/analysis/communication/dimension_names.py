@@ -2,7 +2,7 @@
 
 The name of a group's dimension is the first of these that is known:
 
-* the name that the mesh gives it, so that dp_shard and dp_replicate are two;
+* the name that the mesh gives it, or that hybrid sharding has, so that dp_shard and dp_replicate are two;
 * what the group is for;
 * its description, unless that differs from group to group;
 * its shape: groups with equally many ranks, equally far apart.
@@ -26,7 +26,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 WITHIN_LAYERS = ("tp", "ep", "cp")
-_MESH_PREFIX = "mesh_"
 _NAMELESS = ("", "undefined", "default_pg")  # torch's descriptions of groups without one
 _MOST_GROUPS = 4096  # that are kept: ranks share most of their groups
 
@@ -83,9 +82,8 @@ def _dimension_of(
     if group is None:
         return Dimension(name=None, parallelism=None, inferred=False)
     description = group.description.partition("#")[0]
-    of_name = parallelism_of_group(description)
-    if description.startswith(_MESH_PREFIX) and of_name is not None:
-        return Dimension(name=description.removeprefix(_MESH_PREFIX), parallelism=of_name, inferred=False)
+    if group.dimension is not None:
+        return Dimension(name=group.dimension, parallelism=parallelism_of_group(description) or use, inferred=False)
     if use is not None:
         shape = _shape(group.ranks) if use in several else None
         name = f"{use} ({shape})" if shape is not None else use

@@ -13,6 +13,7 @@ from typing import Any
 from tracekit.analysis.ddp.bucket_order import blocked_buckets
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
 from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
+from tracekit.analysis.ddp.setting_findings import setting_findings
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.savings import saving_of_ns
@@ -43,7 +44,8 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
-    findings = [*limit, *_every_micro_batch(run, times, step_ns)]
+    settings = setting_findings(run, modules, outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
+    findings = [*limit, *settings, *_every_micro_batch(run, times, step_ns)]
     findings += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
     findings += [*_blocked(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
     return tuple(findings)
@@ -82,7 +84,9 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
             time_ns=present.exposed_ns,
             saving_ns=best.saving_ns,
             saving_error_ns=error_ns,
-            action=f"set bucket_cap_mb={best.bucket_cap_mb:g} in DistributedDataParallel",
+            action=(
+                f"set bucket_cap_mb={best.bucket_cap_mb:g} in DistributedDataParallel (now {present.bucket_cap_mb:g})"
+            ),
             evidence=evidence,
         )
     ]

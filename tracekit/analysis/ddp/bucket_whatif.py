@@ -4,6 +4,9 @@ Each recorded backward pass is replayed (`bucket_replay`) with the recorded time
 each limit. How long their transfers take follows from a latency and a bandwidth fitted to the measured ones
 (`transfer_fit`).
 
+Two other settings are replayed with the present buckets: gradients that travel in 16 bits, half the bytes, and
+`gradient_as_bucket_view`, with which nothing is copied back.
+
 The present buckets are replayed, too. The ratio of measured to replayed exposed time corrects the results for the other
 limits, and the difference is part of every error.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +29,7 @@ from tracekit.analysis.stats.medians import median_error
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.model.run import Run
 
-__all__ = ["CAPS_MB", "BucketWhatIf", "CapOutcome", "bucket_whatif"]
+__all__ = ["CAPS_MB", "BucketWhatIf", "CapOutcome", "SettingOutcome", "bucket_whatif"]
 
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
@@ -52,6 +55,15 @@ class CapOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SettingOutcome:
+    """The present buckets with another setting, medians over steps; as in `CapOutcome`."""
+
+    exposed_ns: int
+    error_ns: int
+    saving_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class BucketWhatIf:
     """What a step would expose under each limit.
 
@@ -59,11 +71,15 @@ class BucketWhatIf:
         caps: in ascending order of the limit; the present one comes along where it is known.
         measured_ns: what is exposed with the present limit.
         fit: of the transfers of the first process group.
+        in_16_bits: with half the bytes.
+        without_copies: with gradients that are views of the buckets.
     """
 
     caps: tuple[CapOutcome, ...]
     measured_ns: int
     fit: TransferFit
+    in_16_bits: SettingOutcome
+    without_copies: SettingOutcome
 
 
 def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | Unavailable:
@@ -101,35 +117,50 @@ def _outcomes(
     larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[
         1:
     ]  # all have the same effect: one bucket for each data type
+
+    def outcome_of(groups: Sequence[GroupPasses], cap_mb: float | None) -> SettingOutcome:
+        outcome = [_replayed(group, fit, cap_mb) for group, fit in zip(groups, fits, strict=True)]
+        exposed = [correction * of_step_ns for of_step_ns in _exposed(groups, outcome)]
+        exposed_ns = statistics.median(exposed)
+        errors_ns = (
+            missed_ns,
+            max(fit.error_ratio for fit in fits) * exposed_ns,
+            max(abs(correction * other - exposed_ns) for other in _with_other_latencies(groups, fits, cap_mb)),
+            median_error(exposed),
+        )
+        sooner = [
+            [was - new for (_, was), (_, new) in zip(*pair, strict=True)] for pair in zip(now, outcome, strict=True)
+        ]
+        return SettingOutcome(
+            exposed_ns=round(exposed_ns),
+            error_ns=round(math.hypot(*errors_ns)),
+            saving_ns=round(statistics.median(_of_steps(groups, sooner))),
+        )
+
     result = []
     for cap in sorted({*(float(cap) for cap in caps_mb if cap not in larger), *([present_mb] if present_mb else [])}):
         chosen = None if cap == present_mb else cap
         count = max(len(_buckets(group, chosen)[0]) for group in groups)
         if count > _MOST_BUCKETS:
             continue
-        outcome = [_replayed(group, fit, chosen) for group, fit in zip(groups, fits, strict=True)]
-        exposed = [correction * of_step_ns for of_step_ns in _exposed(groups, outcome)]
-        exposed_ns = statistics.median(exposed)
-        errors_ns = (
-            missed_ns,
-            max(fit.error_ratio for fit in fits) * exposed_ns,
-            max(abs(correction * other - exposed_ns) for other in _with_other_latencies(groups, fits, chosen)),
-            median_error(exposed),
-        )
-        sooner = [
-            [was - new for (_, was), (_, new) in zip(*pair, strict=True)] for pair in zip(now, outcome, strict=True)
-        ]
-        result.append(
-            CapOutcome(
-                bucket_cap_mb=cap,
-                buckets=count,
-                exposed_ns=round(exposed_ns),
-                error_ns=round(math.hypot(*errors_ns)),
-                saving_ns=round(statistics.median(_of_steps(groups, sooner))),
-                present=cap == present_mb,
-            )
-        )
-    return BucketWhatIf(caps=tuple(result), measured_ns=round(measured_ns), fit=fits[0])
+        outcome = outcome_of(groups, chosen)
+        result.append(CapOutcome(bucket_cap_mb=cap, buckets=count, present=cap == present_mb, **vars(outcome)))
+    halved = [replace(group, travels_ratio=group.travels_ratio / 2) for group in groups]
+    return BucketWhatIf(
+        caps=tuple(result),
+        measured_ns=round(measured_ns),
+        fit=fits[0],
+        in_16_bits=outcome_of(halved, None),
+        without_copies=outcome_of([_without_copies(group) for group in groups], None),
+    )
+
+
+def _without_copies(group: GroupPasses) -> GroupPasses:
+    passes = (
+        replace(each, observed=replace(each.observed, back_ns=np.zeros_like(each.observed.back_ns)))
+        for each in group.passes
+    )
+    return replace(group, passes=tuple(passes))
 
 
 def _with_other_latencies(

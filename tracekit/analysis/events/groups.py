@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, TraceHeader
 from tracekit.model.metadata import CaptureMetadata, Group, RankSlice
-from tracekit.model.names.mesh import parallelism_of_group
+from tracekit.model.names.mesh import dimension_of_group, parallelism_of_group
 
 __all__ = ["GroupResolver", "key_of_recorded_group"]
 
@@ -38,6 +38,7 @@ class GroupResolver:
                     description=process_group.description,
                     ranks=ranks,
                     parallelism=parallelism_of_group(process_group.description),
+                    dimension=dimension_of_group(process_group.description),
                 )
                 self._by_name[process_group.name] = self._add(key)
 
@@ -88,6 +89,7 @@ class GroupResolver:
             ranks=members,
             name="" if members else name,
             parallelism=parallelism_of_group(description),
+            dimension=dimension_of_group(description),
         )
         return self._add(key)
 
@@ -112,5 +114,8 @@ def key_of_recorded_group(group: Group, metadata: CaptureMetadata) -> GroupKey:
         assert not isinstance(group.ranks, str)
         ranks = group.ranks
     return GroupKey(
-        description=group.desc, ranks=tuple(ranks), parallelism=group.parallelism or parallelism_of_group(group.desc)
+        description=group.desc,
+        ranks=tuple(ranks),
+        parallelism=group.parallelism or parallelism_of_group(group.desc),
+        dimension=dimension_of_group(group.desc) or group.dimension,
     )

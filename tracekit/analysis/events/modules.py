@@ -3,6 +3,9 @@
 In forward it is the module whose forward was running. In backward the autograd engine evaluates a node of its graph:
 the module is the one whose forward created that node. An operator of a backward pass has the sequence number of the
 forward operator that created its node, and that operator's thread.
+
+A loss that is computed outside of all modules counts as a module of its own, `cross_entropy_loss`. With
+`loss_parallel()` it communicates.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.spans import parse_module_span
+
+_LOSS_OPERATORS = frozenset({"aten::cross_entropy_loss", "aten::log_softmax", "aten::nll_loss_nd"})
+_LOSS = "cross_entropy_loss"
 
 __all__ = ["HostStretches", "modules_of_launches", "stretches_of_modules"]
 
@@ -41,8 +47,7 @@ def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> lis
 
     The outermost module is ""; None means that the module is not known.
     """
-    is_span = events.named(lambda name: parse_module_span(name) is not None)
-    spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
+    spans = _module_spans(events)
     if not len(spans):
         return [None] * len(time_ns)
     running = innermost_span(events, spans, track, time_ns)
@@ -59,8 +64,25 @@ def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> lis
         # A forward that is recomputed inside the backward pass is the inner one of the two.
         if operator != ABSENT and (span == ABSENT or events.start_ns[operator] > events.start_ns[span]):
             span = int(forward_span[i]) if forward_span[i] != ABSENT else span
-        names.append(None if span == ABSENT else parse_module_span(events.strings[events.name[span]]))
+        names.append(None if span == ABSENT else _module_of(events.strings[events.name[span]]))
     return names
+
+
+def _module_spans(events: EventTable) -> Int64:
+    """Return the rows of the capture's spans around modules, and of losses outside of them, in order of time."""
+    on_host = ~events.in_category("gpu_user_annotation")
+    spans = events.each_once(events.named(lambda name: parse_module_span(name) is not None) & on_host)
+    losses = events.each_once(events.named(_LOSS_OPERATORS.__contains__) & on_host)
+    if not len(losses):
+        return spans
+    inside = innermost_span(events, spans, events.track[losses].astype(np.int64), events.start_ns[losses])
+    spans = np.concatenate((spans, losses[inside == ABSENT]))
+    return spans[np.argsort(events.start_ns[spans], kind="stable")]
+
+
+def _module_of(span: str) -> str | None:
+    """Return the module of a span."""
+    return _LOSS if span in _LOSS_OPERATORS else parse_module_span(span)
 
 
 def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, HostStretches]:
@@ -70,12 +92,11 @@ def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, 
     Nodes of a module that follow one another on a thread are one stretch, from the first to the last. A node of unknown
     module belongs to the module of the node before it, such as the accumulation of a gradient.
     """
-    is_span = events.named(lambda name: parse_module_span(name) is not None)
-    spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
+    spans = _module_spans(events)
     nodes = events.each_once(events.named(is_autograd_node))
     nodes = nodes[np.lexsort((events.start_ns[nodes], events.track[nodes]))]
     node_modules = _modules_of_nodes(events, spans, nodes)
-    of_span = np.array([parse_module_span(events.strings[name]) for name in events.name[spans].tolist()], dtype=object)
+    of_span = np.array([_module_of(events.strings[name]) for name in events.name[spans].tolist()], dtype=object)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(node_modules))}
     name_of_node = np.array([numbers[name] for name in node_modules], dtype=np.int64)
     same_track = np.concatenate(([False], events.track[nodes][1:] == events.track[nodes][:-1]))[: len(nodes)]
@@ -116,7 +137,7 @@ def _modules_of_nodes(events: EventTable, spans: Int64, nodes: Int64) -> list[st
     names: list[str | None] = []
     for i, (span, track) in enumerate(zip(forward_span.tolist(), events.track[nodes].tolist(), strict=True)):
         if span != ABSENT:
-            names.append(parse_module_span(events.strings[events.name[span]]))
+            names.append(_module_of(events.strings[events.name[span]]))
         elif forward_row[i] == ABSENT and i and events.track[nodes[i - 1]] == track:
             names.append(names[-1])
         else:

@@ -1,4 +1,4 @@
-"""What is kept of one rank's FSDP units: sums by module and phase, and each all-gather on a GPU."""
+"""What is kept of one rank's FSDP units: sums by module and phase, each all-gather on a GPU, and which come again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
 from tracekit.model.summary import Part
 
-__all__ = ["FSDP_GATHERS", "FSDP_UNITS", "FsdpGathers", "FsdpSum"]
+__all__ = ["FSDP_GATHERS", "FSDP_REGATHERS", "FSDP_UNITS", "FsdpGathers", "FsdpRegathers", "FsdpSum"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,17 @@ class FsdpGathers(Columnar):
     drain_ns: Int64
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FsdpRegathers(Columnar):
+    """n all-gathers in backward passes, of parameters that were freed after the forward pass.
+
+    Attributes:
+        launch_ns: int64 [n], as in `Collectives`.
+    """
+
+    launch_ns: Int64
+
+
 def _merged_units(windows: Sequence[tuple[FsdpSum, ...]]) -> tuple[FsdpSum, ...]:
     amounts = ("count", "size_bytes", "exposed_ns", "ahead_count", "ahead_ns")
     return merge_sums(chain.from_iterable(windows), lambda row: (row.module, row.kind, row.phase), amounts)
@@ -81,5 +92,8 @@ def _merged_units(windows: Sequence[tuple[FsdpSum, ...]]) -> tuple[FsdpSum, ...]
 
 FSDP_UNITS: Part[tuple[FsdpSum, ...]] = Part(
     name="fsdp_units", type=tuple[FsdpSum, ...], empty=tuple, merge=_merged_units
+)
+FSDP_REGATHERS = Part(
+    name="fsdp_regathers", type=FsdpRegathers, empty=FsdpRegathers.empty, merge=FsdpRegathers.concatenate
 )
 FSDP_GATHERS = Part(name="fsdp_gathers", type=FsdpGathers, empty=FsdpGathers.empty, merge=FsdpGathers.concatenate)

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.configuration.settings import value_of, value_text
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import ABSENT, Int64
@@ -43,6 +45,8 @@ _SETTINGS = {
     ("zero3", "backward"): "a larger stage3_prefetch_bucket_size",
 }
 _SLUGS = ("fsdp2", "fsdp1", "zero3")
+# Settings of FSDP1 that have all modules prefetch already.
+_SET = {"forward": ("forward_prefetch", True), "backward": ("backward_prefetch", "BACKWARD_PRE")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +195,8 @@ def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     for phase, several in by_phase.items():
         best_ns = max(forecast.saving_ns for forecast in several)
         chosen = next(forecast for forecast in several if forecast.saving_ns >= _AS_GOOD * best_ns)
+        if _is_set(run, phase):
+            continue
         if chosen.error_ns is None or chosen.saving_ns < max(chosen.error_ns, _NOTABLE * step_ns):
             continue
         findings.append(
@@ -223,8 +229,17 @@ def _text(chosen: Forecast) -> str:
     return f"{chosen.phase} waits for the all-gathers of {names}; they are issued {asked}"
 
 
+def _is_set(run: Run, phase: str) -> bool:
+    """Return whether FSDP1 is told to prefetch in this phase already, so that something else is in its way."""
+    setting, value = _SET[phase]
+    return "fsdp1" in run.strategies and value_of(run, "fsdp1", setting) == value
+
+
 def _action(run: Run, chosen: Forecast) -> str:
     setting = next((_SETTINGS[slug, chosen.phase] for slug in _SLUGS if slug in run.strategies), "prefetching")
+    now = value_of(run, "fsdp1", _SET[chosen.phase][0])
+    if "fsdp1" in run.strategies and not isinstance(now, Unavailable):
+        setting += f", now {value_text(now)}"
     memory = f", for up to {chosen.memory_bytes / 1e6:.0f} MB of memory" if chosen.memory_bytes is not None else ""
     return f"issue them {_modules_ahead(chosen.ahead)} ({setting}){memory}"
 

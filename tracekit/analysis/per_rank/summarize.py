@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.per_rank.merge import merge_recordings
 from tracekit.analysis.per_rank.options import SummaryOptions
@@ -29,7 +30,7 @@ from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import TracePath
 
-_OF_METADATA = (MEMORY,)  # parts that need no device records
+_OF_METADATA = (CONFIGURATION, MEMORY)  # parts that need no device records
 
 __all__ = ["RankFailure", "summarize", "summarize_trace"]
 

@@ -16,16 +16,28 @@ from tracekit.analysis.replay.replay import DependencyGraph, stable_order
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Bool, Float64, Int32, Int64
 
-__all__ = ["DATA", "LIMIT", "NEVER_NS", "ROLES", "SYNCHRONISATION", "WORK", "Exchanges", "GraphSteps", "OperationGraph"]
+__all__ = [
+    "DATA",
+    "LIMIT",
+    "NEVER_NS",
+    "REGATHER",
+    "ROLES",
+    "SYNCHRONISATION",
+    "WORK",
+    "Exchanges",
+    "GraphSteps",
+    "OperationGraph",
+]
 
-ROLES = ("work", "data", "synchronisation", "limit")
+ROLES = ("work", "data", "synchronisation", "limit", "regather")
 """What a task is beside its kind.
 
 work: anything else. data: the rank loads data. synchronisation: the host waits for its device; the task takes no time,
 and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's segment of time its kernels
-can end at the earliest, because they were not launched earlier.
+can end at the earliest, because they were not launched earlier. regather: an all-gather of parameters that FSDP freed
+after the forward pass.
 """
-WORK, DATA, SYNCHRONISATION, LIMIT = range(len(ROLES))
+WORK, DATA, SYNCHRONISATION, LIMIT, REGATHER = range(len(ROLES))
 NEVER_NS = -1e15
 """A duration far below zero: an operation that takes it ends before any other, so that nothing waits for it."""
 

@@ -12,7 +12,7 @@ from tracekit.analysis.communication.link_references import Reference
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO
 from tracekit.analysis.replay.even_stages import even_stage_factors
-from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, OperationGraph
+from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, REGATHER, OperationGraph
 from tracekit.analysis.whatif.even_load import even_load
 from tracekit.analysis.whatif.peer_levels import at_peers_level, with_limits
 from tracekit.analysis.whatif.slow_links import find_slow_links, link_at_others_speed
@@ -31,6 +31,7 @@ BALANCED_STAGES = "perfectly balanced stages"
 _DATA_AHEAD = "data loaded ahead"
 _EVEN_LOAD = "even expert load"
 _HOST_GAPS_CLOSED = "host-bound gaps closed"
+_KEPT_PARAMETERS = "parameters kept from forward to backward"
 _HIDDEN_COMMUNICATION = "communication hidden where data dependencies allow"
 _FREE_COMMUNICATION = "communication that takes no time"
 _TRIED_RANKS = 8
@@ -71,6 +72,7 @@ def candidates(graph: OperationGraph, ranks: Iterable[int], *, steps: int, many:
         *_without_host_gaps(graph),
         *_slow_links(graph, _TRIED_OF_MANY if many else _TRIED_LINKS),
         *_even_load(graph),
+        *_kept_parameters(graph),
         *_hidden_communication(graph),
         *_without_communication(graph),
         *_balanced_stages(graph),
@@ -163,6 +165,24 @@ def _even_load(graph: OperationGraph) -> Iterator[Candidate]:
         hot = "" if even.rank is None else f" (rank {even.rank} has {much}{estimated})"
         ranks = () if even.rank is None else (even.rank,)
         yield Candidate(what=_EVEN_LOAD + hot, remedy="load", durations=lambda: even.durations, ranks=ranks)
+
+
+def _kept_parameters(graph: OperationGraph) -> Iterator[Candidate]:
+    """Yield the change that FSDP gathers no parameters again in the backward pass: nothing waits for such a gather."""
+    again = [
+        np.zeros(len(group.kind), dtype=np.bool_) if group.role is None else group.role == REGATHER
+        for group in graph.step_groups
+    ]
+    if not graph.transfers_are_known or not any(of_group.any() for of_group in again):
+        return
+
+    def durations() -> list[Float64]:
+        return [
+            np.where(of_group[group.task][:, None], NEVER_NS, group.duration_ns)
+            for group, of_group in zip(graph.step_groups, again, strict=True)
+        ]
+
+    yield Candidate(what=_KEPT_PARAMETERS, remedy="reshard", durations=durations)
 
 
 def _hidden_communication(graph: OperationGraph) -> Iterator[Candidate]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
+from tracekit.analysis.whatif.kept_parameters import kept_parameters_findings
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.model.run import Run
 
@@ -13,7 +14,7 @@ _NOTABLE_SHARE = 0.05
 
 
 def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None) -> list[Finding]:
-    """Return findings on uneven stages, and on a slow rank of a run without collectives.
+    """Return findings on uneven stages, on parameters gathered twice, and on a slow rank of a run without collectives.
 
     Where ranks meet in collectives, the section on stragglers names the slow rank. Exposed communication has a section
     too. A rank of a pipeline has no peers, for its stage differs from theirs. uneven: a stage that the section on
@@ -28,7 +29,8 @@ def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None)
     slow_rank = [change for change in notable if change.rank is not None and change.remedy == "ranks"]
     slow_rank = [change for change in slow_rank if change.rank not in stages][:1]
     slow_rank = [] if ranks_meet else slow_rank
-    findings = []
+    kept = next((change for change in result.changes if change.remedy == "reshard"), None)
+    findings = list(kept_parameters_findings(run, kept))
     for change in [*slow_rank, *(change for change in notable if change.remedy == "stages")]:
         text, action = "the stages do not take equally long", "move layers from slow stages to quick ones"
         if change.rank is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
+from tracekit.analysis.fsdp.parts import FSDP_REGATHERS, FSDP_UNITS
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
+from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.timeline.parts import WAITS, Waits
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.waits import rank_waits
@@ -42,6 +45,9 @@ def _analyze(given: AnalysisInput) -> WhatIf | Unavailable:
 WHATIF_SECTION: Section[WhatIf] = Section(
     name="whatif",
     analyze=_analyze,
-    reads=(ACTIONS, BUCKET_REDUCTIONS, WAITS, DATA_LOADING, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
+    reads=(
+        *(ACTIONS, BUCKET_REDUCTIONS, WAITS, DATA_LOADING, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
+        *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY),
+    ),
     keeps={WAITS: _waits, DATA_LOADING: loading, EXCHANGES: exchanges, LAUNCH_SEGMENTS: _segments},
 )

@@ -19,6 +19,7 @@ _ROOTS = (
     ("torch.distributed.pipelining.schedules", "_PipelineSchedule"),
     ("torch.distributed.pipelining.stage", "_PipelineStageBase"),
     ("torch.profiler.profiler", "profile"),
+    ("torch._dynamo.eval_frame", "OptimizeContext"),
 )
 
 # Of these types alone, without subclasses: those are parts of wrappers, and their attributes may run code.

@@ -65,6 +65,13 @@ class GroupTable:
         if 0 <= number < len(self.groups) and self.groups[number].parallelism is None:
             self.groups[number] = msgspec.structs.replace(self.groups[number], parallelism=parallelism)
 
+    def set_dimensions_of_hsdp(self, shard_group: Any, replicate_group: Any) -> None:
+        """Name the two dimensions of hybrid sharding, both of which are data parallel."""
+        for process_group, dimension in ((shard_group, "dp_shard"), (replicate_group, "dp_replicate")):
+            number = self.id_of(process_group)
+            if number is not None:
+                self.groups[number] = msgspec.structs.replace(self.groups[number], dimension=dimension)
+
     def multi_rank_groups(self) -> list[Group]:
         """Return the groups of more than one rank."""
         return [

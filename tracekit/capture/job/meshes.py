@@ -18,7 +18,7 @@ from tracekit.model.names.mesh import parallelism_of_dimension
 __all__ = ["Dimension", "Layout", "choose_mesh", "find_layouts"]
 
 # Without "ep": expert groups usually overlap with the others, so they form no dimension.
-_GRID = ("pp", "dp", "cp", "tp")
+_GRID = ("pp", "dp_replicate", "dp", "dp_shard", "cp", "tp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def choose_mesh(layouts: Sequence[Layout], groups: Sequence[Group], rank: int, w
         return None
     names: list[str] = []
     for number, dimension in enumerate(best.dimensions):
-        use = None if dimension.group is None else groups[dimension.group].parallelism
+        use = None if dimension.group is None else _dimension_of(groups[dimension.group])
         name = dimension.name or use or f"dim{number}"
         names.append(f"{name}_{number}" if name in names else name)
     return Mesh(
@@ -119,8 +119,9 @@ def _grid_of_groups(groups: Sequence[Group], rank: int, world_size: int) -> list
     members: dict[str, dict[tuple[int, ...], int]] = {}
     for group in groups:
         ranks = _members(group, world_size)
-        if group.parallelism in _GRID and 1 < len(ranks) < world_size:
-            members.setdefault(group.parallelism, {}).setdefault(ranks, group.id)
+        use = _dimension_of(group)
+        if use in _GRID and 1 < len(ranks) < world_size:
+            members.setdefault(use, {}).setdefault(ranks, group.id)
     if len(members) < 2:
         return []
     for combination in itertools.product(*(members[use].items() for use in _GRID if use in members)):
@@ -138,6 +139,10 @@ def _grid_of_groups(groups: Sequence[Group], rank: int, world_size: int) -> list
                 )
             ]
     return []
+
+
+def _dimension_of(group: Group) -> str | None:
+    return group.dimension or group.parallelism
 
 
 def _members(group: Group, world_size: int) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from tracekit.model.metadata import (
     Precision,
     RecordingNote,
     RpcUse,
+    Settings,
 )
 
 __all__ = ["MetadataDraft", "Observer"]
@@ -50,6 +51,7 @@ class MetadataDraft:
     precision: Precision | None = None
     uses: list[CommunicationUse] = field(default_factory=list)
     rpc: RpcUse | None = None
+    settings: list[Settings] = field(default_factory=list)
     notes: list[RecordingNote] = field(default_factory=list)
 
     def note(self, text: str) -> None:

@@ -119,6 +119,7 @@ class MemoryObserver:
             gradient_bytes=max(self._gradient_bytes or 0, self._gradients().total) if known else None,
             optimizer_bytes=total_memory.total - parameter_memory.total if optimizers else None,
             peak_bytes=_peak_bytes(),
+            device_bytes=_device_bytes(),
         )
         self._parameters, self._zero = LiveParameters([]), []
 
@@ -229,3 +230,13 @@ def _peak_bytes() -> int:
         return int(allocated())
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _device_bytes() -> int | None:
+    """Return how much memory this rank's accelerator has; None without one, or where torch does not tell."""
+    accelerator = accelerator_module()
+    properties = getattr(accelerator, "get_device_properties", None)
+    if accelerator is None or properties is None:
+        return None
+    total = getattr(properties(accelerator.current_device()), "total_memory", None)
+    return None if total is None else int(total)

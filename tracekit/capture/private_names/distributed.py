@@ -182,6 +182,27 @@ FSDP = (
         fallback="FSDP2's modules are missing",
     ),
     *entries(
+        f"{_FSDP2}._fsdp_state",
+        "FSDPState._states_to_forward_prefetch",
+        "FSDPState._states_to_backward_prefetch",
+        use="reads how many modules FSDP2 prefetches explicitly",
+        fallback="the configuration says that none are",
+    ),
+    *entries(
+        _FSDP1,
+        "FullyShardedDataParallel._use_orig_params",
+        set_by="torch.distributed.fsdp._init_utils._init_core_state",
+        use="reads the configuration of FSDP1",
+        fallback="the configuration of FSDP1 is missing",
+    ),
+    *entries(
+        _FSDP1,
+        "FullyShardedDataParallel._comm_hook",
+        set_by="torch.distributed.fsdp._init_utils._init_runtime_state",
+        use="names the communication hook of FSDP1",
+        fallback="the configuration of FSDP1 lacks its communication hook",
+    ),
+    *entries(
         f"{_FSDP2}._fsdp_param",
         "FSDPParam._orig_size",
         use="reads the size of FSDP2's modules",

@@ -82,6 +82,31 @@ COMPILER = (
         fallback="hooks may have compiled modules compiled again",
     ),
     *entries(
+        "torch._dynamo.eval_frame",
+        "OptimizeContext",
+        "OptimizeContext._dynamic",
+        use="reads the options of torch.compile",
+        fallback="the configuration lacks what is compiled",
+    ),
+    *entries(
+        "torch._dynamo.convert_frame",
+        "ConvertFrame._torchdynamo_orig_backend",
+        use="names the backend of torch.compile",
+        fallback="the configuration names a wrapper in its place",
+    ),
+    *entries(
+        "torch._dynamo.convert_frame",
+        "output_codes",
+        use="names the functions that were compiled",
+        fallback="the configuration lacks compiled functions",
+    ),
+    *entries(
+        "torch._dynamo.utils",
+        "counters",
+        use="counts compiled graphs and graph breaks",
+        fallback="the configuration lacks these numbers",
+    ),
+    *entries(
         "torch._dynamo.compiled_autograd",
         "compiled_autograd_enabled",
         use="measures the profiler's overhead only where that compiles no backward pass",

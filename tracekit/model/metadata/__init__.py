@@ -26,7 +26,16 @@ from tracekit.model.metadata.job import (
 )
 from tracekit.model.metadata.limits import MAX_NS, MAX_RANKS, Integer, Rank, WorldSize
 from tracekit.model.metadata.rpc import RpcCall, RpcCallKind, RpcService, RpcUse, RpcWait
-from tracekit.model.metadata.training import Bucket, DdpModule, FsdpUnit, MemoryUse, PipelineLayout, Precision
+from tracekit.model.metadata.training import (
+    Bucket,
+    DdpModule,
+    FsdpUnit,
+    MemoryUse,
+    PipelineLayout,
+    Precision,
+    Settings,
+    SettingValue,
+)
 
 __all__ = [
     "MAX_NS",
@@ -62,6 +71,8 @@ __all__ = [
     "RpcService",
     "RpcUse",
     "RpcWait",
+    "SettingValue",
+    "Settings",
     "Window",
     "WorldSize",
 ]

@@ -17,7 +17,7 @@ from tracekit.model.metadata.job import (
 )
 from tracekit.model.metadata.limits import Integer, Rank, WorldSize
 from tracekit.model.metadata.rpc import RpcUse
-from tracekit.model.metadata.training import DdpModule, FsdpUnit, MemoryUse, PipelineLayout, Precision
+from tracekit.model.metadata.training import DdpModule, FsdpUnit, MemoryUse, PipelineLayout, Precision, Settings
 
 __all__ = [
     "MERGED_KEY",
@@ -66,6 +66,7 @@ class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[RecordingNote] = []
     uses: list[CommunicationUse] = []
     rpc: RpcUse | None = None
+    settings: list[Settings] = []
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

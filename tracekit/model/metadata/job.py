@@ -69,6 +69,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     threads: list[
         Integer
     ] = []  # ids in the operating system of the threads on which Gloo runs this group's collectives
+    dimension: str | None = None  # dp_shard or dp_replicate: one of two dimensions of the same parallelism
 
 
 class ClockSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,11 @@ __all__ = [
     "MemoryUse",
     "PipelineLayout",
     "Precision",
+    "SettingValue",
+    "Settings",
 ]
+
+SettingValue = bool | Integer | float | str | None
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +38,9 @@ class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
     # The order in which the gradients of a backward pass came, as places among the parameters of all buckets, one
     # bucket after the other. Empty: not known.
     gradient_order: list[Integer] = []
+    comm_hook: str | None = None  # its name; "none": DDP reduces itself; None: not known
+    gradient_as_bucket_view: bool | None = None
+    broadcast_buffers: bool | None = None
 
 
 class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +63,7 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     gradient_bytes: Integer | None
     optimizer_bytes: Integer | None
     peak_bytes: Integer | None
+    device_bytes: Integer | None = None  # the memory that the accelerator has; None: there is none, or not known
 
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,3 +78,17 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
     autocast: list[str]
     parameters: list[str]
     scaled: bool
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a wrapper of torch, or a framework, is configured.
+
+    Attributes:
+        component: what is configured: "fsdp1", "fsdp2", "zero", "compile".
+        modules: names of the modules for which the values hold; empty: all of the component.
+        values: by the names under which a program sets them.
+    """
+
+    component: str
+    values: dict[str, SettingValue]
+    modules: list[str] = []

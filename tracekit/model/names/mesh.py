@@ -1,10 +1,10 @@
-"""Which kind of parallelism the name of a mesh dimension or of a process group stands for."""
+"""Which kind of parallelism the name of a mesh dimension or of a process group stands for, and what a mesh calls it."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["parallelism_of_dimension", "parallelism_of_group"]
+__all__ = ["dimension_of_group", "parallelism_of_dimension", "parallelism_of_group"]
 
 _PARALLELISM_OF_DIMENSION = {
     "data": "dp",
@@ -43,6 +43,7 @@ _PARALLELISM_OF_DIMENSION = {
     "ulysses": "cp",
 }
 _MESH_PREFIX = "mesh_"
+_NAMELESS = re.compile(r"dim_\d+|default")  # torch's names for dimensions, and for a mesh, without one
 # Endings that libraries add, as in TENSOR_MODEL_PARALLEL_GROUP.
 _DECORATION = re.compile(r"_?(parallel|pg|group|process)$")
 
@@ -62,3 +63,11 @@ def parallelism_of_group(description: str) -> str | None:
     `TENSOR_MODEL_PARALLEL_GROUP`).
     """
     return parallelism_of_dimension(description.partition("#")[0].removeprefix(_MESH_PREFIX))
+
+
+def dimension_of_group(description: str) -> str | None:
+    """Return the name that a mesh gives the dimension of a group, `dp_shard` for `mesh_dp_shard`; None without one."""
+    name = description.partition("#")[0]
+    if not name.startswith(_MESH_PREFIX) or _NAMELESS.fullmatch(name.removeprefix(_MESH_PREFIX)):
+        return None
+    return name.removeprefix(_MESH_PREFIX) or None

@@ -277,7 +277,7 @@ def _constant_role(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:
 
 
 def group_labels(groups: Sequence[GroupKey]) -> list[str]:
-    """Return a label for each group: its parallelism, else the job's description.
+    """Return a label for each group: its dimension or parallelism, else the job's description.
 
     A label that several groups would share also names the ranks.
     """

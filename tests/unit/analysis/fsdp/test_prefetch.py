@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,15 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.gpu_jobs import JobSpec, simulate
 from tests.gpu_jobs.strategies.fsdp import Unit, train_units
+from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import predicted_waits_ns
+from tracekit.analysis.fsdp.units import fsdp
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records
+from tracekit.model.metadata import Settings
 
 
 def blocks(gather_us: float, forward_us: float = 500, count: int = 6) -> list[Unit]:
@@ -173,3 +177,21 @@ def test_on_a_cpu_where_all_gathers_block_there_is_no_forecast(tmp_path: Path) -
     assert (report.fsdp.findings, len(report.fsdp.prefetching)) == ((), 0)
     assert report.fsdp.unavailable is not None
     assert "prefetching would hide nothing" in report.fsdp.unavailable.reason
+
+
+@pytest.mark.parametrize(
+    ("backward_prefetch", "advised"), [(None, {"forward", "backward"}), ("BACKWARD_PRE", {"forward"})]
+)
+def test_fsdp1_is_told_what_its_setting_is_and_not_to_set_what_is_set(
+    backward_prefetch: str | None, advised: set[str]
+) -> None:
+    run = report_of(blocks(400)).run
+    settings = (
+        Settings(component="fsdp1", values={"forward_prefetch": False, "backward_prefetch": backward_prefetch}),
+    )
+    ranks = tuple(replace(s, strategies=("fsdp1",)).with_part(CONFIGURATION, settings) for s in run.ranks)
+    found = fsdp(replace(run, ranks=ranks)).findings
+
+    assert {str(finding.evidence["phase"]) for finding in found} == advised
+    (forward,) = (finding for finding in found if finding.evidence["phase"] == "forward")
+    assert "(forward_prefetch=True, now False)" in str(forward.action)

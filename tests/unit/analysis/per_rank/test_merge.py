@@ -16,6 +16,7 @@ from tracekit.analysis.communication.parts import (
     InFlight,
     InFlightTime,
 )
+from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.ddp.parts import (
     ACCUMULATED_GRADIENTS,
     BUCKET_REDUCTIONS,
@@ -31,7 +32,7 @@ from tracekit.analysis.ddp.parts import (
     ManualReductions,
 )
 from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
-from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpSum
+from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_REGATHERS, FSDP_UNITS, FsdpSum
 from tracekit.analysis.model_parallel.parts import (
     EXPERT_COMMUNICATION,
     EXPERT_EXCHANGES,
@@ -73,6 +74,7 @@ from tracekit.model.metadata import (
     Mesh,
     PipelineLayout,
     RpcUse,
+    Settings,
 )
 from tracekit.model.notes import Note
 from tracekit.model.summary import Part, PipelineMembership, RankSummary
@@ -95,6 +97,7 @@ LATER: dict[Part[Any], Any] = {
         CommunicationSum(group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=8, total_ns=5, exposed_ns=3),
     ),
     IN_FLIGHT_TIMES: (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
+    CONFIGURATION: (Settings(component="fsdp2", modules=["layer"], values={"reshard_after_forward": True}),),
     DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
     DDP_PASSES: DdpPasses(forwards=3, updates=2),
     ACCUMULATED_GRADIENTS: one_row(AccumulatedGradients),
@@ -156,7 +159,7 @@ LATER: dict[Part[Any], Any] = {
 } | {
     part: one_row(part.type)
     for part in (
-        *(BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, STEP_ENDS, WAITS, PHASE_ACTIVITIES),
+        *(BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, FSDP_REGATHERS, STEP_ENDS, WAITS, PHASE_ACTIVITIES),
         *(LAUNCH_SEGMENTS, DATA_LOADING, EXCHANGES),
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.names.mesh import parallelism_of_group
+from tracekit.model.names.mesh import dimension_of_group, parallelism_of_group
 from tracekit.model.spans import module_span, parse_module_span
 
 
@@ -29,6 +29,23 @@ from tracekit.model.spans import module_span, parse_module_span
 )
 def test_a_usual_description_gives_the_parallelism_of_a_group(description: str, parallelism: str | None) -> None:
     assert parallelism_of_group(description) == parallelism
+
+
+@pytest.mark.parametrize(
+    ("description", "dimension"),
+    [
+        ("mesh_dp_shard", "dp_shard"),
+        ("mesh_dp_shard_cp#2", "dp_shard_cp"),
+        ("mesh_mine", "mine"),
+        ("mesh_dim_0", None),
+        ("mesh_default", None),
+        ("dp_shard", None),
+        ("mesh_", None),
+        ("", None),
+    ],
+)
+def test_a_mesh_names_the_dimension_of_its_groups(description: str, dimension: str | None) -> None:
+    assert dimension_of_group(description) == dimension
 
 
 @pytest.mark.parametrize("module", ["", "blocks.0.up"])

@@ -56,6 +56,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*(values_of(argument) for argument in arguments))
     if origin in (tuple, list):
         return st.lists(values_of(arguments[0]), max_size=3).map(origin)
+    if origin is dict:
+        return st.dictionaries(*map(values_of, arguments), max_size=3)
     if kind is Note:
         others = {name: values_of(hint) for name, hint in get_type_hints(Note).items() if name != "kind"}
         return st.builds(Note, kind=st.sampled_from(sorted(NOTE_KINDS)), **others)

@@ -9,7 +9,7 @@ import numpy as np
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, SYNCHRONISATION, WORK
 from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
-from tracekit.analysis.whatif.graph.labels import numbers_of_transfers, signature_of_step
+from tracekit.analysis.whatif.graph.labels import numbers_of_transfers, roles_of_transfers, signature_of_step
 from tracekit.analysis.whatif.graph.operations import Interner, Interners, Operations
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import CUTS
@@ -212,7 +212,9 @@ class DeviceTasks:
         """Return a task and a type for all communication of the stretch, int64 [c] each."""
         launched, place = self.communication.rows(self.timeline.rows), self.place[self.timeline.row_of]
         label, slot = self.label[place], self.slot[place]
-        task = self.operations.add_tasks(*numbers_of_transfers(self.interners, launched, label, slot))
+        task = self.operations.add_tasks(
+            *numbers_of_transfers(self.interners, launched, label, slot), role=roles_of_transfers(launched)
+        )
         used, number = np.unique(launched.kind, return_inverse=True)
         return task, self.interners.types.numbers(KINDS[kind] for kind in used.tolist())[number.reshape(-1)]
 

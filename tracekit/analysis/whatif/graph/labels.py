@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracekit.analysis.replay.operation_graph import REGATHER, WORK
 from tracekit.analysis.whatif.graph.operations import Interner, Interners
+from tracekit.analysis.whatif.graph.purposes import REGATHERED
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 
-__all__ = ["numbers_of_places", "numbers_of_transfers", "signature_of_step"]
+__all__ = ["numbers_of_places", "numbers_of_transfers", "roles_of_transfers", "signature_of_step"]
 
 
 def signature_of_step(interner: Interner, kind: Int64, size_bytes: Int64) -> int:
@@ -53,3 +55,9 @@ def numbers_of_transfers(
             uneven = communication.uneven[row]
             result[here] = interner.behind((*name, of_step), slot[here]) if uneven else interner[name]
     return kinds, classes
+
+
+def roles_of_transfers(communication: Communication) -> Int64 | int:
+    """Return the roles of transfers, int64 [k], or that of all of them."""
+    again = communication.purpose == REGATHERED
+    return np.where(again, REGATHER, WORK) if again.any() else WORK

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tracekit.analysis.whatif.graph.operations import Interners, Operations
-from tracekit.analysis.whatif.graph.purposes import GRADIENTS, PARAMETERS
+from tracekit.analysis.whatif.graph.purposes import GRADIENTS, PARAMETERS, REGATHERED
 from tracekit.model.events import ABSENT, Bool, Int64
 
 __all__ = ["PROGRAM_ORDER", "ProgramOrder"]
 
+_GATHERS = (PARAMETERS, REGATHERED)
 PROGRAM_ORDER = "program order"
 """The label of tasks whose operations stand for waits that the program orders and no data requires."""
 
@@ -39,14 +40,14 @@ class ProgramOrder:
         """
         known = work != ABSENT
         purpose = self.purpose if rows is None else self.purpose[rows]
-        self._wait(work[known], transfers[known], purpose[known] == PARAMETERS)
+        self._wait(work[known], transfers[known], np.isin(purpose[known], _GATHERS))
 
     def known_since(self, step_ends: Int64, transfers: Int64) -> None:
         """Let parameters wait for the end of the step before, which made them, int64 [c] each.
 
         They stay in the order of their process group, so that reductions that were issued before them go first.
         """
-        gathers = self.purpose == PARAMETERS
+        gathers = np.isin(self.purpose, _GATHERS)
         self.operations.wait(step_ends[gathers], transfers[gathers])
 
     def await_all(self, transfers: Int64, waiting: Int64, place: Int64, step: Int64, rows: Int64 | None = None) -> None:

@@ -15,7 +15,12 @@ import numpy as np
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.replay.operation_graph import DATA
 from tracekit.analysis.timeline.parts import WAITS
-from tracekit.analysis.whatif.graph.labels import numbers_of_places, numbers_of_transfers, signature_of_step
+from tracekit.analysis.whatif.graph.labels import (
+    numbers_of_places,
+    numbers_of_transfers,
+    roles_of_transfers,
+    signature_of_step,
+)
 from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
@@ -270,7 +275,9 @@ class _Builder:
         """Add the communication that the rank issues, and return the places, int64 [c]."""
         issued, operations, types = self.communication.rows(rows), self.operations, self.interners.types
         signature, slot = self.signature[self.step[arrivals]], self.slot[arrivals]
-        task = operations.add_tasks(*numbers_of_transfers(self.interners, issued, signature, slot))
+        task = operations.add_tasks(
+            *numbers_of_transfers(self.interners, issued, signature, slot), role=roles_of_transfers(issued)
+        )
         used, number = np.unique(issued.kind, return_inverse=True)
         kind = types.numbers(KINDS[value] for value in used.tolist())[number.reshape(-1)]
         places = operations.add(

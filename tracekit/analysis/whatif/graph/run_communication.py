@@ -44,7 +44,7 @@ class Communication(Columnar):
         spins: bool [n], whether it is a kernel that runs from when the rank is ready until all have come and the
             transfer is through.
         batched: bool [n], whether the kernel carries other messages, too.
-        purpose: `OTHER`, `GRADIENTS` or `PARAMETERS` of `purposes`, int64 [n].
+        purpose: one of those in `purposes`, int64 [n].
         uneven: bool [n], whether other ranks and steps may have another size for the same.
         sent: int64 [n], of an exchange of tokens for experts what the rank gave, or -1.
         received: int64 [n], likewise what it got, or -1.

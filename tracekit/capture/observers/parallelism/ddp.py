@@ -83,6 +83,9 @@ class DdpObserver:
             rebuilt=rebuilt,
             buckets=buckets,
             gradient_order=gradient_order,
+            comm_hook=_hook_name(module, logged),
+            gradient_as_bucket_view=bool(module.gradient_as_bucket_view),
+            broadcast_buffers=bool(logged.get("broadcast_buffers", True)),
         )
 
 
@@ -90,6 +93,20 @@ def _names(modules: list[Any]) -> list[str]:
     """Return the class name of each wrapped module, of compiled ones the original's; the second has `#1`, and so on."""
     kinds = [type(getattr(module.module, "_orig_mod", module.module)).__name__ for module in modules]
     return [kind + (f"#{number}" if number else "") for number, kind in enumerate(kinds)]
+
+
+def _hook_name(module: Any, logged: dict[str, Any]) -> str:
+    """Return the name of the communication hook, such as `fp16_compress_hook`; "none" without one.
+
+    A hook of the program has its module before its name, unless that is the script itself.
+    """
+    hooks = getattr(module, "_comm_hooks", ())
+    if not hooks:
+        return str(logged.get("comm_hook") or "none")  # one of those that are built in is in the log alone
+    function = hooks[0][0]
+    defined_in = str(getattr(function, "__module__", "")).removeprefix("__main__")
+    name = str(getattr(function, "__qualname__", type(function).__name__))
+    return name if defined_in.startswith("torch.distributed.") or not defined_in else f"{defined_in}.{name}"
 
 
 def _find_ddp(objects: LiveObjects) -> list[Any]:

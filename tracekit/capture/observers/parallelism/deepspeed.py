@@ -22,7 +22,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
-from tracekit.model.metadata import FsdpUnit
+from tracekit.model.metadata import FsdpUnit, Settings, SettingValue
 from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, engine_span, fsdp_span, optimizer_span
 
@@ -83,6 +83,7 @@ class DeepSpeedObserver:
         for engine in engines:
             stage = int(engine.zero_optimization_stage())
             draft.strategies.append(f"zero{stage}" if stage else "dp")
+            draft.settings.append(Settings(component="zero", values=_settings(engine, stage)))
             for process_group, parallelism in _process_groups(engine):
                 draft.groups.set_parallelism(process_group, parallelism)
             if stage == 3:
@@ -219,6 +220,29 @@ def _parameters_of(module: Any) -> list[Any]:
 
 def _is_absent(parameter: Any) -> bool:
     return getattr(getattr(parameter, "ds_status", None), "name", "") == "NOT_AVAILABLE"
+
+
+def _settings(engine: Any, stage: int) -> dict[str, SettingValue]:
+    """Return the settings of an engine, by the keys of DeepSpeed's own configuration."""
+    of_stage_3 = (
+        *("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
+        *("stage3_max_live_parameters", "stage3_max_reuse_distance"),
+    )
+    names = ["overlap_comm", "contiguous_gradients", "reduce_bucket_size"]
+    names += of_stage_3 if stage == 3 else ["allgather_bucket_size"]
+    values: dict[str, SettingValue] = {"stage": stage}
+    for name in names:
+        method = getattr(engine, f"zero_{name.removeprefix('stage3_')}", None)
+        value = method() if method is not None and stage else None
+        if isinstance(value, int):
+            values[name] = value
+    for name in ("offload_optimizer", "offload_param"):
+        offload = getattr(engine, f"zero_{name}")()
+        device = getattr(offload, "device", None)
+        values[name] = None if device is None else str(getattr(device, "value", device))
+    values["bf16"], values["fp16"] = bool(engine.bfloat16_enabled()), bool(engine.fp16_enabled())
+    values["gradient_accumulation_steps"] = int(engine.gradient_accumulation_steps())
+    return values
 
 
 def _is_compiled(engine: Any) -> bool:

@@ -17,6 +17,7 @@ from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.parallelism.fsdp_settings import fsdp1_settings, fsdp2_settings
 from tracekit.model.metadata import FsdpUnit
 from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span
@@ -59,6 +60,7 @@ class Fsdp2Observer:
 
     def contribute(self, draft: MetadataDraft) -> None:
         groups, self._groups = self._groups, {}
+        sharding: list[tuple[str, Any]] = []
         for group in groups.values():
             layout = group.mesh_info
             shard_group = getattr(layout, "shard_process_group", None)
@@ -72,11 +74,15 @@ class Fsdp2Observer:
                 draft.strategies.append("ddp")
                 continue
             draft.strategies += ["fsdp2"] if replicate_group is None else ["fsdp2", "hsdp"]
+            if replicate_group is not None:
+                draft.groups.set_dimensions_of_hsdp(shard_group, replicate_group)
+            name = clean_module_name(group._module_fqn or "")  # lists all modules that are sharded as one
+            sharding.append((name, group))
             group_id = draft.groups.id_of(shard_group)
             if group_id is not None:
                 size_bytes = sum(p._orig_size.numel() * p.sharded_param.element_size() for p in group.fsdp_params)
-                name = clean_module_name(group._module_fqn or "")  # lists all modules that are sharded as one
                 draft.fsdp.append(FsdpUnit(module=name, unit_bytes=size_bytes, shard_group=group_id))
+        draft.settings += fsdp2_settings(sharding)
 
     def _note_use(self, unshard: Callable[..., Any], group: Any, *rest: Any, **more: Any) -> Any:
         self._groups[id(group)] = group
@@ -127,20 +133,24 @@ class Fsdp1Observer:
         units, self._units, self._name_of_handle = self._units, [], {}
         if self._compiled:
             draft.note("FSDP1 runs inside torch.compile, so its communication is not named by module")
+        sharding: list[tuple[str, Any]] = []
         for module, name in units:
             if self._unsharded_handles is not None and id(module._handle) not in self._unsharded_handles:
                 continue
+            sharding.append((name, module))
             draft.strategies.append("fsdp1")
             draft.groups.set_parallelism(module.process_group, "dp")
             replicate_group = getattr(module, "_inter_node_pg", None)
             if replicate_group is not None and "HYBRID" in module.sharding_strategy.name:
                 draft.strategies.append("hsdp")
                 draft.groups.set_parallelism(replicate_group, "dp")
+                draft.groups.set_dimensions_of_hsdp(module.process_group, replicate_group)
             group_id, handle = draft.groups.id_of(module.process_group), module._handle
             if group_id is not None and handle is not None:
                 parameter = handle.flat_param
                 size_bytes = parameter._unpadded_unsharded_size.numel() * parameter.element_size()
                 draft.fsdp.append(FsdpUnit(module=name, unit_bytes=size_bytes, shard_group=group_id))
+        draft.settings += fsdp1_settings(sharding)
 
     def _find(self, objects: LiveObjects) -> None:
         modules = objects.instances("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel")

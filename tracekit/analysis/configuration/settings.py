@@ -1,0 +1,169 @@
+"""How the job is configured, over all ranks, and which ranks are configured otherwise than their like."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tracekit.analysis.configuration import columns
+from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.section import Unavailable
+from tracekit.analysis.table import Frame
+from tracekit.model.metadata import Settings, SettingValue
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+# What torch.compile did, and an order by size: these differ between ranks that are configured alike.
+_RESULTS = frozenset({"graphs", "graph_breaks", "parameters"})
+_NAMED_DIFFERENCES = 2
+
+_Held = dict[str, tuple[SettingValue, list[int]]]  # by the value as text: 1 is not True
+
+__all__ = ["Configuration", "configuration", "value_of", "value_text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The configuration of all ranks.
+
+    Attributes:
+        settings: rows of columns.SETTINGS.
+        findings: that ranks of one kind are configured differently.
+    """
+
+    settings: Frame = Frame(columns.SETTINGS)
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Difference:
+    """A setting that differs between ranks that do the same, or a component that only some of them have.
+
+    Attributes:
+        module: None for the whole component.
+        setting: None for a component; its values are True for ranks that have it, and False.
+        ranks: by value, that of the most ranks first.
+    """
+
+    component: str
+    module: str | None
+    setting: str | None
+    ranks: tuple[tuple[SettingValue, list[int]], ...]
+
+
+def configuration(run: Run) -> Configuration | Unavailable:
+    """Return the settings of all ranks."""
+    ranks: dict[tuple[str, tuple[str, ...], str, str], list[int]] = defaultdict(list)
+    values: dict[tuple[str, tuple[str, ...], str, str], SettingValue] = {}
+    for summary in run.ranks:
+        for settings in summary[CONFIGURATION]:
+            for setting, value in settings.values.items():
+                key = (settings.component, tuple(settings.modules), setting, repr(value))  # 1 is not True
+                ranks[key].append(summary.rank)
+                values[key] = value
+    if not ranks:
+        return Unavailable(reason="only recordings of tracekit say how a job is configured", expected=True)
+    order = list(dict.fromkeys(component for component, *_ in ranks))
+    rows = [
+        {"component": key[0], "modules": list(key[1]), "setting": key[2], "value": values[key], "ranks": of_key}
+        for key, of_key in sorted(ranks.items(), key=lambda item: order.index(item[0][0]))
+    ]
+    return Configuration(settings=rows, findings=tuple(_differences(run)))
+
+
+def value_of(run: Run, component: str, setting: str) -> SettingValue | Unavailable:
+    """Return the value of a setting if all ranks and modules that have it agree."""
+    found = {
+        repr(settings.values[setting]): settings.values[setting]
+        for summary in run.ranks
+        for settings in summary[CONFIGURATION]
+        if settings.component == component and setting in settings.values
+    }
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return Unavailable(reason=f"{setting} differs" if found else f"{setting} is not known")
+
+
+def value_text(value: SettingValue) -> str:
+    """Return a value as a program writes it, but for quotes: `25`, `True`, `bfloat16`."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# ---- differences ----------------------------------------------------------------------------------------------------
+
+
+def _differences(run: Run) -> Iterator[Finding]:
+    """Yield a finding if ranks that should be configured alike are not."""
+    alike: dict[object, list[RankSummary]] = defaultdict(list)
+    for summary in run.ranks:
+        stages = None if summary.pipeline is None else tuple(summary.pipeline.layout.stage_ids)
+        alike[summary.strategies, stages, summary.serves_only].append(summary)
+    found = [difference for summaries in alike.values() for difference in _differences_of(summaries)]
+    if not found:
+        return
+    texts = list(dict.fromkeys(_text(difference) for difference in found))
+    more = f"; {len(texts) - _NAMED_DIFFERENCES} more" if len(texts) > _NAMED_DIFFERENCES else ""
+    odd = sorted({rank for difference in found for _, ranks in difference.ranks[1:] for rank in ranks})
+    yield Finding(
+        severity="warning",
+        text=f"ranks are configured differently: {'; '.join(texts[:_NAMED_DIFFERENCES])}{more}",
+        action="give all ranks the same settings",
+        evidence={"differences": [_evidence(difference) for difference in found], "ranks": odd},
+    )
+
+
+def _differences_of(summaries: Sequence[RankSummary]) -> Iterator[_Difference]:
+    """Yield what differs between these ranks. Ranks with equal settings are compared once."""
+    ranks_of: dict[bytes, list[int]] = defaultdict(list)
+    settings_of: dict[bytes, tuple[Settings, ...]] = {}
+    for summary in summaries:
+        key = msgspec.json.encode(summary[CONFIGURATION])
+        ranks_of[key].append(summary.rank)
+        settings_of[key] = summary[CONFIGURATION]
+    if len(ranks_of) < 2:
+        return
+    by_setting: dict[tuple[str, str | None, str | None], _Held] = defaultdict(dict)
+    components = dict.fromkeys(settings.component for of_ranks in settings_of.values() for settings in of_ranks)
+    for key, of_ranks in settings_of.items():
+        present = {settings.component for settings in of_ranks}
+        for each in components:
+            has = each in present
+            by_setting[each, None, None].setdefault(repr(has), (has, []))[1].extend(ranks_of[key])
+        for settings in of_ranks:
+            for module in settings.modules or (None,):
+                for setting, value in settings.values.items():
+                    if setting not in _RESULTS:
+                        held = by_setting[settings.component, module, setting]
+                        held.setdefault(repr(value), (value, []))[1].extend(ranks_of[key])
+    for (component, module, name), held in by_setting.items():
+        if len(held) > 1:
+            most_first = sorted(held.values(), key=lambda item: (-len(item[1]), min(item[1])))
+            yield _Difference(component=component, module=module, setting=name, ranks=tuple(most_first))
+
+
+def _text(difference: _Difference) -> str:
+    (usual, _), *others = difference.ranks
+    if difference.setting is None:
+        has = next(ranks for value, ranks in difference.ranks if value)
+        return f"only {_ranks(has)} {'have' if len(has) > 1 else 'has'} {difference.component}"
+    of_others = ", ".join(f"{_ranks(ranks)}: {value_text(value)}" for value, ranks in others)
+    return f"{difference.component} {difference.setting} is {value_text(usual)} ({of_others})"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}"
+
+
+def _evidence(difference: _Difference) -> dict[str, Any]:
+    return {
+        "component": difference.component,
+        "module": difference.module,
+        "setting": difference.setting,
+        "values": [{"value": value, "ranks": list(ranks)} for value, ranks in difference.ranks],
+    }
