@@ -83,7 +83,7 @@ class Pipeline:
     ideal_bubble_ratio: float | None
     ideal_basis: Literal["closed_form", "replay"] | None
     bubble_to_ideal_ratio: float | None
-    filled_ratio: float | None
+    filled_ratio: float | None = None
     causes_ns: Mapping[str, int] | None
     replay_error: float | None
     uneven_stage: UnevenStage | None
