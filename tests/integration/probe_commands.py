@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.recorded import read_traces
+from tests.integration.recorded import read_traces, settings_of
 
 __all__ = ["COMMANDS", "Probe", "Result"]
 
@@ -75,7 +75,22 @@ def no_units(result: Result) -> list[Any]:
     return [*result["bucket_map"], *result["fsdp"], *result["tensor"]]
 
 
+# ---- settings --------------------------------------------------------------------------------------------------
+
+
+def configured(result: Result, out: Path, component: str, **values: Any) -> None:
+    """These settings are said as they were given."""
+    assert settings_of(result, component).items() >= values.items()
+
+
 # ---- planted defects --------------------------------------------------------------------------------------------
+
+
+def slow_and_compiled(result: Result, out: Path, rank: int, delay_ms: int) -> None:
+    """The model is compiled around a function that is not, and which sleeps on this rank."""
+    configured(result, out, "compile", backend="aot_eager")
+    assert settings_of(result, "compile")["graph_breaks"] >= 1
+    slow_backward(result, out, rank, delay_ms)
 
 
 def slow_backward(result: Result, out: Path, rank: int, delay_ms: int) -> None:
@@ -228,6 +243,29 @@ COMMANDS = [
         expected={"", *(f"blocks.{number}" for number in range(6))},
         collectives=6 * (7 + 6 + 7),  # gathers forward, backward (the outermost stays gathered), and reductions
         planted=partial(slow_backward, rank=1, delay_ms=20),
+    ),
+    Probe(
+        name="fsdp",
+        arguments=("--fsdp", "1", "--sharding", "grad-op", "--precision", "bf16", "--sleep-compute"),
+        strategies=("fsdp1",),
+        groups=(("dp", WORLD),),
+        units=sharded_modules,
+        expected={"", *(f"blocks.{number}" for number in range(6))},
+        collectives=6 * (7 + 7),  # gathers forward, and reductions
+        planted=partial(
+            configured, component="fsdp1", sharding_strategy="SHARD_GRAD_OP", param_dtype="bfloat16", cpu_offload=False
+        ),
+    ),
+    Probe(
+        name="compiled",
+        arguments=("--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("ddp",),
+        groups=(("dp", WORLD),),
+        units=lambda result: sum(count for _, count, _ in buckets(result)),
+        expected=2 * (2 * 4 + 1),  # weights and biases of four blocks and the head
+        collectives=None,
+        blocks=False,
+        planted=partial(slow_and_compiled, rank=1, delay_ms=20),
     ),
     Probe(
         name="zero",

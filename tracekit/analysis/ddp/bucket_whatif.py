@@ -29,10 +29,11 @@ from tracekit.analysis.stats.medians import median_error
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.model.run import Run
 
-__all__ = ["CAPS_MB", "BucketWhatIf", "CapOutcome", "SettingOutcome", "bucket_whatif"]
+__all__ = ["CAPS_MB", "LEAST_SHARE", "BucketWhatIf", "CapOutcome", "SettingOutcome", "bucket_whatif"]
 
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
+LEAST_SHARE = 0.02  # of a step: what saves less is not advised
 _MOST_BUCKETS = 512
 _CORRECTIONS = (0.5, 2.0)  # limits of the correction of a replay
 
@@ -71,15 +72,15 @@ class BucketWhatIf:
         caps: in ascending order of the limit; the present one comes along where it is known.
         measured_ns: what is exposed with the present limit.
         fit: of the transfers of the first process group.
-        in_16_bits: with half the bytes.
-        without_copies: with gradients that are views of the buckets.
+        in_16_bits: with half the bytes; None where too little is exposed to be worth it.
+        without_copies: with gradients that are views of the buckets; None where the copies take too little.
     """
 
     caps: tuple[CapOutcome, ...]
     measured_ns: int
     fit: TransferFit
-    in_16_bits: SettingOutcome
-    without_copies: SettingOutcome
+    in_16_bits: SettingOutcome | None
+    without_copies: SettingOutcome | None
 
 
 def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | Unavailable:
@@ -90,7 +91,7 @@ def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf 
     if isinstance(groups, Unavailable):
         return groups
     fits = [fit_transfers(group.stretches) for group in groups]
-    return _outcomes(groups, fits, _present_bytes(run), caps_mb)
+    return _outcomes(groups, fits, _present_bytes(run), caps_mb, LEAST_SHARE * run.mean_rank_step_ns())
 
 
 def _present_bytes(run: Run) -> int | None:
@@ -105,8 +106,13 @@ def _present_bytes(run: Run) -> int | None:
 
 
 def _outcomes(
-    groups: Sequence[GroupPasses], fits: Sequence[TransferFit], cap_bytes: int | None, caps_mb: Sequence[float]
+    groups: Sequence[GroupPasses],
+    fits: Sequence[TransferFit],
+    cap_bytes: int | None,
+    caps_mb: Sequence[float],
+    least_ns: float,
 ) -> BucketWhatIf:
+    """Return what the limits would expose, and other settings if they may save `least_ns` a step."""
     present_mb = None if cap_bytes is None else cap_bytes / _MIB
     now = [_replayed(group, fit, None) for group, fit in zip(groups, fits, strict=True)]
     measured_ns = statistics.median(_of_steps(groups, [[p.measured_ns for p in group.passes] for group in groups]))
@@ -146,12 +152,15 @@ def _outcomes(
         outcome = outcome_of(groups, chosen)
         result.append(CapOutcome(bucket_cap_mb=cap, buckets=count, present=cap == present_mb, **vars(outcome)))
     halved = [replace(group, travels_ratio=group.travels_ratio / 2) for group in groups]
+    copies_ns = max(float(each.observed.back_ns.sum(axis=1).max()) for group in groups for each in group.passes)
     return BucketWhatIf(
         caps=tuple(result),
         measured_ns=round(measured_ns),
         fit=fits[0],
-        in_16_bits=outcome_of(halved, None),
-        without_copies=outcome_of([_without_copies(group) for group in groups], None),
+        in_16_bits=outcome_of(halved, None) if measured_ns > least_ns else None,
+        without_copies=(
+            outcome_of([_without_copies(group) for group in groups], None) if copies_ns > least_ns else None
+        ),
     )
 
 

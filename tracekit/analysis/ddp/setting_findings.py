@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
+from tracekit.analysis.ddp.bucket_whatif import LEAST_SHARE, BucketWhatIf
 from tracekit.analysis.finding import Finding
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Run
-
-_NOTABLE = 0.02  # of a step
 
 __all__ = ["setting_findings"]
 
@@ -24,10 +22,10 @@ def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, s
     """Find gradients of 32 bits whose reductions are exposed, where no hook compresses them."""
     halved, present_ns = outcome.in_16_bits, outcome.measured_ns
     whole = all(bucket.dtype == "float32" for module in modules for bucket in module.buckets)
-    if not whole or any(module.comm_hook != "none" for module in modules):
+    if halved is None or not whole or any(module.comm_hook != "none" for module in modules):
         return
     gain_ns = min(present_ns - halved.exposed_ns, halved.saving_ns)
-    if gain_ns - halved.error_ns < _NOTABLE * step_ns:
+    if gain_ns - halved.error_ns < LEAST_SHARE * step_ns:
         return
     hook = "fp16_compress_hook" if run.device == "cpu" else "bf16_compress_hook"
     yield Finding(
@@ -48,9 +46,9 @@ def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, s
 def _as_bucket_view(modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns: float) -> Iterator[Finding]:
     """Find copies of reduced gradients out of the buckets that a step waits for."""
     viewed = outcome.without_copies
-    if any(module.gradient_as_bucket_view is not False for module in modules):
+    if viewed is None or any(module.gradient_as_bucket_view is not False for module in modules):
         return
-    if viewed.saving_ns - viewed.error_ns < _NOTABLE * step_ns:
+    if viewed.saving_ns - viewed.error_ns < LEAST_SHARE * step_ns:
         return
     size_bytes = sum(bucket.size_bytes for module in modules for bucket in module.buckets)
     yield Finding(

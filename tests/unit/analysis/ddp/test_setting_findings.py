@@ -35,6 +35,7 @@ def test_half_the_bytes_are_replayed_with_the_fitted_latency(tmp_path: Path) -> 
     outcome = bucket_whatif(run(tmp_path, **KNOWN))
     assert isinstance(outcome, BucketWhatIf)
     assert outcome.measured_ns == pytest.approx(13e6, rel=0.01)
+    assert outcome.in_16_bits is not None
     assert outcome.in_16_bits.exposed_ns == pytest.approx(7e6, rel=0.02)
     assert outcome.in_16_bits.saving_ns == pytest.approx(6e6, rel=0.02)
 
@@ -73,6 +74,7 @@ def test_copies_out_of_the_buckets_are_what_views_save(tmp_path: Path, monkeypat
     job = run(tmp_path, **KNOWN)
     outcome = bucket_whatif(job)
     assert isinstance(outcome, BucketWhatIf)
+    assert outcome.without_copies is not None
     assert outcome.without_copies.saving_ns == pytest.approx(3e6, rel=0.1)
 
 
