@@ -1,21 +1,32 @@
 """A parameter server and its trainers, asynchronous, over torch.distributed.rpc; rank 0 is the server.
 
     torchrun --standalone --nproc-per-node 3 probes/parameter_server.py --slow-server-ms 20
+    torchrun --standalone --nproc-per-node 4 probes/parameter_server.py --slow-trainer 2 --delay-ms 100
 
 A trainer pulls the parameters, computes gradients on its data and pushes them. The server applies gradients in the
-order in which they come. The server has no training step. It creates the probe like the trainers, and writes what it
-served to them when they have finished recording.
+order in which they come. Trainers do not wait for each other: each goes on until all have taken `--steps` steps. The
+server has no training step. It creates the probe like the trainers, and writes what it served to them when they have
+finished recording.
 
-With `--slow-server-ms` the server takes that much longer for every pull. Expected: strategy rpc; every call of a step
-is matched to its service; a finding says that waiting for remote calls takes most of the step, most for `pull` on
-`ps`, that nearly all of a round trip is service, and advises to make `pull` faster. Without the delay the service time
-is short.
+* `--slow-trainer N --delay-ms D`: each step of trainer N computes D ms longer. Expected: the first finding says how
+  many steps a second trainer N makes, and how many its peers, and that nobody waits for it. The gradients of trainer N
+  are staler than those of its peers, because these go on meanwhile.
+* `--slow-server-ms D`: the server takes that much longer for every pull. Expected: waiting for remote calls takes most
+  of the step, most for `pull` on `ps`, and nearly all of a round trip is service.
+* `--lock-server`: it takes that time while it holds its lock, so that one call waits for another.
+* Neither: no trainer is named.
+
+The staleness of a gradient is the number of updates that the server applied after the trainer's pull and before this
+gradient. The server counts it itself, and prints the recorded steps of each trainer at the end: the report's table of
+trainers has the same mean, and `rpc.updates` in `tracekit analyze --json` the same number for each step.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import statistics
 import threading
 
 import torch
@@ -24,10 +35,11 @@ from torch import Tensor, nn
 
 import tracekit
 from job import choose_device, run_options
-from sleeping import take_time
+from sleeping import sleep, take_time
 
 SERVER = "ps"
 FEATURES, HIDDEN, BATCH = 32, 128, 64
+RECORDED = range(4, 7)  # steps, unless the environment chooses others
 
 
 def make_model() -> nn.Module:
@@ -38,73 +50,108 @@ def make_model() -> nn.Module:
 
 
 class ParameterServer:
-    """The parameters and their optimizer."""
+    """The parameters, their optimizer, and how many updates they have had."""
 
     def __init__(self) -> None:
         self.model = make_model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.002)
         self.lock = threading.Lock()  # requests run on several threads
         self.on_gpu = False
+        self.version = 0
+        self.staleness: dict[int, list[int]] = {}  # of each trainer's gradients, in order
 
-    def move(self, device: torch.device) -> None:
+    def start(self, device: torch.device, trainers: range) -> None:
         self.model.to(device)
         self.on_gpu = device.type == "cuda"
+        self.staleness = {trainer: [] for trainer in trainers}
 
 
 server = ParameterServer()  # only that of rank 0 is used
 
 
-def pull(delay_s: float) -> list[Tensor]:
-    """On the server: return the current parameters, after computing for `delay_s`. Only tensors of a CPU are sent."""
-    take_time(delay_s, on_gpu=server.on_gpu)
+def pull(delay_s: float, locked: bool) -> tuple[list[Tensor], int]:
+    """On the server: return the parameters and their version, after `delay_s`. Only tensors of a CPU are sent."""
+    if not locked:
+        take_time(delay_s, on_gpu=server.on_gpu)
     with server.lock:
-        return [parameter.detach().to("cpu", copy=True) for parameter in server.model.parameters()]
+        if locked:
+            take_time(delay_s, on_gpu=server.on_gpu)
+        parameters = [parameter.detach().to("cpu", copy=True) for parameter in server.model.parameters()]
+        return parameters, server.version
 
 
-def push(gradients: list[Tensor]) -> None:
-    """On the server: take an optimizer step with a trainer's gradients."""
+def push(trainer: int, gradients: list[Tensor], version: int) -> int:
+    """On the server: take an optimizer step with the gradients that a trainer computed on this version.
+
+    Returns how many steps the trainer with the fewest has taken.
+    """
     with server.lock:
         for parameter, gradient in zip(server.model.parameters(), gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)
+        server.staleness[trainer].append(server.version - version)
         server.optimizer.step()
+        server.version += 1
+        return min(len(counts) for counts in server.staleness.values())
+
+
+def print_staleness() -> None:
+    """Print what the server counted in the recorded steps, in words and as JSON."""
+    print("\nUpdates between pull and push, by the server's own count, in the recorded steps:")
+    recorded = {trainer: counts[RECORDED.start : RECORDED.stop] for trainer, counts in server.staleness.items()}
+    for trainer, counts in recorded.items():
+        mean = statistics.fmean(counts) if counts else float("nan")
+        print(f"  trainer {trainer}: {' '.join(map(str, counts))} (mean {mean:.2f})")
+    print(json.dumps({"staleness": recorded}))
 
 
 def main() -> None:
     parser = run_options("Training with an asynchronous parameter server.", out="runs/parameter_server")
-    parser.add_argument("--steps", type=int, default=8, help="training steps of each trainer")
+    parser.add_argument("--steps", type=int, default=8, help="training steps that each trainer takes at least")
+    parser.add_argument("--slow-trainer", type=int, metavar="N", help="rank of a trainer that computes longer")
+    parser.add_argument("--delay-ms", type=float, default=100.0, help="by how much its step is longer")
     parser.add_argument("--slow-server-ms", type=float, default=0.0, help="added to every pull")
+    parser.add_argument("--lock-server", action="store_true", help="hold the server's lock for that time")
+    parser.add_argument("--compute-ms", type=float, default=10.0, help="sleep of every step's forward and backward")
     arguments = parser.parse_args()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if arguments.slow_trainer is not None and not 1 <= arguments.slow_trainer < world_size:
+        parser.error(f"--slow-trainer: the trainers are ranks 1 to {world_size - 1}")
     device = choose_device(arguments)
     probe = tracekit.probe(arguments.out)  # on the server, too, before it serves calls
 
     if rank == 0:
-        server.move(device)
+        server.start(device, range(1, world_size))
         rpc.init_rpc(SERVER, rank=rank, world_size=world_size)
     else:
         rpc.init_rpc(f"trainer{rank}", rank=rank, world_size=world_size)
         model, loss_of = make_model().to(device), nn.MSELoss()
         torch.manual_seed(rank)
-        data = [torch.randn(BATCH, FEATURES).to(device) for _ in range(arguments.steps)]
+        longer_s = arguments.delay_ms / 1e3 if rank == arguments.slow_trainer else 0.0
+        half_s = arguments.compute_ms / 2e3
+        delay = (arguments.slow_server_ms / 1e3, arguments.lock_server)
 
         @probe
-        def train_step(x: Tensor) -> float:
-            pulled = rpc.rpc_sync(SERVER, pull, args=(arguments.slow_server_ms / 1e3,))
+        def train_step(x: Tensor) -> tuple[float, int]:
+            pulled, version = rpc.rpc_sync(SERVER, pull, args=delay)
             with torch.no_grad():
                 for parameter, value in zip(model.parameters(), pulled, strict=True):
                     parameter.copy_(value)
             model.zero_grad()
-            loss = loss_of(model(x), x.sum(dim=1, keepdim=True))
+            output = sleep(model(x), forward_s=half_s + longer_s, backward_s=half_s)
+            loss = loss_of(output, x.sum(dim=1, keepdim=True))
             loss.backward()
             gradients = [parameter.grad.cpu() for parameter in model.parameters()]
-            rpc.rpc_async(SERVER, push, args=(gradients,)).wait()
-            loss_now: float = loss.item()
-            return loss_now
+            fewest = rpc.rpc_async(SERVER, push, args=(rank, gradients, version)).wait()
+            return loss.item(), fewest
 
-        losses = [train_step(x) for x in data]
-        print(f"trainer {rank}: loss {losses[0]!r} to {losses[-1]!r}")
+        losses, fewest = [], 0
+        while fewest < arguments.steps:
+            loss, fewest = train_step(torch.randn(BATCH, FEATURES).to(device))
+            losses.append(loss)
+        print(f"trainer {rank}: {len(losses)} steps, loss {losses[0]!r} to {losses[-1]!r}")
     rpc.shutdown()
     if rank == 0:
+        print_staleness()
         print(f"\nNext: tracekit analyze {shlex.quote(str(arguments.out))}")
 
 

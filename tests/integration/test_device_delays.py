@@ -67,7 +67,7 @@ PLANTED = [
     planted("pipeline", "--schedule", "manual", "--slow-stage", "1", device_ms={1: STEPS * 8 * 3 * 8}),
     # Four blocks of 10 ms on one of four ranks.
     planted("hybrid", "--slow-rank", "1", ranks=4, device_ms={1: STEPS * 4 * 3 * 10}),
-    planted("parameter_server", "--slow-server-ms", "20", device_ms={0: STEPS * 20}),
+    planted("parameter_server", "--slow-server-ms", "20", device_ms={0: STEPS * 20, 1: STEPS * 10}),
     planted(
         "phases",
         *("--sleep-compute", "--slow-loader-ms", "48"),

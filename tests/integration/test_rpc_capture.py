@@ -15,7 +15,9 @@ from tracekit.render.terminal import TerminalReport
 
 WORKER = Path(__file__).with_name("rpc_worker.py")
 PROBE = Path(__file__).parents[2] / "probes" / "parameter_server.py"
+BATCH_UPDATE_WORKER = Path(__file__).with_name("batch_update_worker.py")
 STEPS = 3
+DELAY_MS = 100
 SERVICE_NS = 10_000_000
 # How often a step calls what; `_rref_typeof_on_owner` is torch's, before the first call of a remote object's method.
 TO_SERVER = {
@@ -139,3 +141,40 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
     text = TerminalReport().render(analyze(tmp_path))
     assert "Remote calls, the most waited for first" in text
     assert max(len(line) for line in text.splitlines()[1:] if not line.startswith("Next: ")) <= 80
+
+
+def test_a_slow_trainer_is_named_by_its_rate_and_nobody_waits_for_it(torchrun: Launch, tmp_path: Path) -> None:
+    arguments = ("--device", "cpu", "--slow-trainer", "2", "--delay-ms", str(DELAY_MS), "--out", tmp_path)
+    done = torchrun(PROBE, *arguments, ranks=4)
+    result = result_of(tmp_path)
+
+    texts = [finding["text"] for finding in result["findings"]]
+    (slow,) = [text for text in texts if text.startswith("trainer2 (rank 2) makes ")]
+    assert "nobody waits for it" in slow
+    assert not [text for text in texts if "which wait for" in text or "others wait" in text]
+    trainers = {row["rank"]: row for row in result["rpc"]["trainers"]}
+    assert f"makes {trainers[2]['steps_per_s']:.3g} steps a second" in slow
+    assert trainers[2]["steps_per_s"] < 1000 / DELAY_MS
+    assert result["unavailable"].keys() >= {"whatif", "diagnosis"}
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith('{"staleness"')]
+    counted = json.loads(line)["staleness"]
+    assert len(result["rpc"]["updates"]) >= 3 * (STEPS - 1)
+    for update in result["rpc"]["updates"]:  # the first recorded step is number 4
+        assert (update["function"], update["pull"]) == ("push", "pull")
+        assert update["staleness"] == counted[str(update["rank"])][update["step"] - 4]
+
+
+def test_trainers_wait_at_a_server_that_answers_them_together(torchrun: Launch, tmp_path: Path) -> None:
+    """GIVEN calls that are complete when the last trainer's has come; the last one is that of rank 2."""
+    torchrun(BATCH_UPDATE_WORKER, tmp_path, DELAY_MS, ranks=4)
+    result = result_of(tmp_path)
+
+    trainers = {row["rank"]: row for row in result["rpc"]["trainers"]}
+    assert all(trainers[rank]["held_ns"] > 0.5e6 * DELAY_MS for rank in (1, 3))
+    assert trainers[2]["held_ns"] < 0.2e6 * DELAY_MS
+    (finding,) = [finding for finding in result["findings"] if finding["text"].startswith("the others wait ")]
+    assert finding["rank"] == 2
+    assert "on ps for the call of trainer2 (rank 2), which computes " in finding["text"]
+    staleness = [update["staleness"] for update in result["rpc"]["updates"]]
+    assert staleness.count(0) >= 3 * (STEPS - 2)  # what was pulled before the recording is not known
+    assert set(staleness) <= {0, None}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
-from tracekit.model.events import Int64
+from tracekit.model.events import ABSENT, Int64
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
@@ -223,6 +224,23 @@ class Run:
         """Return the slugs of the JSON contract that any rank shows, sorted."""
         return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
 
+    @property
+    def has_collectives(self) -> bool:
+        """Return whether ranks meet in collectives."""
+        return any(len(matched.ranks) > 1 and matched.row.size for matched in self.collectives)
+
+    @cached_property
+    def ranks_are_independent(self) -> bool:
+        """Whether several ranks train and none is seen to communicate with another.
+
+        Then no step of one is a part of another's, and the job as a whole has no steps. A kernel on a GPU that no rule
+        is for may communicate. So ranks on GPUs are independent only if they make remote calls instead.
+        """
+        trained = [summary for summary in self.ranks if summary.is_measured]
+        if len(trained) < 2 or (self.device != "cpu" and "rpc" not in self.strategies):
+            return False
+        return not any(len(summary.messages) or _shares_collectives(summary) for summary in trained)
+
     def mean_rank_step_ns(self) -> float:
         """Return the mean length of the steps that all present ranks completed, over these ranks; 0 without any."""
         common = self.common_steps()
@@ -237,3 +255,9 @@ class Run:
         measured = [summary for summary in self.ranks if summary.is_measured]
         complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in measured]
         return frozenset.intersection(*complete) if complete else frozenset()
+
+
+def _shares_collectives(summary: RankSummary) -> bool:
+    """Return whether a rank has collectives with others, or with members that are not known."""
+    groups = np.unique(summary.collectives.group).tolist()
+    return any(group == ABSENT or len(summary.groups[group].ranks) != 1 for group in groups)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.exchanges import rank, run_of
+from tests.unit.analysis.exchanges import rank, run_of, send
+from tests.unit.analysis.simulated import Cluster
+from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockJump, ClockModel, OtherRun, clocks_are_comparable
 
 SECOND_NS = 1_000_000_000
@@ -98,3 +100,36 @@ def test_the_arguments_select_the_same_run_again(
     other_runs = tuple(OtherRun(run_id=name, attempt=attempt, ranks=1, start_ns=None) for name, attempt in others)
 
     assert run_of([rank(0)], attempt=1, other_runs=other_runs, selected_ranks=selected).arguments == expected
+
+
+def test_ranks_without_messages_or_collectives_are_independent() -> None:
+    assert run_of([rank(0), rank(1)]).ranks_are_independent
+    assert not run_of([rank(0)]).ranks_are_independent
+    assert not run_of([rank(0), rank(1, [send(0, 5)])]).ranks_are_independent
+
+
+def test_an_rpc_server_is_no_rank_that_trains() -> None:
+    server = rank(0, steps=(), serves_only=True)
+
+    assert not run_of([server, rank(1)]).ranks_are_independent
+    assert run_of([server, rank(1), rank(2)]).ranks_are_independent
+
+
+def test_gpu_ranks_are_independent_only_if_they_make_remote_calls() -> None:
+    """Because kernels that no rule is for may communicate."""
+    ranks = [rank(number, device="gpu") for number in range(2)]
+
+    assert not run_of(ranks).ranks_are_independent
+    assert run_of([replace(summary, strategies=("rpc",)) for summary in ranks]).ranks_are_independent
+
+
+def test_collectives_of_one_member_are_none() -> None:
+    """GIVEN collectives in a group of one, of several, and of unknown members."""
+    for members, expected in (((1,), True), ((0, 1), False), ((), False)):
+        cluster = Cluster(2)
+        for _ in cluster.steps(1):
+            cluster.collective((1,))
+        run = cluster.run()
+        group = GroupKey(description="", ranks=members)
+        ranks = tuple(replace(summary, groups=(group,)) for summary in run.ranks)
+        assert replace(run, ranks=ranks).ranks_are_independent is expected

@@ -83,8 +83,11 @@ class CriticalPath:
 
 
 def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
-    """Return the chains of all steps that all ranks completed; none if the clocks of its hosts were not measured."""
-    steps = sorted(run.common_steps()) if clocks_are_comparable(run.ranks, run.clocks) else []
+    """Return the chains of all steps that all ranks completed; none if the clocks of its hosts were not measured, or
+    if ranks do not communicate, so that no chain leads from one to another.
+    """
+    is_known = clocks_are_comparable(run.ranks, run.clocks) and not run.ranks_are_independent
+    steps = sorted(run.common_steps()) if is_known else []
     stretches: list[Stretch] = []
     if steps:
         walk = BackwardWalk(run, arrivals)

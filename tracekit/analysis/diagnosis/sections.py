@@ -10,6 +10,7 @@ from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.diagnosis.per_rank import phase_activities
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
+from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION, arrivals
 from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.timeline.parts import STEP_ENDS, WAITS, StepEndSegments
@@ -28,6 +29,8 @@ def _path(given: AnalysisInput) -> CriticalPath:
 
 
 def _diagnose(given: AnalysisInput) -> Diagnosis | Unavailable:
+    if given.run.common_steps() and given.run.ranks_are_independent:
+        return Unavailable(reason=INDEPENDENT, expected=True)
     path, found = given.result(CRITICAL_PATH_SECTION), given.result(STRAGGLERS_SECTION)
     if not isinstance(path, CriticalPath) or not isinstance(found, Stragglers):
         return Unavailable(reason="the chain that bounds the steps is not known")

@@ -129,6 +129,16 @@ class GraphSteps:
         ends_ns = self.graph.ends(together, self.step_ends.ravel()).reshape(*self.step_ends.shape, -1)
         return np.diff(ends_ns.max(axis=1), axis=0, prepend=self.begin_ns)
 
+    def rank_ends_ns(self, duration_ns: Float64) -> dict[int, float]:
+        """Return when each rank ends the last step with these durations, float64 [n, 1]; only where steps follow one
+        another.
+        """
+        if self.step_ends is None:
+            return {}
+        last = self.step_ends[-1]
+        ends_ns = self.graph.ends(duration_ns, last)[:, 0]
+        return dict(zip(self.rank[last].tolist(), ends_ns.tolist(), strict=True))
+
     @cached_property
     def task_ns(self) -> Float64:
         """How long each task lasts, float64 [w, k]."""

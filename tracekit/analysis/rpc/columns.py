@@ -2,7 +2,7 @@
 
 from tracekit.analysis.table import RANK, Column, Table
 
-__all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_UNJOINED"]
+__all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_SERVERS", "RPC_SERVICE", "RPC_TRAINERS", "RPC_UNJOINED", "RPC_UPDATES"]
 
 _CALLEE = Column("callee", "str", "", "Name of the worker that is called.")
 RPC = Table(
@@ -32,6 +32,7 @@ RPC_BY_FUNCTION = Table(
         Column("wait_ns", "float", "ns", "Mean time a step in which the training thread waits for one."),
         Column("round_trip_ns", "float?", "ns", "Mean of a joined call from issue to completion."),
         Column("service_ns", "float?", "ns", "Mean time of it in the function at the callee."),
+        Column("cpu_ns", "float?", "ns", "Mean time that the callee's thread runs on a CPU in it; the rest it waits."),
         Column("transit_ns", "float?", "ns", "The rest of it: transit, queueing, packing."),
         Column("worst_rank", "int", "", "The rank with the longest wait."),
         Column("worst_wait_ns", "float", "ns", "Its wait a step."),
@@ -44,5 +45,73 @@ RPC_UNJOINED = Table(
         _CALLEE,
         Column("reason", "str", "", "Why no service was found."),
         Column("count", "int", "", "Calls issued in complete steps."),
+    ),
+)
+RPC_TRAINERS = Table(
+    "rpc_trainers",
+    (
+        RANK,
+        Column("worker", "str", "", "Its name as a worker of RPC."),
+        Column("steps", "int", "", "Complete steps, which all figures are of."),
+        Column("step_ns", "float", "ns", "Mean step."),
+        Column("steps_per_s", "float?", "1/s", "Steps a second."),
+        Column("compute_ns", "float", "ns", "Mean time a step that it computes."),
+        Column("wait_ns", "float", "ns", "Mean time a step that its training thread waits for remote calls."),
+        Column("held_ns", "float", "ns", "Mean time a step that its calls wait at a server for another trainer's."),
+        Column("updates", "int", "", "Gradients that it brought to a server, and that an optimizer applied there."),
+        Column("staleness_count", "int", "", "Those whose staleness is known, which the following are of."),
+        Column("staleness_mean", "float?", "", "Mean number of updates between the pull and the gradient's own."),
+        Column("staleness_deviation", "float?", "", "Standard deviation of that."),
+        Column("staleness_min", "int?", "", "Least of them."),
+        Column("staleness_max", "int?", "", "Most of them."),
+        Column("staleness_uncertain", "int", "", "Those whose pull was served while an update was applied."),
+        Column("staleness_unknown", "str?", "", "Why that of the others is not known."),
+    ),
+)
+RPC_SERVERS = Table(
+    "rpc_servers",
+    (
+        RANK,
+        Column("worker", "str", "", "Its name as a worker of RPC."),
+        Column("callers", "int", "", "Ranks whose calls it served in their complete steps."),
+        Column("calls_per_s", "float", "1/s", "Their calls a second, at each caller's own rate."),
+        Column("load", "float", "", "How many of them are being served at a time, on average."),
+        Column("cpu_load", "float?", "", "How many CPUs that keeps busy."),
+        Column("threads", "int?", "", "Threads that run requests there."),
+        Column("main_caller", "int", "", "The rank with the largest part of the load."),
+        Column("main_caller_share", "float?", "ratio", "Its part."),
+    ),
+)
+RPC_SERVICE = Table(
+    "rpc_service",
+    (
+        _CALLEE,
+        Column("function", "str", "", "Function or method."),
+        Column("rank", "int", "", "The calling rank."),
+        Column("calls_per_s", "float", "1/s", "Calls a second in its complete steps."),
+        Column("load", "float", "", "How many of them are being served at a time, on average."),
+        Column("share", "float?", "ratio", "Part of the callee's load."),
+        Column("service_ns", "float", "ns", "Mean time in which a thread runs the function."),
+        Column("cpu_ns", "float?", "ns", "Mean time of that on a CPU."),
+        Column("held_ns", "float", "ns", "Mean time from the return of an asynchronous function to its future's end."),
+        Column(
+            "request_ns", "float?", "ns", "Mean time from issue to service: packing, transit, queueing for a thread."
+        ),
+        Column("reply_ns", "float?", "ns", "Mean time from the end of the service to the completion at the caller."),
+    ),
+)
+RPC_UPDATES = Table(
+    "rpc_updates",
+    (
+        RANK,
+        Column("step", "int", "", "The trainer's step in which it brought the gradient."),
+        _CALLEE,
+        Column("function", "str", "", "The call that brought it."),
+        Column("pull", "str?", "", "The call that returned the parameters it was computed on."),
+        Column("version", "int", "", "Steps that the optimizer had taken when it applied the gradient."),
+        Column("pulled_version", "int?", "", "Steps that it had taken when the pull returned."),
+        Column("staleness", "int?", "", "The difference."),
+        Column("uncertain", "int?", "", "Updates while the pull was served: it may have read parameters before them."),
+        Column("unknown", "str?", "", "Why the staleness is not known."),
     ),
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.rpc.waits import blocked_time, complete_time
 from tracekit.analysis.step_time.parts import NamedWait
 from tracekit.model.metadata import RpcUse
 from tracekit.model.summary import StepParts
 
-__all__ = ["WHAT", "rpc_waits"]
+__all__ = ["WHAT", "backward_begins", "rpc_waits"]
 
 WHAT = "remote calls"
 
@@ -19,3 +22,12 @@ def rpc_waits(use: RpcUse | None, steps: Sequence[StepParts]) -> tuple[NamedWait
     if use is None:
         return ()
     return (NamedWait(what=WHAT, total_ns=(blocked_time(use) & complete_time(steps)).len_ns),)
+
+
+def backward_begins(use: RpcUse | None, phases: PhaseTimeline) -> tuple[int, ...]:
+    """Return when the backward passes of a rank with remote calls began, ascending."""
+    if use is None or not use.calls:
+        return ()
+    is_backward = phases.launch_phase == PHASES.index("backward")
+    begins = is_backward & ~np.concatenate(([False], is_backward[:-1]))
+    return tuple(phases.change_ns[begins].tolist())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tracekit.analysis.rpc import columns
-from tracekit.analysis.rpc.calls import RemoteCalls, remote_call_notes, remote_calls
-from tracekit.analysis.rpc.parts import REMOTE_CALLS
-from tracekit.analysis.rpc.per_rank import rpc_waits
+from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
+from tracekit.analysis.rpc.per_rank import backward_begins, rpc_waits
+from tracekit.analysis.rpc.remote_calls import RemoteCalls, remote_call_notes, remote_calls
 from tracekit.analysis.section import Section
 from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
@@ -23,11 +23,23 @@ def _waits(recorded: RecordedSteps) -> tuple[NamedWait, ...]:
     return rpc_waits(recorded.once(_remote_calls), recorded.steps)
 
 
+def _backward_begins(recorded: RecordedSteps) -> tuple[int, ...]:
+    return backward_begins(recorded.once(_remote_calls), recorded.phases)
+
+
 RPC_SECTION: Section[RemoteCalls] = Section(
     name="rpc",
-    reads=(REMOTE_CALLS, NAMED_WAITS),
-    keeps={REMOTE_CALLS: _remote_calls, NAMED_WAITS: _waits},
+    reads=(REMOTE_CALLS, BACKWARD_BEGINS, NAMED_WAITS),
+    keeps={REMOTE_CALLS: _remote_calls, BACKWARD_BEGINS: _backward_begins, NAMED_WAITS: _waits},
     analyze=lambda given: remote_calls(given.run),
     notes=remote_call_notes,
-    tables=(columns.RPC, columns.RPC_BY_FUNCTION, columns.RPC_UNJOINED),
+    tables=(
+        columns.RPC,
+        columns.RPC_BY_FUNCTION,
+        columns.RPC_UNJOINED,
+        columns.RPC_TRAINERS,
+        columns.RPC_SERVERS,
+        columns.RPC_SERVICE,
+        columns.RPC_UPDATES,
+    ),
 )

@@ -22,6 +22,7 @@ __all__ = [
     "first_steps_to_leave_out",
     "job_steps_ns",
     "long_first_steps",
+    "mean_rank_steps_ns",
     "mean_step_ns",
     "noisy_steps",
     "step_lengths",
@@ -59,12 +60,19 @@ def mean_step_ns(run: Run) -> int:
     return 0 if lengths is None else lengths.mean_ns
 
 
+def mean_rank_steps_ns(run: Run) -> list[int]:
+    """Return each rank's mean of the steps that all ranks completed."""
+    common = run.common_steps()
+    lengths_ns = [[step.step_ns for step in summary.steps if step.step in common] for summary in run.ranks]
+    return [round(statistics.fmean(of_rank_ns)) for of_rank_ns in lengths_ns if of_rank_ns]
+
+
 def job_steps_ns(run: Run) -> dict[int, int]:
     """Return the length of each step that all ranks completed, by number, ascending.
 
     A step of the job is from the latest begin to the latest end over ranks, on the run's clock. A rank begins a step
     where it ended the one before, so step k is (T(k-1), T(k)], where T(k) is the latest end. Where clocks cannot be
-    compared, it is the median of the ranks' lengths.
+    compared, and where ranks do not communicate, it is the median of the ranks' lengths.
     """
     common = run.common_steps()
     lengths_ns: dict[int, list[int]] = {step: [] for step in sorted(common)}
@@ -78,7 +86,7 @@ def job_steps_ns(run: Run) -> dict[int, int]:
                 lengths_ns[step.step].append(step.step_ns)
                 begins_ns[step.step].append(clock.moment_to_run(step.start_ns))
                 ends_ns[step.step].append(clock.moment_to_run(step.start_ns + step.step_ns))
-    if not clocks_are_comparable(run.ranks, run.clocks):
+    if run.ranks_are_independent or not clocks_are_comparable(run.ranks, run.clocks):
         return {step: round(statistics.median(of_ranks_ns)) for step, of_ranks_ns in lengths_ns.items()}
     return {step: max(ends_ns[step]) - max(begins_ns[step]) for step in lengths_ns}
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
+from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
 from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals, arrivals_of
 from tracekit.analysis.stragglers.delay_attribution import CausedDelays, attribute_delays, limited_by_waits
@@ -84,6 +85,8 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
         if summary.is_measured
     ]
     verdict, findings = name_culprit(run, arrivals, charges, transfers.links, steps, comparable=comparable)
+    if run.ranks_are_independent and "rpc" not in run.strategies:  # of remote calls another section knows
+        findings += slow_rates_of_ranks(run)
     return Stragglers(verdict=verdict, links=transfers.links, by_rank=rows, findings=tuple(findings))
 
 

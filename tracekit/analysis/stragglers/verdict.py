@@ -10,6 +10,7 @@ from typing import Any
 from tracekit.analysis.finding import Certainty, Finding
 from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.candidates import Candidate, candidates, first_to_name
 from tracekit.analysis.stragglers.certainty import NOTABLE, Grading, Lack
@@ -85,6 +86,8 @@ def name_culprit(
     reason = None
     if len(trained) < 2:
         reason = "a rank alone holds up nobody"
+    elif run.ranks_are_independent:
+        reason = INDEPENDENT
     elif not comparable:
         reason = "the clocks of different hosts are not known well enough"
     elif not steps:

@@ -14,16 +14,18 @@ T / measured step - 1 says how far to trust the other figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.whatif.changes import Change, find_worthwhile_changes
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 from tracekit.analysis.whatif.replays import Replays
+from tracekit.analysis.whatif.waited_for import ranks_waited_for
 from tracekit.errors import InputError
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
@@ -58,6 +60,7 @@ class WhatIf:
         not_tried: why changes with some remedies were not tried.
         notes: what was left out, and why.
         findings: what of this is worth a sentence.
+        waited_for: ranks of changes that others wait for; known of runs without collectives.
     """
 
     steps: int
@@ -75,14 +78,25 @@ class WhatIf:
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     not_tried: Mapping[Remedy, str] = field(default_factory=dict)
+    waited_for: frozenset[int] = frozenset()
 
 
 def what_if_of_run(run: Run) -> WhatIf | Unavailable:
-    """Replay a recorded run; Unavailable if it cannot be: no common steps, clocks that are not known."""
+    """Replay a recorded run; Unavailable if it cannot be: no common steps, clocks that are not known, ranks that do not
+    communicate, so that a step of one is no part of a step of the job.
+    """
+    if run.common_steps() and run.ranks_are_independent:
+        return Unavailable(reason=INDEPENDENT, expected=True)
     try:
-        return what_if(build_run_graph(run))
+        graph = build_run_graph(run)
     except InputError as error:
         return Unavailable(reason=str(error).removeprefix(f"{run.path}: "))
+    result = what_if(graph)
+    if run.has_collectives:
+        return result
+    stages = {summary.rank for summary in run.ranks if summary.pipeline is not None}  # these have no peers
+    changes = [change for change in result.changes if change.rank not in stages]
+    return replace(result, waited_for=ranks_waited_for(graph, changes))
 
 
 def what_if(graph: OperationGraph) -> WhatIf:

@@ -72,6 +72,13 @@ RPC = (
         needs="RPC",
     ),
     *entries(
+        "torch._C._distributed_rpc",
+        "TensorPipeAgent._get_backend_options",
+        use="finds how many threads of a worker run requests",
+        fallback="the number of threads is not known",
+        needs="RPC",
+    ),
+    *entries(
         f"{_RPC}.api",
         "_finalize_shutdown",
         use="writes what a server recorded before it ends",

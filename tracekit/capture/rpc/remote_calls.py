@@ -20,11 +20,17 @@ __all__ = ["Worker", "add_mark", "function_name", "read_mark", "rpc_module", "rp
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """This process as a worker of RPC; `world_size` is the number of workers."""
+    """This process as a worker of RPC.
+
+    Attributes:
+        world_size: the number of workers.
+        threads: how many threads run requests; None where it is not known.
+    """
 
     name: str
     number: int
     world_size: int
+    threads: int | None = None
 
 
 def rpc_module(name: str) -> Any | None:
@@ -44,7 +50,13 @@ def this_worker() -> Worker | None:
         return None
     agent = api._get_current_rpc_agent()
     info = agent.get_worker_info()
-    return Worker(name=str(info.name), number=int(info.id), world_size=len(agent.get_worker_infos()))
+    options = agent._get_backend_options() if hasattr(agent, "_get_backend_options") else None
+    return Worker(
+        name=str(info.name),
+        number=int(info.id),
+        world_size=len(agent.get_worker_infos()),
+        threads=getattr(options, "num_worker_threads", None),
+    )
 
 
 def rpc_store() -> Any | None:

@@ -32,10 +32,10 @@ from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport, ExportPacker, export_trace, write_trace
 from tracekit.capture.output.places import Place, trace_folder, unused_run_id
 from tracekit.capture.rpc.remote_calls import Worker, function_name, read_mark, rpc_module, rpc_store, this_worker
-from tracekit.capture.rpc.services import Service, begin_service, take_services
+from tracekit.capture.rpc.services import Service, begin_service, take_services, use_of
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
-from tracekit.model.metadata import CaptureMetadata, RecordingNote, RpcUse, Window
+from tracekit.model.metadata import CaptureMetadata, RecordingNote, Window
 from tracekit.model.spans import rpc_service_span
 
 IDLE_TIMEOUT_S = 5.0
@@ -90,19 +90,30 @@ def _timed(caller: int, number: int, function: str) -> Callable[..., Any]:
             with span(rpc_service_span(caller, number, function)):
                 result = run(*args, **kwargs)
         except BaseException:
-            _end(service)
+            _end(service, None)
             raise
+        finally:
+            service.leave()
         if isinstance(result, sys.modules["torch"]._C.Future):  # an asynchronous function ends with its future
-            result.add_done_callback(fail_safe(lambda _: _end(service)))
+            service.returned_ns = time.time_ns()
+            result.add_done_callback(fail_safe(lambda future: _end(service, _value(future))))
         else:
-            _end(service)
+            _end(service, result)
         return result
 
     return timed
 
 
-def _end(service: Service) -> None:
-    service.end_ns = time.time_ns()
+def _value(future: Any) -> Any:
+    """Return the value of a complete future; None if it holds an exception."""
+    try:
+        return future.value()
+    except Exception:
+        return None
+
+
+def _end(service: Service, result: Any) -> None:
+    service.end(result)
     if _server is not None:
         _server.notify()
 
@@ -200,11 +211,7 @@ class _Server:
         assert run_id is not None
         assert self._worker is not None
         begin_ns = min(service.start_ns for service in services)
-        use = RpcUse(
-            worker=self._worker.name,
-            worker_id=self._worker.number,
-            services=[service.record() for service in services],
-        )
+        use = use_of(self._worker, services)
         folder = trace_folder(self._path, run_id, identity.attempt, batch, identity.rank, identity.world_size)
 
         def export(file: Path) -> None:

@@ -25,7 +25,17 @@ from tracekit.model.metadata.job import (
     Window,
 )
 from tracekit.model.metadata.limits import MAX_NS, MAX_RANKS, Integer, Rank, WorldSize
-from tracekit.model.metadata.rpc import RpcCall, RpcCallKind, RpcService, RpcUse, RpcWait
+from tracekit.model.metadata.rpc import (
+    RpcCall,
+    RpcCallId,
+    RpcCallKind,
+    RpcOptimizer,
+    RpcResult,
+    RpcService,
+    RpcUpdate,
+    RpcUse,
+    RpcWait,
+)
 from tracekit.model.metadata.training import (
     Bucket,
     DdpModule,
@@ -67,8 +77,12 @@ __all__ = [
     "RecordedStep",
     "RecordingNote",
     "RpcCall",
+    "RpcCallId",
     "RpcCallKind",
+    "RpcOptimizer",
+    "RpcResult",
     "RpcService",
+    "RpcUpdate",
     "RpcUse",
     "RpcWait",
     "SettingValue",

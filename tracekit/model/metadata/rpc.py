@@ -10,8 +10,12 @@ from tracekit.model.metadata.limits import Integer
 
 __all__ = [
     "RpcCall",
+    "RpcCallId",
     "RpcCallKind",
+    "RpcOptimizer",
+    "RpcResult",
     "RpcService",
+    "RpcUpdate",
     "RpcUse",
     "RpcWait",
 ]
@@ -36,14 +40,60 @@ class RpcCall(msgspec.Struct, frozen=True, kw_only=True):
     done_ns: Integer | None  # None: it was not seen to complete
 
 
-class RpcService(msgspec.Struct, frozen=True, kw_only=True):
-    """A remote call that this worker served, with the caller's id and number of the call."""
+class RpcCallId(msgspec.Struct, frozen=True, kw_only=True):
+    """A remote call by the id of the worker that issued it and its number there."""
 
-    caller: Integer  # id of the worker
+    caller: Integer
+    number: Integer
+
+
+class RpcUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of an optimizer of this process; `version` is how many it had then taken."""
+
+    optimizer: Integer  # number, see `RpcOptimizer`
+    version: Integer
+
+
+class RpcOptimizer(msgspec.Struct, frozen=True, kw_only=True):
+    """An optimizer of this process that has taken a step since the first recorded call."""
+
+    number: Integer
+    shapes: list[list[Integer]]  # of its parameters
+
+
+class RpcResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The shapes of the tensors that a service returned, with a key that stands for them."""
+
+    key: str
+    shapes: list[list[Integer]]
+
+
+class RpcService(msgspec.Struct, frozen=True, kw_only=True):
+    """A remote call that this worker served, with the caller's id and number of the call.
+
+    Attributes:
+        end_ns: when it ended; of an asynchronous function when its future was complete.
+        returned_ns: when an asynchronous function returned its future; None for any other.
+        cpu_ns: how long the thread ran on a CPU in the function; None where it is not known.
+        updates: the first step that each optimizer took in it.
+        versions: how many steps each optimizer of the process had taken when it ended, by number. None: not recorded.
+        updates_meanwhile: how many steps optimizers took on other threads while it ran.
+        result: key of what it returned in `RpcUse.results`; None without tensors.
+        released_by: the call whose service completed the future of this one; None for any other.
+    """
+
+    caller: Integer
     number: Integer
     function: str
     start_ns: Integer
     end_ns: Integer
+    returned_ns: Integer | None = None
+    cpu_ns: Integer | None = None
+    updates: list[RpcUpdate] = []
+    versions: list[Integer] | None = None
+    updates_meanwhile: Integer = 0
+    result: str | None = None
+    released_by: RpcCallId | None = None
 
 
 class RpcWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +109,19 @@ class RpcWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RpcUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What this worker of `torch.distributed.rpc` called in the window, and what it served to peers that record."""
+    """What this worker of `torch.distributed.rpc` called in the window, and what it served to peers that record.
+
+    Attributes:
+        results: what services returned, each set of shapes once.
+        optimizers: those of this process.
+        threads: how many threads run requests; None where it is not known.
+    """
 
     worker: str
     worker_id: Integer
     calls: list[RpcCall] = []
     services: list[RpcService] = []
     waits: list[RpcWait] = []
+    results: list[RpcResult] = []
+    optimizers: list[RpcOptimizer] = []
+    threads: Integer | None = None

@@ -43,7 +43,7 @@ from tracekit.analysis.model_parallel.parts import (
 )
 from tracekit.analysis.per_rank.merge import merge_recordings
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.rpc.parts import REMOTE_CALLS
+from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.analysis.step_time.parts import (
     FLOPS,
@@ -156,6 +156,7 @@ LATER: dict[Part[Any], Any] = {
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),
     REMOTE_CALLS: RpcUse(worker="trainer", worker_id=1, calls=[], services=[], waits=[]),
+    BACKWARD_BEGINS: (17,),
 } | {
     part: one_row(part.type)
     for part in (

@@ -169,6 +169,8 @@ def test_remote_calls_that_bound_the_step_are_the_finding(analyse: Analyse) -> N
         "round_trip_ns": 80_000_000,
         "service_ns": 60_000_000,
         "transit_ns": 20_000_000,
+        "server_load": 0.62,
+        "server_threads": None,
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.exchanges import rank, run_of
+from tests.unit.analysis.exchanges import rank, run_of, send
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank import summarize
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
@@ -52,7 +52,7 @@ def run_with(*lengths_ms: float) -> Run:
 def test_a_step_of_the_job_is_from_the_latest_end_to_the_latest_end() -> None:
     """GIVEN rank 0 that begins 80 ms before rank 1, and ends 2 ms before or after it THEN the waiting is no step."""
     run = run_of([
-        rank_of(0, {3: (0, 150), 4: (150, 212), 5: (212, 270)}),
+        rank_of(0, {3: (0, 150), 4: (150, 212), 5: (212, 270)}, messages=[send(1, 100)]),
         rank_of(1, {3: (80, 152), 4: (152, 210), 5: (210, 271)}),
     ])  # fmt: skip
 
@@ -60,6 +60,17 @@ def test_a_step_of_the_job_is_from_the_latest_end_to_the_latest_end() -> None:
 
     assert actual is not None
     assert (actual.median_ns, actual.min_ns, actual.max_ns, actual.count) == (60 * MS, 59 * MS, 72 * MS, 3)
+
+
+def test_where_ranks_do_not_communicate_a_step_has_the_median_length_of_its_ranks() -> None:
+    """GIVEN a rank whose steps are three times as long, so that its step 4 ends long after the others' step 5."""
+    lengths_ms = ([150, 180], [50, 60], [52, 62])
+    run = run_of([rank_of(number, in_a_row(of_rank)) for number, of_rank in enumerate(lengths_ms)])
+
+    actual = step_lengths(run)
+
+    assert actual is not None
+    assert (actual.min_ns, actual.max_ns) == (52 * MS, 62 * MS)
 
 
 def test_times_are_on_the_clock_of_the_run() -> None:

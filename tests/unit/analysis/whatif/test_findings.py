@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of
+from tests.unit.analysis.exchanges import rank, run_of, send
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
@@ -38,10 +38,11 @@ STAGES = change(BALANCED_STAGES, "stages", 1_500_000, error_ns=250_000)
 SMALL = change(BALANCED_STAGES, "stages", 400_000)
 
 
-def result_of(*changes: Change) -> WhatIf:
+def result_of(*changes: Change, waited_for: tuple[int, ...] = (1,)) -> WhatIf:
     return WhatIf(
         steps=3, measured_ns=10_000_000, replayed_ns=10_000_000, ideal_ns=8_000_000, slowdown=1.25, replay_error=0.01,
         by_rank={}, by_type={}, by_stage={}, slowest_ranks_share=None, last_stage_share=None, changes=changes, notes=(),
+        waited_for=frozenset(waited_for),
     )  # fmt: skip
 
 
@@ -60,6 +61,21 @@ def test_a_slow_rank_and_uneven_stages_are_findings_with_what_they_save() -> Non
     assert (stages.severity, stages.rank, stages.saving_ns) == ("info", None, 1_500_000)
     assert (slow_rank.remedy, slow_rank.ranks, stages.remedy) == ("ranks", (1,), "stages")
     assert (stages.saving_error_ns, stages.evidence) == (250_000, {"replay_error": 0.01})
+
+
+def test_a_slow_rank_that_nobody_waits_for_is_no_finding() -> None:
+    assert whatif_findings(ALONE, result_of(SLOW_RANK, waited_for=())) == []
+
+
+def test_of_a_slow_rank_that_nobody_waits_for_the_rate_is_told() -> None:
+    run = run_of([rank(i, [send(1 - i, 5)], steps=(5, 6)) for i in range(3)])
+    slow = run.ranks[1]
+    longer = replace(slow, steps=tuple(replace(step, step_ns=3 * step.step_ns) for step in slow.steps))
+
+    (finding,) = whatif_findings(replace(run, ranks=(run.ranks[0], longer, run.ranks[2])), result_of(waited_for=()))
+
+    assert finding.rank == 1
+    assert finding.text.endswith("; no rank is seen to wait for another")
 
 
 def test_data_loaded_ahead_on_a_rank_does_not_say_that_it_computes_longer() -> None:

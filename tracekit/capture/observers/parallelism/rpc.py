@@ -21,8 +21,8 @@ from tracekit.capture.hooks.patching import Patch, fail_safe
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.rpc.remote_calls import Worker, add_mark, function_name, rpc_module, this_worker
-from tracekit.capture.rpc.services import take_services
-from tracekit.model.metadata import RpcCall, RpcCallKind, RpcUse, RpcWait
+from tracekit.capture.rpc.services import take_services, use_of
+from tracekit.model.metadata import RpcCall, RpcCallKind, RpcWait
 from tracekit.model.spans import WAIT_SPAN, rpc_call_span
 
 MAX_CALLS = 100_000  # in a window; further calls are only counted
@@ -100,23 +100,18 @@ class RpcObserver:
         if not calls and not services:
             return
         draft.strategies.append("rpc")
-        draft.rpc = RpcUse(
-            worker=self._worker.name,
-            worker_id=self._worker.number,
-            calls=[
-                RpcCall(
-                    number=call.number,
-                    callee=call.callee,
-                    function=call.function,
-                    kind=call.kind,
-                    issued_ns=call.issued_ns,
-                    done_ns=call.done_ns,
-                )
-                for call in calls
-            ],
-            services=[service.record() for service in services],
-            waits=self._waits,
-        )
+        recorded = [
+            RpcCall(
+                number=call.number,
+                callee=call.callee,
+                function=call.function,
+                kind=call.kind,
+                issued_ns=call.issued_ns,
+                done_ns=call.done_ns,
+            )
+            for call in calls
+        ]
+        draft.rpc = use_of(self._worker, services, recorded, self._waits)
         if self._omitted_calls:
             draft.note(f"{self._omitted_calls} remote calls beyond the first {MAX_CALLS} of the window are not kept")
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.analysis.rpc.calls import RemoteCalls
+from tracekit.analysis.rpc.remote_calls import RemoteCalls
 from tracekit.render.console import write
-from tracekit.render.sections.parallelism.rpc import rpc_table
+from tracekit.render.sections.parallelism.rpc import rpc_table, servers_table, trainers_table
 
 PULL = {
     "callee": "ps", "function": "pull", "ranks": 2, "calls": 1.5, "wait_ns": 27.5e6, "round_trip_ns": 40e6,
-    "service_ns": 25e6, "transit_ns": 15e6, "worst_rank": 1, "worst_wait_ns": 30e6,
+    "service_ns": 25e6, "cpu_ns": 20e6, "transit_ns": 15e6, "worst_rank": 1, "worst_wait_ns": 30e6,
 }  # fmt: skip
 
 
 def table_lines(*rows: dict[str, Any]) -> list[str]:
-    result = RemoteCalls(calls=[], by_function=list(rows), unjoined=[], findings=())
-    text = write(rpc_table(result), width=80, color=False)
-    return [line for line in text.splitlines() if line]
+    return lines_of(rpc_table(result_of(by_function=list(rows))))
+
+
+def result_of(**tables: list[dict[str, Any]]) -> RemoteCalls:
+    names = ("calls", "by_function", "unjoined", "trainers", "servers", "service", "updates")
+    empty: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    return RemoteCalls(**empty | tables, findings=())
+
+
+def lines_of(parts: list[object]) -> list[str]:
+    return [line for line in write(parts, width=80, color=False).splitlines() if line]
 
 
 def test_a_row_is_a_function_at_a_callee() -> None:
@@ -40,3 +48,37 @@ def test_twelve_rows_are_shown_and_the_others_counted() -> None:
 
     assert "12 of 15 rows, --json has all" in " ".join(lines)
     assert sum(line.strip().startswith("pull") for line in lines) == 12
+
+
+def test_a_trainer_has_its_rate_and_how_stale_its_gradients_are() -> None:
+    row = {
+        "worker": "trainer2", "rank": 2, "steps": 3, "step_ns": 60e6, "steps_per_s": 16.66, "compute_ns": 51e6,
+        "wait_ns": 5e6, "held_ns": 0.0, "updates": 3, "staleness_count": 2, "staleness_mean": 2.5,
+        "staleness_deviation": 0.71, "staleness_min": 2, "staleness_max": 3, "staleness_uncertain": 0,
+        "staleness_unknown": "no pull is seen",
+    }  # fmt: skip
+    unknown = dict.fromkeys(("staleness_mean", "staleness_deviation", "staleness_min", "staleness_max"))
+
+    lines = lines_of(trainers_table(result_of(trainers=[row, row | unknown])))
+
+    assert lines[-3].split() == ["trainer2", "2", "16.7", "60.00", "51.00", "5.00", "2/3", "2.50", "0.71", "2-3"]
+    assert lines[-2].split()[-3:] == ["n/a", "n/a", "n/a"]
+    assert lines[-1] == "· staleness not known of all updates: no pull is seen"
+
+
+def test_a_server_has_a_row_for_each_caller_and_a_line_on_how_busy_it_is() -> None:
+    row = {
+        "callee": "ps", "function": "pull", "rank": 1, "calls_per_s": 9.81, "load": 0.5, "share": 0.625,
+        "service_ns": 50e6, "cpu_ns": 2e6, "held_ns": 0.0, "request_ns": None, "reply_ns": None,
+    }  # fmt: skip
+    server = {
+        "rank": 0, "worker": "ps", "callers": 2, "calls_per_s": 15.0, "load": 0.8, "cpu_load": 0.03, "threads": 16,
+        "main_caller": 1, "main_caller_share": 0.625,
+    }  # fmt: skip
+
+    lines = lines_of(servers_table(result_of(service=[row], servers=[server])))
+
+    assert lines[-3].split() == ["pull", "ps", "1", "9.81", "n/a", "50.00", "2.00", "0.00", "n/a", "62%"]
+    assert " ".join(" ".join(lines[-2:]).split()) == (
+        "· ps serves 0.8 calls at a time of 16 threads, 0.03 of them on a CPU; the largest part is rank 1's, 62%"
+    )

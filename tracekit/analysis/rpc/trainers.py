@@ -1,0 +1,194 @@
+"""Trainers of an asynchronous job: their rates, how stale their gradients are, and who waits for whom at a server."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.rpc.joined import JoinedCalls
+from tracekit.analysis.rpc.per_rank import WHAT
+from tracekit.analysis.rpc.updates import NO_UPDATES, ParameterUpdate
+from tracekit.analysis.step_time.parts import NAMED_WAITS
+from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+_NOTABLE = 0.05  # of the step, that others wait at a server for a trainer
+_MOSTLY = 0.5  # of that wait: it is that trainer's
+
+__all__ = ["HeldCalls", "held_calls", "trainer_findings", "trainer_rows", "waits_ns"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldCalls:
+    """Calls of one trainer that a server answered only when another trainer's call had come.
+
+    Attributes:
+        rank: whose calls they are.
+        by: rank of the trainer that they waited for; None if it has no recording.
+        total_ns: from the return of their functions to the end of their futures.
+    """
+
+    rank: int
+    by: int | None
+    callee: str
+    count: int
+    total_ns: int
+
+
+def waits_ns(summary: RankSummary) -> int:
+    """Return how long a rank waits for remote calls in its complete steps."""
+    return sum(wait.total_ns for wait in summary[NAMED_WAITS] if wait.what == WHAT)
+
+
+def held_calls(joined: JoinedCalls) -> list[HeldCalls]:
+    """Return the calls in complete steps that waited at a server for other trainers, by pair and server."""
+    counts: Counter[tuple[int, int | None, str]] = Counter()
+    times_ns: Counter[tuple[int, int | None, str]] = Counter()
+    for rank, calls in joined.calls.items():
+        for item in calls:
+            service = item.service
+            if item.step is None or service is None or service.returned_ns is None or service.released_by is None:
+                continue
+            if service.released_by.caller == service.caller:
+                continue
+            worker = joined.worker_of_id.get(service.released_by.caller)
+            key = (rank, joined.rank_of_worker.get(worker or ""), item.call.callee)
+            counts[key] += 1
+            times_ns[key] += service.end_ns - service.returned_ns
+    return [
+        HeldCalls(rank=rank, by=by, callee=callee, count=counts[rank, by, callee], total_ns=times_ns[rank, by, callee])
+        for rank, by, callee in counts
+    ]
+
+
+def trainer_rows(
+    run: Run, joined: JoinedCalls, updates: Sequence[ParameterUpdate], held: Sequence[HeldCalls]
+) -> list[dict[str, object]]:
+    """Return rows of columns.RPC_TRAINERS, one for each rank with complete steps that makes remote calls."""
+    return [_row(summary, joined, updates, held) for summary in _trainers(run, joined)]
+
+
+def _trainers(run: Run, joined: JoinedCalls) -> list[RankSummary]:
+    return [
+        summary for summary in run.ranks if summary.is_measured and _steps(summary) and joined.calls.get(summary.rank)
+    ]
+
+
+def _steps(summary: RankSummary) -> int:
+    return sum(step.complete for step in summary.steps)
+
+
+def _row(
+    summary: RankSummary, joined: JoinedCalls, updates: Sequence[ParameterUpdate], held: Sequence[HeldCalls]
+) -> dict[str, object]:
+    steps = [step for step in summary.steps if step.complete]
+    of_rank = [update for update in updates if update.rank == summary.rank]
+    known = [update.staleness for update in of_rank if update.staleness is not None]
+    unknown = Counter(update.unknown for update in of_rank if update.unknown is not None)
+    return {
+        "rank": summary.rank,
+        "worker": joined.uses[summary.rank].worker,
+        "steps": len(steps),
+        "step_ns": sum(step.step_ns for step in steps) / len(steps),
+        "steps_per_s": steps_per_s(summary),
+        "compute_ns": sum(step.compute_ns for step in steps) / len(steps),
+        "wait_ns": waits_ns(summary) / len(steps),
+        "held_ns": sum(pair.total_ns for pair in held if pair.rank == summary.rank) / len(steps),
+        "updates": len(of_rank),
+        "staleness_count": len(known),
+        "staleness_mean": statistics.fmean(known) if known else None,
+        "staleness_deviation": statistics.stdev(known) if len(known) > 1 else None,
+        "staleness_min": min(known) if known else None,
+        "staleness_max": max(known) if known else None,
+        "staleness_uncertain": sum(bool(update.uncertain) for update in of_rank if update.staleness is not None),
+        "staleness_unknown": NO_UPDATES
+        if not of_rank
+        else next((reason for reason, _ in unknown.most_common(1)), None),
+    }
+
+
+def trainer_findings(
+    run: Run, joined: JoinedCalls, updates: Sequence[ParameterUpdate], held: Sequence[HeldCalls]
+) -> Iterator[Finding]:
+    """Yield findings on the trainer that others wait for at a server, else on those that are slow, else on the rates.
+
+    Where ranks communicate directly, the sections on stragglers and replays say who waits for whom.
+    """
+    trainers = _trainers(run, joined)
+    if len(trainers) < 2 or not run.ranks_are_independent:
+        return
+    if held:
+        yield from _waited_for(trainers, joined, held)
+        return
+    staleness = {
+        summary.rank: known
+        for summary in trainers
+        if (known := [u.staleness for u in updates if u.rank == summary.rank and u.staleness is not None])
+    }
+    slow = find_slow_rates(trainers, {summary.rank: waits_ns(summary) for summary in trainers})
+    if slow is not None:
+        besides = "nobody waits for it" if len(slow.slow) == 1 else "nobody waits for them"
+        of_slow, of_peers = (_mean(staleness, ranks) for ranks in (slow.slow, slow.peers))
+        if of_slow is not None and of_peers is not None:
+            its = "its" if len(slow.slow) == 1 else "their"
+            besides += f"; {its} gradients are {of_slow:.2f} updates stale, those of the others {of_peers:.2f}"
+        names = {rank: use.worker for rank, use in joined.uses.items()}
+        yield slow_rate_finding(slow, names, besides, slow.even_rate_text)
+    elif updates:
+        yield _rates(trainers, staleness)
+
+
+def _mean(staleness: Mapping[int, Sequence[int]], ranks: Sequence[int]) -> float | None:
+    values = [value for rank in ranks for value in staleness.get(rank, ())]
+    return statistics.fmean(values) if values else None
+
+
+def _rates(trainers: Sequence[RankSummary], staleness: Mapping[int, Sequence[int]]) -> Finding:
+    rate = sum(steps_per_s(summary) or 0.0 for summary in trainers)
+    text = f"{len(trainers)} trainers make {rate:.3g} steps a second together, each at its own rate"
+    values = [value for of_rank in staleness.values() for value in of_rank]
+    evidence: dict[str, object] = {"job_steps_per_s": rate}
+    if values:
+        mean = statistics.fmean(values)
+        text += f"; their gradients are {mean:.2f} updates stale ({min(values)} to {max(values)})"
+        evidence |= {"staleness_mean": mean, "staleness_min": min(values), "staleness_max": max(values)}
+    return Finding(severity="info", text=text, evidence=evidence)
+
+
+def _waited_for(trainers: Sequence[RankSummary], joined: JoinedCalls, held: Sequence[HeldCalls]) -> Iterator[Finding]:
+    """Yield a finding if others wait at a server for one trainer, mostly, for a notable part of their steps."""
+    by: Counter[int | None] = Counter()
+    for pair in held:
+        by[pair.by] += pair.total_ns
+    (rank, total_ns), *_ = by.most_common(1)
+    others = [summary for summary in trainers if summary.rank != rank]
+    steps = sum(_steps(summary) for summary in others)
+    step_ns = sum(step.step_ns for summary in others for step in summary.steps if step.complete)
+    if rank is None or not others or total_ns < _NOTABLE * step_ns or total_ns < _MOSTLY * by.total():
+        return
+    callee = Counter({pair.callee: pair.total_ns for pair in held if pair.by == rank}).most_common(1)[0][0]
+    wait_ns = total_ns // max(steps, 1)
+    slow = next((summary for summary in trainers if summary.rank == rank), None)
+    longer = ""
+    if slow is not None:
+        beyond_ns = _mean_compute_ns([slow]) - _mean_compute_ns(others)
+        longer = f", which computes {beyond_ns / 1e6:.1f} ms longer" if beyond_ns >= 0.5 * wait_ns else ""
+    yield Finding(
+        severity="warning",
+        text=f"the others wait {wait_ns / 1e6:.1f} ms a step on {callee} for the call of {joined.uses[rank].worker} "
+        f"(rank {rank}){longer}",
+        rank=rank,
+        cause="slow_compute" if longer else "rpc",
+        time_ns=wait_ns,
+        action=f"compare what it runs with its peers, or let {callee} answer before all calls have come",
+        evidence={"others_wait_ns": wait_ns, "callee": callee, "no_replay": "remote calls are no part of the replay"},
+    )
+
+
+def _mean_compute_ns(ranks: Sequence[RankSummary]) -> float:
+    steps = [step.compute_ns for summary in ranks for step in summary.steps if step.complete]
+    return statistics.fmean(steps) if steps else 0.0
