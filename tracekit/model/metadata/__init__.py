@@ -25,6 +25,7 @@ from tracekit.model.metadata.job import (
     Window,
 )
 from tracekit.model.metadata.limits import MAX_NS, MAX_RANKS, Integer, Rank, WorldSize
+from tracekit.model.metadata.progress import PROGRESS_SUFFIX, Progress, ProgressHeader
 from tracekit.model.metadata.rpc import RpcCall, RpcCallKind, RpcService, RpcUse, RpcWait
 from tracekit.model.metadata.training import (
     Bucket,
@@ -43,6 +44,7 @@ __all__ = [
     "MERGED_KEY",
     "METADATA_KEY",
     "METADATA_VERSION",
+    "PROGRESS_SUFFIX",
     "Bucket",
     "CaptureMetadata",
     "ClockMeasurement",
@@ -62,6 +64,8 @@ __all__ = [
     "PipelineLayout",
     "PointToPointRecord",
     "Precision",
+    "Progress",
+    "ProgressHeader",
     "Rank",
     "RankSlice",
     "RecordedStep",
