@@ -6,7 +6,7 @@ A killed rank: the last rank kills itself as it begins step 14 of the first atte
     torchrun --standalone --nproc-per-node 2 --max-restarts 2 probes/elastic.py --kill-step 14 --sleep-compute
 
 A membership that changes, 1 -> 2 -> 1: the script plays both machines. It starts an agent of torchrun, a second one
-that joins when the job has made 8 steps, and kills the second one 8 steps later.
+that joins when the job has made 8 steps, and ends the second one 8 steps later, as a preempted machine ends.
 
     python probes/elastic.py --membership 1:2:1 --sleep-compute
 
@@ -14,10 +14,10 @@ Expected, of `tracekit analyze runs/elastic` and `tracekit info runs/elastic`:
 
 * One run with 2 attempts, or with 3 of world sizes 1, 2 and 1. Each is analysed by `--attempt`.
 * `--kill-step 14`: attempt 0 made steps 0 to 13 and rank 1 was killed. Attempt 1 resumes with step 10, the last
-  checkpoint (`--checkpoint-every 5`): 4 steps are repeated. The time lost is split into detection (rank 0 fails at once,
-  as the connection breaks), rendezvous, start-up (imports, process group), reload (`--reload-ms`) and repeated steps.
-* `--membership 1:2:1`: the first change is none of a failure, the second one is: rank 1 is gone, and after the launcher
-  has waited for it (`keep_alive_interval` times `keep_alive_max_attempt`, here 4 s), rank 0 goes on alone.
+  checkpoint (`--checkpoint-every 5`): 4 steps are repeated. The time lost is split into detection and rendezvous,
+  start-up (imports, process group), reload (`--reload-ms`) and repeated steps.
+* `--membership 1:2:1`: the first change is no failure, the second one is: rank 1 is gone. When the launcher has waited
+  for it (`keep_alive_interval` times `keep_alive_max_attempt`, here 4 s), rank 0 goes on alone.
 * Steps have the job's own numbers: the optimizer's count in the checkpoint tells.
 
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 gives each attempt a store of its own. Without it torch 2.13 keeps the store, and
@@ -46,7 +46,8 @@ from sleeping import SleepyLinear
 
 WIDTH, BATCH, LAYERS = 64, 16, 4
 SLEEP_S = 0.01
-LATE_STEPS = 8  # between two changes of membership
+LATE_STEPS = 8  # before a change of membership
+MOST_STEPS = 5000  # if nobody joins
 
 
 def main() -> None:
@@ -76,7 +77,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
         optimizer.step()
         return loss
 
-    for step in range(first_step, options.steps):
+    for step in range(first_step, last_step(first_step, options)):
         if step == options.kill_step and process.rank == process.world_size - 1 and is_first_attempt():
             print(f"{time.time():.3f} rank {process.rank} kills itself before step {step}", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -106,12 +107,19 @@ def load(checkpoint: Path, network: nn.Module, optimizer: torch.optim.Optimizer,
     return int(state["steps"])
 
 
+def last_step(first_step: int, options: argparse.Namespace) -> int:
+    """Return with which step the training ends. A membership that is still to change may take its time."""
+    if not options.membership:
+        return int(options.steps)
+    return MOST_STEPS if is_first_attempt() else first_step + int(options.steps)
+
+
 def is_first_attempt() -> bool:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
 
 
 def play_machines(options: argparse.Namespace) -> int:
-    """Run two agents of torchrun, of which the second joins late and is killed; return the exit code of the first."""
+    """Run two agents of torchrun, the second of which comes and goes; return the exit code of the first."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = f"127.0.0.1:{free.getsockname()[1]}"
@@ -122,9 +130,9 @@ def play_machines(options: argparse.Namespace) -> int:
     agent += ["--rdzv-conf", patience]
     environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "LOGLEVEL": "INFO"} | os.environ
     command = [*agent, *sys.argv]
+    second: subprocess.Popen[str] | None = None
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
-        second = None
         steps_of_world = {1: 0, 2: 0}
         for line in first.stdout:
             print(line, end="", flush=True)
@@ -134,17 +142,17 @@ def play_machines(options: argparse.Namespace) -> int:
             steps_of_world[world_size] += 1
             if second is None and steps_of_world[1] == LATE_STEPS:
                 print(f"{time.time():.3f} the second machine joins", flush=True)
-                second = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+                second = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, text=True)
             elif second is not None and second.returncode is None and steps_of_world[2] == LATE_STEPS:
-                print(f"{time.time():.3f} the second machine is killed", flush=True)
-                os.killpg(second.pid, signal.SIGKILL)
+                print(f"{time.time():.3f} the second machine leaves", flush=True)
+                second.terminate()  # its worker, too
                 second.wait()
     print(f"Job: {shlex.join(command)}")
     return first.returncode
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("An elastic job that is restarted.", out="runs/elastic", steps=40)
+    parser = training_options("An elastic job that is restarted.", out="runs/elastic", steps=24)
     parser.add_argument("--kill-step", type=int, default=-1, help="before which the last rank kills itself, once")
     parser.add_argument("--checkpoint-every", type=int, default=5, help="steps between two checkpoints")
     parser.add_argument("--reload-ms", type=float, default=300.0, help="by how much reading a checkpoint takes longer")

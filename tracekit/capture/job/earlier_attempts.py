@@ -1,8 +1,9 @@
 """Finds the attempt of this job before this one by what it left on the disk, where the job's store is new.
 
-It is the newest attempt of a run that this agent launched with another worker process. Where rank 0 has moved to another agent, it is that of a run
-with the same id, chosen by the user, which lived after this agent had started and was dead when this process started.
-A run of another day under the same id ended before this agent started; one at the same time still lives.
+It is the newest attempt of a run that this agent launched with another worker process. Where rank 0 has moved to
+another agent, it is that of a run with the same id, chosen by the user, which lived after this agent had started and
+was dead when this process started. A run of another day under the same id ended before this agent started; one at the
+same time still lives.
 """
 
 from __future__ import annotations

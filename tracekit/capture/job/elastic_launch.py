@@ -67,7 +67,7 @@ class ElasticLaunch:
             return None
         launch = cls(elastic_id=elastic_id)
         restarts = _number(environment.get("TORCHELASTIC_RESTART_COUNT"))
-        # Without restarts only a named job is restarted: others can join it. `--standalone` and static jobs have no name.
+        # Without restarts only a named job has several attempts: others can join it.
         may_restart = launch.name is not None or _number(environment.get("TORCHELASTIC_MAX_RESTARTS")) > 0
         worker, agent = _worker_and_agent()
         return cls(

@@ -55,9 +55,10 @@ class AgreedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_run(path: Path, launch: ElasticLaunch | None, number: int, *, any_rank: bool = False) -> AgreedRun:
-    """Return the run of rank 0 whose store holds nothing: the next attempt of an earlier run below `path`, or a new run.
+    """Return the run of rank 0, as far as the store holds none: the next attempt of an earlier run, or a new run.
 
     Args:
+        path: the folder of the runs.
         number: which probe of the process this is.
         any_rank: whether other ranks of this attempt may have written already. What is there then tells nothing.
     """

@@ -68,9 +68,7 @@ class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
     rpc: RpcUse | None = None
     settings: list[Settings] = []
     first_step: Integer = 0  # the number of the job's step at the probe's first call
-    first_step_source: str = (
-        "calls"  # how it is known: "calls" (they are all there is), "argument", "framework" or "optimizer"
-    )
+    first_step_source: str = "calls"  # who says that: "argument", "framework", "optimizer", or nobody
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
