@@ -121,14 +121,15 @@ def _lost(before: AttemptTimes, after: AttemptTimes) -> dict[str, object]:
         joined_ns = min(max(joined_ns, started_ns), first_call_ns)
     repeated = max(before.last_step - after.first_step, 0)
     step_ns = after.step_ns or before.step_ns
-    parts = {
+    parts: dict[str, int | None] = {
         "detection_ns": None if end_ns is None else end_ns - failed_ns,
         "rendezvous_ns": started_ns - (failed_ns if end_ns is None else end_ns),
         "startup_ns": None if joined_ns is None else joined_ns - started_ns,
         "reload_ns": first_call_ns - (started_ns if joined_ns is None else joined_ns),
         "repeated_ns": None if step_ns is None else repeated * step_ns,
     }
-    return parts | {"repeated_steps": repeated, "lost_ns": sum(part for part in parts.values() if part is not None)}
+    lost_ns = sum(part for part in parts.values() if part is not None)
+    return {**parts, "repeated_steps": repeated, "lost_ns": lost_ns}
 
 
 def _findings(rows: Rows, times: Sequence[AttemptTimes]) -> list[Finding]:
