@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def attempts(run: Run) -> Attempts | Unavailable:
     if len(recorded | by_attempt.keys()) < 2:
         return Unavailable(reason="the job has one attempt", expected=True)
     rows = [_row(each, recorded) for each in times]
-    for row, each, following in zip(rows, times, [*times[1:], None], strict=True):
+    for row, each, following in itertools.zip_longest(rows, times, times[1:]):
         ending = each.ending(following)
         row |= {"ending": ending.kind, "ended_ranks": list(ending.ranks), "error": ending.error}
     for row, before, after in zip(rows[1:], times, times[1:], strict=False):
