@@ -41,7 +41,7 @@ def attempt_tables(result: Attempts) -> list[object]:
     parts: list[object] = table("Attempts", columns, [_attempt(row) for row in rows])
     lost = [row for row in rows if row["lost_ns"] is not None]
     if lost:
-        names = ("before attempt", "lost", *(name for _, name in PARTS), "steps")
+        names = ("before attempt", "lost", *(name for _, name in PARTS), "number")
         title = "Time lost at restarts (s)"
         parts += table(title, names, [_lost(row) for row in lost])
     return parts

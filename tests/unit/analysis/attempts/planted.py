@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from tracekit.capture.output.places import progress_file
 from tracekit.model.metadata import Progress, ProgressHeader
+from tracekit.model.metadata.progress import FILE_BYTES, HEADER_BYTES, pack_entry, pack_header
 
 START_NS = 1_790_000_000 * 10**9
 
@@ -44,6 +47,18 @@ class PlantedAttempt:
     def progress(self, attempt: int) -> list[Progress]:
         """The progress files of its ranks. Rank r starts, joins and begins r ms after rank 0."""
         return [self._of_rank(attempt, number, rank) for number, rank in enumerate(self.ranks)]
+
+    def write(self, root: Path, attempt: int) -> None:
+        """Write the progress files of its ranks where the probe would."""
+        for progress in self.progress(attempt):
+            file = progress_file(root, "run-1", attempt, progress.header.rank, len(self.ranks))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            content = bytearray(FILE_BYTES)
+            content[:HEADER_BYTES] = pack_header(progress.header)
+            for number, (call, time_ns) in enumerate(progress.calls):
+                place, entry = pack_entry(number, call, time_ns)
+                content[place : place + len(entry)] = entry
+            file.write_bytes(content)
 
     def _of_rank(self, attempt: int, number: int, rank: Rank) -> Progress:
         late_s = number / 1000
