@@ -8,6 +8,7 @@ from rich.text import Text
 
 from tracekit.analysis.configuration.settings import Configuration, configuration
 from tracekit.analysis.attempts.attempts import Attempts, attempts
+from tracekit.analysis.attempts.attempts import attempts
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
@@ -44,6 +45,8 @@ class RunInfo:
             parts += ["", *configuration_block(settings, run)]
         if isinstance(found := attempts(run), Attempts):
             parts += ["", *attempt_tables(found)]
+        if of_attempts := attempt_tables(attempts(run)):
+            parts += ["", *of_attempts]
         if run.notes:
             parts += ["", *note_lines(run.notes)]
         parts += ["", next_command("analyze", run)]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from tracekit.analysis.attempts import columns
 from tracekit.analysis.attempts.progress_times import AttemptTimes
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame, Rows
 from tracekit.model.metadata import Progress
 from tracekit.model.run import Run
@@ -42,22 +41,22 @@ class Attempts:
     """The attempts of a job that was restarted.
 
     Attributes:
-        attempts: rows of columns.ATTEMPTS, in order of time.
+        attempts: rows of columns.ATTEMPTS, in order of time; none if the job was not restarted.
     """
 
     attempts: Frame = Frame(columns.ATTEMPTS)
     findings: tuple[Finding, ...] = ()
 
 
-def attempts(run: Run) -> Attempts | Unavailable:
-    """Return the attempts of the run, if there are several."""
+def attempts(run: Run) -> Attempts:
+    """Return the attempts of the run; none if there is one alone."""
     by_attempt: dict[int, list[Progress]] = defaultdict(list)
     for progress in sorted(run.progress, key=lambda progress: progress.header.rank):
         by_attempt[progress.header.attempt].append(progress)
     times = [AttemptTimes(ranks=tuple(by_attempt[number])) for number in sorted(by_attempt)]
     recorded = {run.attempt} | {other.attempt for other in run.other_runs if other.run_id == run.run_id}
     if len(recorded | by_attempt.keys()) < 2:
-        return Unavailable(reason="the job has one attempt", expected=True)
+        return Attempts(attempts=[])
     rows = [_row(each, recorded) for each in times]
     for row, each, following in itertools.zip_longest(rows, times, times[1:]):
         ending = each.ending(following)

@@ -18,8 +18,10 @@ __all__ = ["ATTEMPTS_VIEW", "attempt_tables", "attempts_text"]
 
 
 def attempts_text(result: Attempts) -> str:
-    """Return a sentence: how many attempts, on how many ranks, and what the restarts cost."""
+    """Return a sentence: how many attempts, on how many ranks, and what restarts cost; empty if there were none."""
     rows = rows_of(result, "attempts")
+    if not rows:
+        return ""
     parts_ns = lost_parts_ns(rows)
     count = rows[-1]["attempt"] + 1
     text = f"{count} attempts{_sizes(rows)}"
@@ -35,8 +37,10 @@ def attempts_text(result: Attempts) -> str:
 
 
 def attempt_tables(result: Attempts) -> list[object]:
-    """Return the attempts, and the time lost at each restart."""
+    """Return the attempts, and the time lost at each restart; nothing if there were none."""
     rows = rows_of(result, "attempts")
+    if not rows:
+        return []
     columns = ("attempt", "ranks", "start (UTC)", "took s", "steps", "step ms", "ended")
     parts: list[object] = table("Attempts", columns, [_attempt(row) for row in rows])
     lost = [row for row in rows if row["lost_ns"] is not None]
@@ -95,5 +99,4 @@ ATTEMPTS_VIEW = SectionView(
     section=ATTEMPTS_SECTION,
     json=lambda result: {"attempts": rows_of(result, "attempts")},
     text=lambda result, run, width: attempt_tables(result),
-    null_keys=("attempts",),
 )

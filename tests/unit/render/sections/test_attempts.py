@@ -63,7 +63,7 @@ def test_a_run_of_one_attempt_says_nothing_of_attempts(tmp_path: Path) -> None:
     TraceBuilder(0, 1).step(4, 0, 100).op("aten::mm", 0, 50).capture(run_id="run-1").write_capture(tmp_path)
 
     assert not any(re.search(r"\d attempts|restart", line) for line in answer(tmp_path))
-    assert result_dict(analyze(tmp_path))["attempts"] is None
+    assert result_dict(analyze(tmp_path))["attempts"] == []
 
 
 def test_info_and_the_section_show_the_attempts_side_by_side(folder: Path) -> None:
