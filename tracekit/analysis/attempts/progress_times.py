@@ -89,7 +89,7 @@ class AttemptTimes:
         if following is not None and not self.failed_before(following):
             return Ending(kind="membership")
         raised = [rank for rank in self.ranks if _has_raised(rank)]
-        silent = [rank for rank in self.ranks if rank.header.ended_ns is None and rank not in raised]
+        silent = [rank for rank in self.ranks if _was_killed(rank) and rank not in raised]
         if following is None:
             if len(self.ranks) == self.world_size and all(rank.header.ending == "exit" for rank in self.ranks):
                 return Ending(kind="finished")
@@ -138,6 +138,11 @@ def _has_raised(rank: Progress) -> bool:
     raised_ns = rank.header.raised_ns
     ended_so = raised_ns is not None and all(time_ns <= raised_ns for _, time_ns in rank.calls)
     return ended_so or rank.header.ending == "error"
+
+
+def _was_killed(rank: Progress) -> bool:
+    """Return whether a signal ended the rank, or nothing is known of its end."""
+    return rank.header.ended_ns is None or rank.header.ending == "sigterm"
 
 
 def _last_call(rank: Progress) -> int:

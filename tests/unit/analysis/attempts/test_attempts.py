@@ -139,6 +139,16 @@ def test_whose_error_it_was(ranks: list[tuple[str, float] | None], expected: tup
     assert (first["ending"], first["ended_ranks"], first["error"]) == expected
 
 
+def test_a_rank_that_wrote_its_window_as_it_was_killed_is_no_other_one() -> None:
+    left = Rank(calls=15, ended_s=17.5, ending="sigterm")
+    raised = Rank(calls=15, raised_s=18.0, error="RuntimeError", ended_s=18.2, ending="error")
+
+    first, after = rows((replace(KILLED, ranks=(raised, left)), RESUMED))
+
+    assert (first["ending"], first["ended_ranks"]) == ("killed", [1])
+    assert after["detection_ns"] == round(0.7 * 1e9)
+
+
 def test_an_error_that_the_program_survived_is_no_end() -> None:
     survived = Rank(calls=15, raised_s=11.0, error="ValueError")
 
