@@ -41,7 +41,7 @@ def answer(report: Report, width: int) -> list[Text]:
     for line in head:
         line.truncate(width, overflow="ellipsis")
     if (attempts := report.result(ATTEMPTS_SECTION)) is not None:
-        head += _wrapped(attempts_text(attempts), "", width, _MOST_LINES["attempts"], "")
+        head += wrapped_lines(attempts_text(attempts), "", width, _MOST_LINES["attempts"], "")
     tail = [*_notes(run, width), command]
     tail_lines = len(tail) - 1 + -(-len(command) // width)
     ranks = sum(1 for summary in run.ranks if any(step.complete for step in summary.steps))
