@@ -1,8 +1,8 @@
 """Every probe of `probes/`, run by the command that its docstring gives and analysed as a user would: what training it
 is, who talks to whom, in which units, and the defect that it plants.
 
-The commands are those of `probe_commands.py`. The probe of meshes has its tests in test_hybrid_capture.py, `tracekit
-links` in test_links.py.
+The commands are those of `probe_commands.py`. The probe of meshes has its tests in test_hybrid_capture.py, that of
+elastic jobs in test_elastic.py, `tracekit links` in test_links.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.integration.probe_commands import COMMANDS, Probe, Result
 from tests.integration.recorded import Launch, notes_of, result_of
 from tests.places import PROBE_PARTS, PROBES
 
-TESTED_ELSEWHERE = {"hybrid", "parameter_server"}
+TESTED_ELSEWHERE = {"elastic", "hybrid", "parameter_server"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -248,6 +248,7 @@ def assemble(
         messages=messages,
         collectives=collectives,
         left_out=left_out,
+        progress=discovery.progress,
     )
 
 

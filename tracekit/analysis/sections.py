@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
 from tracekit.analysis.clocks.columns import CLOCK
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, DIMENSIONS_SECTION, OVERLAP_SECTION
 from tracekit.analysis.configuration.parts import CONFIGURATION
@@ -49,6 +50,7 @@ _LISTED: tuple[Section[Any], ...] = (
     CRITICAL_PATH_SECTION,
     DIAGNOSIS_SECTION,
     WHATIF_SECTION,
+    ATTEMPTS_SECTION,
 )
 
 SECTIONS: dict[str, Section[Any]] = {section.name: section for section in _LISTED}

@@ -20,6 +20,7 @@ import functools
 import inspect
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,9 +32,11 @@ from tracekit.capture.ending.exit_hooks import ExitHooks, is_failing
 from tracekit.capture.ending.sigterm import SigtermHandler
 from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
+from tracekit.capture.job.attempt_log import AttemptLog
 from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.rpc.serving import leave_to_recordings, record_services
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
+from tracekit.capture.step_numbers import FirstStep, StepNumbers, check_first_step
 from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
@@ -68,6 +71,7 @@ def probe(
     flops: bool = False,
     max_bytes: int = MAX_BYTES,
     min_free_bytes: int = MIN_FREE_BYTES,
+    first_step: FirstStep | None = None,
 ) -> Probe: ...
 
 
@@ -86,6 +90,7 @@ def probe(
     flops: bool = False,
     max_bytes: int = MAX_BYTES,
     min_free_bytes: int = MIN_FREE_BYTES,
+    first_step: FirstStep | None = None,
 ) -> Any:
     """Return a decorator and context manager that records `steps` training steps under `path`.
 
@@ -107,6 +112,8 @@ def probe(
         flops: torch.profiler's `with_flops`.
         max_bytes: the most that the files of this process may take, over all its probes (`TRACEKIT_MAX_BYTES`).
         min_free_bytes: what must stay free on their disk (`TRACEKIT_MIN_FREE_BYTES`).
+        first_step: the number of the job's step at the first call, or a function that returns it then: a job that has
+            resumed from a checkpoint does not begin with 0. By default the optimizers tell, where that is sure.
 
     `TRACEKIT=0` in the environment switches everything off. Raises UsageError if the options contradict each other.
 
@@ -121,7 +128,8 @@ def probe(
     schedule = Schedule(skip=skip, warmup=warmup, steps=steps, repeat=repeat, every=every)
     options = {"record_shapes": shapes, "with_stack": stack, "profile_memory": memory, "with_flops": flops}
     budget = DiskBudget(max_bytes=max_bytes, min_free_bytes=min_free_bytes)
-    return Probe(Path(path), schedule, options, watch, budget)
+    check_first_step(first_step)
+    return Probe(Path(path), schedule, options, watch, budget, StepNumbers(first_step))
 
 
 def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None:
@@ -130,13 +138,20 @@ def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None
     for kind in (Schedule, DiskBudget):
         names = {field.name for field in dataclasses.fields(kind)}
         kind(**{name: value for name, value in arguments.items() if name in names})
+    check_first_step(arguments.get("first_step"))
 
 
 class Probe:
     """What the user's program holds and calls. Counts calls, and passes those that matter to `Windows`."""
 
     def __init__(
-        self, path: Path, schedule: Schedule, options: dict[str, bool], watch: Sequence[Any], budget: DiskBudget
+        self,
+        path: Path,
+        schedule: Schedule,
+        options: dict[str, bool],
+        watch: Sequence[Any],
+        budget: DiskBudget,
+        numbers: StepNumbers,
     ) -> None:
         self._off = os.environ.get("TRACEKIT") == "0"
         if not self._off:
@@ -157,9 +172,14 @@ class Probe:
             on_other_profiler=lambda: self._guarded(self._windows.yield_to_other_profiler),
             on_idle=self._end_idle,
             budget=budget,
+            numbers=numbers,
         )
+        self._numbers = numbers
+        self._attempt_log = AttemptLog(path, self._windows.job, budget)
         self._calls = 0
-        self._next_event = 0  # the next call that `Windows` handles
+        self._next_event = 0  # the next call that `Windows` or the log handles
+        self._next_window_event = 0
+        self._next_log_event = 0
         self._in_call = False
         self._busy = False
         self._thread: int | None = None  # that made the first call
@@ -220,6 +240,10 @@ class Probe:
                     self._guarded(functools.partial(self._windows.loaded, recording, loaded))
             yield item
 
+    def count_from(self, step: int) -> None:
+        """Say before the first call which of the job's steps that is; for frameworks, which know it."""
+        self._numbers.give(step, "framework")
+
     def finish(self) -> None:
         """End the recording and write what there is; the files are complete when it returns.
 
@@ -258,6 +282,8 @@ class Probe:
 
     def _leave(self, failed: bool) -> None:
         self._in_call = False
+        if failed:
+            self._attempt_log.raised(sys.exc_info()[1])
         if self._windows.open_recording is not None:
             self._guarded(lambda: self._windows.returned(failed))
 
@@ -275,7 +301,14 @@ class Probe:
             self._exit_hooks.install()
         if self._sigterm.requested:
             self._windows.finish(call)
-        self._next_event = self._windows.on_call(call)
+        if call >= self._next_window_event:
+            self._on_window_event(call)
+        if call >= self._next_log_event:
+            self._next_log_event = self._attempt_log.on_call(call, self._numbers.first)
+        self._next_event = min(self._next_window_event, self._next_log_event)
+
+    def _on_window_event(self, call: int) -> None:
+        self._next_window_event = self._windows.on_call(call)
         if self._windows.is_writing or self._windows.open_recording is not None:
             self._sigterm.install()
         elif self._windows.finished:
@@ -284,8 +317,9 @@ class Probe:
             self._sigterm.remove()
 
     def _stop_listening(self) -> None:
-        """Handle no further call; the exit of the process only if something is still being written."""
-        self._next_event = NEVER
+        """Record no further call; handle the exit of the process only if something is still being written."""
+        self._next_window_event = NEVER
+        self._next_event = self._next_log_event
         if self._windows.is_writing:
             return
         for part in (self._exit_hooks, self._sigterm):
@@ -306,6 +340,7 @@ class Probe:
         if self._busy:
             return False
         self._finish(lambda: True)
+        self._attempt_log.ended("sigterm")
         return True
 
     def _guarded(self, action: Callable[[], None]) -> None:
@@ -336,7 +371,8 @@ class Probe:
 
     def _after_fork(self) -> None:
         """In a forked child: stop, as the recording and its files are the parent's."""
-        self._next_event = NEVER
+        self._attempt_log.after_fork()
+        self._next_log_event = NEVER
         self._in_call = False
         self._windows.after_fork()
         self._stop_listening()

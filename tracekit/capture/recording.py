@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from tracekit.capture.default_observers import default_observers
 from tracekit.capture.ending.idle_timeout import idle_timeout_s
 from tracekit.capture.hooks.live_objects import LiveObjects
@@ -23,6 +25,7 @@ from tracekit.capture.job.facts import JobFacts
 from tracekit.capture.job.meshes import choose_mesh
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.provenance import metadata_of
+from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.observers import MetadataDraft, Observer
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport, export_trace
@@ -61,6 +64,7 @@ class Recording:
     ) -> None:
         self.plan = plan
         self.log = StepLog()
+        self.first_step = AgreedStep(first_step=0, source="calls")  # set before it is described
         self._clock = clock
         self._watch = watch
         self._prepared_objects: LiveObjects | None = None
@@ -251,13 +255,15 @@ class Recording:
     def _metadata(self, run_id: str, identity: Identity, notes: list[RecordingNote]) -> CaptureMetadata:
         draft = self._draft
         draft.groups.extend_to_job(identity.world_size)
-        plan, cost_ns = self.plan, self._meter.recording_ns()
+        plan, cost_ns, first_step = self.plan, self._meter.recording_ns(), self.first_step.first_step
         return metadata_of(
             run_id,
             identity,
             device=self._facts.device,
             window=Window(index=plan.index, skip=plan.skip, warmup=plan.warmup, partial=self.is_partial),
-            steps=self.log.steps,
+            steps=[msgspec.structs.replace(step, step=step.step + first_step) for step in self.log.steps],
+            first_step=first_step,
+            first_step_source=self.first_step.source,
             strategies=sorted(set(draft.strategies)),
             mesh=choose_mesh(self._facts.layouts, draft.groups.groups, identity.rank, identity.world_size),
             groups=draft.groups.groups,

@@ -26,9 +26,10 @@ class _OpenStep:
 
 
 class StepLog:
-    """The steps of one recording, the last of which may be open."""
+    """The steps of one recording, the last of which may be open. They are numbered by calls."""
 
     def __init__(self) -> None:
+        self.first_step = 0  # of the job; spans have its numbers, and everything here those of the calls
         self.steps: list[RecordedStep] = []
         self._current: _OpenStep | None = None
         self._longest_ns = 0
@@ -70,7 +71,7 @@ class StepLog:
 
     def begin(self, call: int, begin_ns: int) -> None:
         """Begin the step of call `call`; the one before it has been ended."""
-        self._span = sys.modules["torch"].profiler.record_function(f"ProfilerStep#{call}")
+        self._span = sys.modules["torch"].profiler.record_function(f"ProfilerStep#{call + self.first_step}")
         self._span.__enter__()
         self._current = _OpenStep(step=call, start_ns=begin_ns)
 

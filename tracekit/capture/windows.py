@@ -20,6 +20,7 @@ from tracekit.capture.profiler_lock import acquire_profiler, release_profiler
 from tracekit.capture.profiler_session import other_profiler, why_nothing_is_recorded
 from tracekit.capture.recording import FAILED_DEVICE_LIMIT_S, Recording
 from tracekit.capture.schedule import NEVER, Schedule, WindowPlan
+from tracekit.capture.step_numbers import StepNumbers
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata
@@ -48,6 +49,7 @@ class Windows:
         on_other_profiler: Callable[[], None],
         on_idle: Callable[[], None],
         budget: DiskBudget,
+        numbers: StepNumbers,
     ) -> None:
         self.finished = False
         self.open_recording: Recording | None = None
@@ -56,6 +58,7 @@ class Windows:
         self._options = options
         self._watch = watch
         self._job = JobMembership(path, number)
+        self._numbers = numbers
         self._on_other_profiler = on_other_profiler
         self._on_idle = on_idle
         self._idle_timeout: IdleTimeout | None = None  # of the open recording
@@ -67,6 +70,11 @@ class Windows:
         self._early: Recording | None = None  # closed, kept in case no window ever opens
         self._thread: int | None = None
         self._has_warned = False
+
+    @property
+    def job(self) -> JobMembership:
+        """This rank's place in the job."""
+        return self._job
 
     @property
     def is_writing(self) -> bool:
@@ -81,6 +89,8 @@ class Windows:
         if self.finished:
             return self._next_event(call)
         objects = LiveObjects(self._watch)  # searched once, for all that happens in this call
+        if call == 0:
+            self._numbers.begin(call, objects)
         if self.open_recording is not None:
             if self._idle_timeout is not None:
                 self._idle_timeout.disarm()
@@ -199,6 +209,7 @@ class Windows:
         elif plan is None:
             self._end()
         elif call in {plan.prepare, plan.first}:
+            self._settle_numbers(call, objects)
             if is_capturing_graph():
                 self._postpone(plan, call)
             elif not acquire_profiler(self, provisional=False):
@@ -212,6 +223,13 @@ class Windows:
                 self._prepared.prepare(objects)
             else:
                 release_profiler(self)
+
+    def _settle_numbers(self, call: int, objects: LiveObjects) -> None:
+        """Decide the number of the first step, before the first window opens."""
+        if self._plan is not None and self._plan.index == 0 and not is_capturing_graph():
+            self._job.join()
+            self._numbers.check(call, objects)
+            self._job.publish_first_step(self._numbers.first)
 
     def _postpone(self, plan: WindowPlan, call: int) -> None:
         """Let `plan` begin with the next call. What is prepared already stays so."""
@@ -247,6 +265,7 @@ class Windows:
         self._job.join()
         recording = self._prepared or self._new_recording(plan)
         recording.plan = plan  # it may have been postponed since the warm-up
+        recording.log.first_step = self._numbers.first.first_step
         self._thread = threading.get_ident()
         self.open_recording, self._prepared = recording, None  # set before it opens, so that a failure can undo it
         recording.open(objects)
@@ -297,8 +316,12 @@ class Windows:
             text = "no process group was initialised, so this process is recorded alone"
             recording.note(text)
             warn(f"rank {identity.rank}: {text}")
-        first_step = recording.log.steps[0].step
-        run_id = self._job.settle_run(first_step, recording.note, warn)
+        call = recording.log.steps[0].step
+        run_id, recording.first_step = self._job.settle_run(call, self._numbers.first, recording.note, warn)
+        if self._numbers.note is not None:
+            recording.note(self._numbers.note)
+        identity = self._job.identity  # with the attempt
+        first_step = call + recording.first_step.first_step
         folder = trace_folder(
             self._path.absolute(), run_id, identity.attempt, first_step, identity.rank, identity.world_size
         )

@@ -46,7 +46,7 @@ class LightningCallback(*_callback_types()):  # type: ignore[misc]
         self._optimizer_steps = trainer.global_step
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *batch: Any) -> None:
-        self._loop.begin()
+        self._loop.begin(self._optimizer_steps)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *batch: Any) -> None:
         if trainer.global_step != self._optimizer_steps:

@@ -19,10 +19,15 @@ class RecordedLoop:
         self._probe: Probe | None = None
         check_options(path, **options)  # so that wrong options raise now, not when training begins
 
-    def begin(self) -> None:
-        """Begin the first step; does nothing if the loop has begun."""
+    def begin(self, first_step: int | None = None) -> None:
+        """Begin the first step; does nothing if the loop has begun.
+
+        first_step: its number, as the framework counts.
+        """
         if self._probe is None:
             self._probe = probe(self._path, **self._options)
+            if first_step is not None:
+                self._probe.count_from(first_step)
             self._probe.__enter__()
 
     def step(self) -> None:

@@ -26,7 +26,7 @@ class TransformersCallback(TrainerCallback):
         self._loop = RecordedLoop(path, options)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._loop.begin()
+        self._loop.begin(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._loop.step()

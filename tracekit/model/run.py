@@ -14,6 +14,7 @@ from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.messages import MatchedMessages
+from tracekit.model.metadata import Progress
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 
@@ -146,6 +147,7 @@ class Run:
         sections: the sections of a report for which the summaries were made; None: any.
         communication_rules: those that the user gave, as regex=kind.
         left_out: first steps that are longer than the others; `ranks` are without them.
+        progress: of all attempts and ranks that left a progress file.
     """
 
     paths: tuple[str, ...]
@@ -164,6 +166,7 @@ class Run:
     sections: frozenset[str] | None = None
     communication_rules: tuple[str, ...] = ()
     left_out: tuple[LeftOutStep, ...] = ()
+    progress: tuple[Progress, ...] = ()
 
     @property
     def reference_rank(self) -> int | None:

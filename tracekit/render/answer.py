@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
@@ -18,6 +19,7 @@ from tracekit.model.run import Run
 from tracekit.render.console import headline, next_command
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show
 from tracekit.render.safe_text import safe_text
+from tracekit.render.sections.attempts import attempts_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -28,7 +30,7 @@ LINES = 24
 _SHOWN_FINDINGS = 3
 _LEAST_BARS = 3
 _INDENT = 3
-_MOST_LINES = {"text": 2, "action": 2, "note": 2}
+_MOST_LINES = {"text": 2, "action": 2, "note": 2, "attempts": 2}
 
 
 def answer(report: Report, width: int) -> list[Text]:
@@ -38,6 +40,8 @@ def answer(report: Report, width: int) -> list[Text]:
     head = list(headline(run, width).split())
     for line in head:
         line.truncate(width, overflow="ellipsis")
+    if (attempts := report.result(ATTEMPTS_SECTION)) is not None:
+        head += wrapped_lines(attempts_text(attempts), "", width, _MOST_LINES["attempts"], "")
     tail = [*_notes(run, width), command]
     tail_lines = len(tail) - 1 + -(-len(command) // width)
     ranks = sum(1 for summary in run.ranks if any(step.complete for step in summary.steps))

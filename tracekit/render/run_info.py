@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from tracekit.analysis.attempts.attempts import attempts
 from tracekit.analysis.configuration.settings import Configuration, configuration
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 from tracekit.render.console import headline, next_command, note_lines, table, write
+from tracekit.render.sections.attempts import attempt_tables
 from tracekit.render.sections.configuration import configuration_block
 
 __all__ = ["RunInfo"]
@@ -40,6 +42,8 @@ class RunInfo:
         settings = configuration(run)
         if isinstance(settings, Configuration):
             parts += ["", *configuration_block(settings, run)]
+        if of_attempts := attempt_tables(attempts(run)):
+            parts += ["", *of_attempts]
         if run.notes:
             parts += ["", *note_lines(run.notes)]
         parts += ["", next_command("analyze", run)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.render.section_view import SectionView
+from tracekit.render.sections.attempts import ATTEMPTS_VIEW
 from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
 from tracekit.render.sections.collectives import COLLECTIVES_VIEW
 from tracekit.render.sections.configuration import CONFIGURATION_VIEW
@@ -24,6 +25,7 @@ from tracekit.render.sections.whatif import WHATIF_VIEW
 __all__ = ["VIEWS"]
 
 VIEWS: tuple[SectionView[Any], ...] = (
+    ATTEMPTS_VIEW,
     DIAGNOSIS_VIEW,
     BREAKDOWN_VIEW,
     PHASES_VIEW,

@@ -325,7 +325,7 @@ def test_a_rank_with_peers_but_no_process_group_warns_that_it_is_recorded_alone(
 def test_a_run_id_that_is_used_gives_a_warning_and_another_name(
     runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracekit.capture.job.process._new_run_id", lambda _: "same")
+    monkeypatch.setattr("tracekit.capture.job.run_agreement._new_name", lambda *_: "same")
     for windows in (1, 2):
         step = probe(path=runs.path, skip=0, warmup=0, steps=1, repeat=2)(work)
         if windows == 1:

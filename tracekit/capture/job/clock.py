@@ -44,9 +44,11 @@ class HostClock:
         self._store = store
         self._identity = identity
         self._now_ns = now_ns
+        self._number = number
         self._keys = ClockKeys(identity.attempt, number)
         self._leader: ClockLeader | None = None
         self._registered: Future[None] | None = None
+        self._waiting: list[int] = []  # sessions that were asked for before the registration
         self._sessions = 0
         self._read = 0  # sessions whose samples were returned
         self._spent_ns = 0
@@ -61,19 +63,26 @@ class HostClock:
         """Whether this process measures for its host."""
         return self._leader is not None
 
-    def register(self) -> None:
-        """Have the store told which host this rank is on."""
+    def register(self, attempt: int | None = None) -> None:
+        """Have the store told which host this rank is on. `attempt`: of the job, if that is not the identity's."""
         begin_ns = time.monotonic_ns()
-        if self._store is not None:
+        if attempt is not None:
+            self._keys = ClockKeys(attempt, self._number)
+        if self._store is not None and self._registered is None:
             self._registered = self._store.post(self._register)
+            waiting, self._waiting = self._waiting, []
+            for session in waiting:
+                self._post(session)
         self._spent_ns += time.monotonic_ns() - begin_ns
 
     def measure(self) -> None:
         """Have the clock measured now."""
         begin_ns = time.monotonic_ns()
         session, self._sessions = self._sessions, self._sessions + 1
-        if self._store is not None:
-            self._store.post(lambda store: self._measure(store, session))
+        if self._registered is None:
+            self._waiting.append(session)
+        else:
+            self._post(session)
         self._spent_ns += time.monotonic_ns() - begin_ns
 
     def result(self, limit_s: float) -> ClockMeasurement:
@@ -99,6 +108,10 @@ class HostClock:
         """End the threads of a leader; may be called again."""
         if self._leader is not None:
             self._leader.close()
+
+    def _post(self, session: int) -> None:
+        if self._store is not None:
+            self._store.post(lambda store: self._measure(store, session))
 
     def _register(self, store: Any) -> None:
         keys, identity = self._keys, self._identity

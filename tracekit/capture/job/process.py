@@ -1,33 +1,22 @@
-"""Finds which rank of the job this process is, on which host and device, and in which run.
+"""Finds which rank of the job this process is, on which host and device.
 
 Rank and world size come from the process group, if there is one, else from the variables that launchers set.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import re
-import secrets
 import socket
 import sys
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.rpc.remote_calls import rpc_ready, rpc_store, this_worker
 
-RUN_ID_KEY = "tracekit/run_id"
-RUN_ID_WAIT_S = 2.0
-ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
-MAX_SLUG_LENGTH = 38  # leaves room for time and random number in 64 characters
-UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # Of torchrun, Open MPI, MPICH and its kin, PMIx, Cray's PALS and ALPS, and Slurm.
 RANK_VARIABLES = (
     *("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "SLURM_PROCID"),
@@ -37,8 +26,7 @@ LOCAL_RANK_VARIABLES = (
     *("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"),
 )
 
-__all__ = ["Identity", "await_run_id", "default_store", "identify", "look_up_run_id", "publish_run_id"]
-__all__ += ["has_joined_peers", "process_group_ready"]
+__all__ = ["Identity", "default_store", "has_joined_peers", "identify", "process_group_ready"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +39,7 @@ class Identity:
         world_size: number of ranks.
         host: name of the host.
         host_id: hash of the boot id, equal for processes that share a clock.
-        attempt: number of restarts of an elastic job.
+        attempt: of an elastic job. Until the ranks have agreed, the number of restarts.
     """
 
     rank: int
@@ -103,83 +91,6 @@ def identify(environment: Mapping[str, str] = os.environ) -> Identity:
         host_id=_host_id(),
         attempt=_first_integer(environment, ("TORCHELASTIC_RESTART_COUNT",), 0),
     )
-
-
-def publish_run_id(
-    store: BoundedStore | None,
-    identity: Identity,
-    number: int,
-    environment: Mapping[str, str] = os.environ,
-    *,
-    any_rank: bool = False,
-) -> str | None:
-    """On rank 0: name the run and publish the name in the store. Return the name, or None if it is still to come.
-
-    Args:
-        number: which probe of the process this is; each has its own run.
-        any_rank: the first rank to come names the run, as rank 0 may be a server that never records.
-    """
-    if identity.rank != 0 and store is not None and not any_rank:
-        return None
-    run_id = _new_run_id(environment)
-    if store is not None:
-        key = _run_id_key(number)
-
-        def publish(shared: Any) -> str:
-            if identity.attempt == 0 and not any_rank:
-                shared.set(key, run_id)
-                return run_id
-            # The store of an elastic agent outlives its workers; all attempts of one launch belong to one run.
-            return str(shared.compare_set(key, "", run_id).decode())
-
-        with contextlib.suppress(Exception):  # errors depend on the store; other ranks then name their own runs
-            return _slug(store.ask(publish, ANSWER_TIMEOUT_S), 64)
-        if identity.rank != 0:
-            return None
-    return run_id
-
-
-def look_up_run_id(store: BoundedStore | None, number: int) -> str | None:
-    """Return the name that rank 0 gave the run, or None if it has not yet."""
-    key = _run_id_key(number)
-    with contextlib.suppress(Exception):  # the store's server may be gone; the error depends on the store
-        if store is not None and (
-            answer := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_TIMEOUT_S)
-        ):
-            return _slug(answer.decode(), 64)
-    return None
-
-
-def await_run_id(store: BoundedStore | None, identity: Identity, number: int) -> tuple[str, bool]:
-    """Return the name that rank 0 gave the run and True; after two seconds a name for this process alone and False.
-
-    It polls, because a blocking `get` occupies the store until its own time-out of minutes.
-    """
-    deadline = time.monotonic() + RUN_ID_WAIT_S
-    while store is not None and not store.has_given_up and time.monotonic() < deadline:
-        if (run_id := look_up_run_id(store, number)) is not None:
-            return run_id, True
-        time.sleep(0.01)
-    name = f"unknown-{_slug(identity.host, 40)}-{os.getpid()}"
-    return name + (f"-{number}" if number else ""), False
-
-
-def _run_id_key(number: int) -> str:
-    return f"{RUN_ID_KEY}/{number}"
-
-
-def _new_run_id(environment: Mapping[str, str]) -> str:
-    """Return a unique name. An elastic id alone would not be: the next launch may have the same one."""
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
-    elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
-    # torchrun's default, and the random id of `--standalone`, mean nothing to a reader.
-    if elastic in {"", "none"} or re.fullmatch(UUID, elastic):
-        return name
-    return f"{_slug(elastic, MAX_SLUG_LENGTH)}-{name}"
-
-
-def _slug(text: str, length: int) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:length] or "run"
 
 
 def _first_integer(environment: Mapping[str, str], variables: tuple[str, ...], default: int) -> int:

@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracekit.model.metadata import PROGRESS_SUFFIX
+
 MAX_RUN_ID_LENGTH = 64
 TRACE_SUFFIX = ".json"
 PACKED_SUFFIX = ".json.gz"
@@ -20,15 +22,27 @@ MANIFEST_SUFFIX = ".manifest.json"
 RANKS_A_FOLDER = 1000
 MAX_RANKS_IN_ONE_FOLDER = 4096
 
-__all__ = ["Place", "publish", "trace_folder", "unused_run_id"]
+__all__ = ["Place", "newest_attempt", "progress_file", "publish", "trace_folder", "unused_run_id"]
 
 
 def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> Path:
     """Return `<root>/<run_id>/attempt-<n>/step-<first>`; above 4096 ranks each thousand has a folder in it."""
-    folder = root / run_id / f"attempt-{attempt}" / f"step-{first_step:09d}"
-    if world_size > MAX_RANKS_IN_ONE_FOLDER:
-        folder /= f"rank-{rank // RANKS_A_FOLDER:03d}xxx"
-    return folder
+    return _of_rank(root / run_id / f"attempt-{attempt}" / f"step-{first_step:09d}", rank, world_size)
+
+
+def progress_file(root: Path, run_id: str, attempt: int, rank: int, world_size: int) -> Path:
+    """Return `<root>/<run_id>/attempt-<n>/rank-<r>.progress`; above 4096 ranks each thousand has a folder."""
+    return _of_rank(root / run_id / f"attempt-{attempt}", rank, world_size) / f"rank-{rank:06d}{PROGRESS_SUFFIX}"
+
+
+def newest_attempt(run: Path) -> int | None:
+    """Return the highest number of an attempt in the folder of a run; None without any."""
+    numbers = [folder.name.removeprefix("attempt-") for folder in run.glob("attempt-*")]
+    return max((int(number) for number in numbers if number.isdecimal()), default=None)
+
+
+def _of_rank(folder: Path, rank: int, world_size: int) -> Path:
+    return folder if world_size <= MAX_RANKS_IN_ONE_FOLDER else folder / f"rank-{rank // RANKS_A_FOLDER:03d}xxx"
 
 
 def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> str:

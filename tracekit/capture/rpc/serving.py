@@ -25,8 +25,10 @@ from typing import Any
 from tracekit.capture.hooks.patching import Patch, fail_safe, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.job.device import this_device
-from tracekit.capture.job.process import Identity, await_run_id, identify, publish_run_id
+from tracekit.capture.job.elastic_launch import ElasticLaunch
+from tracekit.capture.job.process import Identity, identify
 from tracekit.capture.job.provenance import metadata_of
+from tracekit.capture.job.run_agreement import await_run, new_run, publish_run
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport, ExportPacker, export_trace, write_trace
@@ -194,16 +196,19 @@ class _Server:
         self._identity = identity = identify()
         store = BoundedStore(shared) if (shared := rpc_store()) is not None else None
         try:
-            run_id = publish_run_id(store, identity, self._number, any_rank=True)
-            if run_id is None:
-                run_id, was_published = await_run_id(store, identity, self._number)
+            launch = ElasticLaunch.of_this_process(host_id=identity.host_id)
+            proposed = new_run(self._path, launch, self._number, any_rank=True)
+            elastic = launch is not None
+            run = publish_run(store, proposed, self._number, identity.rank, elastic=elastic, any_rank=True)
+            if run is None:
+                run, was_published = await_run(store, identity, self._number, launch)
                 if not was_published:
                     text = "the store did not give the run's name in time, so this rank's folder has another name"
                     self._notes.append(RecordingNote(kind="capture", text=text))
         finally:
             if store is not None:
                 store.close()
-        self._run_id = unused_run_id(self._path, run_id, identity.attempt, 0, identity.rank, identity.world_size)
+        self._run_id = unused_run_id(self._path, run.run_id, identity.attempt, 0, identity.rank, identity.world_size)
 
     def _write(self, services: list[Service]) -> None:
         identity, run_id, batch = self._identity, self._run_id, self._batches

@@ -25,6 +25,7 @@ from tracekit.model.metadata.job import (
     Window,
 )
 from tracekit.model.metadata.limits import MAX_NS, MAX_RANKS, Integer, Rank, WorldSize
+from tracekit.model.metadata.progress import PROGRESS_SUFFIX, Progress, ProgressHeader
 from tracekit.model.metadata.rpc import (
     RpcCall,
     RpcCallId,
@@ -53,6 +54,7 @@ __all__ = [
     "MERGED_KEY",
     "METADATA_KEY",
     "METADATA_VERSION",
+    "PROGRESS_SUFFIX",
     "Bucket",
     "CaptureMetadata",
     "ClockMeasurement",
@@ -72,6 +74,8 @@ __all__ = [
     "PipelineLayout",
     "PointToPointRecord",
     "Precision",
+    "Progress",
+    "ProgressHeader",
     "Rank",
     "RankSlice",
     "RecordedStep",

@@ -67,6 +67,8 @@ class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
     uses: list[CommunicationUse] = []
     rpc: RpcUse | None = None
     settings: list[Settings] = []
+    first_step: Integer = 0  # the number of the job's step at the probe's first call
+    first_step_source: str = "calls"  # who says that: "argument", "framework", "optimizer", or nobody
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from tracekit.errors import InputError, UsageError
+from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
 from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.files.foreign_jobs import is_plainly_one_job
@@ -39,12 +40,14 @@ class Discovery:
     Attributes:
         chosen: The run to analyse.
         others: All other runs.
+        progress: What ranks of the chosen run left of their attempts, in no order.
         notes: About the files of the chosen run, and about files of no run.
         is_provisional: The files were taken as one run without their base times, which are at their ends.
     """
 
     chosen: RunFiles
     others: tuple[RunFiles, ...] = ()
+    progress: tuple[Progress, ...] = ()
     notes: tuple[Note, ...] = ()
     is_provisional: bool = False
 
@@ -66,6 +69,7 @@ class _Search:
     identify_file: Callable[[TracePath], TraceFile]
     files: list[TraceFile] = field(default_factory=list)
     ignored: list[_IgnoredFile] = field(default_factory=list)
+    progress: list[TracePath] = field(default_factory=list)
     seen: set[object] = field(default_factory=set)  # file identities, which do not depend on names
 
 
@@ -97,7 +101,29 @@ def discover(
     chosen = wanted[-1]
     others = tuple(r for r in runs if r is not chosen)
     is_provisional = any(file.relative_start_ns is not None for file in search.files)
-    return Discovery(chosen=chosen, others=others, notes=(*notes, *chosen.notes), is_provisional=is_provisional)
+    return Discovery(
+        chosen=chosen,
+        others=others,
+        progress=_progress_of(chosen.run_id, search.progress),
+        notes=(*notes, *chosen.notes),
+        is_provisional=is_provisional,
+    )
+
+
+def _progress_of(run_id: str | None, files: Sequence[TracePath]) -> tuple[Progress, ...]:
+    """Return what progress files say of a run. Of many files only those are read whose path names the run."""
+    if run_id is None:
+        return ()
+    named = [file for file in files if run_id in file.as_posix()]
+    found = _map(_progress, named or files)
+    return tuple(progress for progress in found if progress is not None and progress.header.run_id == run_id)
+
+
+def _progress(file: TracePath) -> Progress | None:
+    try:
+        return Progress.parse(file.read_bytes())
+    except (OSError, ValueError):  # it says nothing without which the traces could not be read
+        return None
 
 
 def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_IgnoredFile]) -> tuple[list[RunFiles], list[Note]]:
@@ -123,7 +149,7 @@ def _collect(typed: str, search: _Search) -> None:
         if files == [place]:
             _add(files, (), search)
         else:
-            _add_all([file for file in files if _may_be_trace(file.name)], search)
+            _add_all([file for file in files if _may_matter(file.name)], search)
     elif place.is_dir():
         _add_all(list(_walk(place, search)), search)
     elif os.path.lexists(place):
@@ -144,7 +170,8 @@ def _no_such_path_error(typed: str) -> InputError:
 def _add_all(files: Sequence[TracePath], search: _Search) -> None:
     """Add files of one folder, some of which may be manifests."""
     manifests = [file for file in files if file.name.endswith(MANIFEST_SUFFIX)]
-    _add([file for file in files if not file.name.endswith(MANIFEST_SUFFIX)], manifests, search)
+    search.progress += [file for file in files if file.name.endswith(PROGRESS_SUFFIX)]
+    _add([file for file in files if not file.name.endswith((MANIFEST_SUFFIX, PROGRESS_SUFFIX))], manifests, search)
 
 
 def _add(files: Iterable[TracePath], manifests: Sequence[TracePath], search: _Search) -> None:
@@ -194,7 +221,10 @@ def _map(function: Callable[[TracePath], T], files: Sequence[TracePath]) -> list
 
 
 def _walk(folder: Path, search: _Search) -> Iterator[Path]:
-    """Yield files that may be traces, sorted. Links to folders are not followed, since they can be loops."""
+    """Yield files that may be traces or say something of them, sorted.
+
+    Links to folders are not followed, since they can be loops.
+    """
 
     def ignore(error: OSError) -> None:
         reason = f"the folder cannot be read ({error.strerror or error})"
@@ -205,12 +235,12 @@ def _walk(folder: Path, search: _Search) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder, onerror=ignore, followlinks=False):
         folders[:] = sorted(name for name in folders if name != CACHE_FOLDER)
         for name in sorted(files):
-            if _may_be_trace(name):
+            if _may_matter(name):
                 yield Path(parent) / name
 
 
-def _may_be_trace(name: str) -> bool:
-    return name.endswith(_TRACE_SUFFIXES) or (name.startswith(".rank-") and name.endswith(".tmp"))
+def _may_matter(name: str) -> bool:
+    return name.endswith((*_TRACE_SUFFIXES, PROGRESS_SUFFIX)) or (name.startswith(".rank-") and name.endswith(".tmp"))
 
 
 def _identity(path: TracePath) -> object:

@@ -14,7 +14,8 @@ import pytest
 
 from tests.components import require_module
 from tracekit.capture.job.clock import HostClock
-from tracekit.capture.job.process import await_run_id, identify, look_up_run_id, publish_run_id
+from tracekit.capture.job.process import identify
+from tracekit.capture.job.run_agreement import AgreedRun, await_run, look_up_step, publish_run
 from tracekit.capture.job.store import TOTAL_TIMEOUT_S, BoundedStore
 
 distributed = require_module("torch.distributed")
@@ -94,14 +95,14 @@ def test_a_stopped_server_costs_the_total_timeout_once(
     clock.register()
     for _ in range(5):
         clock.measure()
-        publish_run_id(bounded, identify({}), 0, {})
-        look_up_run_id(bounded, 0)
+        publish_run(bounded, AgreedRun(run_id="run"), 0, rank=0, elastic=False)
+        look_up_step(bounded, AgreedRun(run_id="run"), 0)
     result = clock.result(0.1)
-    run_id, known = await_run_id(bounded, rank_1, 0)
+    run, known = await_run(bounded, rank_1, 0, None)
     bounded.close()
     took_s = time.monotonic() - begin
 
     assert took_s < TOTAL_TIMEOUT_S + 1.5
     assert result.method == "none"
     assert not known
-    assert run_id.startswith("unknown-")
+    assert run.run_id.startswith("unknown-")

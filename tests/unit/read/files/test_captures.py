@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.attempts.planted import PlantedAttempt, Rank
 from tests.unit.read.files.run_traces import files, kinds, trace
 from tracekit.errors import UsageError
 from tracekit.read.files import grouping, identify
@@ -46,6 +47,23 @@ def test_windows_of_a_capture_are_in_the_order_of_steps(tmp_path: Path) -> None:
         capture(tmp_path, "run", step=step, at_us=step * 1000)
     windows = discover([str(tmp_path)]).chosen.ranks[0]
     assert [window.first_step for window in windows] == [4, 10, 100]
+
+
+def test_progress_files_are_no_traces_and_those_of_the_chosen_run_are_read(tmp_path: Path) -> None:
+    """GIVEN a run whose first attempt left only progress, one file of it damaged, and another run."""
+    capture(tmp_path, "run-1", attempt=1, at_us=9e6)
+    capture(tmp_path, "other", at_us=0)
+    alone = PlantedAttempt(ranks=(Rank(calls=3), Rank(calls=3)), start_s=0.0, joined_s=1.0, first_call_s=2.0)
+    for attempt in range(2):
+        alone.write(tmp_path, attempt)
+    (tmp_path / "run-1/attempt-0/rank-000001.progress").write_bytes(b"nothing")
+
+    found = discover([str(tmp_path)])
+
+    assert (found.chosen.run_id, found.notes) == ("run-1", ())
+    ranks = sorted((progress.header.attempt, progress.header.rank) for progress in found.progress)
+    assert ranks == [(0, 0), (1, 0), (1, 1)]
+    assert discover([str(tmp_path)], run="other").progress == ()
 
 
 def test_an_unfinished_export_belongs_to_the_run_of_its_folder(tmp_path: Path) -> None:

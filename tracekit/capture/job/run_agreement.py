@@ -1,0 +1,180 @@
+"""Agrees with the other ranks on the name of the run, the number of the attempt and the number of the first step.
+
+Rank 0 decides and publishes in the job's store. The store may be older than the attempt, and then holds what an earlier
+attempt agreed on. So what was published before this process started does not count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracekit.capture.job.earlier_attempts import find_earlier_attempt, is_name_taken, slug
+from tracekit.capture.job.elastic_launch import ElasticLaunch
+from tracekit.capture.job.process import Identity
+from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.output.places import MAX_RUN_ID_LENGTH
+
+RUN_KEY = "tracekit/run"
+RUN_WAIT_S = 2.0
+ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
+MAX_NAME_LENGTH = 38  # leaves room for time and random number in 64 characters
+
+__all__ = ["AgreedRun", "AgreedStep", "await_run", "fits", "look_up_step", "new_run", "publish_run", "publish_step"]
+__all__ += ["read_run"]
+
+
+class AgreedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What rank 0 says of the run.
+
+    Attributes:
+        attempt: its number; attempts of one run are in order of time.
+        published_ns: when it was decided, in ns of rank 0's wall clock.
+        is_first: whether no attempt has used this store before.
+    """
+
+    run_id: str
+    attempt: int = 0
+    published_ns: int = 0
+    is_first: bool = True
+
+
+class AgreedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of the job's step at the first call, and how rank 0 knows it."""
+
+    first_step: int
+    source: str
+
+
+def new_run(path: Path, launch: ElasticLaunch | None, number: int, *, any_rank: bool = False) -> AgreedRun:
+    """Return the run of rank 0, as far as the store holds none: the next attempt of an earlier run, or a new run.
+
+    Args:
+        path: the folder of the runs.
+        number: which probe of the process this is.
+        any_rank: whether other ranks of this attempt may have written already. What is there then tells nothing.
+    """
+    restarts, now_ns = 0 if launch is None else launch.restarts, time.time_ns()
+    if not any_rank and (earlier := find_earlier_attempt(path, launch, number)) is not None:
+        return AgreedRun(run_id=earlier.run_id, attempt=max(restarts, earlier.attempt + 1), published_ns=now_ns)
+    return AgreedRun(run_id=_new_name(path, launch, number), attempt=restarts, published_ns=now_ns)
+
+
+def publish_run(
+    store: BoundedStore | None, run: AgreedRun, number: int, rank: int, *, elastic: bool, any_rank: bool = False
+) -> AgreedRun | None:
+    """Publish the run and return what holds: an earlier attempt in the same store belongs to the same run.
+
+    If the store does not answer, rank 0 keeps its run and another rank gets None.
+
+    Args:
+        elastic: whether the store may hold what an earlier attempt agreed on.
+        any_rank: the first rank to come names the run, as rank 0 may be a server that never records.
+    """
+    if store is None:
+        return run
+    key = f"{RUN_KEY}/{number}"
+
+    def publish(shared: Any) -> AgreedRun:
+        if any_rank:
+            named = _decoded(shared.compare_set(key, "", msgspec.json.encode(run).decode()))
+            return msgspec.structs.replace(named, attempt=run.attempt)
+        agreed = run
+        if elastic and shared.check([key]):
+            earlier = _decoded(shared.get(key))
+            attempt = max(earlier.attempt + 1, run.attempt)
+            agreed = msgspec.structs.replace(run, run_id=earlier.run_id, attempt=attempt, is_first=False)
+        shared.set(key, msgspec.json.encode(agreed).decode())
+        return agreed
+
+    with contextlib.suppress(Exception):  # errors depend on the store; other ranks then name their own runs
+        return store.ask(publish, ANSWER_TIMEOUT_S)
+    return run if rank == 0 else None
+
+
+def read_run(number: int) -> Callable[[Any], AgreedRun | None]:
+    """Return a question to the store: what was published last, by whichever attempt."""
+    key = f"{RUN_KEY}/{number}"
+    return lambda shared: _decoded(shared.get(key)) if shared.check([key]) else None
+
+
+def fits(run: AgreedRun | None, launch: ElasticLaunch | None) -> bool:
+    """Return whether a published run is that of this attempt: decided after this process had started.
+
+    Workers of an attempt start when those of the one before are dead, and rank 0 decides when all have joined.
+    """
+    if run is None:
+        return False
+    return launch is None or launch.start_ns is None or run.published_ns >= launch.start_ns
+
+
+def await_run(
+    store: BoundedStore | None, identity: Identity, number: int, launch: ElasticLaunch | None
+) -> tuple[AgreedRun, bool]:
+    """Return what rank 0 published and True; after two seconds a run for this process alone and False.
+
+    It polls, because a blocking `get` occupies the store until its own time-out of minutes.
+    """
+    deadline = time.monotonic() + RUN_WAIT_S
+    run = None
+    while store is not None and not store.has_given_up and time.monotonic() < deadline:
+        with contextlib.suppress(Exception):  # the store's server may be gone; the error depends on the store
+            run = store.ask(read_run(number), ANSWER_TIMEOUT_S)
+            if run is not None and fits(run, launch):
+                return run, True
+        time.sleep(0.01)
+    if run is not None and run.is_first and (launch is None or not launch.restarts):
+        return run, True  # no attempt before: it is the clock of rank 0's host that is behind
+    name = f"unknown-{slug(identity.host, 40)}-{os.getpid()}" + (f"-{number}" if number else "")
+    return AgreedRun(run_id=name, attempt=0 if launch is None else launch.restarts), False
+
+
+def publish_step(store: BoundedStore | None, run: AgreedRun, number: int, step: AgreedStep) -> None:
+    """Have the first step published; nobody waits for it."""
+    if store is not None:
+        text = msgspec.json.encode(step).decode()
+        store.post(lambda shared: shared.set(_step_key(run, number), text))
+
+
+def look_up_step(store: BoundedStore | None, run: AgreedRun, number: int) -> AgreedStep | None:
+    """Return the first step that rank 0 published; None if there is none yet."""
+    key = _step_key(run, number)
+    if store is None:
+        return None
+    with contextlib.suppress(Exception):
+        answer = store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_TIMEOUT_S)
+        return None if answer is None else msgspec.json.decode(answer, type=AgreedStep)
+    return None
+
+
+def _step_key(run: AgreedRun, number: int) -> str:
+    return f"{RUN_KEY}/{number}/attempt-{run.attempt}/first_step"
+
+
+def _decoded(text: bytes | str) -> AgreedRun:
+    run = msgspec.json.decode(text, type=AgreedRun)
+    return msgspec.structs.replace(run, run_id=slug(run.run_id, MAX_RUN_ID_LENGTH))
+
+
+def _new_name(path: Path, launch: ElasticLaunch | None, number: int) -> str:
+    """Return a unique name. An elastic id alone would not be: the next launch may have the same one.
+
+    Attempts of one agent make the same name, also where neither store nor disk connects them. A worker that runs two
+    programs, one after the other, makes two.
+    """
+    began, unique = datetime.now(UTC), secrets.token_hex(4)
+    if launch is None or not launch.may_restart or is_name_taken(path, launch, number):
+        pass
+    elif launch.agent_start_ns is not None:
+        began = datetime.fromtimestamp(launch.agent_start_ns // 1_000_000_000, UTC)
+        unique = launch.run_suffix(number)
+    name = f"{began:%Y%m%dT%H%M%SZ}-{unique}"
+    return name if launch is None or launch.name is None else f"{slug(launch.name, MAX_NAME_LENGTH)}-{name}"
