@@ -11,6 +11,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.rpc.joined import JoinedCalls
 from tracekit.analysis.rpc.per_rank import WHAT
 from tracekit.analysis.rpc.updates import NO_UPDATES, ParameterUpdate
+from tracekit.analysis.rpc.waits import blocked_time, time_of
 from tracekit.analysis.step_time.parts import NAMED_WAITS
 from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
 from tracekit.model.run import Run
@@ -129,7 +130,11 @@ def trainer_findings(
         for summary in trainers
         if (known := [u.staleness for u in updates if u.rank == summary.rank and u.staleness is not None])
     }
-    slow = find_slow_rates(trainers, {summary.rank: waits_ns(summary) for summary in trainers})
+    slow = find_slow_rates(
+        trainers,
+        {summary.rank: waits_ns(summary) for summary in trainers},
+        {summary.rank: _own_times_ns(summary, joined) for summary in trainers},
+    )
     if slow is not None:
         besides = "nobody waits for it" if len(slow.slow) == 1 else "nobody waits for them"
         of_slow, of_peers = (_mean(staleness, ranks) for ranks in (slow.slow, slow.peers))
@@ -140,6 +145,13 @@ def trainer_findings(
         yield slow_rate_finding(slow, names, besides, slow.even_rate_text)
     elif updates:
         yield _rates(trainers, staleness)
+
+
+def _own_times_ns(summary: RankSummary, joined: JoinedCalls) -> list[int]:
+    """Return how long each complete step of a trainer is without its waits for remote calls."""
+    blocked = blocked_time(joined.uses[summary.rank])
+    steps = [(step.start_ns, step.start_ns + step.step_ns) for step in summary.steps if step.complete]
+    return [end_ns - start_ns - (blocked & time_of([(start_ns, end_ns)])).len_ns for start_ns, end_ns in steps]
 
 
 def _mean(staleness: Mapping[int, Sequence[int]], ranks: Sequence[int]) -> float | None:

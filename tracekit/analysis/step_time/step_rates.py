@@ -56,27 +56,29 @@ def steps_per_s(summary: RankSummary) -> float | None:
     return 1e9 / statistics.fmean(step_ns) if step_ns and sum(step_ns) else None
 
 
-def find_slow_rates(ranks: Sequence[RankSummary], waits_ns: Mapping[int, int]) -> SlowRates | None:
+def find_slow_rates(
+    ranks: Sequence[RankSummary], waits_ns: Mapping[int, int], own_ns: Mapping[int, Sequence[int]] | None = None
+) -> SlowRates | None:
     """Return the ranks, at most half of them, that are clearly slower than the others; None without any.
 
+    They are slower by their steps, or by their own time and then by their rates, too.
+
     ranks: two or more that do the same work at their own pace. waits_ns: how long each waits for remote calls, in all
-    its complete steps.
+    its complete steps. own_ns: how long each of its complete steps is without that, which varies less.
     """
-    by_length = sorted((summary for summary in ranks if any(_lengths(summary))), key=_median_ns, reverse=True)
-    if len(by_length) < 2:
+    steps_ns = {summary.rank: lengths_ns for summary in ranks if any(lengths_ns := _lengths(summary))}
+    names = _clearly_longer(steps_ns)
+    if names is None and own_ns is not None:
+        names = _clearly_longer({rank: own_ns[rank] for rank in steps_ns})
+        means_ns = {rank: statistics.fmean(lengths_ns) for rank, lengths_ns in steps_ns.items()}
+        if names and min(means_ns[rank] for rank in names) < _SLOWER * max(
+            mean_ns for rank, mean_ns in means_ns.items() if rank not in names
+        ):
+            names = None
+    if names is None:
         return None
-    medians_ns = [_median_ns(summary) for summary in by_length]
-    count = max(range(1, len(by_length) // 2 + 1), key=lambda n: medians_ns[n - 1] / max(medians_ns[n], 1))
-    slow, peers = by_length[:count], by_length[count:]
-    beyond_ns = medians_ns[count - 1] - medians_ns[count]
-    clear = (
-        medians_ns[count - 1] >= _SLOWER * medians_ns[count]
-        and beyond_ns > _SPREADS * (medians_ns[count] - medians_ns[-1])
-        and math.log(medians_ns[count - 1] / medians_ns[count]) > _ERRORS * _ratio_error(by_length)
-        and min(map(min, map(_lengths, slow))) > medians_ns[count]
-    )
-    if not clear:
-        return None
+    slow = [summary for summary in ranks if summary.rank in names]
+    peers = [summary for summary in ranks if summary.rank in steps_ns and summary.rank not in names]
     rates = sorted(rate for summary in slow if (rate := steps_per_s(summary)) is not None)
     peers_rates = [rate for summary in peers if (rate := steps_per_s(summary)) is not None]
     of_slow, of_peers = _parts_ns(slow, waits_ns), _parts_ns(peers, waits_ns)
@@ -149,17 +151,33 @@ def _lengths(summary: RankSummary) -> list[int]:
     return [step.step_ns for step in summary.steps if step.complete]
 
 
-def _ratio_error(ranks: Sequence[RankSummary]) -> float:
-    """Return the standard error of the ratio of two ranks' mean steps, from how steps of all ranks vary."""
-    lengths = [lengths_ns for summary in ranks if len(lengths_ns := _lengths(summary)) > 1]
-    if not lengths:
+def _clearly_longer(times_ns: Mapping[int, Sequence[int]]) -> frozenset[int] | None:
+    """Return the ranks, at most half of them, whose steps take clearly longer; None without any.
+
+    times_ns: of the steps of each rank.
+    """
+    longest = sorted(times_ns, key=lambda rank: -statistics.median(times_ns[rank]))
+    if len(longest) < 2:
+        return None
+    medians_ns = [max(statistics.median(times_ns[rank]), 1) for rank in longest]
+    count = max(range(1, len(longest) // 2 + 1), key=lambda n: medians_ns[n - 1] / medians_ns[n])
+    least_ns, most_ns, fewest_ns = medians_ns[count - 1], medians_ns[count], medians_ns[-1]
+    is_clear = (
+        least_ns >= _SLOWER * most_ns
+        and least_ns - most_ns > _SPREADS * (most_ns - fewest_ns)
+        and math.log(least_ns / most_ns) > _ERRORS * _ratio_error(list(times_ns.values()))
+        and min(min(times_ns[rank]) for rank in longest[:count]) > most_ns
+    )
+    return frozenset(longest[:count]) if is_clear else None
+
+
+def _ratio_error(times_ns: Sequence[Sequence[int]]) -> float:
+    """Return the standard error of the ratio of two ranks' mean times, from how those of the median rank vary."""
+    several = [of_rank for of_rank in times_ns if len(of_rank) > 1]
+    if not several:
         return 0.0  # of one step each: it is not known
-    variances = [(statistics.stdev(of_rank) / statistics.fmean(of_rank)) ** 2 for of_rank in lengths]
-    return math.sqrt(2 * statistics.fmean(variances) / statistics.fmean(map(len, lengths)))
-
-
-def _median_ns(summary: RankSummary) -> float:
-    return statistics.median(_lengths(summary))
+    deviation = statistics.median(statistics.stdev(times) / max(statistics.fmean(times), 1) for times in several)
+    return deviation * math.sqrt(2 / statistics.fmean(map(len, several)))
 
 
 def _parts_ns(ranks: Sequence[RankSummary], waits_ns: Mapping[int, int]) -> dict[str, int]:
