@@ -7,6 +7,8 @@ skips steps, and each call since has been one step of the optimizers.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -48,11 +50,14 @@ class StepNumbers:
             self._given, self._source = first_step, source
 
     def begin(self, call: int, objects: LiveObjects) -> None:
-        """Find the number at the first call, before its step has run. Raises what a given function raises."""
+        """Find the number at the first call, before its step has run."""
         self._begun_call = call
         if self._given is not None:
-            given = self._given() if callable(self._given) else self._given
-            self.first = AgreedStep(first_step=max(int(given), 0) - call, source=self._source)
+            try:
+                given = self._given() if callable(self._given) else self._given
+                self.first = AgreedStep(first_step=max(int(given), 0) - call, source=self._source)
+            except Exception as error:
+                self.note = f"first_step failed: {type(error).__name__}: {error}; steps are counted from 0"
         elif (steps := _optimizer_steps(objects)) is not None and steps > 0:
             self.first = AgreedStep(first_step=steps - call, source="optimizer")
 
@@ -74,17 +79,20 @@ def _optimizer_steps(objects: LiveObjects) -> int | None:
 
     Of each optimizer one parameter is asked: on a device its count has to be copied from there.
     """
-    optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
-    scalers = objects.instances("torch.amp.grad_scaler", "GradScaler")
-    if any(vars(scaler).get("_enabled") for scaler in scalers):
-        return None
-    counts = {count for each in optimizers if (count := _steps_of(each)) is not None}
-    return counts.pop() if len(counts) == 1 else None
+    with contextlib.suppress(Exception):  # optimizers are the program's, and may be anything
+        scalers = objects.instances("torch.amp.grad_scaler", "GradScaler")
+        optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
+        counts = {count for each in optimizers if (count := _steps_of(each)) is not None}
+        if len(counts) == 1 and not any(vars(scaler).get("_enabled") for scaler in scalers):
+            return counts.pop()
+    return None
 
 
 def _steps_of(optimizer: Any) -> int | None:
+    tensor = sys.modules["torch"].Tensor
     for state in optimizer.state.values():
-        step = state.get("step") if isinstance(state, dict) else None
-        if step is not None:
+        step: Any = state.get("step") if isinstance(state, dict) else None
+        # To read a subclass of tensors, such as a DTensor, may need the other ranks.
+        if type(step) in {int, float, tensor}:
             return int(step)
     return None

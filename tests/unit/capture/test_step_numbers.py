@@ -12,6 +12,7 @@ from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.probe import probe
 from tracekit.capture.step_numbers import StepNumbers
 from tracekit.errors import UsageError
+from tracekit.integrations.loop import RecordedLoop
 
 
 class Training:
@@ -106,6 +107,45 @@ def test_what_is_given_counts_more_than_the_optimizer(torch: Any) -> None:
 
     assert by_user.first == by_both.first == AgreedStep(first_step=40, source="argument")
     assert by_framework.first == AgreedStep(first_step=30, source="framework")
+
+
+def test_a_function_that_fails_costs_the_number_alone() -> None:
+    numbers = StepNumbers(lambda: 1 // 0)
+
+    numbers.begin(0, LiveObjects(search=list))
+
+    assert numbers.first == AgreedStep(first_step=0, source="calls")
+    assert numbers.note == (
+        "first_step failed: ZeroDivisionError: integer division or modulo by zero; steps are counted from 0"
+    )
+
+
+def test_an_optimizer_that_is_like_no_other_says_nothing(torch: Any) -> None:
+    class Odd(torch.optim.SGD):  # type: ignore[misc]
+        @property
+        def state(self) -> Any:
+            raise RuntimeError
+
+        @state.setter
+        def state(self, value: Any) -> None: ...
+
+    training = Training(torch, steps=0)
+    odd = Odd(training.model.parameters(), lr=0.1)
+    numbers = StepNumbers()
+
+    numbers.begin(0, LiveObjects(search=lambda: [odd]))
+
+    assert numbers.first.source == "calls"
+
+
+def test_a_framework_passes_what_it_has_counted(runs: Any) -> None:
+    loop = RecordedLoop(runs.path, {"skip": 0, "warmup": 0, "steps": 2})
+    loop.begin(20)
+    for _ in range(3):
+        loop.step()
+    loop.end()
+
+    assert first_of(runs.traces()) == [(20, "framework", [20, 21])]
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "7", True])
