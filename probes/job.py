@@ -6,10 +6,12 @@ import argparse
 import os
 import shlex
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a rank and window
 
@@ -19,7 +21,7 @@ import torch.distributed.nn.functional  # imported later, its functions' default
 
 from sleeping import cycles_per_ms
 
-PATIENCE_S = 5.0  # with what does not happen: that a collective which has ended is never let go
+PATIENCE_MS = 5000  # with what does not happen: that a collective which has ended is never let go
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,18 @@ def leave_together(device: torch.device) -> None:
     last = torch.zeros(1, device=device)
     mine = sys.getrefcount(last)
     dist.all_reduce(last)
-    deadline_s = time.monotonic() + PATIENCE_S
-    while sys.getrefcount(last) > mine and time.monotonic() < deadline_s:
-        time.sleep(0.001)
+    for _ in range(PATIENCE_MS):
+        if sys.getrefcount(last) <= mine:
+            break
+        threading.Event().wait(0.001)
+
+
+def require_package(name: str) -> None:
+    """End the program, which cannot run without this package, if it is not installed; the first process says so."""
+    if find_spec(name) is None:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"Skipped: {Path(sys.argv[0]).name} needs {name}; pip install {name}", flush=True)
+        sys.exit()
 
 
 def run_options(description: str, out: str) -> argparse.ArgumentParser:

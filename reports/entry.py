@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Entry", "Found", "Planted", "column", "evidence", "late_rank", "saving_ms"]
+__all__ = ["Entry", "Found", "Planted", "column", "evidence", "late_rank", "reduced_share", "saving_ms"]
 
 Summary = dict[str, Any]
 
@@ -121,6 +121,15 @@ def column(table: str, name: str, words: str, *, scale: float = 1.0, **expected:
         return Found(value=scale * sum(row[name] for row in rows) / len(rows), words=words)
 
     return read
+
+
+def reduced_share(summary: Summary) -> Found:
+    """Read how many bytes all-reduces have, in percent of those of the gradients in DDP's buckets."""
+    gradients_bytes = sum(bucket["size_bytes"] for bucket in summary["bucket_map"])
+    steps = sum(row["steps"] for row in summary["ranks"])
+    reduced_bytes = sum(row["size_bytes"] for row in summary["communication"] if row["kind"] == "all_reduce")
+    value = 100 * reduced_bytes / steps / gradients_bytes
+    return Found(value=value, words=f"all-reduces of {reduced_bytes / steps / 1e3:.1f} kB a step and rank")
 
 
 def late_rank(rank: int, ms: float, cause: str = "compute") -> Planted:

@@ -5,7 +5,7 @@ A number that is planted stands here once, and the options have it from there. O
 
 from __future__ import annotations
 
-from entry import Entry, Planted, column, evidence, late_rank, saving_ms
+from entry import Entry, Planted, column, evidence, late_rank, reduced_share, saving_ms
 
 SLOW_RANK_1 = "--slow-rank 1 --delay-ms {value:g} --sleep-compute"
 
@@ -29,6 +29,42 @@ GALLERY = (
             decimals=0,
             found=evidence("all_reduces_per_step", in_backward=0),
         ),
+    ),
+    Entry(
+        folder="ddp_settings",
+        trains="DDP with a communication hook",
+        ranks=2,
+        options="--comm-hook fp16 --sleep-compute",
+        planted=Planted(
+            what="gradients are reduced as float16",
+            value=50,
+            unit="% of their bytes",
+            found=reduced_share,
+        ),
+    ),
+    Entry(
+        folder="accelerate_loop",
+        trains="accelerate, 4 micro-batches a step",
+        ranks=2,
+        options=SLOW_RANK_1,
+        planted=late_rank(1, 20),
+        needs="accelerate",
+    ),
+    Entry(
+        folder="lightning_trainer",
+        trains="Lightning's Trainer, 4 micro-batches a step",
+        ranks=2,
+        options=SLOW_RANK_1,
+        planted=late_rank(1, 20),
+        needs="lightning",
+    ),
+    Entry(
+        folder="transformers_trainer",
+        trains="the Trainer of transformers, 2 micro-batches a step",
+        ranks=2,
+        options=SLOW_RANK_1,
+        planted=late_rank(1, 20),
+        needs="transformers",
     ),
     Entry(
         folder="data_parallel",
@@ -76,6 +112,20 @@ GALLERY = (
             decimals=2,
             found=evidence("ratio", rank=1, cause="expert_load"),
         ),
+    ),
+    Entry(
+        folder="context",
+        trains="context parallel (Ulysses)",
+        ranks=2,
+        options=f"--method ulysses {SLOW_RANK_1}",
+        planted=late_rank(1, 20),
+    ),
+    Entry(
+        folder="ring_attention",
+        trains="context parallel (ring attention)",
+        ranks=2,
+        options=SLOW_RANK_1,
+        planted=late_rank(1, 20),
     ),
     Entry(
         folder="pipeline",
