@@ -86,6 +86,13 @@ GALLERY = (
         planted=late_rank(1, 20),
     ),
     Entry(
+        folder="compiled",
+        trains="a compiled model under DDP",
+        ranks=2,
+        options="--slow-rank 1 --delay-ms {value:g}",
+        planted=late_rank(1, 20),
+    ),
+    Entry(
         folder="zero",
         trains="DeepSpeed ZeRO 3",
         ranks=2,

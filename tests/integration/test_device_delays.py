@@ -18,8 +18,8 @@ from tests.places import PROBE_PARTS, PROBES
 
 STAND_IN = Path(__file__).with_name("cuda_stand_in.py")
 STEPS = 2
-FRAMEWORKS = {"accelerate_loop", "lightning_trainer", "transformers_trainer"}
-"""Probes whose framework moves model and data to the device, and asks much of it: more than the stand-in knows."""
+NOT_ON_THE_STAND_IN = {"accelerate_loop", "compiled", "lightning_trainer", "transformers_trainer"}
+"""Frameworks move model and data to the device themselves, and compilation traces: both ask more than it knows."""
 MOVED_BY_DEEPSPEED = ["LayerNorm, a module", "Linear, a module"]
 
 
@@ -106,14 +106,14 @@ def test_compute_is_time_of_the_device_and_lateness_of_the_host(
 
 def test_every_probe_is_tested() -> None:
     scripts = {script.stem for script in PROBES.glob("*.py")} - PROBE_PARTS
-    assert scripts == {case.probe for case in PLANTED} | FRAMEWORKS
+    assert scripts == {case.probe for case in PLANTED} | NOT_ON_THE_STAND_IN
 
 
 def test_every_probe_with_an_option_that_delays_has_a_case_on_the_device() -> None:
     offers = re.compile(r'"--(?:delay-ms|sleep-compute|slow-[\w-]+)"')
     delaying = {script.stem for script in PROBES.glob("*.py") if offers.search(script.read_text())}
 
-    assert delaying == {case.probe for case in PLANTED if case.device_ms} | FRAMEWORKS
+    assert delaying == {case.probe for case in PLANTED if case.device_ms} | NOT_ON_THE_STAND_IN
 
 
 def test_only_one_module_of_the_probes_sleeps() -> None:
