@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -102,11 +103,12 @@ def saving_ms(**expected: Any) -> Callable[[Summary], Found]:
 
 
 def evidence(name: str, scale: float = 1.0, **expected: Any) -> Callable[[Summary], Found]:
-    """Read a number of the finding's evidence, times `scale`."""
+    """Read a number of the finding's evidence, times `scale`. A dot leads into a part: `longer_parts_ns.compute`."""
 
     def read(summary: Summary) -> Found:
         place, finding = _finding(summary, expected)
-        return Found(value=finding["evidence"][name] * scale, words=f"finding {place}, “{finding['text']}”")
+        value = functools.reduce(lambda part, key: part[key], name.split("."), finding["evidence"])
+        return Found(value=value * scale, words=f"finding {place}, “{finding['text']}”")
 
     return read
 

@@ -196,4 +196,32 @@ GALLERY = (
         options="--cause data --rank 2 --delay-ms {value:g} --sleep-compute",
         planted=late_rank(2, 20, cause="data"),
     ),
+    Entry(
+        folder="slow_trainer",
+        probe="parameter_server",
+        trains="asynchronous trainers of a parameter server (RPC)",
+        ranks=4,
+        options="--slow-trainer 2 --delay-ms {value:g}",
+        planted=Planted(
+            what="a step of trainer 2 computes longer, for which nobody waits",
+            value=100,
+            unit="ms",
+            found=evidence("longer_parts_ns.compute", 1e-6, rank=2, cause="slow_compute"),
+            within=0.1,
+        ),
+    ),
+    Entry(
+        folder="slow_server",
+        probe="parameter_server",
+        trains="asynchronous trainers of a parameter server (RPC)",
+        ranks=3,
+        options="--slow-server-ms {value:g}",
+        planted=Planted(
+            what="the server takes longer to answer each pull",
+            value=20,
+            unit="ms",
+            found=evidence("service_ns", 1e-6, cause="rpc", function="pull"),
+            within=0.1,
+        ),
+    ),
 )

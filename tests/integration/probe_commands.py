@@ -248,18 +248,6 @@ COMMANDS = [
         blocks=False,
         planted=half_the_bytes,
     ),
-    Probe(
-        name="compiled",
-        arguments=("--slow-rank", "1", "--delay-ms", "20"),
-        strategies=("ddp",),
-        groups=(("dp", WORLD),),
-        units=buckets,
-        # At the caps of the buckets two biases are left, whose gradients come last.
-        expected=[(0, 9, 1_061_928), (1, 7, 1_051_648), (2, 2, 2 * 4 * 256)],
-        collectives=6 * 3,
-        blocks=False,
-        planted=partial(slow_backward, rank=1, delay_ms=20),
-    ),
     *(
         Probe(
             name=name,

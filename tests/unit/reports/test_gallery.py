@@ -91,11 +91,12 @@ def test_found_agrees_with_planted_within_its_share_and_the_error(value: float, 
 
 def test_numbers_are_read_from_evidence_and_tables() -> None:
     result = {
-        "findings": [finding("the stage is slow", None, None, factor=0.5)],
+        "findings": [finding("the stage is slow", None, None, factor=0.5, parts_ns={"compute": 7})],
         "ranks": [{"rank": 0, "comm_ns": 1}, {"rank": 0, "comm_ns": 2}, {"rank": 1, "comm_ns": 9}],
     }
 
     assert ENTRY.evidence("factor", 100, rank=1)(result).value == 50
+    assert ENTRY.evidence("parts_ns.compute", rank=1)(result).value == 7
     assert ENTRY.column("ranks", "comm_ns", "communication", rank=0)(result).value == 1.5
 
 
