@@ -46,27 +46,9 @@ check: $(TEST_READY) ## Lint, format, types, seams
 package-check: $(TEST_READY) ## Build wheel and sdist, install each into an empty environment, run them
 	.ci/package-check $(BIN)/python
 
+# RUNS='ddp fsdp' runs only these again
 reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/
-	rm -rf build/reports
-	$(call report,ddp,2,--slow-rank 1 --delay-ms 20)
-	$(call report,manual_data_parallel,2,)
-	$(call report,fsdp,2,--fsdp 2 --slow-rank 1 --delay-ms 20)
-	$(call report,tensor,2,--slow-rank 1)
-	$(call report,expert,2,--hot-expert 1)
-	$(call report,pipeline,4,--schedule 1f1b --slow-stage 1)
-	$(call report,hybrid,8,--slow-rank 5 --recorded 6 --steps 11)
-	$(call report,phases,2,--slow-loader-ms 30)
-	$(call report,straggler,4,--cause data --rank 2 --delay-ms 20)
-
-# $(call report,probe,ranks,options): what `analyze` says of a probe's run: the answer, all tables, and JSON
-define report
-	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node $(2) \
-		probes/$(1).py --out build/reports/$(1) --device cpu --sleep-compute $(3)
-	mkdir -p reports/$(1)
-	$(BIN)/tracekit analyze build/reports/$(1) --json --force -o reports/$(1)/summary.json
-	COLUMNS=80 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
-	COLUMNS=100 $(BIN)/tracekit analyze build/reports/$(1) --full > reports/$(1)/full.txt
-endef
+	$(BIN)/python reports/rebuild.py $(RUNS)
 
 # BENCH='growth --quick', for example, or BENCH='--tracelens DIR'
 bench: $(TEST_READY) ## Measure what analysing costs: against HTA, the limit, growth (needs TRACEKIT_REAL_TRACES)

@@ -1,15 +1,17 @@
-"""Context parallelism: attention over a sequence that is split over all ranks, with one of three methods.
+"""Context parallelism by collectives: attention over a sequence that is split over all ranks, in one of two ways.
 
-    torchrun --standalone --nproc-per-node 2 probes/context.py --method ring --sleep-compute
+    torchrun --standalone --nproc-per-node 2 probes/context.py --method ulysses --sleep-compute
 
-* `--method ring`: keys and values pass around the ring of ranks by send and receive, hop by hop.
 * `--method ulysses`: an all-to-all turns shards of the sequence into shards of heads, and another one turns the result
   back.
 * `--method gather`: keys and values of all ranks are gathered; their gradients are reduced and scattered.
 
-Expected findings: strategy cp, with a group of all ranks. The collectives of ulysses and gather are listed under module
-`attention`, and at most 2 % of them overlaps. The hops of the ring do not overlap either: each is waited for before the
-next block is computed, which is the planted defect.
+Ring attention, the third way, is ring_attention.py. Expected findings:
+
+* Strategy cp, with a group of all ranks. The collectives are listed under module `attention`, and at most 2 % of them
+  overlaps: the next operator needs what they bring.
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step. It
+  waits in the first collective of `attention`.
 """
 
 from __future__ import annotations
@@ -23,38 +25,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import tracekit
+from blocks import Attention, AttentionLayer
 from job import job, train, training_options
 from sleeping import sleep
 
 WIDTH, HEADS = 32, 4
 BATCH, SEQUENCE = 2, 64
 SLEEP_S = 0.003
-
-
-class _Hop(torch.autograd.Function):
-    """Returns what the previous rank of the ring has; gradients go in the other direction."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _shift(x, 1, group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _shift(gradient, -1, ctx.group), None
-
-
-def _shift(x: Tensor, by: int, group: dist.ProcessGroup) -> Tensor:
-    place, ranks = dist.get_rank(group), dist.get_process_group_ranks(group)
-    x, received = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-    to_peer, from_peer = ranks[(place + by) % len(ranks)], ranks[(place - by) % len(ranks)]
-    hops = [
-        dist.P2POp(dist.isend, x, to_peer, group),
-        dist.P2POp(dist.irecv, received, from_peer, group),
-    ]
-    for work in dist.batch_isend_irecv(hops):
-        work.wait()
-    return received
 
 
 class _Transpose(torch.autograd.Function):
@@ -91,36 +68,10 @@ class _Gather(torch.autograd.Function):
         return part, None
 
 
-class Attention(nn.Module):
-    """Attention of this rank's queries to the keys of all ranks. Tensors inside are [sequence, batch, heads, size]."""
+class Ulysses(Attention):
+    """Each rank attends with some of the heads, to the whole sequence."""
 
-    def __init__(self, group: dist.ProcessGroup, method: str, forward_s: float) -> None:
-        super().__init__()
-        self.projection, self.output = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.group, self.method, self.forward_s = group, method, forward_s
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (t.unflatten(-1, (HEADS, -1)) for t in self.projection(x).chunk(3, dim=-1))
-        attend = {"ring": self.ring, "ulysses": self.ulysses, "gather": self.gather}[self.method]
-        return self.output(attend(query, key, value).flatten(-2))
-
-    def ring(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Process one block of keys after the other; `weights` and `sums` are scaled by the largest score so far."""
-        pair = torch.stack((key, value))
-        largest = query.new_full(query.shape[:-1], -torch.inf)
-        weights, sums = torch.zeros_like(largest), torch.zeros_like(query)
-        for hop in range(dist.get_world_size(self.group)):
-            if hop:
-                pair = _Hop.apply(pair, self.group)
-            scores = torch.einsum("qbhd,kbhd->qbhk", self.compute(query), pair[0]) / query.shape[-1] ** 0.5
-            higher = torch.maximum(largest, scores.amax(dim=-1).detach())
-            fading, shares = (largest - higher).exp(), (scores - higher.unsqueeze(-1)).exp()
-            weights = weights * fading + shares.sum(dim=-1)
-            sums = sums * fading.unsqueeze(-1) + torch.einsum("qbhk,kbhd->qbhd", shares, pair[1])
-            largest = higher
-        return sums / weights.unsqueeze(-1)
-
-    def ulysses(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         ranks = dist.get_world_size(self.group)
         projections = torch.stack((query, key, value))
         by_heads = torch.stack(projections.chunk(ranks, dim=3))  # [ranks, 3, sequence, batch, heads / ranks, size]
@@ -128,12 +79,13 @@ class Attention(nn.Module):
         result = torch.stack(_attention(self.compute(whole[0]), whole[1], whole[2]).chunk(ranks))
         return torch.cat(tuple(_Transpose.apply(result, self.group)), dim=2)
 
-    def gather(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+
+class Gather(Attention):
+    """Each rank attends from its part of the sequence, to gathered keys."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         key, value = _Gather.apply(torch.stack((key, value), dim=1), self.group).unbind(dim=1)
         return _attention(self.compute(query), key, value)
-
-    def compute(self, x: Tensor) -> Tensor:
-        return sleep(x, forward_s=self.forward_s, backward_s=2 * self.forward_s) if self.forward_s else x
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -141,13 +93,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.einsum("qbhk,kbhd->qbhd", scores.softmax(dim=-1), value)
 
 
-class Layer(nn.Module):
-    def __init__(self, attention: Attention) -> None:
-        super().__init__()
-        self.norm, self.attention = nn.LayerNorm(WIDTH), attention
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.attention(self.norm(x))
+METHODS = {"ulysses": Ulysses, "gather": Gather}
 
 
 def main() -> None:
@@ -155,17 +101,19 @@ def main() -> None:
     with job(options) as process:
         torch.manual_seed(0)  # the same parameters on all ranks
         mesh = init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("cp",))
-        attention = Attention(mesh.get_group(), options.method, SLEEP_S if options.sleep_compute else 0.0)
-        layer = Layer(attention).to(process.device)
+        forward_s = SLEEP_S if options.sleep_compute else 0.0
+        attention = METHODS[options.method](WIDTH, HEADS, mesh.get_group(), forward_s)
+        layer = AttentionLayer(WIDTH, attention).to(process.device)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
         batches = torch.Generator().manual_seed(1)
+        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
 
-        @tracekit.probe(path=options.out, steps=4)
+        @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
             whole = torch.randn(SEQUENCE, BATCH, WIDTH, generator=batches).to(process.device)
             x = whole.chunk(process.world_size)[process.rank]
-            loss = nn.functional.mse_loss(layer(x), torch.roll(x, 1, dims=-1))
+            loss = nn.functional.mse_loss(layer(sleep(x, forward_s=delay_s)), torch.roll(x, 1, dims=-1))
             loss.backward()
             for parameter in layer.parameters():
                 dist.all_reduce(parameter.grad, group=mesh.get_group())
@@ -178,9 +126,10 @@ def main() -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Context-parallel training.", out="runs/context")
-    parser.add_argument(
-        "--method", choices=("ring", "ulysses", "gather"), default="ring", help="how keys are exchanged"
-    )
+    parser.add_argument("--method", choices=METHODS, default="ulysses", help="how keys are exchanged")
+    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="rank that computes longer")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
     parser.add_argument("--sleep-compute", action="store_true", help="attention sleeps as well")
     return parser.parse_args()
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a rank and window
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # imported later, its functions' defaults would keep the process group alive
 
 from sleeping import cycles_per_ms
 
-_last_tensors: list[torch.Tensor] = []  # kept: freeing a tensor needs the interpreter, which is gone at exit
+PATIENCE_MS = 5000  # with what does not happen: that a collective which has ended is never let go
 
 
 @dataclass(frozen=True)
@@ -61,13 +66,34 @@ def job(options: argparse.Namespace) -> Iterator[Job]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     process = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     yield process
-    # A rank that leaves while its last collective still runs on another rank may abort at exit. So may one that leaves
-    # after a barrier of Gloo, which keeps earlier collectives and frees them on another thread.
-    _last_tensors.append(torch.zeros(1, device=device))
-    dist.all_reduce(_last_tensors[-1])
+    leave_together(device)
     dist.destroy_process_group()
     if process.rank == 0:
         print(f"\nNext: tracekit analyze {shlex.quote(str(options.out))}")
+
+
+def leave_together(device: torch.device) -> None:
+    """Wait for the other ranks, then until no thread of Gloo holds a tensor.
+
+    A rank that leaves while its last collective still runs on another rank may abort at exit. So does one whose thread
+    of Gloo lets go of a tensor, for which it needs the interpreter's lock, while the interpreter ends. A barrier of
+    Gloo would not do: it keeps earlier collectives, and frees them on that thread.
+    """
+    last = torch.zeros(1, device=device)
+    mine = sys.getrefcount(last)
+    dist.all_reduce(last)
+    for _ in range(PATIENCE_MS):
+        if sys.getrefcount(last) <= mine:
+            break
+        threading.Event().wait(0.001)
+
+
+def require_package(name: str) -> None:
+    """End the program, which cannot run without this package, if it is not installed; the first process says so."""
+    if find_spec(name) is None:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"Skipped: {Path(sys.argv[0]).name} needs {name}; pip install {name}", flush=True)
+        sys.exit()
 
 
 def run_options(description: str, out: str) -> argparse.ArgumentParser:

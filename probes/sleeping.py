@@ -110,7 +110,10 @@ class SleepyLinear(nn.Module):
 
 
 class SleepySamples(Dataset[Tensor]):
-    """Random rows of `width`, each of which takes the host `loading_s` to load."""
+    """Random rows of `width`, each of which takes the host `loading_s` to load.
+
+    A loader gets those of a batch in one call, which sleeps once: many short sleeps would add up to more.
+    """
 
     def __init__(self, count: int, width: int, loading_s: float) -> None:
         self.rows = torch.randn(count, width)
@@ -120,5 +123,8 @@ class SleepySamples(Dataset[Tensor]):
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Tensor:
-        sleep_on_host(self.loading_s)
-        return self.rows[index]
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[Tensor]:
+        sleep_on_host(len(indices) * self.loading_s)
+        return [self.rows[index] for index in indices]

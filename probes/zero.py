@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import tracekit
 from blocks import Block
-from job import Job, job, train, training_options
+from job import Job, job, require_package, train, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS, BATCH = 32, 4, 16
@@ -90,6 +90,7 @@ def start_engine(options: argparse.Namespace, process: Job) -> Any:
 
 def main() -> None:
     options = parse_options()
+    require_package("deepspeed")
     with job(options) as process:
         engine = start_engine(options, process)
         batches = torch.Generator().manual_seed(1 + process.rank)

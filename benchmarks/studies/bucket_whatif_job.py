@@ -32,7 +32,7 @@ def training(out: Path, cap_mb: float, width: int, steps: int, windows: int) -> 
     from ddp import Network
 
     torch.manual_seed(0)
-    model = DistributedDataParallel(Network(width, 0.0, True, False), bucket_cap_mb=cap_mb)
+    model = DistributedDataParallel(Network(width, 0.0, True), bucket_cap_mb=cap_mb)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     x, target = torch.randn(BATCH, width), torch.randint(CLASSES, (BATCH,))
 

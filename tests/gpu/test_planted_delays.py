@@ -22,6 +22,8 @@ COMPUTE = [
     ("straggler", (*STRAGGLER, "--cause", "more_work"), 20),
     ("manual_data_parallel", ("--sleep-compute",), 12 * 3 * 2),
     ("context", ("--method", "ulysses", "--sleep-compute"), 3 * 3),
+    ("ring_attention", ("--sleep-compute",), 3 * 3),
+    ("ddp_settings", ("--sleep-compute",), 2 * 3 * 4),
     ("expert", ("--sleep-compute",), 240 * 3 * 0.02),
     ("phases", ("--sleep-compute",), 3 * (3 * 4 + 2) * 2),
     ("pipeline", ("--schedule", "gpipe", "--sleep-compute"), 8 * 3 * 8),

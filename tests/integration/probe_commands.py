@@ -93,13 +93,35 @@ def slow_and_compiled(result: Result, out: Path, rank: int, delay_ms: int) -> No
     slow_backward(result, out, rank, delay_ms)
 
 
-def slow_backward(result: Result, out: Path, rank: int, delay_ms: int) -> None:
-    """An autograd function of this rank, and of no other, sleeps once a step."""
+def slow_backward(result: Result, out: Path, rank: int, delay_ms: int, times: int = 1) -> None:
+    """An autograd function of this rank, and of no other, sleeps so many times a step."""
     for trace in read_traces(out):
         slept = [event["dur"] for event in trace["traceEvents"] if event.get("name") == "_SleepBackward"]
         slow = [duration_us for duration_us in slept if duration_us >= 1000 * delay_ms]
         if trace["tracekit"]["rank"] == rank:
-            assert len(slow) == len(trace["tracekit"]["steps"])
+            assert len(slow) == times * len(trace["tracekit"]["steps"])
+
+
+def slow_micro_batches(result: Result, out: Path, rank: int, delay_ms: int, micro_batches: int) -> None:
+    """A step of a framework's optimizer has all its micro-batches; each backward pass of the rank is delayed."""
+    slow_backward(result, out, rank, delay_ms // micro_batches, micro_batches)
+    for row in result["phases"]["ranks"]:
+        assert (row["micro_steps"], row["backward_passes"]) == (micro_batches, micro_batches * row["steps"])
+
+
+def half_the_bytes(result: Result, out: Path) -> None:
+    """Gradients of 32 bits are reduced as 16."""
+    reduced = [row for row in result["communication"] if row["kind"] == "all_reduce"]
+    steps = [row["steps"] for row in result["ranks"]]
+    assert [row["size_bytes"] for row in reduced] == [SETTINGS_BYTES // 2 * count for count in steps]
+
+
+def passes_keys_around(result: Result, out: Path, rank: int, delay_ms: int) -> None:
+    """Keys and values of 32 places, 2 sequences and width 32 go to the next rank, and gradients of them come back."""
+    slow_compute(result, out, rank, delay_ms)
+    edges = [(edge["source"], edge["destination"], edge["joined"]) for edge in result["point_to_point"]]
+    assert edges == [(0, 1, 2 * STEPS), (1, 0, 2 * STEPS)]
+    assert {edge["size_bytes"] for edge in result["point_to_point"]} == {2 * STEPS * 2 * 32 * 2 * 32 * 4}
 
 
 def slow_backward_of_twelve_layers(result: Result, out: Path) -> None:
@@ -199,6 +221,8 @@ def moves_the_sequence(result: Result, out: Path) -> None:
 
 BLOCK_BYTES = 4 * (512 * 512 + 512)  # of float32
 HEAD_BYTES = 4 * (10 * 512 + 10)
+SETTINGS_BYTES = 4 * (2 * (2 * 64 + 4 * 64 * 64 + 4 * 64 + 4 * 64 * 64 + 64) + 2 * 64 + 10 * 64 + 10)
+GPT2_BYTES = 112_128
 PHASES_BYTES = 4 * 4 * (2 * 64 + 4 * 64 * 64 + 4 * 64 + 4 * 64 * 64 + 64)  # four blocks: norm, up, down
 
 COMMANDS = [
@@ -212,6 +236,35 @@ COMMANDS = [
         collectives=3 * 6,
         blocks=False,
         planted=slow_backward_of_twelve_layers,
+    ),
+    Probe(
+        name="ddp_settings",
+        arguments=("--comm-hook", "fp16", "--sleep-compute"),
+        strategies=("ddp",),
+        groups=(("dp", WORLD),),
+        units=buckets,
+        expected=[(0, 16, SETTINGS_BYTES)],
+        collectives=STEPS,
+        blocks=False,
+        planted=half_the_bytes,
+    ),
+    *(
+        Probe(
+            name=name,
+            arguments=("--accumulate", "2", "--slow-rank", "1", "--delay-ms", "40", "--sleep-compute"),
+            strategies=("ddp",),
+            groups=(("dp", WORLD),),
+            units=buckets,
+            expected=[(0, parameters, size_bytes)],
+            collectives=None,
+            blocks=False,
+            planted=partial(slow_micro_batches, rank=1, delay_ms=40, micro_batches=2),
+        )
+        for name, parameters, size_bytes in (
+            ("accelerate_loop", 16, SETTINGS_BYTES),
+            ("lightning_trainer", 16, SETTINGS_BYTES),
+            ("transformers_trainer", 28, GPT2_BYTES),
+        )
     ),
     Probe(
         name="manual_data_parallel",
@@ -339,6 +392,21 @@ COMMANDS = [
         },
         collectives=(1 + 1 + 6) * STEPS,
         planted=moves_the_sequence,
+    ),
+    Probe(
+        name="ring_attention",
+        arguments=("--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("cp",),
+        groups=(("cp", WORLD),),
+        units=layers,
+        expected={
+            (rank, "attention", phase, kind): STEPS
+            for rank in BOTH
+            for phase in ("forward", "backward")
+            for kind in ("send", "recv")
+        },
+        collectives=6 * STEPS,
+        planted=partial(passes_keys_around, rank=1, delay_ms=20),
     ),
     Probe(
         name="pipeline",

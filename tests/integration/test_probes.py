@@ -7,6 +7,7 @@ elastic jobs in test_elastic.py, `tracekit links` in test_links.py.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,3 +111,17 @@ def test_the_planted_defect_is_found(finished: Finished) -> None:
 
 def test_the_next_command_is_the_last_word(finished: Finished) -> None:
     assert finished.printed.rstrip().endswith(f"Next: tracekit analyze {finished.out}")
+
+
+def test_the_process_group_is_gone_before_the_interpreter_is(torchrun: Launch, tmp_path: Path) -> None:
+    """GIVEN a model under DDP whose recomputation raises exceptions in recorded steps, and torch imported anew.
+
+    THEN no thread of Gloo is left at the end: one that lets go of a tensor then aborts the process.
+    """
+    wrapper, probe = Path(__file__).with_name("threads_at_exit.py"), PROBES / "phases.py"
+    torchrun(wrapper, tmp_path, probe, "--device", "cpu", "--out", tmp_path / "run", ranks=1, anew=True)
+
+    threads = json.loads((tmp_path / "threads-0.json").read_text())
+
+    assert result_of(tmp_path / "run")["phases"]["ranks"][0]["recompute_count"] > 0
+    assert [name for name in threads if "gloo" in name] == []

@@ -94,3 +94,39 @@ def test_the_process_group_is_of_the_device(
 
     assert joined == [backend]
     assert process == job.Job(rank=0, world_size=2, device=job.choose_device(options()))
+
+
+@pytest.mark.parametrize("patience_ms", [5000, 2])
+def test_a_rank_leaves_when_nothing_holds_its_last_tensor_or_patience_ends(
+    patience_ms: int, job: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a thread that lets go of the tensor of a collective after three waits."""
+    held: list[object] = []
+    waits: list[float] = []
+
+    class Event:
+        def wait(self, seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                held.clear()
+
+    monkeypatch.setattr(job.dist, "all_reduce", held.append)
+    monkeypatch.setattr(job.threading, "Event", Event)
+    monkeypatch.setattr(job, "PATIENCE_MS", patience_ms)
+
+    job.leave_together(torch.device("cpu"))
+
+    assert len(waits) == min(3, patience_ms)
+
+
+def test_a_probe_without_its_package_ends_with_one_line(
+    job: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["probes/zero.py", "--stage", "3"])
+
+    job.require_package("json")
+    with pytest.raises(SystemExit) as ended:
+        job.require_package("no_such_package")
+
+    assert not ended.value.code
+    assert capsys.readouterr().out == "Skipped: zero.py needs no_such_package; pip install no_such_package\n"

@@ -109,9 +109,12 @@ def test_compute_on_a_cpu_and_lateness_are_sleeps_of_the_host(
     sleeping.take_time(0.02, on_gpu=False)
     sleeping.sleep_on_host(0.03)
     sleeping.sleep_on_host(0.0)
-    assert len(sleeping.SleepySamples(2, 4, 0.04)[1]) == 4
+    samples = sleeping.SleepySamples(3, 4, 0.04)
+    assert len(samples[1]) == 4
+    (batch,) = torch.utils.data.DataLoader(samples, batch_size=3)
+    assert batch.tolist() == samples.rows.tolist()
 
-    assert host_s == [0.02, 0.03, 0.04]
+    assert host_s == pytest.approx([0.02, 0.03, 0.04, 0.12])
     assert gpu.launched == []
 
 

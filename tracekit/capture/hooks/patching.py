@@ -57,6 +57,8 @@ class Patch:
                 self._active = False
                 _note_failure(self._around, error)
                 return call.result_without_hook(*args, **kwargs)
+            finally:
+                call.let_go()
 
         self._replacement = replacement if wrapper is None else wrapper(replacement)
         self._active = True
@@ -123,6 +125,10 @@ class _Call:
             raise self.error from None
         return self.result if self.returned else self.__wrapped__(*args, **kwargs)
 
+    def let_go(self) -> None:
+        """Forget the exception: its traceback leads to frames that hold this call, and to the program's tensors."""
+        self.error = None
+
 
 def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function to pass to torch in place of `original`, which calls `around(original, *args, **kwargs)`.
@@ -145,6 +151,8 @@ def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Calla
             working = False
             _note_failure(around, error)
             return call.result_without_hook(*args, **kwargs)
+        finally:
+            call.let_go()
 
     return wrapped
 

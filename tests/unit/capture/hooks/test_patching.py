@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
-from tracekit.capture.hooks.patching import Patch, remove_patches
+import pytest
+
+from tracekit.capture.hooks.patching import Patch, remove_patches, wrap_call
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def doubled(original: Callable[[int], int], value: int) -> int:
@@ -44,3 +56,33 @@ def test_several_patches_of_one_name_are_removed_together() -> None:
     remove_patches()
 
     assert owner.f is abs
+
+
+@pytest.mark.parametrize("how", ["patch", "wrapped"])
+@pytest.mark.usefixtures("no_collector")
+def test_what_a_function_raises_is_let_go_with_all_that_its_frames_hold(how: str) -> None:
+    """GIVEN an exception as each recomputation of a checkpoint raises one THEN no activations outlive it."""
+
+    class Activations:
+        pass
+
+    def recompute() -> None:
+        activations = Activations()
+        held.append(weakref.ref(activations))
+        raise ValueError
+
+    def around(original: Callable[[], None]) -> None:
+        original()
+
+    held: list[weakref.ref[Activations]] = []
+    owner = SimpleNamespace(f=recompute)
+    if how == "patch":
+        Patch(owner, "f", around).apply()
+    else:
+        owner.f = wrap_call(recompute, around)
+
+    with contextlib.suppress(ValueError):
+        owner.f()
+
+    assert held[0]() is None
+    remove_patches()

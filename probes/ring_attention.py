@@ -1,0 +1,118 @@
+"""Ring attention: context parallelism in which keys and values pass from rank to rank, by send and receive.
+
+    torchrun --standalone --nproc-per-node 2 probes/ring_attention.py --slow-rank 1 --delay-ms 20 --sleep-compute
+
+Each rank has a part of the sequence. It attends to its own keys, then to those that come from the rank before it, hop
+by hop; gradients take the ring in the other direction. Expected findings:
+
+* Strategy cp, with a group of all ranks. Of n ranks each sends n - 1 hops forward and n - 1 backward in a step, and
+  every send is matched to its receive.
+* At most 2 % of the communication overlaps. Each hop is waited for before the next block is computed, which is what
+  this way of writing it costs: a ring can send keys while it computes with them.
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step. It
+  waits for the first hop.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+
+import tracekit
+from blocks import Attention, AttentionLayer
+from job import job, train, training_options
+from sleeping import sleep
+
+WIDTH, HEADS = 32, 4
+BATCH, SEQUENCE = 2, 64
+SLEEP_S = 0.003
+
+
+class Hop(torch.autograd.Function):
+    """Returns what the previous rank of the ring has; gradients go in the other direction."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _shift(x, 1, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _shift(gradient, -1, ctx.group), None
+
+
+def _shift(x: Tensor, by: int, group: dist.ProcessGroup) -> Tensor:
+    place, ranks = dist.get_rank(group), dist.get_process_group_ranks(group)
+    x, received = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    to_peer, from_peer = ranks[(place + by) % len(ranks)], ranks[(place - by) % len(ranks)]
+    hops = [
+        dist.P2POp(dist.isend, x, to_peer, group),
+        dist.P2POp(dist.irecv, received, from_peer, group),
+    ]
+    for work in dist.batch_isend_irecv(hops):
+        work.wait()
+    return received
+
+
+class RingAttention(Attention):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Process one block of keys after the other; `weights` and `sums` are scaled by the largest score so far."""
+        pair = torch.stack((key, value))
+        largest = query.new_full(query.shape[:-1], -torch.inf)
+        weights, sums = torch.zeros_like(largest), torch.zeros_like(query)
+        for hop in range(dist.get_world_size(self.group)):
+            if hop:
+                pair = Hop.apply(pair, self.group)
+            scores = torch.einsum("qbhd,kbhd->qbhk", self.compute(query), pair[0]) / query.shape[-1] ** 0.5
+            higher = torch.maximum(largest, scores.amax(dim=-1).detach())
+            fading, shares = (largest - higher).exp(), (scores - higher.unsqueeze(-1)).exp()
+            weights = weights * fading + shares.sum(dim=-1)
+            sums = sums * fading.unsqueeze(-1) + torch.einsum("qbhk,kbhd->qbhd", shares, pair[1])
+            largest = higher
+        return sums / weights.unsqueeze(-1)
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options) as process:
+        torch.manual_seed(0)  # the same parameters on all ranks
+        mesh = init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("cp",))
+        forward_s = SLEEP_S if options.sleep_compute else 0.0
+        attention = RingAttention(WIDTH, HEADS, mesh.get_group(), forward_s)
+        layer = AttentionLayer(WIDTH, attention).to(process.device)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+        batches = torch.Generator().manual_seed(1)
+        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+
+        @tracekit.probe(path=options.out, steps=options.recorded)
+        def train_step() -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            whole = torch.randn(SEQUENCE, BATCH, WIDTH, generator=batches).to(process.device)
+            x = whole.chunk(process.world_size)[process.rank]
+            loss = nn.functional.mse_loss(layer(sleep(x, forward_s=delay_s)), torch.roll(x, 1, dims=-1))
+            loss.backward()
+            for parameter in layer.parameters():
+                dist.all_reduce(parameter.grad, group=mesh.get_group())
+                parameter.grad /= process.world_size
+            optimizer.step()
+            return loss.detach()
+
+        train(train_step, options.steps, prints=process.rank == 0)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = training_options("Context-parallel training by ring attention.", out="runs/ring_attention")
+    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="rank that computes longer")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    parser.add_argument("--sleep-compute", action="store_true", help="attention sleeps as well")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
