@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracekit.analysis.ddp.bucket_whatif import LEAST_SHARE, BucketWhatIf
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
 from tracekit.analysis.finding import Finding
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Run
@@ -14,20 +15,24 @@ __all__ = ["setting_findings"]
 
 def setting_findings(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
     """Return the findings. modules: those of the job. outcome: what replays of its passes show."""
-    used = [module for module in modules if module.buckets]
+    reduced = {number for summary in run.ranks for number in summary[BUCKET_REDUCTIONS].module.tolist()}
+    used = [module for number, module in enumerate(modules) if number in reduced]
     return [*_in_16_bits(run, used, outcome, step_ns), *_as_bucket_view(used, outcome, step_ns)]
 
 
 def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns: float) -> Iterator[Finding]:
-    """Find gradients of 32 bits whose reductions are exposed, where no hook compresses them."""
+    """Find gradients of 32 bits whose reductions are exposed, where no hook compresses them.
+
+    On CPUs converting them and summing them in 16 bits takes longer than it saves, and is not in the replay.
+    """
     halved, present_ns = outcome.in_16_bits, outcome.measured_ns
     whole = all(bucket.dtype == "float32" for module in modules for bucket in module.buckets)
-    if halved is None or not whole or any(module.comm_hook != "none" for module in modules):
+    if run.device == "cpu" or halved is None or not whole or any(module.comm_hook != "none" for module in modules):
         return
     gain_ns = min(present_ns - halved.exposed_ns, halved.saving_ns)
     if gain_ns - halved.error_ns < LEAST_SHARE * step_ns:
         return
-    hook = "fp16_compress_hook" if run.device == "cpu" else "bf16_compress_hook"
+    hook = "bf16_compress_hook"
     yield Finding(
         severity="info",
         text=(

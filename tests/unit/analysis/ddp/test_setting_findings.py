@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,6 +13,8 @@ from tests.unit.analysis.ddp import ddp_training as training
 from tracekit.analysis.ddp.bucket_replay import BackwardPass
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
+from tracekit.analysis.ddp.parts import DDP_MODULES
+from tracekit.analysis.ddp.setting_findings import setting_findings
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.model.run import Run
@@ -40,17 +44,37 @@ def test_half_the_bytes_are_replayed_with_the_fitted_latency(tmp_path: Path) -> 
     assert outcome.in_16_bits.saving_ns == pytest.approx(6e6, rel=0.02)
 
 
+def hook_advice(of_run: Run, device: Literal["cpu", "gpu"]) -> list[Finding]:
+    """Return the advice on hooks, of ranks with this device."""
+    outcome = bucket_whatif(of_run)
+    assert isinstance(outcome, BucketWhatIf)
+    ranks = tuple(replace(summary, device=device) for summary in of_run.ranks)
+    found = setting_findings(replace(of_run, ranks=ranks), of_run.ranks[0][DDP_MODULES].modules, outcome, STEP_NS)
+    return [finding for finding in found if "compress_hook" in (finding.action or "")]
+
+
 def test_a_hook_that_compresses_is_advised_with_what_it_saves(tmp_path: Path) -> None:
-    (finding,) = advice(run(tmp_path, **KNOWN), "compress_hook")
-    assert "register fp16_compress_hook as its communication hook (now none)" in str(finding.action)
+    (finding,) = hook_advice(run(tmp_path, **KNOWN), "gpu")
+    assert "register bf16_compress_hook as its communication hook (now none)" in str(finding.action)
     assert finding.saving_ns == pytest.approx(6e6, rel=0.02)
     assert finding.saving_error_ns is not None
     assert finding.saving_error_ns < 1e6
 
 
+def test_cpus_convert_too_slowly(tmp_path: Path) -> None:
+    assert hook_advice(run(tmp_path, **KNOWN), "cpu") == []
+
+
 @pytest.mark.parametrize("hook", ["fp16_compress_hook", "mine.hook", None])
 def test_no_hook_is_advised_where_there_is_one_or_it_is_not_known(tmp_path: Path, hook: str | None) -> None:
-    assert advice(run(tmp_path, **KNOWN | {"comm_hook": hook}), "compress_hook") == []
+    assert hook_advice(run(tmp_path, **KNOWN | {"comm_hook": hook}), "gpu") == []
+
+
+def test_a_module_that_reduced_nothing_does_not_count(tmp_path: Path) -> None:
+    """GIVEN a second DDP module with a hook, which did not run."""
+    modules = (training.module(LAYERS, 2.5, **KNOWN), training.module((), 25, module="Idle", comm_hook="mine.hook"))
+    traces = [training.rank(rank, LAYERS).capture(ddp=modules, clock=[(0, 0, 0)]) for rank in (0, 1)]
+    assert len(hook_advice(load(write_run(tmp_path, traces)), "gpu")) == 1
 
 
 def with_copies(outcome: BackwardPass) -> None:
