@@ -54,6 +54,8 @@ class Entry:
         ranks: Processes under torchrun; 0 starts one process without it.
         options: Of the probe. `{value:g}` is the planted value.
         needs: A module without which the probe cannot run.
+        torchrun: More options of torchrun.
+        environment: Variables that the probe's docstring asks for.
     """
 
     folder: str
@@ -63,11 +65,12 @@ class Entry:
     planted: Planted
     probe: str = ""
     needs: str | None = None
+    torchrun: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def command(self) -> list[str]:
-        """The command line that README's row shows; on a CPU, whatever the host has, with `--device cpu`."""
-        start = f"torchrun --standalone --nproc-per-node {self.ranks}" if self.ranks else "python"
+        start = f"torchrun --standalone --nproc-per-node {self.ranks} {self.torchrun}" if self.ranks else "python"
         options = self.options.format(value=self.planted.value)
         return f"{start} probes/{self.probe or self.folder}.py {options}".split()
 

@@ -32,7 +32,7 @@ def record(entry: Entry) -> None:
     """Run the probe, and write what `analyze` says of its run: the answer, all tables, and JSON."""
     out, folder = f"{RECORDED}/{entry.folder}", REPORTS / entry.folder
     shutil.rmtree(ROOT / out, ignore_errors=True)
-    run([*entry.command, "--device", "cpu", "--out", out], OMP_NUM_THREADS="1")
+    run([*entry.command, "--device", "cpu", "--out", out], OMP_NUM_THREADS="1", **dict(entry.environment))
     folder.mkdir(exist_ok=True)
     analyze = ["tracekit", "analyze", out]
     run([*analyze, "--json", "--force", "-o", str(folder / "summary.json")])
