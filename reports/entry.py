@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Entry", "Found", "Planted", "column", "evidence", "late_rank", "reduced_share", "saving_ms"]
+__all__ = ["Entry", "Found", "Planted", "Summary", "column", "evidence", "late_rank", "reduced_share", "saving_ms"]
 
 Summary = dict[str, Any]
 
@@ -42,6 +42,15 @@ class Planted:
 
     def agrees_with(self, found: Found) -> bool:
         return abs(found.value - self.value) <= self.within * self.value + 2 * found.error
+
+    def check(self, summary: Summary) -> str | None:
+        """Return in one line what is wrong with a report that does not have what was planted, or None."""
+        try:
+            found = self.found(summary)
+        except LookupError as error:
+            return f"{self.what}, {self.value:g} {self.unit}: {error}"
+        wrong = f"{self.what}, {self.value:g} {self.unit}: the report has {found.value:.4g} ± {found.error:.2g}"
+        return None if self.agrees_with(found) else wrong
 
 
 @dataclass(frozen=True, kw_only=True)
