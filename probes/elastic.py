@@ -42,7 +42,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
 from job import Job, job, training_options
-from sleeping import SleepyLinear
+from sleeping import SleepyLinear, sleep_on_host
 
 WIDTH, BATCH, LAYERS = 64, 16, 4
 SLEEP_S = 0.01
@@ -100,7 +100,7 @@ def load(checkpoint: Path, network: nn.Module, optimizer: torch.optim.Optimizer,
     """Load the last checkpoint of this job, if there is one; return the number of steps that it has."""
     if not checkpoint.exists():
         return 0
-    time.sleep(options.reload_ms / 1000)
+    sleep_on_host(options.reload_ms / 1000)
     state = torch.load(checkpoint)
     network.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Entry", "Found", "Planted", "column", "evidence", "late_rank", "reduced_share", "saving_ms"]
+__all__ = ["Entry", "Found", "Planted", "Summary", "column", "evidence", "late_rank", "reduced_share", "saving_ms"]
 
 Summary = dict[str, Any]
 
@@ -43,6 +43,15 @@ class Planted:
     def agrees_with(self, found: Found) -> bool:
         return abs(found.value - self.value) <= self.within * self.value + 2 * found.error
 
+    def check(self, summary: Summary) -> str | None:
+        """Return in one line what is wrong with a report that does not have what was planted, or None."""
+        try:
+            found = self.found(summary)
+        except LookupError as error:
+            return f"{self.what}, {self.value:g} {self.unit}: {error}"
+        wrong = f"{self.what}, {self.value:g} {self.unit}: the report has {found.value:.4g} ± {found.error:.2g}"
+        return None if self.agrees_with(found) else wrong
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -54,6 +63,8 @@ class Entry:
         ranks: Processes under torchrun; 0 starts one process without it.
         options: Of the probe. `{value:g}` is the planted value.
         needs: A module without which the probe cannot run.
+        torchrun: More options of torchrun.
+        environment: Variables that the probe's docstring asks for.
     """
 
     folder: str
@@ -63,11 +74,12 @@ class Entry:
     planted: Planted
     probe: str = ""
     needs: str | None = None
+    torchrun: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def command(self) -> list[str]:
-        """The command line that README's row shows; on a CPU, whatever the host has, with `--device cpu`."""
-        start = f"torchrun --standalone --nproc-per-node {self.ranks}" if self.ranks else "python"
+        start = f"torchrun --standalone --nproc-per-node {self.ranks} {self.torchrun}" if self.ranks else "python"
         options = self.options.format(value=self.planted.value)
         return f"{start} probes/{self.probe or self.folder}.py {options}".split()
 

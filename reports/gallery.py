@@ -224,4 +224,19 @@ GALLERY = (
             within=0.1,
         ),
     ),
+    Entry(
+        folder="elastic",
+        trains="DDP that torchrun restarts, from a checkpoint of every fifth step",
+        ranks=2,
+        options="--kill-step 14 --checkpoint-every 5 --sleep-compute",
+        torchrun="--max-restarts 2",
+        environment=(("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),),
+        planted=Planted(
+            what="rank 1 is killed as it begins step 14; step 10 was saved",
+            value=14 - 10,
+            unit="repeated steps",
+            decimals=0,
+            found=column("attempts", "repeated_steps", "what attempt 1 repeats", attempt=1),
+        ),
+    ),
 )

@@ -53,6 +53,7 @@ PARTS_OF_A_BATCH, BLOCKS, RECOMPUTED, BLOCK_MS = 3, 4, 2, 2
 PLANTED = [
     planted("data_parallel", ranks=1),  # nothing, but its model has to be on the GPU, too
     planted("ddp", *SLOW_RANK, device_ms={1: STEPS * 20}),
+    planted("elastic", "--sleep-compute", device_ms=dict.fromkeys((0, 1), STEPS * 4 * 3 * 10)),
     planted("fsdp", *SLOW_RANK, device_ms={1: STEPS * 20}),
     planted("zero", *SLOW_RANK, device_ms={1: STEPS * 20}),
     planted("tensor", *SLOW_RANK, device_ms={1: STEPS * 20}),
@@ -118,4 +119,4 @@ def test_every_probe_with_an_option_that_delays_has_a_case_on_the_device() -> No
 
 def test_only_one_module_of_the_probes_sleeps() -> None:
     """A probe with a sleep of its own would sleep on the host, also where it models compute."""
-    assert [script.name for script in PROBES.glob("*.py") if "import time" in script.read_text()] == ["sleeping.py"]
+    assert [script.name for script in PROBES.glob("*.py") if "time.sleep(" in script.read_text()] == ["sleeping.py"]

@@ -56,9 +56,7 @@ def test_every_probe_is_in_the_gallery_and_every_run_of_it_has_a_report() -> Non
 
 @pytest.mark.parametrize("entry", GALLERY.GALLERY, ids=lambda entry: entry.folder)
 def test_what_is_planted_is_what_the_report_has(entry: Any) -> None:
-    found = entry.planted.found(summary(entry.folder))
-
-    assert entry.planted.agrees_with(found), (entry.planted, found)
+    assert entry.planted.check(summary(entry.folder)) is None
 
 
 def test_the_table_has_the_numbers_of_these_reports() -> None:
@@ -87,6 +85,15 @@ def test_found_agrees_with_planted_within_its_share_and_the_error(value: float, 
     planted = planting(None).planted
 
     assert planted.agrees_with(ENTRY.Found(value=value, error=error, words="")) == agrees
+
+
+def test_a_report_without_what_was_planted_is_told_in_a_line() -> None:
+    planted = planting(ENTRY.saving_ms(rank=1)).planted
+
+    assert planted.check({"findings": [finding("rank 1 computes longer", 21_500_000, 400_000)]}) is None
+    wrong = planted.check({"findings": [finding("rank 1 computes longer", 39_400_000, 400_000)]})
+    assert wrong == "a delay, 20 ms: the report has 39.4 ± 0.4"
+    assert planted.check({"findings": []}) == "a delay, 20 ms: no finding has {'rank': 1}"
 
 
 def test_numbers_are_read_from_evidence_and_tables() -> None:
