@@ -2,8 +2,8 @@
 
 Every instant of the chain has one cause, so that causes sum to the step exactly:
 
-* `transfer`: communication is on its way, and the last rank has come. Of a message in a pipeline no more than what is
-  usual for its link and size: what it takes beyond that is no matter of the network, and counts as `late_peer`.
+* `transfer`: communication is on its way, and the last rank has come. Of a message in a pipeline no more than the
+  fastest of its size takes between its ranks: the rest is no matter of the network, and counts as `late_peer`.
 * `slow_compute`, `slow_more_work`, `slow_host`, `slow_data`, `slow_link`: what named ranks, or a named link, take
   beyond the others. The others see it as waiting.
 * `variation`: what any other rank took beyond its peers in one collective or another.
@@ -24,7 +24,7 @@ import numpy as np
 
 from tracekit.analysis.diagnosis.critical_path import CriticalPath, Stretch
 from tracekit.analysis.diagnosis.parts import ACTIVITIES
-from tracekit.analysis.matching.message_times import message_transfers, usual_transfers
+from tracekit.analysis.matching.message_times import fastest_messages, message_transfers
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.stats.apportion import apportion
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
@@ -72,7 +72,7 @@ def step_causes(
     """Return the mean step in ns, and its causes with their times, the longest first, whose sum is the step."""
     if not path.steps:
         return 0, {}
-    times = _times(run, arrivals, path.stretches, _usual_messages_ns(run, pipeline))
+    times = _times(run, arrivals, path.stretches, _messages_by_themselves_ns(run, pipeline))
     times = _with_slow(times, run, arrivals, path.stretches, verdict, path.steps)
     times = _with_bubbles(times, run, pipeline, path.steps)
     causes = [cause for cause, time_ns in times.items() if time_ns > 0]
@@ -83,22 +83,22 @@ def step_causes(
     return step_ns, {cause: time_ns for cause, time_ns in longest_first if time_ns}
 
 
-def _usual_messages_ns(run: Run, pipeline: Pipeline | None) -> Int64:
-    """Return how long messages of a pipeline usually take, int64 [m], or -1: without a pipeline that is not asked."""
+def _messages_by_themselves_ns(run: Run, pipeline: Pipeline | None) -> Int64:
+    """Return how long messages of a pipeline take if they wait for nothing, int64 [m], or -1: not asked without one."""
     if pipeline is None or pipeline.causes_ns is None:
         return np.full(len(run.messages), ABSENT)
-    return usual_transfers(run, message_transfers(run))
+    return fastest_messages(run, message_transfers(run).by_themselves_ns)
 
 
-def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], usual_ns: Int64) -> _Times:
+def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], by_themselves_ns: Int64) -> _Times:
     """Return the times of all steps by cause, before anything is blamed on a named rank, a link or a pipeline.
 
-    usual_ns: int64 [m], how long each message usually takes, or -1.
+    by_themselves_ns: int64 [m], how long each message takes if it waits for nothing, or -1.
     """
     stage_of, times = _stages(run), _Times()
     for stretch in stretches:
         if stretch.is_transfer:
-            late_ns = _late_ns(arrivals, stretch, usual_ns)
+            late_ns = _late_ns(arrivals, stretch, by_themselves_ns)
             for (_, phase), time_ns in _shorter(stretch.times_ns, late_ns).items():
                 times[_transfer(run, arrivals, stretch.instance, phase)] += time_ns
             times[StepCause(cause="late_peer")] += late_ns
@@ -111,12 +111,12 @@ def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], usual_ns:
     return times
 
 
-def _late_ns(arrivals: Arrivals, transfer: Stretch, usual_ns: Int64) -> int:
-    """Return by how much a transfer takes longer than its message usually does; 0 where nothing is usual."""
+def _late_ns(arrivals: Arrivals, transfer: Stretch, by_themselves_ns: Int64) -> int:
+    """Return by how much a transfer takes longer than its message does by itself; 0 where that is not known."""
     message = transfer.instance - arrivals.collectives
-    if message < 0 or usual_ns[message] == ABSENT:
+    if message < 0 or by_themselves_ns[message] == ABSENT:
         return 0
-    return max(transfer.end_ns - transfer.start_ns - int(usual_ns[message]), 0)
+    return max(transfer.end_ns - transfer.start_ns - int(by_themselves_ns[message]), 0)
 
 
 def _stages(run: Run) -> dict[int, str]:

@@ -39,6 +39,7 @@ __all__ = [
     "MessageTimes",
     "awaited_soonest",
     "fastest_messages",
+    "fastest_of_each",
     "kernels_of_messages",
     "message_kernels",
     "message_sizes",
@@ -92,6 +93,14 @@ class MessageTimes:
     took_ns: Int64
     unseen_ns: Int64
     is_exact: Bool
+
+    @property
+    def by_themselves_ns(self) -> Int64:
+        """Return the times that say how long messages take by themselves if they wait for nothing, int64 [m]; or -1.
+
+        On a CPU they are those that are exact. On a GPU, all are the most that messages took.
+        """
+        return np.where(self.is_exact | (self.unseen_ns == 0), self.took_ns, ABSENT)
 
     @property
     def at_least_ns(self) -> Int64:
@@ -175,9 +184,16 @@ def fastest_messages(run: Run, took_ns: Int64) -> Int64:
     known = np.flatnonzero((took_ns != ABSENT) & (size_bytes != ABSENT))
     _, number = np.unique(np.stack((*ends, size_bytes))[:, known], axis=1, return_inverse=True)
     number = number.reshape(-1)
-    count = np.bincount(number)
-    ordered = took_ns[known][np.lexsort((took_ns[known], number))]
-    fastest = ordered[np.cumsum(count) - count + np.maximum(count // ONE_OF, 1) - 1] if len(known) else ordered
     result = np.full(len(took_ns), ABSENT)
-    result[known] = fastest[number]
+    result[known] = fastest_of_each(took_ns[known], number)[number]
     return result
+
+
+def fastest_of_each(took_ns: Int64, group: Int64) -> Int64:
+    """Return the time of the fastest message of each group, int64 [g], but for those that seem too fast.
+
+    took_ns: int64 [m]. group: int64 [m], 0 <= i < g, each of which has messages.
+    """
+    counts = np.bincount(group)
+    ordered = took_ns[np.lexsort((took_ns, group))]
+    return np.asarray(ordered[np.cumsum(counts) - counts + np.maximum(counts // ONE_OF, 1) - 1])

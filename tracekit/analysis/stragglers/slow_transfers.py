@@ -1,10 +1,12 @@
 """Which transfers took longer than the same transfers on other links.
 
 A link is a process group, or the two ends of a message. It is compared with the other links that carry the same kind
-and size among as many ranks on as many hosts. A link is slow if both of these hold:
+and size among as many ranks on as many hosts. A link is slow if all of these hold:
 
 * its median transfer is longer by a fifth than the median of the other links;
-* three quarters of its transfers are longer than three quarters of theirs, because many links are slow now and then.
+* three quarters of its transfers are longer than three quarters of theirs, because many links are slow now and then;
+* even the fastest of its messages is longer by a fifth than the median of the other links. Otherwise the link is as
+  quick as they are, and its messages wait for something else, such as a processor.
 
 What its transfers take beyond the median of the others is its slowness. Messages of unknown size are not compared.
 Those of GPUs are compared by their fastest ones (`communication.slow_messages`).
@@ -23,7 +25,12 @@ import numpy as np
 
 from tracekit.analysis.communication.link_references import SLOW_LINK, Reference
 from tracekit.analysis.communication.slow_messages import SlowMessages, slow_messages
-from tracekit.analysis.matching.message_times import MessageTimes, awaited_soonest, message_transfers
+from tracekit.analysis.matching.message_times import (
+    MessageTimes,
+    awaited_soonest,
+    fastest_of_each,
+    message_transfers,
+)
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stats.quartiles import quartiles
 from tracekit.analysis.stats.row_numbers import number_rows
@@ -102,6 +109,9 @@ def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -
     usual_ns, usually_below_ns = _medians_of_other_links(at_most_ns, sorts), _medians_of_other_links(high_ns, sorts)
     slow = (usual_ns > 0) & (median_ns > SLOW_LINK * usual_ns) & (low_ns > usually_below_ns)
     slow &= np.bincount(pair[judged]) >= _ENOUGH
+    is_exact = judged & (at_least_ns[comparable] == transfer_ns[comparable]) & (comparable >= collectives)
+    exact, of_exact = np.unique(pair[is_exact], return_inverse=True)
+    slow[exact] &= fastest_of_each(transfer_ns[comparable[is_exact]], of_exact) > SLOW_LINK * usual_ns[exact]
     of_slow = slow[pair]
     here, usually_ns = comparable[of_slow], usual_ns[pair[of_slow]]
     beyond_ns = np.clip(at_least_ns[here] - usually_ns, 0, transfer_ns[here] - unseen_ns[here])

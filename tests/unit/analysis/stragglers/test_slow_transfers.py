@@ -136,6 +136,23 @@ def test_a_slow_message_costs_no_more_than_its_receiver_waited_for_it() -> None:
     assert slow.slow_ns.sum() == STEPS * 4000 * US
 
 
+@pytest.mark.parametrize("fastest_us", [1000, 3000])
+def test_a_link_whose_fastest_message_is_as_quick_as_others_is_not_slow(fastest_us: int) -> None:
+    """GIVEN messages of 1 ms, and on one link of 5 to 9 ms, because a busy machine wakes their receivers late."""
+    cluster = Cluster(6)
+    for step in cluster.steps(STEPS):
+        for rank in range(6):
+            cluster.work(rank, compute=50_000 * US)
+        slow_us = fastest_us if step == 2 else 5000 + 800 * step
+        for pair, took_us in zip(PAIRS, (1000, slow_us, 1000), strict=True):
+            cluster.message(*pair, transfer=took_us * US)
+        meet(cluster)
+
+    slow = found(cluster.run())
+
+    assert [link.ranks for link in slow.links] == ([] if fastest_us == 1000 else [(2, 3)])
+
+
 def meet(cluster: Cluster) -> None:
     """Let all ranks go on at the same time."""
     latest = max(state.now for state in cluster.ranks)
