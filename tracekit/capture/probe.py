@@ -31,6 +31,7 @@ from tracekit.capture.ending.exit_hooks import ExitHooks, is_failing
 from tracekit.capture.ending.sigterm import SigtermHandler
 from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
+from tracekit.capture.hooks.tracebacks import hide_this_frame
 from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.rpc.serving import leave_to_recordings, record_services
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
@@ -208,6 +209,9 @@ class Probe:
                     item = next(items)
                 except StopIteration:
                     return
+                except BaseException:
+                    hide_this_frame()
+                    raise
             else:
                 self._guarded(recording.log.begin_loading)
                 loaded = False
@@ -216,6 +220,9 @@ class Probe:
                     loaded = True
                 except StopIteration:
                     return
+                except BaseException:
+                    hide_this_frame()
+                    raise
                 finally:
                     self._guarded(functools.partial(self._windows.loaded, recording, loaded))
             yield item
