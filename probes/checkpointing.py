@@ -125,7 +125,7 @@ def training(process: Job, options: argparse.Namespace, folder: Path) -> None:
         network.eval()
         losses = [nn.functional.mse_loss(network(x), x) for x in (batch() for _ in range(EVALUATED_BATCHES))]
         network.train()
-        return torch.stack(losses).mean().item()
+        return float(torch.stack(losses).mean())
 
     saving = Saving(process, options, folder)
     for step in range(options.steps):

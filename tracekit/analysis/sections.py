@@ -12,6 +12,7 @@ from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSI
 from tracekit.analysis.fsdp.sections import FSDP_SECTION
 from tracekit.analysis.matching.columns import POINT_TO_POINT
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
+from tracekit.analysis.pauses.sections import PAUSES_SECTION
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.rpc.parts import REMOTE_CALLS
@@ -33,6 +34,7 @@ _LISTED: tuple[Section[Any], ...] = (
     BREAKDOWN_SECTION,
     STRAGGLERS_SECTION,
     PHASES_SECTION,
+    PAUSES_SECTION,
     OVERLAP_SECTION,
     COLLECTIVES_SECTION,
     PIPELINE_SECTION,

@@ -16,16 +16,24 @@ from tracekit.analysis.replay.replay import DependencyGraph, stable_order
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Bool, Float64, Int32, Int64
 
-__all__ = ["DATA", "LIMIT", "NEVER_NS", "ROLES", "SYNCHRONISATION", "WORK", "Exchanges", "GraphSteps", "OperationGraph"]
+__all__ = [
+    *("DATA", "LIMIT", "NEVER_NS", "NO_TRAINING", "NO_TRAINING_TYPES", "ROLES", "SYNCHRONISATION", "WORK"),
+    *("Exchanges", "GraphSteps", "OperationGraph"),
+]
 
-ROLES = ("work", "data", "synchronisation", "limit")
+NO_TRAINING = ("data", "checkpoint", "evaluation", "logging")
+"""What a rank does instead of training: names of roles."""
+NO_TRAINING_TYPES = ("data loading", "checkpoint", "evaluation", "logging")
+"""The types of the operations in which it does."""
+ROLES = ("work", "data", "synchronisation", "limit", "checkpoint", "evaluation", "logging")
 """What a task is beside its kind.
 
 work: anything else. data: the rank loads data. synchronisation: the host waits for its device; the task takes no time,
 and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's segment of time its kernels
-can end at the earliest, because they were not launched earlier.
+can end at the earliest, because they were not launched earlier. checkpoint, evaluation, logging: what the rank does
+instead of training.
 """
-WORK, DATA, SYNCHRONISATION, LIMIT = range(len(ROLES))
+WORK, DATA, SYNCHRONISATION, LIMIT = range(4)
 NEVER_NS = -1e15
 """A duration far below zero: an operation that takes it ends before any other, so that nothing waits for it."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.finding import Remedy
-from tracekit.analysis.replay.operation_graph import OperationGraph
+from tracekit.analysis.replay.operation_graph import NO_TRAINING, OperationGraph
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.whatif.candidates import Candidate, candidates, made_together
 from tracekit.analysis.whatif.replays import Replays
@@ -116,8 +116,8 @@ def _without_explained_by_load(changes: list[Change]) -> list[Change]:
 def _without_repetition(changes: list[Change]) -> list[Change]:
     """Return the changes without those that say nothing new.
 
-    At most `_SHOWN` ranks and links are shown. A set of ranks has to save more than one of them does. Data that is
-    loaded ahead everywhere has to save more than on one rank.
+    At most `_SHOWN` ranks and links are shown. A set of ranks has to save more than one of them does. What ranks do
+    instead of training has to save more on all of them than on one.
     """
     alone = [change for change in changes if change.remedy == "ranks" and change.rank is not None]
     alone_ns = {change.rank: change.saves_ns_per_step for change in alone}
@@ -127,10 +127,11 @@ def _without_repetition(changes: list[Change]) -> list[Change]:
         if change.remedy == "ranks" and change.rank is None:
             most_ns = max(alone_ns.get(rank, 0) for rank in change.ranks)
             dropped += [change] if change.saves_ns_per_step <= _MORE_THAN_ONE * most_ns else []
-    data = [change for change in changes if change.remedy == "data"]
-    if len(data) == 2:
-        everywhere, one = data
-        dropped.append(everywhere if one.saves_ns_per_step >= _MOSTLY * everywhere.saves_ns_per_step else one)
+    for remedy in NO_TRAINING:
+        of_remedy = [change for change in changes if change.remedy == remedy]
+        if len(of_remedy) == 2:
+            everywhere, one = of_remedy
+            dropped.append(everywhere if one.saves_ns_per_step >= _MOSTLY * everywhere.saves_ns_per_step else one)
     return [change for change in changes if not any(change is other for other in dropped)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from tracekit.capture.hooks.tracebacks import CaughtError
 _applied: dict[Patch | ListedHook, None] = {}  # in the order in which they were applied
 _failures: list[str] = []
 
-__all__ = ["ListedHook", "Patch", "fail_safe", "remove_patches", "take_failures", "wrap_call"]
+__all__ = ["ListedHook", "Patch", "fail_safe", "patch_of", "remove_patches", "take_failures", "wrap_call"]
 
 
 class Patch:
@@ -66,6 +67,17 @@ class Patch:
     def _current(self) -> Any:
         attributes = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
         return attributes[self._name] if self._name in attributes else getattr(self._owner, self._name)
+
+
+def patch_of(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
+    """Return the patch of `module.owner.name`; none if training has not imported the module, or its version lacks it.
+
+    A method is replaced in the class that defines it.
+    """
+    place = sys.modules.get(module)
+    if owner is not None:
+        place = getattr(place, owner, None)
+    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
 
 
 class ListedHook:

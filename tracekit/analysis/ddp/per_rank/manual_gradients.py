@@ -22,6 +22,8 @@ __all__ = ["gradient_sums"]
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
 _SCALAR_BYTES = 8  # scalars, such as a loss
 
+_WITHOUT_GRADIENTS = tuple(PHASES.index(phase) for phase in ("forward", "evaluation", "checkpoint"))
+
 
 def gradient_sums(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
@@ -35,7 +37,7 @@ def gradient_sums(
         np.isin(communication.kind, _REDUCES)
         & np.isin(communication.group, _indexes(metadata, communication.groups, uses))
         & ((communication.size_bytes == ABSENT) | (communication.size_bytes > _SCALAR_BYTES))
-        & (phases.at(communication.launch_ns) != PHASES.index("forward"))
+        & ~np.isin(phases.at(communication.launch_ns), _WITHOUT_GRADIENTS)
     )
     running = Intervals.of_events(trace.events, np.flatnonzero(trace.events.named(BACKWARD_SPAN.__eq__)))
     numbers = lanes.windows.step.tolist()

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.replay.operation_graph import DATA
+from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES, ROLES
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.analysis.whatif.graph.labels import numbers_of_places, numbers_of_transfers, signature_of_step
 from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.analysis.whatif.parts import DATA_LOADING
+from tracekit.analysis.whatif.parts import INTERRUPTIONS
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel
@@ -28,7 +28,7 @@ from tracekit.model.summary import RankSummary
 
 _UNNAMED_WORK = "own work"  # between collectives, where it is not known to be an action of a pipeline
 # What happens on a rank. At one time it happens in this order.
-_LOADED, _ACTION_END, _ARRIVAL, _WAIT, _ACTION_BEGIN, _STEP_END, _LOAD = range(7)
+_RESUME, _ACTION_END, _ARRIVAL, _WAIT, _ACTION_BEGIN, _STEP_END, _INTERRUPTION = range(7)
 
 __all__ = ["add_rank"]
 
@@ -81,12 +81,13 @@ class _Builder:
     Attributes:
         bounds: int64 [s + 1], the begin of the first step and the end of each.
         actions: the pipeline actions of the rank in these steps.
+        interruptions: when the rank does not train in these steps.
         waits_ns: int64 [2, w], when the rank waits, from and until.
         issued: rows of the communication that the rank issues in these steps, int64 [c].
         cuts: where the rank's time is cut.
         step, slot: the step, and the number of collectives and messages issued in it, before each cut, int64 [n].
         action: the row of the action that runs before each cut, or -1, int64 [n].
-        loads: whether the rank loads data before each cut, bool [n].
+        interruption: index into `NO_TRAINING` of what the rank does before each cut, or -1, int64 [n].
         signature: what the rank communicates in each step, int64 [s].
     """
 
@@ -116,7 +117,7 @@ class _Builder:
         self.slot = arrived - arrived[step_begins][self.step]
         self.step = np.minimum(self.step, len(bounds) - 2)
         self.action = cuts.latest(_ACTION_BEGIN, _ACTION_END)
-        self.loads = cuts.latest(_LOAD, _LOADED) != ABSENT
+        self.interruption = np.append(self.interruptions.what, ABSENT)[cuts.latest(_INTERRUPTION, _RESUME)]
         self.signature = self._signatures()
 
     def _cuts(self, summary: RankSummary, clock: ClockModel) -> _Cuts:
@@ -126,9 +127,9 @@ class _Builder:
         begin or end.
         """
         first, last = int(self.bounds[0]), int(self.bounds[-1])
-        loading = summary[DATA_LOADING]
-        end_ns = clock.to_run(loading.end_ns)
-        loading = loading.rows((end_ns > first) & (clock.to_run(loading.begin_ns) < last))
+        interruptions = summary[INTERRUPTIONS]
+        in_steps = (clock.to_run(interruptions.end_ns) > first) & (clock.to_run(interruptions.begin_ns) < last)
+        self.interruptions = interruptions = interruptions.rows(in_steps)
         since_ns, until_ns = self.waits_ns
         within = np.flatnonzero((until_ns > first) & (since_ns < last))
         since_ns, until_ns = since_ns[within], until_ns[within]
@@ -138,8 +139,8 @@ class _Builder:
             (_ACTION_BEGIN, clock.to_run(self.actions.start_ns), True),
             (_ACTION_END, clock.to_run(self.actions.end_ns), True),
             (_STEP_END, self.bounds[1:], True),
-            (_LOAD, clock.to_run(loading.begin_ns), True),
-            (_LOADED, clock.to_run(loading.end_ns), True),
+            (_INTERRUPTION, clock.to_run(interruptions.begin_ns), True),
+            (_RESUME, clock.to_run(interruptions.end_ns), True),
         )
         times_ns, whats = [self.waits_ns[0]], [_WAIT]
         for what, time_ns, to_the_end in happenings:
@@ -234,12 +235,14 @@ class _Builder:
         tasks = self._tasks_of_places("between", places, slots)
         task, kind = tasks[of_place[: len(at)]], np.full(len(at), types[_UNNAMED_WORK])
         stage = np.full(len(at), self.stage)
-        loads = self.loads[at] & (action == ABSENT)
-        if loads.any():
-            of_load, number = np.unique(place[loads], return_inverse=True)
-            hosts = tasks[np.searchsorted(places, of_load)]
-            task[loads] = self._tasks_of_places("data", of_load, slots, role=DATA, hosts=hosts)[number.reshape(-1)]
-            kind[loads] = types["data loading"]
+        interruption = np.where(action == ABSENT, self.interruption[at], ABSENT)
+        for what in np.unique(interruption[interruption != ABSENT]).tolist():
+            name, here = NO_TRAINING[what], interruption == what
+            there, number = np.unique(place[here], return_inverse=True)
+            hosts = tasks[np.searchsorted(places, there)]
+            of_name = self._tasks_of_places(name, there, slots, role=ROLES.index(name), hosts=hosts)
+            task[here] = of_name[number.reshape(-1)]
+            kind[here] = types[NO_TRAINING_TYPES[what]]
         acts = action != ABSENT
         if acts.any():
             used, number = np.unique(action[acts], return_inverse=True)
