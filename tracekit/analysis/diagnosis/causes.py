@@ -140,7 +140,7 @@ def _split(run: Run, arrivals: Arrivals, stretch: Stretch) -> tuple[int, dict[tu
 
 
 def _paused_ns(run: Run, instances: CollectiveInstances, which: int) -> int:
-    """Return how long the last rank of an instance paused in the segment before it, which may begin in a step before."""
+    """Return how long the last rank of an instance paused in the segment before it, perhaps in the step before."""
     summary, row = run.ranks[int(instances.rank[which])], int(instances.row[which])
     pauses, ready_ns = summary[PAUSE_TIMES], int(summary.collectives.ready_ns[row])
     begin_ns = np.maximum(pauses.start_ns, int(instances.since_ns[which]))

@@ -22,6 +22,7 @@ class RankPauses(Columnar):
         step: number of the step in which it begins, or -1, int64 [n].
         start_ns: on the rank's wall clock, int64 [n].
         end_ns: int64 [n].
+        waiting_ns: for how long the rank waits in communication then, int64 [n].
     """
 
     pause: Int32
@@ -30,6 +31,7 @@ class RankPauses(Columnar):
     step: Int64
     start_ns: Int64
     end_ns: Int64
+    waiting_ns: Int64
 
 
 PAUSE_TIMES = Part(name="pauses", type=RankPauses, empty=RankPauses.empty, merge=RankPauses.concatenate)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from tracekit.analysis.events.pauses import PAUSES
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.pauses import columns
 from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses
-from tracekit.analysis.pauses.texts import action_text, pause_text
+from tracekit.analysis.pauses.texts import action_text, longer_text, pause_text
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Run
@@ -20,7 +20,7 @@ _NOTABLE = 0.05  # of the step
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay
 
-__all__ = ["CostlyPause", "Pauses", "costly_pauses", "pauses", "reason_of_delay"]
+__all__ = ["CostlyPause", "Pauses", "costly_pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +95,33 @@ def costly_pauses(run: Run, found: Sequence[RankPause] | None = None) -> list[Co
 
 
 def reason_of_delay(run: Run, ranks: Sequence[int], delay_ns: float) -> CostlyPause | None:
-    """Return the pause that explains why these ranks delay the others by so long in a step; None if none does."""
-    for costly in costly_pauses(run):
+    """Return the pause that explains why these ranks delay the others by so long in a step; None if none does.
+
+    If all ranks pause, these ranks do so longer than the others.
+    """
+    found = rank_pauses(run)
+    for costly in costly_pauses(run, found):
         if set(costly.ranks) == set(ranks) and costly.longest.each_ns >= _EXPLAINED * delay_ns:
             return costly
+        of_kind = [each for each in found if each.pause == costly.longest.pause]
+        others_ns = [each.working_ns for each in of_kind if each.rank not in ranks]
+        longest = max((each for each in of_kind if each.rank in ranks), key=lambda each: each.working_ns, default=None)
+        if costly.ranks or longest is None or not others_ns:
+            continue
+        longer_ns = longest.working_ns - statistics.median(others_ns)
+        if longer_ns >= _EXPLAINED * delay_ns:
+            return replace(costly, ranks=tuple(ranks), text=longer_text(longest, ranks, longer_ns))
     return None
+
+
+def pauses_behind_delays(run: Run, delays_ns: Mapping[int, float]) -> dict[int, str]:
+    """Return the kind of pause that explains a rank's delay in the mean step, for the ranks that have one alone."""
+    return {
+        rank: costly.longest.pause
+        for costly in costly_pauses(run)
+        for rank in costly.ranks
+        if len(costly.ranks) == 1 and costly.longest.mean_ns >= _EXPLAINED * delays_ns.get(rank, 0.0) > 0
+    }
 
 
 def _finding(costly: CostlyPause) -> Finding:

@@ -35,6 +35,7 @@ def rank_pauses(recorded: RecordedSteps) -> RankPauses:
         step=np.where(inside, windows.step[window], ABSENT),
         start_ns=start_ns,
         end_ns=end_ns,
+        waiting_ns=recorded.lanes.exposed_communication.covered_ns(start_ns, end_ns),
     )
 
 

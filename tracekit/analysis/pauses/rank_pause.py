@@ -16,7 +16,7 @@ from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.spans import CHECKPOINT_ACTIONS, CHECKPOINT_FUNCTIONS
 from tracekit.model.summary import RankSummary
 
-__all__ = ["RankPause", "rank_pauses"]
+__all__ = ["RankPause", "paused_by_step_ns", "rank_pauses"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ class RankPause:
         action: of a checkpoint, the one of `CHECKPOINT_ACTIONS` that takes longest.
         function: what does it.
         by_step_ns: the time of each step that has such a pause.
+        waiting_ns: the part in which it waits in communication.
         of_steps: how many complete steps the rank has.
         waits_ns: for how long others waited for it, the median of them, by kind of communication. None if the clocks
             of the ranks cannot be compared.
@@ -38,6 +39,7 @@ class RankPause:
     action: str | None
     function: str | None
     by_step_ns: dict[int, int]
+    waiting_ns: int
     of_steps: int
     waits_ns: dict[str, int] | None = field(default_factory=dict)
 
@@ -54,6 +56,11 @@ class RankPause:
     def mean_ns(self) -> float:
         """The mean of all steps."""
         return self.total_ns / self.of_steps
+
+    @property
+    def working_ns(self) -> float:
+        """The mean of all steps, without what it waits in communication."""
+        return (self.total_ns - self.waiting_ns) / self.of_steps
 
     @property
     def wait_kind(self) -> str | None:
@@ -88,11 +95,24 @@ def rank_pauses(run: Run) -> list[RankPause]:
                     action=_longest(kept, kept.action, CHECKPOINT_ACTIONS),
                     function=_longest(kept, kept.function, CHECKPOINT_FUNCTIONS),
                     by_step_ns=dict(by_step),
+                    waiting_ns=int(kept.waiting_ns.sum()),
                     of_steps=len(complete),
                     waits_ns=_waits_ns(run, place, kept) if comparable else None,
                 )
             )
     return found
+
+
+def paused_by_step_ns(run: Run) -> dict[int, int]:
+    """Return how long each step is paused, on the rank that pauses longest in it."""
+    longest_ns: dict[int, int] = {}
+    for summary in run.ranks:
+        kept, of_rank = summary[PAUSE_TIMES], Counter[int]()
+        for step, time_ns in zip(kept.step.tolist(), (kept.end_ns - kept.start_ns).tolist(), strict=True):
+            of_rank[step] += time_ns
+        for step, time_ns in of_rank.items():
+            longest_ns[step] = max(longest_ns.get(step, 0), time_ns)
+    return longest_ns
 
 
 def _longest(kept: RankPauses, column: np.ndarray, names: tuple[str, ...]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tracekit.analysis.pauses.rank_pause import RankPause
 from tracekit.model.ranks import format_ranges
 
-__all__ = ["action_text", "pause_text"]
+__all__ = ["action_text", "longer_text", "pause_text"]
 
 _DISTRIBUTED = "torch.distributed.checkpoint"
 # Of one rank, and of several.
@@ -26,16 +26,24 @@ def pause_text(pause: RankPause, ranks: Sequence[int], waiting: int) -> str:
 
     ranks: who pauses about as long; empty: all ranks. waiting: how many ranks wait for them.
     """
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranges(ranks)}" if ranks else "all ranks"
-    does = _DOES[pause.action or pause.pause][len(ranks) != 1]
     steps = len(pause.by_step_ns)
     often = "a step" if steps == pause.of_steps else f"in {steps} of {pause.of_steps} steps"
-    text = f"{who} {does} for {pause.each_ns / 1e6:.0f} ms {often}"
+    text = f"{_who_does(pause, ranks)} for {pause.each_ns / 1e6:.0f} ms {often}"
     if not waiting:
         return text
     its = "its" if len(ranks) == 1 else "their"
     kind = "" if pause.wait_kind is None else f" in {pause.wait_kind}"
     return f"{text} while {its} {'peer waits' if waiting == 1 else 'peers wait'}{kind}"
+
+
+def longer_text(pause: RankPause, ranks: Sequence[int], longer_ns: float) -> str:
+    """Return by how much longer some ranks pause than the others, which pause as well."""
+    return f"{_who_does(pause, ranks)} for {longer_ns / 1e6:.0f} ms a step longer than others"
+
+
+def _who_does(pause: RankPause, ranks: Sequence[int]) -> str:
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranges(ranks)}" if ranks else "all ranks"
+    return f"{who} {_DOES[pause.action or pause.pause][len(ranks) != 1]}"
 
 
 def action_text(pause: RankPause, *, everywhere: bool) -> str:

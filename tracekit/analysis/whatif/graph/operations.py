@@ -126,7 +126,7 @@ class Operations:
         kind: Int64,
         comparison_class: Int64,
         *,
-        role: int = WORK,
+        role: Int64 | int = WORK,
         host_task: Int64 | int = ABSENT,
         device_task: Int64 | int = ABSENT,
         host_share: Float64 | float = 0.0,

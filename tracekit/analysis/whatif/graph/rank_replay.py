@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES, ROLES
+from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES, ROLES, WORK
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.analysis.whatif.graph.labels import numbers_of_places, numbers_of_transfers, signature_of_step
 from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
@@ -29,6 +29,8 @@ from tracekit.model.summary import RankSummary
 _UNNAMED_WORK = "own work"  # between collectives, where it is not known to be an action of a pipeline
 # What happens on a rank. At one time it happens in this order.
 _RESUME, _ACTION_END, _ARRIVAL, _WAIT, _ACTION_BEGIN, _STEP_END, _INTERRUPTION = range(7)
+# Of communication that a rank issues in each of `NO_TRAINING`, and, the last, in none.
+_ROLE_OF_TRANSFER = np.array([WORK if name == "data" else ROLES.index(name) for name in NO_TRAINING] + [WORK])
 
 __all__ = ["add_rank"]
 
@@ -273,7 +275,9 @@ class _Builder:
         """Add the communication that the rank issues, and return the places, int64 [c]."""
         issued, operations, types = self.communication.rows(rows), self.operations, self.interners.types
         signature, slot = self.signature[self.step[arrivals]], self.slot[arrivals]
-        task = operations.add_tasks(*numbers_of_transfers(self.interners, issued, signature, slot))
+        numbers = numbers_of_transfers(self.interners, issued, signature, slot)
+        role = _ROLE_OF_TRANSFER[self.interruption[arrivals]]
+        task = operations.add_tasks(*numbers, role=role if role.any() else WORK)
         used, number = np.unique(issued.kind, return_inverse=True)
         kind = types.numbers(KINDS[value] for value in used.tolist())[number.reshape(-1)]
         places = operations.add(

@@ -9,7 +9,8 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.whatif.graph.device_job import trace_of
 from tests.unit.analysis.whatif.per_rank.recorded import summary
-from tracekit.analysis.whatif.parts import CUTS, DATA_LOADING, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.analysis.replay.operation_graph import NO_TRAINING
+from tracekit.analysis.whatif.parts import CUTS, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.model.events import ABSENT, Int64
 
 DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")
@@ -106,7 +107,8 @@ def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:
 def test_a_rank_on_the_cpu_tells_when_it_loads_data(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 30, 50)
     trace.event("enumerate(DataLoader)#it", "user_annotation", 5, 20)
-    found = summary(trace, tmp_path)[DATA_LOADING]
+    found = summary(trace, tmp_path)[INTERRUPTIONS]
 
+    assert [NO_TRAINING[what] for what in found.what] == ["data"]
     assert (found.begin_ns.tolist(), found.end_ns.tolist()) == ([trace.wall_ns(5)], [trace.wall_ns(25)])
-    assert len(summary(trace_of(0, (100, 100)), tmp_path)[DATA_LOADING]) == 0  # its segments tell it
+    assert len(summary(trace_of(0, (100, 100)), tmp_path)[INTERRUPTIONS]) == 0  # its segments tell it
