@@ -269,9 +269,12 @@ class _Builder:
 def _interruptions(what: Int32) -> Int64:
     """Return what the host does from each cut on instead of training, index into `NO_TRAINING`, or -1: int64 [n].
 
-    what: index into `CUTS`, int32 [n]. What ends first has begun before the first cut: it is not known what it is.
+    what: index into `CUTS`, int32 [n]. What ends first may have begun before the first cut, at a step's begin: then it
+    is the loading of data.
     """
     changes = np.isin(what, (*_INTERRUPTIONS, _RESUME))
     latest = np.maximum.accumulate(np.where(changes, np.arange(len(what)), ABSENT))
     begun = np.where(np.isin(what, _INTERRUPTIONS), what - _INTERRUPTIONS[0], ABSENT)
-    return np.where(latest == ABSENT, ABSENT, begun[latest]).astype(np.int64)
+    first = np.flatnonzero(changes)[:1]
+    before = NO_TRAINING.index("data") if len(first) and what[first[0]] == _RESUME else ABSENT
+    return np.where(latest == ABSENT, before, begun[latest]).astype(np.int64)

@@ -43,9 +43,9 @@ def rows(tmp_path: Path) -> Rows:
 
 
 def test_the_time_of_the_host_is_cut_in_order(rows: Rows) -> None:
-    assert rows.what == ["begin", *["step", "load", "loaded", "launch", "wait", "synchronise"] * 3, "end"]
+    assert rows.what == ["begin", *["step", "data", "resume", "launch", "wait", "synchronise"] * 3, "end"]
     assert rows.of("step", "begin_ns") == [0, 200, 400]
-    assert (rows.of("load", "begin_ns"), rows.of("loaded", "begin_ns")) == ([2, 202, 402], [6, 206, 406])
+    assert (rows.of("data", "begin_ns"), rows.of("resume", "begin_ns")) == ([2, 202, 402], [6, 206, 406])
     assert rows.of("end", "begin_ns") == [600]
 
 
@@ -66,9 +66,9 @@ def test_a_synchronisation_waits_for_the_kernel_that_was_launched_last(rows: Row
 
 def test_kernels_end_no_earlier_than_their_launches_allow(rows: Rows) -> None:
     """THEN the product of 100, launched 2 after the loading and started 7 later, ends 109 after it at the earliest."""
-    assert rows.of("loaded", "limit_host_ns") == [9, 9, 9]
-    assert rows.of("loaded", "limit_device_ns") == [100, 100, 100]
-    assert rows.of("loaded", "device_end_ns") == [115, 315, 515]
+    assert rows.of("resume", "limit_host_ns") == [9, 9, 9]
+    assert rows.of("resume", "limit_device_ns") == [100, 100, 100]
+    assert rows.of("resume", "device_end_ns") == [115, 315, 515]
     assert rows.of("wait", "device_end_ns") == [157, 357, 557]
     assert rows.of("synchronise", "device_ns") == [NONE] * 3
 
