@@ -9,7 +9,7 @@ from tracekit.analysis.communication.overlap import exposed_communication
 from tracekit.analysis.diagnosis import columns
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
-from tracekit.analysis.events.pauses import PAUSES
+from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.units import gathers_block
 from tracekit.analysis.pipeline.bubbles import Pipeline

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.autograd import is_autograd_node
-from tracekit.analysis.events.pauses import evaluation_evidence
+from tracekit.analysis.events.pauses.pause_times import evaluation_evidence
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import (

@@ -8,7 +8,7 @@ A phase lasts until an event of another phase begins (`events/phase_evidence.py`
 * An optimizer may call a closure that runs forward and backward within `Optimizer.step`, once (Lightning does so) or
   often (L-BFGS). Then the backward pass in it is backward, and the forward before that pass is forward.
 * Data loading, checkpoints, evaluation and logging are phases of their own, after which the phase around them goes on
-  (`events/pauses.py`).
+  (`events/pauses/`).
 
 So what runs after the backward without a graph, such as copies of reduced gradients, still counts as backward.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.innermost_span import outermost_first
-from tracekit.analysis.events.pauses import PauseTimes, pause_times
+from tracekit.analysis.events.pauses.pause_times import PauseTimes, pause_times
 from tracekit.analysis.events.phase_evidence import PhaseEvidence, data_loading, phase_evidence
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 

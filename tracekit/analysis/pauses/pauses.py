@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from tracekit.analysis.events.pauses import PAUSES
+from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.pauses import columns
 from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracekit.analysis.events.pauses import PAUSES
+from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.pauses.parts import PAUSE_TIMES, RankPauses
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64

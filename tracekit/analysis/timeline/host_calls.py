@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
-from tracekit.analysis.events.pauses import checkpoint_calls
+from tracekit.analysis.events.pauses.pause_times import checkpoint_calls
 from tracekit.model.events import ROUNDED_NS, EventTable, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.spans import GARBAGE_COLLECTION_SPAN

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.events.pauses import PAUSES
+from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, OperationGraph
 from tracekit.analysis.stats.significance import standard_error

@@ -113,7 +113,7 @@ def test_a_distributed_checkpoint_in_the_background_has_spans_where_the_step_wai
 
 def test_what_is_logged_has_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, stream = logging.getLogger("test_pauses"), io.StringIO()
-    log.addHandler(logging.StreamHandler(stream))
+    log.addHandler(logging.StreamHandler(logged := io.StringIO()))
     log.setLevel(logging.INFO)
     log.propagate = False
     monkeypatch.setattr("sys.stdout", stream)
@@ -126,7 +126,7 @@ def test_what_is_logged_has_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     trace = record(tmp_path, work)
     assert len(spans(trace, logging_span("Logger.handle"))) == 2
     assert len(spans(trace, logging_span("stdout"))) == 4  # the text and the end of the line
-    assert stream.getvalue() == 4 * "logged\nprinted\n"
+    assert (logged.getvalue(), stream.getvalue()) == (4 * "logged\n", 4 * "printed\n")
     assert "write" not in vars(stream)
 
 

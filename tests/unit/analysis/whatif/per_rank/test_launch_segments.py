@@ -12,6 +12,7 @@ from tests.unit.analysis.whatif.per_rank.recorded import summary
 from tracekit.analysis.replay.operation_graph import NO_TRAINING
 from tracekit.analysis.whatif.parts import CUTS, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.spans import EVALUATION_SPAN, checkpoint_span
 
 DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")
 NONE = -1.0
@@ -94,6 +95,16 @@ def test_a_wait_for_the_device_that_no_call_shows(tmp_path: Path) -> None:
 
     trace.op("aten::item", 600, 300)  # the host was busy
     assert "synchronise" not in Rows(trace, tmp_path).what
+
+
+def test_what_a_host_does_instead_of_training_is_cut_out(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 200).kernel("gemm", 15, 5, launched_at=8)
+    trace.label(checkpoint_span("save", "torch.save"), 30, 40).label(EVALUATION_SPAN, 80, 10)
+    rows = Rows(trace, tmp_path)
+
+    assert rows.of("checkpoint", "begin_ns") == [30]
+    assert rows.of("evaluation", "begin_ns") == [80]
+    assert rows.of("resume", "begin_ns") == [70, 90]
 
 
 def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:

@@ -12,42 +12,23 @@ Of these that overlap, checkpoints come before evaluation, and evaluation before
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.events.pauses.names import is_evaluation, is_logging, parse_checkpoint_call
 from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import (
     CHECKPOINT_ACTIONS,
     CHECKPOINT_FUNCTIONS,
-    EVALUATION_SPAN,
-    LOGGING_PREFIX,
     NO_GRAD_SPAN,
-    CheckpointAction,
-    parse_checkpoint_span,
 )
 
 __all__ = ["PAUSES", "CheckpointCalls", "PauseTimes", "checkpoint_calls", "evaluation_evidence", "pause_times"]
 
 PAUSES = ("checkpoint", "evaluation", "logging")
-
-# Names of Python functions in recorded stacks.
-_CHECKPOINT_FUNCTION = re.compile(
-    r".*torch/(?:serialization|distributed/checkpoint/state_dict_(?:saver|loader))\.py\(\d+\): (save|load|async_save)"
-)
-_LOGGING_FUNCTION = re.compile(
-    r"<built-in function print>|.*(?:/logging/__init__\.py\(\d+\): handle"
-    r"|/tensorboardX?/writer\.py\(\d+\): (?:add_\w+|flush)|/wandb/sdk/wandb_run\.py\(\d+\): log)"
-)
-# What programs call an evaluation, with any marks around it: "## validation ##".
-_EVALUATION_LABEL = re.compile(
-    r"[\W_]*(?:eval|evaluate|evaluation|validate|validation)(?:[ _]step)?[\W_]*", re.IGNORECASE
-)
-_LIGHTNING_STEP = re.compile(r"\[pl\]\[profile\]\[Strategy\]\w+\.(?:validation|test)_step")
-_DISTRIBUTED = "torch.distributed.checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,11 +59,11 @@ class CheckpointCalls:
 
 def checkpoint_calls(events: EventTable, threads: Int64) -> CheckpointCalls:
     """Return the calls on some tracks that save or load a checkpoint, or wait for the end of a save."""
-    rows = _rows(events, threads, lambda name: _checkpoint_call(name) is not None)
+    rows = _rows(events, threads, lambda name: parse_checkpoint_call(name) is not None)
     rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows]))]
     reach_ns = np.maximum.accumulate(events.end_ns[rows]) if len(rows) else events.end_ns[rows]
     rows = rows[np.append(True, events.start_ns[rows[1:]] >= reach_ns[:-1])[: len(rows)]]
-    calls = [_checkpoint_call(events.strings[name]) or ("save", CHECKPOINT_FUNCTIONS[0]) for name in events.name[rows]]
+    calls = [parse_checkpoint_call(events.strings[name]) or ("save", CHECKPOINT_FUNCTIONS[0]) for name in events.name[rows]]
     return CheckpointCalls(
         start_ns=events.start_ns[rows],
         end_ns=events.end_ns[rows],
@@ -96,7 +77,7 @@ def evaluation_evidence(events: EventTable, track: int) -> Intervals:
     if track == ABSENT:
         return EMPTY
     thread = np.array([track], dtype=np.int64)
-    forwards = _rows(events, thread, _is_evaluation)
+    forwards = _rows(events, thread, is_evaluation)
     if not len(forwards):
         return EMPTY
     blocks = _rows(events, thread, NO_GRAD_SPAN.__eq__)
@@ -113,7 +94,7 @@ def pause_times(events: EventTable, thread: int, loading: Intervals, training_ns
     calls = checkpoint_calls(events, track)
     checkpoint = Intervals.union_of(calls.start_ns, calls.end_ns) - loading
     evaluation = _joined(evaluation_evidence(events, thread), np.sort(training_ns)) - checkpoint
-    logging = Intervals.of_events(events, _rows(events, track, _is_logging))
+    logging = Intervals.of_events(events, _rows(events, track, is_logging))
     return PauseTimes(checkpoint=checkpoint, evaluation=evaluation, logging=logging - loading - checkpoint - evaluation)
 
 
@@ -129,26 +110,3 @@ def _rows(events: EventTable, tracks: Int64, predicate: Callable[[str], bool]) -
     on_host = events.on_tracks(tracks) & ~events.in_category("gpu_user_annotation")
     rows: Int64 = np.flatnonzero(events.named(predicate) & on_host)
     return rows
-
-
-def _checkpoint_call(name: str) -> tuple[CheckpointAction, str] | None:
-    """Return what a call of this name does, and by which of `CHECKPOINT_FUNCTIONS`; None if it is no such call."""
-    if (call := parse_checkpoint_span(name)) is not None:
-        return call
-    match = _CHECKPOINT_FUNCTION.fullmatch(name)
-    if match is None:
-        return None
-    action: CheckpointAction = "load" if match[1] == "load" else "async_save" if match[1] == "async_save" else "save"
-    return action, _DISTRIBUTED if "/distributed/" in name else f"torch.{action}"
-
-
-def _is_evaluation(name: str) -> bool:
-    return (
-        name == EVALUATION_SPAN
-        or _LIGHTNING_STEP.fullmatch(name) is not None
-        or _EVALUATION_LABEL.fullmatch(name) is not None
-    )
-
-
-def _is_logging(name: str) -> bool:
-    return name.startswith(LOGGING_PREFIX) or _LOGGING_FUNCTION.fullmatch(name) is not None

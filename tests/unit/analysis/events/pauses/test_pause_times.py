@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.analysis.events.test_phases import STEP, Training
-from tracekit.analysis.events.pauses import checkpoint_calls
+from tracekit.analysis.events.pauses.pause_times import checkpoint_calls
 from tracekit.model.events import Int64
 from tracekit.model.spans import (
     CHECKPOINT_ACTIONS,
