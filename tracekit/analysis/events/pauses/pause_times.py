@@ -63,7 +63,9 @@ def checkpoint_calls(events: EventTable, threads: Int64) -> CheckpointCalls:
     rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows]))]
     reach_ns = np.maximum.accumulate(events.end_ns[rows]) if len(rows) else events.end_ns[rows]
     rows = rows[np.append(True, events.start_ns[rows[1:]] >= reach_ns[:-1])[: len(rows)]]
-    calls = [parse_checkpoint_call(events.strings[name]) or ("save", CHECKPOINT_FUNCTIONS[0]) for name in events.name[rows]]
+    calls = [
+        parse_checkpoint_call(events.strings[name]) or ("save", CHECKPOINT_FUNCTIONS[0]) for name in events.name[rows]
+    ]
     return CheckpointCalls(
         start_ns=events.start_ns[rows],
         end_ns=events.end_ns[rows],
