@@ -209,6 +209,22 @@ def held_up_by_loading(result: Result, out: Path) -> None:
     assert STEPS * 58_000_000 < chain[1, "data"] < STEPS * 120_000_000
 
 
+def saved_by_one_rank(result: Result, out: Path) -> None:
+    """GIVEN rank 0 that saves to a disk of 78 ms, and evaluations of 64 ms on all ranks, in each step."""
+    found = {finding["cause"]: finding for finding in result["findings"]}
+    saves, evaluation = found["checkpoint"], found["evaluation"]
+    assert saves["text"].startswith("rank 0 saves a checkpoint for ")
+    assert saves["text"].endswith(" ms a step while its peer waits in all_reduce")
+    assert evaluation["text"].startswith("all ranks evaluate for ")
+    for finding, planted_ns in ((saves, 78_000_000), (evaluation, 64_000_000)):
+        assert planted_ns <= finding["time_ns"] < 2 * planted_ns
+        assert finding["saving_ns"] == pytest.approx(finding["time_ns"], rel=0.2)
+    phases = {(part["rank"], part["phase"]): part["total_ns"] for part in result["phases"]["parts"]}
+    assert phases[0, "checkpoint"] >= STEPS * 78_000_000
+    assert phases[1, "checkpoint"] == 0
+    assert min(phases[rank, "evaluation"] for rank in range(WORLD)) >= STEPS * 64_000_000
+
+
 def one_process(result: Result, out: Path) -> None:
     assert result["run"]["ranks"] == [0]
 
@@ -450,5 +466,16 @@ COMMANDS = [
         collectives=STEPS,
         blocks=False,
         planted=waits_for_data,
+    ),
+    Probe(
+        name="checkpointing",
+        arguments=("--slow-disk-ms", "78", "--evaluate-every", "1", "--recorded", str(STEPS), "--sleep-compute"),
+        strategies=("ddp",),
+        groups=(("dp", WORLD),),
+        units=buckets,
+        expected=[(0, 7, 4 * (4 * 256 * 256 + 3 * 256)), (1, 1, 4 * 256)],
+        collectives=2 * STEPS,
+        blocks=False,
+        planted=saved_by_one_rank,
     ),
 ]

@@ -13,10 +13,25 @@ __all__ = ["Certainty", "Finding", "Remedy"]
 Certainty = Literal["sure", "likely"]
 """sure: shown in enough steps, beyond noise and the errors of clocks. likely: what explains the recording best."""
 
-Remedy = Literal["ranks", "link", "load", "data", "communication", "network", "stages", "host", "reshard", "together"]
+Remedy = Literal[
+    "ranks",
+    "link",
+    "load",
+    "data",
+    "checkpoint",
+    "evaluation",
+    "logging",
+    "communication",
+    "network",
+    "stages",
+    "host",
+    "reshard",
+    "together",
+]
 """What a replay changes to show what it saves.
 
-ranks: the work of ranks. link: a link. load: the load of experts. data: loading data. communication: all of it is
+ranks: the work of ranks. link: a link. load: the load of experts. data: loading data. checkpoint, evaluation,
+logging: these take no time. communication: all of it is
 hidden where data dependencies allow. network: communication takes no time. stages: those of a pipeline are alike.
 host: the device never waits for a launch. reshard: FSDP keeps parameters from forward to backward. together: several of
 these.

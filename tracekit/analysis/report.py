@@ -14,6 +14,7 @@ from tracekit.analysis.diagnosis.ranking import rank_findings
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import Paths, load
+from tracekit.analysis.pauses.rank_pause import paused_by_step_ns
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.analysis.sections import SECTIONS
@@ -121,4 +122,4 @@ def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Fin
     if not findings and "breakdown" in results:
         findings.append(nothing_notable(run))
     findings += overhead_findings(run)
-    return [*noisy_steps(run), *rank_findings(findings, mean_step_ns(run))]
+    return [*noisy_steps(run, paused_by_step_ns(run)), *rank_findings(findings, mean_step_ns(run))]

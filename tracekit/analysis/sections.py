@@ -15,6 +15,8 @@ from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSI
 from tracekit.analysis.fsdp.sections import FSDP_SECTION
 from tracekit.analysis.matching.columns import POINT_TO_POINT
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
+from tracekit.analysis.pauses.parts import PAUSE_TIMES
+from tracekit.analysis.pauses.sections import PAUSES_SECTION
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.rpc.parts import REMOTE_CALLS
@@ -36,6 +38,7 @@ _LISTED: tuple[Section[Any], ...] = (
     BREAKDOWN_SECTION,
     STRAGGLERS_SECTION,
     PHASES_SECTION,
+    PAUSES_SECTION,
     OVERLAP_SECTION,
     COLLECTIVES_SECTION,
     PIPELINE_SECTION,
@@ -60,6 +63,7 @@ SECTIONS: dict[str, Section[Any]] = {section.name: section for section in _LISTE
 _ALWAYS_KEPT: tuple[Part[Any], ...] = (
     CONFIGURATION,  # the headline, and `tracekit info`
     ACTIONS,  # the stages of pipelines that are inferred
+    PAUSE_TIMES,  # which steps are longer for a known reason
     FLIGHT_RECORDER,  # `joins` of the JSON result
     RECORDING_COST,  # the warning that recording distorts
     REMOTE_CALLS,  # notes on calls that were not joined

@@ -15,6 +15,7 @@ def default_observers() -> list[Observer]:
     from tracekit.capture.observers.communication_purposes import PurposeObserver
     from tracekit.capture.observers.compiled import CompileObserver
     from tracekit.capture.observers.forwards import ForwardObserver
+    from tracekit.capture.observers.gradient_modes import GradientModeObserver
     from tracekit.capture.observers.memory import MemoryObserver
     from tracekit.capture.observers.parallelism.data_parallel import DataParallelObserver
     from tracekit.capture.observers.parallelism.ddp import DdpObserver
@@ -42,6 +43,7 @@ def default_observers() -> list[Observer]:
         CompileObserver(),
         PipelineObserver(),
         ForwardObserver(),
+        GradientModeObserver(),
         RpcObserver(),
         PurposeObserver(),  # after the observers that set the parallelism of their groups
         GroupParallelismObserver(),  # last: it reads what all others have set

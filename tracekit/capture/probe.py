@@ -32,6 +32,7 @@ from tracekit.capture.ending.exit_hooks import ExitHooks, is_failing
 from tracekit.capture.ending.sigterm import SigtermHandler
 from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
+from tracekit.capture.hooks.tracebacks import hide_this_frame
 from tracekit.capture.job.attempt_log import AttemptLog
 from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.rpc.serving import leave_to_recordings, record_services
@@ -228,6 +229,9 @@ class Probe:
                     item = next(items)
                 except StopIteration:
                     return
+                except BaseException:
+                    hide_this_frame()
+                    raise
             else:
                 self._guarded(recording.log.begin_loading)
                 loaded = False
@@ -236,6 +240,9 @@ class Probe:
                     loaded = True
                 except StopIteration:
                     return
+                except BaseException:
+                    hide_this_frame()
+                    raise
                 finally:
                     self._guarded(functools.partial(self._windows.loaded, recording, loaded))
             yield item

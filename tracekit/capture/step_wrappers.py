@@ -1,4 +1,7 @@
-"""Wraps what `@tracekit.probe` decorates: a function, a coroutine function or a generator function."""
+"""Wraps what `@tracekit.probe` decorates: a function, a coroutine function or a generator function.
+
+An exception of the program passes a wrapper as if it were not there: no frame of it is in the traceback.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import functools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
+
+from tracekit.capture.hooks.tracebacks import hide_this_frame
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,14 +39,16 @@ def wrap_function(step: Callable[P, R], calls: StepCalls) -> Callable[P, R]:
 
     @functools.wraps(step)
     def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not enter():
-            return step(*args, **kwargs)
+        entered = enter()
         try:
             result = step(*args, **kwargs)
         except BaseException:
-            leave(True)
+            hide_this_frame()
+            if entered:
+                leave(True)
             raise
-        leave(False)
+        if entered:
+            leave(False)
         return result
 
     return recorded
@@ -52,14 +59,16 @@ def wrap_coroutine_function(step: Callable[..., Any], calls: StepCalls) -> Calla
 
     @functools.wraps(step)
     async def recorded(*args: Any, **kwargs: Any) -> Any:
-        if not calls.enter():
-            return await step(*args, **kwargs)
+        entered = calls.enter()
         try:
             result = await step(*args, **kwargs)
         except BaseException:
-            calls.leave(True)
+            hide_this_frame()
+            if entered:
+                calls.leave(True)
             raise
-        calls.leave(False)
+        if entered:
+            calls.leave(False)
         return result
 
     return recorded
@@ -83,6 +92,9 @@ def wrap_generator_function(step: Callable[..., Generator[Any, Any, Any]], calls
                 if entered:
                     calls.cancel()
                 return end.value
+            except BaseException:
+                hide_this_frame()
+                raise
             finally:
                 if entered:
                     calls.leave(failed)
@@ -92,6 +104,7 @@ def wrap_generator_function(step: Callable[..., Generator[Any, Any, Any]], calls
                 items.close()
                 raise
             except BaseException as error:
+                hide_this_frame()
                 resume = functools.partial(items.throw, error)
             else:
                 resume = functools.partial(items.send, value)

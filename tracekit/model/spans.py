@@ -11,15 +11,20 @@ __all__ = [
     "ACTION_NAMES",
     "BACKWARD_SPAN",
     "CALIBRATION_SPAN",
-    "CHECKPOINT_SPAN",
+    "CHECKPOINT_ACTIONS",
+    "CHECKPOINT_FUNCTIONS",
     "COALESCED_SPAN",
     "DATA_SPAN",
+    "EVALUATION_SPAN",
     "GARBAGE_COLLECTION_SPAN",
     "LABEL_PREFIX",
+    "LOGGING_PREFIX",
+    "NO_GRAD_SPAN",
     "OPTIMIZER_ACTIONS",
     "RECOMPUTE_SPAN",
     "WAIT_SPAN",
     "ActionKind",
+    "CheckpointAction",
     "DdpHookSpan",
     "FsdpAction",
     "FsdpPhase",
@@ -27,12 +32,15 @@ __all__ = [
     "OptimizerAction",
     "PipelineSpan",
     "RpcSpan",
+    "checkpoint_span",
     "ddp_hook_span",
     "engine_span",
     "forward_span",
     "fsdp_span",
+    "logging_span",
     "module_span",
     "optimizer_span",
+    "parse_checkpoint_span",
     "parse_ddp_hook_span",
     "parse_forward_span",
     "parse_fsdp_span",
@@ -56,14 +64,25 @@ COALESCED_SPAN = "tracekit.coalesced"
 """Around messages that NCCL sends and receives as one batch, and the launch of their kernel."""
 DATA_SPAN = "tracekit.data"
 """Around the wrapped data iterator."""
-CHECKPOINT_SPAN = "tracekit.checkpoint"
-"""Around a save of a checkpoint."""
+NO_GRAD_SPAN = "tracekit.no_grad"
+"""Around a block without gradients, on the thread that entered it. A block inside another has no span."""
+EVALUATION_SPAN = "tracekit.evaluation"
+"""Around a forward, without gradients and in evaluation mode, of a module that the program trains."""
+LOGGING_PREFIX = "tracekit.logging:"
+"""Before the name of a function that logs."""
 GARBAGE_COLLECTION_SPAN = "tracekit.gc"
 """Around a pause of Python's garbage collector, on the thread that it stopped first."""
 BACKWARD_SPAN = "tracekit.backward"
 """Around a backward pass, on the thread that called it. A pass inside another has no span."""
 RECOMPUTE_SPAN = "tracekit.recompute"
 """Around the forward of a checkpointed call that a backward pass recomputes."""
+
+CheckpointAction = Literal["save", "async_save", "await", "load"]
+"""async_save: copies the state, and begins a save that goes on in the background. await: waits for the end of one."""
+CHECKPOINT_ACTIONS: tuple[CheckpointAction, ...] = get_args(CheckpointAction)
+CHECKPOINT_FUNCTIONS = ("torch.save", "torch.load", "torch.distributed.checkpoint", "safetensors")
+"""What saves and loads checkpoints: functions, and libraries."""
+_CHECKPOINT_SPAN = re.compile(r"tracekit\.checkpoint(?::(save|async_save|await|load) (\S+))?")
 
 OptimizerAction = Literal["step", "clip", "unscale", "scaled_step", "fused_scaled_step", "update_scale"]
 """Work of the optimizer besides torch's `Optimizer.step#` and `Optimizer.zero_grad#`: an engine's step, gradient
@@ -109,6 +128,24 @@ def parse_fsdp_span(name: str) -> FsdpSpan | None:
         phase=cast(FsdpPhase, phase),
         module="" if module == _ROOT else module.replace("|", ", "),
     )
+
+
+def checkpoint_span(action: CheckpointAction, function: str) -> str:
+    """Return `tracekit.checkpoint:save torch.save`; function: one of `CHECKPOINT_FUNCTIONS`."""
+    return f"tracekit.checkpoint:{action} {function}"
+
+
+def parse_checkpoint_span(name: str) -> tuple[CheckpointAction, str] | None:
+    """Return what `checkpoint_span` was called with; None for any other name. Older recordings name saves alone."""
+    match = _CHECKPOINT_SPAN.fullmatch(name)
+    if match is None:
+        return None
+    return cast(CheckpointAction, match[1] or "save"), match[2] or CHECKPOINT_FUNCTIONS[0]
+
+
+def logging_span(function: str) -> str:
+    """Return `tracekit.logging:SummaryWriter.add_scalar`."""
+    return f"{LOGGING_PREFIX}{function}"
 
 
 def engine_span(phase: Literal["forward", "backward"]) -> str:

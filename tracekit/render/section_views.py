@@ -17,6 +17,7 @@ from tracekit.render.sections.parallelism.fsdp import FSDP_VIEW
 from tracekit.render.sections.parallelism.model_parallel import TENSOR_VIEW
 from tracekit.render.sections.parallelism.pipeline import PIPELINE_VIEW
 from tracekit.render.sections.parallelism.rpc import RPC_VIEW
+from tracekit.render.sections.pauses import PAUSES_VIEW
 from tracekit.render.sections.phases import MEMORY_VIEW, PHASES_VIEW
 from tracekit.render.sections.roofline import ROOFLINE_VIEW
 from tracekit.render.sections.stragglers import STRAGGLERS_VIEW
@@ -29,6 +30,7 @@ VIEWS: tuple[SectionView[Any], ...] = (
     DIAGNOSIS_VIEW,
     BREAKDOWN_VIEW,
     PHASES_VIEW,
+    PAUSES_VIEW,
     OVERLAP_VIEW,
     COLLECTIVES_VIEW,
     BUCKETS_VIEW,

@@ -91,7 +91,7 @@ CREATE PERFETTO VIEW tracekit_phases(
   rank LONG,
   -- Number of the step in the training run.
   step LONG,
-  -- The phase: data, forward, backward, optimizer or other.
+  -- The phase: data, forward, backward, optimizer, evaluation, checkpoint, logging or other.
   phase STRING,
   -- How long it takes on the rank's own clock, ns; `dur` is on the run's clock, which may run at another speed.
   duration_ns DURATION,

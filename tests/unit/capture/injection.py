@@ -24,7 +24,8 @@ CAPTURE = str(Path(tracekit.capture.__file__).parent)
 GUARD = "Recording._guarded"
 # Called by the program, or by torch on its behalf: only the calls that these functions make are tested.
 SHELL = {
-    "Patch.apply.<locals>.replacement",
+    "CaughtError.__init__",
+    "CaughtError.restore",
     "Probe._cancel",
     "Probe._enter",
     "Probe._enter_event",
@@ -41,8 +42,11 @@ SHELL = {
     "_Call.__call__",
     "_Call.__init__",
     "_Call.result_without_hook",
+    "_Hook.__init__",
+    "_hooked.<locals>.hooked",
+    "_set_traceback",
     "fail_safe.<locals>.guarded",
-    "wrap_call.<locals>.wrapped",
+    "hide_this_frame",
     "wrap_function.<locals>.recorded",
 }
 # What Python calls when an object is freed; its errors reach nobody.

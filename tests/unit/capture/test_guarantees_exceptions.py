@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import traceback
 from collections.abc import Callable, Iterator
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
+import tracekit
 from tests.components import require_module
 from tracekit.capture.probe import Probe, probe
 
 FAILING_CALL = 1
-OWN = Path(probe.__code__.co_filename).parent
+PACKAGE = Path(tracekit.__file__).parent
 
 require_module("torch")
 
@@ -27,6 +29,13 @@ def few_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):  # noqa: N818
+    """An exception that allows nobody to set its attributes."""
+
+    number: int
 
 
 class Vanished(Exception):  # noqa: N818
@@ -41,6 +50,7 @@ RAISED: list[Callable[[], BaseException]] = [
     lambda: KeyboardInterrupt("the user's"),
     lambda: SystemExit(7),
     lambda: Vanished(1, 2),
+    lambda: Frozen(3),
 ]
 
 
@@ -136,14 +146,14 @@ LOOPS = [in_function, in_generator, thrown_into_a_generator, in_coroutine, in_bl
 
 
 def ending(loop: Callable[[Probe | None, BaseException], None], recorder: Probe | None, error: BaseException) -> Any:
-    """Return the exception of the loop, the frames of its traceback without the probe's, and its context."""
+    """Return the exception of the loop, the frames of its traceback, and its context."""
     try:
         loop(recorder, error)
     except BaseException as caught:
         frames = traceback.extract_tb(caught.__traceback__)
+        assert not [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
         # Lines of the loop differ: they call the step or the probe around it.
-        own = [frame for frame in frames if Path(frame.filename).parent != OWN]
-        return caught, [(frame.name, frame.line) for frame in own if frame.name != loop.__name__], caught.__context__
+        return caught, [(frame.name, frame.line) for frame in frames if frame.name != loop.__name__], caught.__context__
     return None
 
 
@@ -155,13 +165,31 @@ def test_an_exception_of_the_loop_is_the_same_as_without_a_probe(
     runs: Any, loop: Callable[[Probe | None, BaseException], None], make_error: Callable[[], BaseException], window: str
 ) -> None:
     recorder = probe(path=runs.path, skip=0 if window == "open" else 50, warmup=0, steps=5)
-    error = make_error()
+    error, cause = make_error(), RuntimeError("the cause")
+    BaseException.__setattr__(error, "__cause__", cause)
+    BaseException.__setattr__(error, "__notes__", ["a note"])
 
     _, frames, context = ending(loop, None, make_error())
     caught, recorded_frames, recorded_context = ending(loop, recorder, error)
     recorder.finish()
 
     assert caught is error
+    assert (error.__cause__, error.__notes__) == (cause, ["a note"])
     assert recorded_frames == frames
     assert (type(recorded_context), str(recorded_context)) == (type(context), str(context))
     assert [steps[0] for steps in runs.steps()] == [0]
+
+
+def test_a_step_inside_a_step_of_another_probe_leaves_no_frames(tmp_path: Path) -> None:
+    def step() -> None:
+        deep(ValueError("the user's own"))
+
+    nested = probe(path=tmp_path / "outer", skip=0, steps=2)(probe(path=tmp_path / "inner", skip=9, steps=2)(step))
+
+    with pytest.raises(ValueError, match="own") as raised:
+        nested()
+
+    assert [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)] == [
+        "test_a_step_inside_a_step_of_another_probe_leaves_no_frames",
+        *("step", "deep"),
+    ]

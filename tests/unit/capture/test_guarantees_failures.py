@@ -129,7 +129,7 @@ def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Ca
         except Exception as error:
             losses = error
     patches = [patch for patch in patching._applied.keys() - applied if isinstance(patch, patching.Patch)]
-    leftovers = [f"patch of {patch._name}" for patch in patches if patch._active]
+    leftovers = [f"patch of {patch._name}" for patch in patches if patch.is_active]
     leftovers += ["callback of the garbage collector" for callback in gc.callbacks if isinstance(callback, Collections)]
     leftovers += [f"file {file.name}" for file in folder.rglob("*.tmp")]
     leftovers += [f"hook on {type(module).__name__}" for module in job.modules if _has_hooks_of_ours(module)]

@@ -127,7 +127,7 @@ def _place(where: str) -> tuple[Any, str]:
 
 
 def _patched() -> list[str]:
-    return [patch._name for patch in patching._applied if patch._active and not patch.lasting]
+    return [patch._name for patch in patching._applied if patch.is_active and not patch.lasting]
 
 
 def _resident_bytes() -> int:

@@ -12,22 +12,28 @@ from hypothesis import strategies as st
 
 from tracekit.model.spans import (
     BACKWARD_SPAN,
-    CHECKPOINT_SPAN,
+    CHECKPOINT_ACTIONS,
+    CHECKPOINT_FUNCTIONS,
     DATA_SPAN,
+    EVALUATION_SPAN,
     GARBAGE_COLLECTION_SPAN,
     LABEL_PREFIX,
+    NO_GRAD_SPAN,
     OPTIMIZER_ACTIONS,
     RECOMPUTE_SPAN,
     WAIT_SPAN,
     DdpHookSpan,
     FsdpSpan,
     PipelineSpan,
+    checkpoint_span,
     ddp_hook_span,
     engine_span,
     forward_span,
     fsdp_span,
+    logging_span,
     module_span,
     optimizer_span,
+    parse_checkpoint_span,
     parse_ddp_hook_span,
     parse_forward_span,
     parse_fsdp_span,
@@ -38,6 +44,7 @@ from tracekit.model.spans import (
 )
 
 PARSERS = (
+    parse_checkpoint_span,
     parse_ddp_hook_span,
     parse_forward_span,
     parse_fsdp_span,
@@ -53,7 +60,7 @@ COUNT = st.integers(0, 999_999)
 @st.composite
 def labels(draw: st.DrawFn) -> tuple[str, Callable[[str], Any], Any]:
     """A label, its parser, and what it was built from."""
-    match draw(st.sampled_from(["fsdp", "optimizer", "pipeline", "forward", "module", "hook"])):
+    match draw(st.sampled_from(["fsdp", "optimizer", "checkpoint", "pipeline", "forward", "module", "hook"])):
         case "fsdp":
             fsdp = FsdpSpan(
                 action=draw(st.sampled_from(["unshard", "prefetch", "use", "reduce"])),
@@ -64,6 +71,9 @@ def labels(draw: st.DrawFn) -> tuple[str, Callable[[str], Any], Any]:
         case "optimizer":
             action = draw(st.sampled_from(OPTIMIZER_ACTIONS))
             return optimizer_span(action), parse_optimizer_span, action
+        case "checkpoint":
+            call = draw(st.sampled_from(CHECKPOINT_ACTIONS)), draw(st.sampled_from(CHECKPOINT_FUNCTIONS))
+            return checkpoint_span(*call), parse_checkpoint_span, call
         case "pipeline":
             kind = draw(st.sampled_from(["F", "B", "I", "W"]))
             pp = PipelineSpan(kind=kind, stage=draw(COUNT), microbatch=draw(COUNT), loss=draw(st.booleans()))
@@ -107,7 +117,7 @@ def test_no_text_makes_a_parser_raise(text: str, label: tuple[str, Callable[[str
 
 
 FIXED = [BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, WAIT_SPAN, engine_span("forward"), engine_span("backward")]
-FIXED += [CHECKPOINT_SPAN, GARBAGE_COLLECTION_SPAN]
+FIXED += [EVALUATION_SPAN, NO_GRAD_SPAN, GARBAGE_COLLECTION_SPAN, logging_span("logging.Logger.handle")]
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -115,3 +125,7 @@ def test_a_label_without_parts_parses_as_no_other(name: str) -> None:
     assert name.startswith(LABEL_PREFIX)
     assert [parser(name) for parser in PARSERS] == [None] * len(PARSERS)
     assert FIXED.count(name) == 1
+
+
+def test_a_save_in_an_older_recording_has_no_function() -> None:
+    assert parse_checkpoint_span("tracekit.checkpoint") == ("save", "torch.save")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracekit.analysis.ddp.bucket_order import blocked_buckets
@@ -127,7 +127,7 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
         for row in times:
             if row["module"] == module.module:
                 added_ns[row["rank"], row["step"]] += row["added_ns"]
-        time_ns = saving_of_ns(run, added_ns) or 0
+        time_ns = min(saving_of_ns(run, added_ns) or 0, _least_ns(run, added_ns))
         if time_ns < _NOTABLE * step_ns:
             continue
         size_mb = module.buckets[0].size_bytes / (1 << 20)
@@ -167,7 +167,7 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
                 after_ns = min(row["added_ns"], max(row["end_ns"] - ready_ns[key], 0))
                 tail_ns[row["rank"], row["step"]] += after_ns
                 of_bucket_ns[row["index"]] += after_ns
-        least_ns = saving_of_ns(run, tail_ns) or 0
+        least_ns = min(saving_of_ns(run, tail_ns) or 0, _least_ns(run, tail_ns))
         if least_ns < _LARGE_TAIL * step_ns:
             continue
         bucket = module.buckets[max(of_bucket_ns, key=lambda index: (of_bucket_ns[index], index))]
@@ -179,6 +179,16 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
         evidence = {"index": bucket.index, "size_bytes": bucket.size_bytes, "tail_ns": least_ns}
         action = "make the last bucket smaller, or compute less before its gradients"
         yield Finding(severity="info", text=text, cause="transfer", time_ns=least_ns, action=action, evidence=evidence)
+
+
+def _least_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int:
+    """Return the mean of a part of the step on the rank that has least of it: the others wait in it for that rank.
+
+    part_ns: by rank and step, 0 where missing. A rank that is late in some steps is waited for in the steps after them.
+    """
+    common = run.common_steps()
+    sums = (sum(part_ns.get((s.rank, step), 0) for step in common) for s in run.ranks if s.is_measured)
+    return min(sums, default=0) // max(len(common), 1)
 
 
 def _blocked(run: Run, step_ns: float) -> Iterator[Finding]:

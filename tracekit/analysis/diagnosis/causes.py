@@ -4,8 +4,8 @@ Every instant of the chain has one cause, so that causes sum to the step exactly
 
 * `transfer`: communication is on its way, and the last rank has come. Of a message in a pipeline no more than the
   fastest of its size takes between its ranks: the rest is no matter of the network, and counts as `late_peer`.
-* `slow_compute`, `slow_more_work`, `slow_host`, `slow_data`, `slow_link`: what named ranks, or a named link, take
-  beyond the others. The others see it as waiting.
+* `slow_compute`, `slow_more_work`, `slow_host`, `slow_data`, `slow_link`, and `slow_checkpoint`, `slow_evaluation`,
+  `slow_logging`: what named ranks, or a named link, take beyond the others. The others see it as waiting.
 * `variation`: what any other rank took beyond its peers in one collective or another.
 * `warmup`, `drain`, `imbalance`, `late_peer`: what a pipeline's ranks wait for. While a stage works, those before and
   behind it may have nothing to do. So the chain computes longer than its ranks do. The difference is divided as the
@@ -25,9 +25,11 @@ import numpy as np
 from tracekit.analysis.diagnosis.critical_path import CriticalPath, Stretch
 from tracekit.analysis.diagnosis.parts import ACTIVITIES
 from tracekit.analysis.matching.message_times import fastest_messages, message_transfers
+from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.stats.apportion import apportion
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
+from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
@@ -39,6 +41,7 @@ __all__ = ["StepCause", "step_causes"]
 
 _HOST = tuple(cause for cause in ACTIVITIES if cause not in {"compute", "data"})
 _WORK = {"compute": ("compute",), "more_work": ("compute",), "data": ("data",), "host": _HOST}
+_WORK |= {"checkpoint": ("checkpoint",), "evaluation": ("compute",), "logging": ("logging",)}
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
 
 
@@ -139,12 +142,13 @@ def _transfer(run: Run, arrivals: Arrivals, which: int, phase: str) -> StepCause
 
 def _split(run: Run, arrivals: Arrivals, stretch: Stretch) -> tuple[int, dict[tuple[str, str], int]]:
     """Return by how much a stretch is longer than what the rank's peers took before the same collective, and the times
-    of the rest by activity and phase.
+    of the rest by activity and phase. A pause, such as a checkpoint, is no such excess: its cause is known.
     """
     which, instances, times_ns = stretch.instance, arrivals.instances, dict(stretch.times_ns)
     if not 0 <= which < arrivals.collectives or run.ranks[int(instances.rank[which])].rank != stretch.rank:
         return 0, times_ns
-    left_ns = excess_ns = min(max(int(instances.excess_ns[which]), 0), stretch.end_ns - stretch.start_ns)
+    paused_ns = _paused_ns(run, instances, which)
+    left_ns = excess_ns = min(max(int(instances.excess_ns[which]) - paused_ns, 0), stretch.end_ns - stretch.start_ns)
     if not excess_ns:
         return 0, times_ns
     of_causes = ((("data",), instances.data_ns), (("compute",), instances.compute_ns), (_HOST, None))
@@ -155,6 +159,14 @@ def _split(run: Run, arrivals: Arrivals, stretch: Stretch) -> tuple[int, dict[tu
         times_ns |= _shorter(of_activity, taken_ns)
         left_ns -= taken_ns
     return excess_ns, _shorter(times_ns, left_ns)
+
+
+def _paused_ns(run: Run, instances: CollectiveInstances, which: int) -> int:
+    """Return how long the last rank of an instance paused in the segment before it, perhaps in the step before."""
+    summary, row = run.ranks[int(instances.rank[which])], int(instances.row[which])
+    pauses, ready_ns = summary[PAUSE_TIMES], int(summary.collectives.ready_ns[row])
+    begin_ns = np.maximum(pauses.start_ns, int(instances.since_ns[which]))
+    return int(np.maximum(np.minimum(pauses.end_ns, ready_ns) - begin_ns, 0).sum())
 
 
 def _shorter(times_ns: Mapping[K, int], less_ns: int) -> dict[K, int]:

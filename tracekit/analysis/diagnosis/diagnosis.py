@@ -9,6 +9,7 @@ from tracekit.analysis.communication.overlap import exposed_communication
 from tracekit.analysis.diagnosis import columns
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
+from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.units import gathers_block
 from tracekit.analysis.pipeline.bubbles import Pipeline
@@ -72,8 +73,12 @@ def _row(cause: StepCause, time_ns: int) -> dict[str, object]:
 
 
 def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
-    """Yield a finding if the chain that bounds the step consists of transfers to a notable share."""
-    transfers = {cause: time_ns for cause, time_ns in causes.items() if cause.cause == "transfer"}
+    """Yield a finding if the chain that bounds the step consists of transfers to a notable share.
+
+    Those of checkpoints and evaluations are part of these.
+    """
+    in_training = {cause: time_ns for cause, time_ns in causes.items() if cause.phase not in PAUSES}
+    transfers = {cause: time_ns for cause, time_ns in in_training.items() if cause.cause == "transfer"}
     time_ns = sum(transfers.values())
     if time_ns < _NOTABLE * step_ns:
         return

@@ -8,6 +8,7 @@ from tracekit.analysis.diagnosis.critical_path import CriticalPath, critical_pat
 from tracekit.analysis.diagnosis.diagnosis import Diagnosis, diagnose
 from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.diagnosis.per_rank import phase_activities
+from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
@@ -53,7 +54,7 @@ CRITICAL_PATH_SECTION: Section[CriticalPath] = Section(
 )
 DIAGNOSIS_SECTION: Section[Diagnosis] = Section(
     name="diagnosis",
-    reads=(COMMUNICATION, *CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
+    reads=(COMMUNICATION, PAUSE_TIMES, *CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
     analyze=_diagnose,
     tables=(columns.CAUSES,),
 )

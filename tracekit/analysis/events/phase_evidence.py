@@ -1,7 +1,8 @@
 """What a trace shows of forward, backward and optimizer: the operators and spans of each.
 
 * Forward: an operator that becomes part of the autograd graph (it has a sequence number), a wrapper's forward, a module
-  that the step calls. What runs inside backward or in a data loader is none: a forward may be computed again.
+  that the step calls. What runs inside backward, in a data loader or in an evaluation is none: a forward may be
+  computed again.
 * Backward: nodes that the autograd engine runs, the call of a backward pass, graphs of compiled autograd.
 * Optimizer: `Optimizer.step`, gradient clipping, the actions of a gradient scaler.
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.autograd import is_autograd_node
+from tracekit.analysis.events.pauses.pause_times import evaluation_evidence
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import (
@@ -101,7 +103,8 @@ def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
         inside = Intervals.of_events(events, backward_rows[events.track[backward_rows] == track])
         gradient_rows = _outside(inside, events, gradient_rows, track)
         loading = Intervals.of_events(events, loads[events.track[loads] == track])
-        forward_rows = _outside(inside | loading, events, forward_rows, track)
+        evaluating = evaluation_evidence(events, track)
+        forward_rows = _outside(inside | loading | evaluating, events, forward_rows, track)
     updating = rows[kind == _UPDATE]
     optimizer_tracks = events.tracks_of(updating)
     return PhaseEvidence(

@@ -7,7 +7,8 @@ A phase lasts until an event of another phase begins (`events/phase_evidence.py`
   zero, after which the phase around it goes on. What follows them is other.
 * An optimizer may call a closure that runs forward and backward within `Optimizer.step`, once (Lightning does so) or
   often (L-BFGS). Then the backward pass in it is backward, and the forward before that pass is forward.
-* Data loading is a phase of its own, after which the phase around it goes on.
+* Data loading, checkpoints, evaluation and logging are phases of their own, after which the phase around them goes on
+  (`events/pauses/`).
 
 So what runs after the backward without a graph, such as copies of reduced gradients, still counts as backward.
 """
@@ -20,19 +21,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.innermost_span import outermost_first
+from tracekit.analysis.events.pauses.pause_times import PauseTimes, pause_times
 from tracekit.analysis.events.phase_evidence import PhaseEvidence, data_loading, phase_evidence
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 
 __all__ = ["PHASES", "STEP_PHASES", "PhaseTimeline", "phase_timeline"]
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("forward", "backward", "optimizer", "evaluation", "checkpoint")
 """The phases of a launch."""
-STEP_PHASES = ("data", *PHASES, "other")
+STEP_PHASES = ("data", *PHASES, "logging", "other")
 """The phases of a step."""
 _FORWARD, _BACKWARD, _OPTIMIZER, _AFTER = range(4)  # what follows the optimizer is `_AFTER`
 _OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OPTIMIZER, _OPTIMIZER, -1], dtype=np.int64)  # the last is for -1
-_OF_STEP = np.array([STEP_PHASES.index(phase) for phase in (*PHASES, "other", "other")], dtype=np.int64)
-_DATA = STEP_PHASES.index("data")
+_OF_STEP = np.array(
+    [STEP_PHASES.index(phase) for phase in ("forward", "backward", "optimizer", "other", "other")], dtype=np.int64
+)
 _Change = tuple[int, int]  # time, phase
 
 
@@ -42,14 +45,16 @@ class PhaseTimeline:
 
     Attributes:
         change_ns: ascending, int64 [c].
-        launch_phase: of what is launched from then on, as an index into `PHASES`, int64 [c]. What a data loader
-            launches belongs to the phase around it, and what follows the optimizer to the optimizer.
+        launch_phase: of what is launched from then on, as an index into `PHASES`, int64 [c]. What a data loader, or
+            logging, launches belongs to the phase around it, and what follows the optimizer to the optimizer.
         step_phase: the phase of the step that begins then, as an index into `STEP_PHASES`, int64 [c].
+        pauses: when the step's thread does not train.
     """
 
     change_ns: Int64
     launch_phase: Int64
     step_phase: Int64
+    pauses: PauseTimes
 
     def at(self, time_ns: Int64) -> Int64:
         """Return int64 [n]: the index into `PHASES` of what is launched at each time; -1 before the first operator."""
@@ -69,13 +74,22 @@ def phase_timeline(events: EventTable, threads: Int64, thread: int, step_start_n
     evidence = phase_evidence(events, threads)
     change_ns, phase = _changes(events, evidence, step_start_ns)
     data = data_loading(events, thread)
-    edges = (change_ns, evidence.zeroing.start_ns, evidence.zeroing.end_ns, data.start_ns, data.end_ns)
-    at_ns = np.unique(np.concatenate(edges))
+    updates, zeroing = evidence.updates, evidence.zeroing
+    training_ns = (step_start_ns, evidence.forward_ns, evidence.backward_ns, updates.start_ns, zeroing.start_ns)
+    pauses = pause_times(events, thread, data, np.concatenate(training_ns))
+    # A later one of these comes before an earlier one.
+    within = {"logging": pauses.logging, "data": data, "evaluation": pauses.evaluation, "checkpoint": pauses.checkpoint}
+    edges = [edge_ns for time in (zeroing, *within.values()) for edge_ns in (time.start_ns, time.end_ns)]
+    at_ns = np.unique(np.concatenate((change_ns, *edges)))
     around = _latest(change_ns, phase, at_ns)
-    around[evidence.zeroing.covers(at_ns)] = _OPTIMIZER
-    step_phase = _OF_STEP[around]
-    step_phase[data.covers(at_ns)] = _DATA
-    return PhaseTimeline(change_ns=at_ns, launch_phase=_OF_LAUNCH[around], step_phase=step_phase)
+    around[zeroing.covers(at_ns)] = _OPTIMIZER
+    step_phase, launch_phase = _OF_STEP[around], _OF_LAUNCH[around]
+    for name, time in within.items():
+        covered = time.covers(at_ns)
+        step_phase[covered] = STEP_PHASES.index(name)
+        if name in PHASES:
+            launch_phase[covered] = PHASES.index(name)
+    return PhaseTimeline(change_ns=at_ns, launch_phase=launch_phase, step_phase=step_phase, pauses=pauses)
 
 
 def _latest(change_ns: Int64, values: Int64, time_ns: Int64) -> Int64:

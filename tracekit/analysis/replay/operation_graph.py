@@ -17,27 +17,23 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Bool, Float64, Int32, Int64
 
 __all__ = [
-    "DATA",
-    "LIMIT",
-    "NEVER_NS",
-    "REGATHER",
-    "ROLES",
-    "SYNCHRONISATION",
-    "WORK",
-    "Exchanges",
-    "GraphSteps",
-    "OperationGraph",
+    *("DATA", "LIMIT", "NEVER_NS", "NO_TRAINING", "NO_TRAINING_TYPES", "REGATHER", "ROLES", "SYNCHRONISATION", "WORK"),
+    *("Exchanges", "GraphSteps", "OperationGraph"),
 ]
 
-ROLES = ("work", "data", "synchronisation", "limit", "regather")
+NO_TRAINING = ("data", "checkpoint", "evaluation", "logging")
+"""What a rank does instead of training: names of roles."""
+NO_TRAINING_TYPES = ("data loading", "checkpoint", "evaluation", "logging")
+"""The types of the operations in which it does."""
+ROLES = ("work", "data", "synchronisation", "limit", "regather", "checkpoint", "evaluation", "logging")
 """What a task is beside its kind.
 
 work: anything else. data: the rank loads data. synchronisation: the host waits for its device; the task takes no time,
 and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's segment of time its kernels
 can end at the earliest, because they were not launched earlier. regather: an all-gather of parameters that FSDP freed
-after the forward pass.
+after the forward pass. checkpoint, evaluation, logging: what the rank does instead of training.
 """
-WORK, DATA, SYNCHRONISATION, LIMIT, REGATHER = range(len(ROLES))
+WORK, DATA, SYNCHRONISATION, LIMIT, REGATHER = range(5)
 NEVER_NS = -1e15
 """A duration far below zero: an operation that takes it ends before any other, so that nothing waits for it."""
 

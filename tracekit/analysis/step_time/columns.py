@@ -33,7 +33,8 @@ _CAUSE = Column(
     "cause",
     "str",
     "",
-    "host_bound, kernel_gap, synchronisation, data, checkpoint, allocator, garbage_collection, between_steps or other.",
+    "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, allocator, garbage_collection, between_steps "
+    "or other.",
 )
 IDLE = Table(
     "idle_causes",
@@ -70,7 +71,10 @@ _PHASE_PART_MEANINGS = {
     "idle_ns": "Time that no lane covers.",
 }
 _STEP_PHASE = Column(
-    "phase", "str", "", "data, forward, backward, optimizer (clipping, zero_grad ... included) or other."
+    "phase",
+    "str",
+    "",
+    "data, forward, backward, optimizer (clipping, zero_grad ... included), evaluation, checkpoint, logging or other.",
 )
 PHASES = Table(
     "phases",

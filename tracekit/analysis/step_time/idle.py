@@ -21,7 +21,6 @@ _REASONS = {
     "host_bound": "the host launches late",
     "kernel_gap": "queued kernels begin with gaps",
     "synchronisation": "the host had waited for the GPU",
-    "checkpoint": "the host saves a checkpoint",
     "allocator": "the host allocates memory",
     "garbage_collection": "Python collects garbage",
     "between_steps": "the host is between steps",
@@ -31,11 +30,12 @@ _ACTIONS = {
     "host_bound": "launch fewer, larger kernels: torch.compile or CUDA graphs",
     "kernel_gap": "launch fewer, larger kernels (torch.compile), or use CUDA graphs, whose gaps are shorter",
     "synchronisation": "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
-    "checkpoint": "save checkpoints less often, or asynchronously: torch.distributed.checkpoint.async_save",
     "allocator": "let the allocator keep its memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     "garbage_collection": "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
     "between_steps": "do what runs between the steps less often, or in another thread",
 }
+# Causes that other sections report on, as the text names them.
+_REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 _CLOSED_BY_HOST = frozenset(_ACTIONS) - {"kernel_gap"}
 _PYTHON = "shorten the Python code outside of operators there, or move it to another thread"
 
@@ -80,7 +80,7 @@ def _places(run: Run, cause: str) -> list[tuple[HostPlace, dict[int, int]]]:
 def idle_findings(run: Run) -> list[Finding]:
     """Find time in which the ranks neither compute, communicate nor copy, with its main cause.
 
-    Loading data and named waits have separate findings.
+    Loading data, pauses and named waits have separate findings.
     """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     causes_ns = Counter[str]()
@@ -89,10 +89,11 @@ def idle_findings(run: Run) -> list[Finding]:
     waits_ns = Counter[str]()
     for summary in run.ranks:
         waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
-    data_ns, named_ns = causes_ns.pop("data", 0), waits_ns.total()
+    apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
+    named_ns = waits_ns.total()
     causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)
     step_ns = sum(step.step_ns for step in steps)
-    idle_ns = sum(step.idle_ns for step in steps) - data_ns - named_ns
+    idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns
     if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
         return []
     (cause, cause_ns), *_ = causes_ns.most_common(1)
@@ -101,7 +102,7 @@ def idle_findings(run: Run) -> list[Finding]:
     python_ns = sum(place.total_ns for place in places if place.operator is None)
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step"
-    aside = ["loading"] if data_ns >= _NOTABLE * step_ns else []
+    aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= _NOTABLE * step_ns]
     aside += [f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= _NOTABLE * step_ns]
     if aside:
         text += f" ({' and '.join(aside)} aside)"
@@ -118,7 +119,7 @@ def idle_findings(run: Run) -> list[Finding]:
         action = f"{action}; {_shortened(place)} does"
     evidence: dict[str, object] = {
         "idle_share": idle_ns / step_ns,
-        "data_idle_ns": data_ns // len(steps),
+        "data_idle_ns": apart_ns["data"] // len(steps),
         "idle_causes_ns": {name: total_ns // len(steps) for name, total_ns in causes_ns.most_common() if total_ns},
         "host_in": where,
     }

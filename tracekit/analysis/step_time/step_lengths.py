@@ -129,12 +129,17 @@ def _longer_than_others(lengths_ns: Mapping[int, int], recorded: Collection[int]
     return [step for step, length_ns in lengths_ns.items() if step - 1 not in recorded and length_ns > limit_ns]
 
 
-def noisy_steps(run: Run) -> list[Finding]:
-    """Return a finding if the steps differ so much that their mean, and what it consists of, is not known."""
-    steps_ns = list(job_steps_ns(run).values())
+def noisy_steps(run: Run, paused_ns: Mapping[int, int]) -> list[Finding]:
+    """Return a finding if the steps differ so much that their mean, and what it consists of, is not known.
+
+    paused_ns: by number of the step, what it is longer for a known reason, such as a checkpoint.
+    """
+    lengths_ns = job_steps_ns(run)
+    steps_ns = list(lengths_ns.values())
     if len(steps_ns) < 2:
         return []
-    if standard_error(steps_ns) <= _UNCERTAIN * statistics.fmean(steps_ns):
+    unexplained_ns = [time_ns - paused_ns.get(step, 0) for step, time_ns in lengths_ns.items()]
+    if min(standard_error(steps_ns), standard_error(unexplained_ns)) <= _UNCERTAIN * statistics.fmean(steps_ns):
         return []
     least_ns, most_ns = min(steps_ns), max(steps_ns)
     fold = f"{most_ns / least_ns:.1f}-fold " if least_ns > 0 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
+from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.pipeline.parts import ACTIONS
@@ -26,7 +27,7 @@ def _measured_pipelines(found: Pipeline | Unavailable) -> tuple[MeasuredPipeline
 
 STRAGGLERS_SECTION: Section[Stragglers] = Section(
     name="stragglers",
-    reads=(ACTIONS, EXPERT_EXCHANGES),
+    reads=(ACTIONS, EXPERT_EXCHANGES, PAUSE_TIMES),
     analyze=lambda given: stragglers(given.run, given.once(arrivals), _measured_pipelines(given.once(pipeline))),
     tables=(columns.STRAGGLERS,),
 )

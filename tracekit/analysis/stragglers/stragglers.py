@@ -13,6 +13,7 @@ from itertools import compress
 import numpy as np
 
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.pauses.pauses import pauses_behind_delays
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
 from tracekit.analysis.stragglers import columns
@@ -72,6 +73,8 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
     late = instances.last_arrival[np.isin(instances.step, np.array(counted, dtype=np.int64))]
     last = np.bincount(late[late != ABSENT], minlength=len(run.ranks))
     count = max(len(counted), 1)
+    delays_ns = {summary.rank: charges.ranks_ns[place].sum() / count for place, summary in enumerate(run.ranks)}
+    pauses = pauses_behind_delays(run, delays_ns)
     rows: list[dict[str, object]] = [
         {
             "rank": summary.rank,
@@ -79,7 +82,7 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
             "wait_ns": int(arrivals.wait_ns[place]) // count,
             "last_arrivals": int(last[place]),
             "arrivals": int(arrivals.arrivals[place]),
-            "cause": cause_of(run, place, charges, counted),
+            "cause": pauses.get(summary.rank) or cause_of(run, place, charges, counted),
         }
         for place, summary in enumerate(run.ranks)
         if summary.is_measured

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracekit.analysis.finding import Certainty, Finding
 from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
+from tracekit.analysis.pauses.pauses import reason_of_delay
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
@@ -39,7 +40,7 @@ class Verdict:
         rank: the rank; None if none, several or a link is named.
         ranks: several ranks that are slow together.
         host: their machine, if these are all of its ranks.
-        cause: one of `CAUSES`, "link", or None if none is named.
+        cause: one of `CAUSES` or of `PAUSES`, "link", or None if none is named.
         link: the link that is named.
         caused_delay_ns: the delay that it causes beyond the others, the median of the steps.
         significance_ns: the delay that would be sure.
@@ -147,7 +148,10 @@ def name_culprit(
         text = rank_text(ranks, host, cause, size_ns / job_step_ns, share_of_compute, len(others), overload)
         if len(steps) == 1 and waits is not None and overload is None:
             text = text_of_one_step(text, waits)
-        several = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
+        several: dict[str, Any] = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
+        if overload is None and (pause := reason_of_delay(run, ranks, size_ns)) is not None:
+            # The section on pauses has a finding about it.
+            return Verdict(cause=pause.longest.pause, text=pause.text, **several, **figures), []
         verdict = Verdict(cause=cause, text=text, **several, **figures)
     action = action_text(verdict.concerned, verdict.host, verdict.cause, verdict.link, overload is not None)
     if verdict.certainty == "likely":

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.analysis.events.pauses.pause_times import checkpoint_calls
 from tracekit.model.events import ROUNDED_NS, EventTable, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.spans import CHECKPOINT_SPAN, GARBAGE_COLLECTION_SPAN
+from tracekit.model.spans import GARBAGE_COLLECTION_SPAN
 
 __all__ = ["Synchronisations", "allocations", "checkpoints", "garbage_collections", "synchronisations"]
 
@@ -21,11 +22,6 @@ _ALLOCATES = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister|MemPool)\w*|"
     r"(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree)\w*"
 )
-# Names of Python functions in recorded stacks: torch.save, and the saving of torch.distributed.checkpoint.
-_SAVES = re.compile(
-    r".*torch/serialization\.py\(\d+\): save|.*torch/distributed/checkpoint/state_dict_saver\.py\(\d+\): save"
-)
-_PYTHON_CATEGORY = "python_function"
 _BLOCKS_NS = 20_000  # a shorter copy call may have returned before its copy ended
 
 
@@ -76,7 +72,6 @@ def garbage_collections(events: EventTable) -> Intervals:
 
 
 def checkpoints(events: EventTable, threads: Int64) -> Intervals:
-    """Return when these tracks saved a checkpoint: as the capture records it, or by recorded Python stacks."""
-    saves = events.named(lambda name: name == CHECKPOINT_SPAN or _SAVES.fullmatch(name) is not None)
-    saves &= ~events.in_category("gpu_user_annotation")
-    return Intervals.of_events(events, saves & events.on_tracks(threads))
+    """Return when these tracks saved or loaded a checkpoint."""
+    calls = checkpoint_calls(events, threads)
+    return Intervals.union_of(calls.start_ns, calls.end_ns)

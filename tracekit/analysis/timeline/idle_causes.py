@@ -40,6 +40,7 @@ IDLE_CAUSES = (
     "synchronisation",
     "data",
     "checkpoint",
+    "logging",
     "allocator",
     "garbage_collection",
     "between_steps",
@@ -88,6 +89,7 @@ def idle_by_cause(recorded: RecordedSteps) -> Mapping[str, Intervals]:
     take("other", Intervals.of_events(events, events.in_category("overhead")))
     take("allocator", allocations(events, threads))
     take("checkpoint", checkpoints(events, threads))
+    take("logging", recorded.phases.pauses.logging)
     take("data", recorded.once(loading_times))
     if lanes.device == "gpu":
         found = recorded.once(idle_behind_calls)

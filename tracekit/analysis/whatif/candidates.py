@@ -12,7 +12,7 @@ from tracekit.analysis.communication.link_references import Reference
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO
 from tracekit.analysis.replay.even_stages import even_stage_factors
-from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, REGATHER, OperationGraph
+from tracekit.analysis.replay.operation_graph import LIMIT, NEVER_NS, REGATHER, ROLES, OperationGraph
 from tracekit.analysis.whatif.even_load import even_load
 from tracekit.analysis.whatif.peer_levels import at_peers_level, with_limits
 from tracekit.analysis.whatif.slow_links import find_slow_links, link_at_others_speed
@@ -28,7 +28,12 @@ __all__ = [
 ]
 
 BALANCED_STAGES = "perfectly balanced stages"
-_DATA_AHEAD = "data loaded ahead"
+_WITHOUT: Mapping[Remedy, str] = {
+    "data": "data loaded ahead",
+    "checkpoint": "checkpoints that hold nobody up",
+    "evaluation": "no evaluation",
+    "logging": "logging that takes no time",
+}
 _EVEN_LOAD = "even expert load"
 _HOST_GAPS_CLOSED = "host-bound gaps closed"
 _KEPT_PARAMETERS = "parameters kept from forward to backward"
@@ -68,7 +73,7 @@ def candidates(graph: OperationGraph, ranks: Iterable[int], *, steps: int, many:
     return [
         *_single_ranks(graph, list(ranks)[: _TRIED_OF_MANY if many else _TRIED_RANKS]),
         *(_at_peers(graph, f"{name_of_set(graph, several)} at the others' median", several) for several in sets),
-        *_without_data(graph),
+        *_without_interruptions(graph),
         *_without_host_gaps(graph),
         *_slow_links(graph, _TRIED_OF_MANY if many else _TRIED_LINKS),
         *_even_load(graph),
@@ -108,11 +113,21 @@ def _single_ranks(graph: OperationGraph, ranks: Iterable[int]) -> Iterator[Candi
         yield _at_peers(graph, f"rank {rank} at its peers' median", (rank,))
 
 
-def _without_data(graph: OperationGraph) -> Iterator[Candidate]:
-    """Yield the change that no rank loads data, then the change that only the rank that loads longest loads none."""
-    of_rank: dict[int, float] = {}
+def _without_interruptions(graph: OperationGraph) -> Iterator[Candidate]:
+    """Yield for each thing that ranks do instead of training: that none does, then that only the rank that does it
+    longest does not.
+
+    What an evaluation launches on devices stays, so that one is not tried there.
+    """
+    for remedy, what in _WITHOUT.items():
+        if remedy != "evaluation" or not graph.host_kinds:
+            yield from _without(graph, remedy, what)
+
+
+def _without(graph: OperationGraph, remedy: Remedy, what: str) -> Iterator[Candidate]:
+    role, of_rank = ROLES.index(remedy), dict[int, float]()
     for group in graph.step_groups:
-        for task in np.flatnonzero(group.role == DATA).tolist() if group.role is not None else ():
+        for task in np.flatnonzero(group.role == role).tolist() if group.role is not None else ():
             rank = int(group.task_rank[task])
             of_rank[rank] = of_rank.get(rank, 0.0) + float(group.task_ns[task].sum())
     if not of_rank:
@@ -121,15 +136,15 @@ def _without_data(graph: OperationGraph) -> Iterator[Candidate]:
     def durations(rank: int | None) -> list[Float64]:
         result = []
         for group in graph.step_groups:
-            loads = np.zeros(len(group.kind), dtype=np.bool_) if group.role is None else group.role == DATA
-            loads = loads if rank is None else loads & (group.task_rank == rank)
-            result.append(np.where(loads[group.task][:, None], 0.0, group.duration_ns))
+            vanishes = np.zeros(len(group.kind), dtype=np.bool_) if group.role is None else group.role == role
+            vanishes = vanishes if rank is None else vanishes & (group.task_rank == rank)
+            result.append(np.where(vanishes[group.task][:, None], 0.0, group.duration_ns))
         return result
 
     worst = max(of_rank, key=lambda rank: (of_rank[rank], -rank))
-    yield Candidate(what=_DATA_AHEAD, remedy="data", durations=partial(durations, None))
-    what = f"{_DATA_AHEAD} on rank {worst}"
-    yield Candidate(what=what, remedy="data", durations=partial(durations, worst), ranks=(worst,))
+    yield Candidate(what=what, remedy=remedy, durations=partial(durations, None))
+    of_worst = f"{what} on rank {worst}"
+    yield Candidate(what=of_worst, remedy=remedy, durations=partial(durations, worst), ranks=(worst,))
 
 
 def _without_host_gaps(graph: OperationGraph) -> Iterator[Candidate]:

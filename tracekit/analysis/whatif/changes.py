@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Remedy
-from tracekit.analysis.replay.operation_graph import OperationGraph
+from tracekit.analysis.replay.operation_graph import NO_TRAINING, OperationGraph
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.whatif.candidates import Candidate, candidates, made_together
 from tracekit.analysis.whatif.replays import Replays
@@ -23,6 +24,7 @@ _LEAST_SHARE = 0.01  # of the measured step: a smaller saving is not shown
 _LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
 _MORE_THAN_ONE = 1.25  # times the saving of one of its ranks: with less a set says nothing new
 _LEAST_OF_EVEN_LOAD = 0.5  # of what it saves if the rank with the most is as the others
+_PAUSED = 0.1  # of the largest saving of a step
 _MOSTLY = 0.8  # of the saving: if one rank alone has it, that rank is named
 
 
@@ -82,7 +84,8 @@ def _change(
 ) -> Change | None:
     """Return the change if its saving exceeds its uncertainty. saved_ns: of each step, float64 [s]."""
     mean_ns = min(float(saved_ns.mean()), measured_ns)
-    error_ns = float(np.sqrt((mean_ns * replay_error) ** 2 + standard_error(saved_ns) ** 2 + clock_error_ns**2))
+    varies_ns = _pauses_error_ns(saved_ns) if candidate.remedy in PAUSES else standard_error(saved_ns)
+    error_ns = float(np.sqrt((mean_ns * replay_error) ** 2 + varies_ns**2 + clock_error_ns**2))
     if mean_ns <= _LEAST_ERRORS * error_ns or mean_ns <= _LEAST_SHARE * measured_ns:
         return None
     return Change(
@@ -94,6 +97,16 @@ def _change(
         rank=candidate.ranks[0] if len(candidate.ranks) == 1 else None,
         ranks=candidate.ranks,
     )
+
+
+def _pauses_error_ns(saved_ns: Float64) -> float:
+    """Return how uncertain it is what steps without some pauses save, in the mean of these steps, float64 [s].
+
+    Which steps have a pause is known. What varies is how long each is, and how long the other steps are.
+    """
+    paused = saved_ns > _PAUSED * saved_ns.max()
+    parts = [part for part in (saved_ns[paused], saved_ns[~paused]) if len(part) > 1]
+    return sum(len(part) / len(saved_ns) * standard_error(part) for part in parts)
 
 
 def _without_explained_by_load(changes: list[Change]) -> list[Change]:
@@ -116,8 +129,8 @@ def _without_explained_by_load(changes: list[Change]) -> list[Change]:
 def _without_repetition(changes: list[Change]) -> list[Change]:
     """Return the changes without those that say nothing new.
 
-    At most `_SHOWN` ranks and links are shown. A set of ranks has to save more than one of them does. Data that is
-    loaded ahead everywhere has to save more than on one rank.
+    At most `_SHOWN` ranks and links are shown. A set of ranks has to save more than one of them does. What ranks do
+    instead of training has to save more on all of them than on one.
     """
     alone = [change for change in changes if change.remedy == "ranks" and change.rank is not None]
     alone_ns = {change.rank: change.saves_ns_per_step for change in alone}
@@ -127,10 +140,11 @@ def _without_repetition(changes: list[Change]) -> list[Change]:
         if change.remedy == "ranks" and change.rank is None:
             most_ns = max(alone_ns.get(rank, 0) for rank in change.ranks)
             dropped += [change] if change.saves_ns_per_step <= _MORE_THAN_ONE * most_ns else []
-    data = [change for change in changes if change.remedy == "data"]
-    if len(data) == 2:
-        everywhere, one = data
-        dropped.append(everywhere if one.saves_ns_per_step >= _MOSTLY * everywhere.saves_ns_per_step else one)
+    for remedy in NO_TRAINING:
+        of_remedy = [change for change in changes if change.remedy == remedy]
+        if len(of_remedy) == 2:
+            everywhere, one = of_remedy
+            dropped.append(everywhere if one.saves_ns_per_step >= _MOSTLY * everywhere.saves_ns_per_step else one)
     return [change for change in changes if not any(change is other for other in dropped)]
 
 

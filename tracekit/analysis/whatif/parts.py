@@ -1,21 +1,23 @@
-"""What is kept of a rank for replays: what its host launched and when, when it loads data, how much it exchanges."""
+"""What is kept of a rank for replays: what its host launched, when it does not train, how much it exchanges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracekit.analysis.replay.operation_graph import NO_TRAINING
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
 from tracekit.model.summary import Part
 
-__all__ = ["CUTS", "DATA_LOADING", "EXCHANGES", "LAUNCH_SEGMENTS", "DataLoading", "Exchanges", "LaunchSegments"]
+__all__ = ["CUTS", "EXCHANGES", "INTERRUPTIONS", "LAUNCH_SEGMENTS", "Exchanges", "Interruptions", "LaunchSegments"]
 
-CUTS = ("begin", "launch", "wait", "synchronise", "load", "loaded", "step", "end", "mark")
+CUTS = ("begin", "launch", "wait", "synchronise", *NO_TRAINING, "resume", "step", "end", "mark")
 """Where a host's time is cut.
 
 begin: the recording begins. launch: of communication. wait: the next kernel waits for communication. synchronise: the
-host waits for its device. load, loaded: loading data begins and ends. step: a step begins. end: the last step ends.
-mark: a synchronisation later waits for the kernels before, or an action of a pipeline begins or ends.
+host waits for its device. data, checkpoint, evaluation, logging: the host begins to do this instead of training.
+resume: it goes on with the training. step: a step begins. end: the last step ends. mark: a synchronisation later waits
+for the kernels before, or an action of a pipeline begins or ends.
 """
 
 
@@ -66,14 +68,16 @@ class LaunchSegments(Columnar):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DataLoading(Columnar):
-    """n disjoint times in which a CPU rank loads data, in order, on its wall clock.
+class Interruptions(Columnar):
+    """n disjoint times in which a CPU rank does not train, in order, on its wall clock.
 
     Attributes:
+        what: index into `NO_TRAINING`, what it does instead, int32 [n].
         begin_ns: int64 [n].
         end_ns: int64 [n].
     """
 
+    what: Int32
     begin_ns: Int64
     end_ns: Int64
 
@@ -96,5 +100,7 @@ class Exchanges(Columnar):
 LAUNCH_SEGMENTS = Part(
     name="launch_segments", type=LaunchSegments, empty=LaunchSegments.empty, merge=LaunchSegments.concatenate
 )
-DATA_LOADING = Part(name="data_loading", type=DataLoading, empty=DataLoading.empty, merge=DataLoading.concatenate)
+INTERRUPTIONS = Part(
+    name="interruptions", type=Interruptions, empty=Interruptions.empty, merge=Interruptions.concatenate
+)
 EXCHANGES = Part(name="exchanges", type=Exchanges, empty=Exchanges.empty, merge=Exchanges.concatenate)

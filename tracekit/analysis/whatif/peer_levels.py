@@ -6,10 +6,20 @@ from collections.abc import Collection
 
 import numpy as np
 
-from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, SYNCHRONISATION, GraphSteps, OperationGraph
+from tracekit.analysis.replay.operation_graph import (
+    LIMIT,
+    NEVER_NS,
+    NO_TRAINING,
+    ROLES,
+    SYNCHRONISATION,
+    GraphSteps,
+    OperationGraph,
+)
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
 
 __all__ = ["at_peers_level", "median_by_class", "with_limits"]
+
+_NO_TRAINING = tuple(map(ROLES.index, NO_TRAINING))
 
 
 def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float64]:
@@ -17,8 +27,8 @@ def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float6
 
     A task takes the median of its comparison class over the other ranks, or of its kind if no other rank is in that
     class. Tasks that no other rank has stay as measured, and so do transfers. The work of a stage that no other rank
-    has stays, too: other stages have other layers. Data that no other rank loads takes no time, and a rank does not
-    wait for its device where the others do not.
+    has stays, too: other stages have other layers. Data that no other rank loads takes no time, nor do pauses that no
+    other has, and a rank does not wait for its device where the others do not.
     """
     of_ranks, groups = np.array(sorted(ranks), dtype=np.int64), graph.step_groups
     computes = [(group.task_rank >= 0) & ~graph.is_transfer(group) for group in groups]
@@ -40,8 +50,8 @@ def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float6
         if group.role is not None and group.host_task is not None:
             hosts = counts[group.comparison_class[group.host_task[tasks]]]
             role = group.role[tasks]
-            rare = np.isin(role, (DATA, SYNCHRONISATION)) & (2 * counts[group.comparison_class[tasks]] < hosts)
-            target_ns = np.where(rare, np.where(role == DATA, 0.0, NEVER_NS), target_ns)
+            rare = np.isin(role, (*_NO_TRAINING, SYNCHRONISATION)) & (2 * counts[group.comparison_class[tasks]] < hosts)
+            target_ns = np.where(rare, np.where(role == SYNCHRONISATION, NEVER_NS, 0.0), target_ns)
         known = np.isfinite(target_ns)
         task_ns = group.task_ns.copy()
         task_ns[tasks[known]] = target_ns[known][:, None]

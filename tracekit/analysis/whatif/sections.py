@@ -17,9 +17,9 @@ from tracekit.analysis.timeline.parts import WAITS, Waits
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.waits import rank_waits
 from tracekit.analysis.whatif.findings import whatif_findings
-from tracekit.analysis.whatif.parts import DATA_LOADING, EXCHANGES, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.analysis.whatif.parts import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.analysis.whatif.per_rank.exchanges import exchanges
-from tracekit.analysis.whatif.per_rank.launch_segments import launch_segments, loading
+from tracekit.analysis.whatif.per_rank.launch_segments import interruptions, launch_segments
 from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
 
 __all__ = ["WHATIF_SECTION"]
@@ -46,8 +46,8 @@ WHATIF_SECTION: Section[WhatIf] = Section(
     name="whatif",
     analyze=_analyze,
     reads=(
-        *(ACTIONS, BUCKET_REDUCTIONS, WAITS, DATA_LOADING, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
+        *(ACTIONS, BUCKET_REDUCTIONS, WAITS, INTERRUPTIONS, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
         *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY),
     ),
-    keeps={WAITS: _waits, DATA_LOADING: loading, EXCHANGES: exchanges, LAUNCH_SEGMENTS: _segments},
+    keeps={WAITS: _waits, INTERRUPTIONS: interruptions, EXCHANGES: exchanges, LAUNCH_SEGMENTS: _segments},
 )

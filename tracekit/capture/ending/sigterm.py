@@ -22,6 +22,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from tracekit.capture.hooks.tracebacks import hide_this_frame
+
 LIMIT_S = 3.0
 FLUSH_LIMIT_S = 25.0  # schedulers usually kill after 30 s
 
@@ -84,7 +86,11 @@ class SigtermHandler:
             return
         self.requested = True
         if callable(self._previous):
-            self._previous(number, frame)
+            try:
+                self._previous(number, frame)
+            except BaseException:
+                hide_this_frame()
+                raise
         elif self._flush_now():
             self._terminate()
         else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
+from tracekit.capture.hooks.tracebacks import hide_this_frame
 from tracekit.model.spans import ddp_hook_span
 
 _names_of_reducers: dict[int, str] = {}
@@ -71,7 +72,11 @@ def _register(register: Callable[..., None], reducer: Any, state: Any, hook: Cal
 
     def in_span(state: Any, bucket: Any) -> Any:
         with _hook_span(reducer_id, bucket):
-            return hook(state, bucket)
+            try:
+                return hook(state, bucket)
+            except BaseException:
+                hide_this_frame()
+                raise
 
     register(reducer, state, in_span)
     _wrapped_reducers.add(reducer_id)

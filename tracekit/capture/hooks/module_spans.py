@@ -26,12 +26,16 @@ class ForwardSpans:
         # By thread: the modules whose forwards are running, the innermost last, each with its span if it has one.
         self._running: dict[int, list[tuple[Any, Any]]] = {}
 
-    def add(self, module: Any, label: str) -> None:
-        """Add a module; one of TorchScript takes no hooks, so it stays without spans."""
+    def add(self, module: Any, label: str | None, evaluation: str | None = None) -> None:
+        """Add a module; one of TorchScript takes no hooks, so it stays without spans.
+
+        label: of its forwards; None: they have no span. evaluation: the label of those in evaluation mode that run
+        without gradients, if it is another.
+        """
         if isinstance(module, sys.modules["torch"].jit.ScriptModule):
             return
         # Before the user's hooks: one of them may raise, and then later hooks are not called.
-        before = module.register_forward_pre_hook(fail_safe(partial(self._begin, label)), prepend=True)
+        before = module.register_forward_pre_hook(fail_safe(partial(self._begin, label, evaluation)), prepend=True)
         self._hooks += [before, module.register_forward_hook(fail_safe(self._end), always_call=True)]
 
     def remove(self) -> None:
@@ -39,13 +43,15 @@ class ForwardSpans:
             hook.remove()
         self._hooks = []
 
-    def _begin(self, label: str, module: Any, *_: Any) -> None:
+    def _begin(self, label: str | None, evaluation: str | None, module: Any, *_: Any) -> None:
         torch = sys.modules["torch"]
         if torch.compiler.is_compiling():
             return
         running = self._running.setdefault(threading.get_ident(), [])
+        if evaluation is not None and not module.training and not torch.is_grad_enabled():
+            label = evaluation
         with_span = not self._outermost or (not running and torch._C._current_graph_task_id() == -1)
-        entered = span(label) if with_span else None
+        entered = span(label) if with_span and label is not None else None
         if entered is not None:
             entered.__enter__()
         running.append((module, entered))

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from tracekit.capture.hooks.torch_compile import trace_check
+from tracekit.capture.hooks.tracebacks import CaughtError
 
 _applied: dict[Patch | ListedHook, None] = {}  # in the order in which they were applied
 _failures: list[str] = []
 
-__all__ = ["ListedHook", "Patch", "fail_safe", "remove_patches", "take_failures", "wrap_call"]
+__all__ = ["ListedHook", "Patch", "fail_safe", "patch_of", "remove_patches", "take_failures", "wrap_call"]
 
 
 class Patch:
@@ -33,40 +35,27 @@ class Patch:
         self._original: Any = None  # as the owner held it: a function, a static method ...
         self._inherited = False
         self._replacement: Any = None
-        self._active = False
+        self._hook = _Hook(around)
         self.lasting = lasting
+
+    @property
+    def is_active(self) -> bool:
+        """Whether calls of the replacement reach `around`."""
+        return self._replacement is not None and self._hook.working
 
     def apply(self) -> None:
         self._inherited = hasattr(self._owner, "__dict__") and self._name not in vars(self._owner)
         self._original = self._current()
         wrapper = type(self._original) if isinstance(self._original, staticmethod | classmethod) else None
         original = self._original if wrapper is None else self._original.__func__
-
-        traced = trace_check()
-
-        @functools.wraps(original)
-        def replacement(*args: Any, **kwargs: Any) -> Any:
-            if traced() or not self._active:
-                return original(*args, **kwargs)
-            call = _Call(original)
-            try:
-                return self._around(call, *args, **kwargs)
-            except Exception as error:
-                if error is call.error:
-                    raise
-                self._active = False
-                _note_failure(self._around, error)
-                return call.result_without_hook(*args, **kwargs)
-            finally:
-                call.let_go()
-
+        self._hook = _Hook(self._around)
+        replacement = functools.wraps(original)(_hooked(original, self._hook))
         self._replacement = replacement if wrapper is None else wrapper(replacement)
-        self._active = True
         _applied[self] = None
         setattr(self._owner, self._name, self._replacement)
 
     def remove(self) -> None:
-        self._active = False
+        self._hook.working = False
         if self._replacement is not None and self._current() is self._replacement:
             if self._inherited:
                 delattr(self._owner, self._name)
@@ -78,6 +67,17 @@ class Patch:
     def _current(self) -> Any:
         attributes = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
         return attributes[self._name] if self._name in attributes else getattr(self._owner, self._name)
+
+
+def patch_of(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
+    """Return the patch of `module.owner.name`; none if training has not imported the module, or its version lacks it.
+
+    A method is replaced in the class that defines it.
+    """
+    place = sys.modules.get(module)
+    if owner is not None:
+        place = getattr(place, owner, None)
+    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
 
 
 class ListedHook:
@@ -99,35 +99,45 @@ class ListedHook:
         _applied.pop(self, None)
 
 
+class _Hook:
+    """What is called around a function, as long as it works and is wanted."""
+
+    __slots__ = ("around", "working")
+
+    def __init__(self, around: Callable[..., Any]) -> None:
+        self.around = around
+        self.working = True
+
+
 class _Call:
     """The original function as a replacement calls it; remembers how the call ended."""
 
-    __slots__ = ("__wrapped__", "error", "result", "returned")
+    __slots__ = ("__wrapped__", "caught", "result", "returned")
 
     def __init__(self, original: Callable[..., Any]) -> None:
         self.__wrapped__ = original
-        self.error: BaseException | None = None
+        self.caught: CaughtError | None = None
         self.result: Any = None
         self.returned = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             self.result = self.__wrapped__(*args, **kwargs)
-        except BaseException as error:
-            self.error = error
+        except BaseException:
+            self.caught = CaughtError()
             raise
         self.returned = True
         return self.result
 
     def result_without_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Return or raise what the program would have got without the replacement, which has failed."""
-        if self.error is not None:
-            raise self.error from None
-        return self.result if self.returned else self.__wrapped__(*args, **kwargs)
+        """Return or raise what the program would have got without the hook, which has failed."""
+        if self.caught is not None:
+            raise self.caught.error
+        return self.result if self.returned else self(*args, **kwargs)
 
     def let_go(self) -> None:
         """Forget the exception: its traceback leads to frames that hold this call, and to the program's tensors."""
-        self.error = None
+        self.caught = None
 
 
 def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,26 +145,39 @@ def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Calla
 
     As with a `Patch`, a failure of `around` never reaches the program.
     """
-    working = True
+    return _hooked(original, _Hook(around))
+
+
+def _hooked(original: Callable[..., Any], hook: _Hook) -> Callable[..., Any]:
+    """Return a function that calls the hook around `original`, or `original` alone once the hook does not work.
+
+    What `original` raises leaves it with the traceback and the context that it would have without the hook.
+    """
     traced = trace_check()
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        nonlocal working
-        if traced() or not working:
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if traced():
             return original(*args, **kwargs)
         call = _Call(original)
         try:
-            return around(call, *args, **kwargs)
-        except Exception as error:
-            if error is call.error:
-                raise
-            working = False
-            _note_failure(around, error)
-            return call.result_without_hook(*args, **kwargs)
+            if hook.working:
+                try:
+                    return hook.around(call, *args, **kwargs)
+                except Exception as error:
+                    if call.caught is not None and error is call.caught.error:
+                        raise
+                    hook.working = False
+                    _note_failure(hook.around, error)
+                return call.result_without_hook(*args, **kwargs)
+            return call(*args, **kwargs)
+        except BaseException as error:
+            if call.caught is not None and error is call.caught.error:
+                call.caught.restore()
+            raise
         finally:
             call.let_go()
 
-    return wrapped
+    return hooked
 
 
 def fail_safe(hook: Callable[..., None]) -> Callable[..., None]:

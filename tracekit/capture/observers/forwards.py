@@ -1,6 +1,9 @@
-"""Puts spans around the forward passes of a step, in jobs of several processes.
+"""Puts spans around the forward passes of a step, in jobs of several processes, and of an evaluation, in any.
 
 In a pipeline written by hand nothing else marks the work of a stage. (Backward passes have spans by `phases.py`.)
+
+An evaluation calls a module that is trained, in evaluation mode and without gradients. A module is trained if an
+optimizer has some of its parameters. The teacher of a distillation is not, nor is an average of the model's weights.
 
 A forward is a call that the step itself makes of a module with parameters; calls inside another module do not count,
 and a loss has no parameters. Whether this is a pipeline follows from the messages of all ranks, so it is left to the
@@ -17,7 +20,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.module_spans import ForwardSpans
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.observers import MetadataDraft
-from tracekit.model.spans import forward_span
+from tracekit.model.spans import EVALUATION_SPAN, forward_span
 
 _STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
 
@@ -33,18 +36,28 @@ class ForwardObserver:
     def attach(self, objects: LiveObjects) -> None:
         distributed = sys.modules.get("torch.distributed")
         several = distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
-        if not several or objects.instances(*_STAGE):
+        if objects.instances(*_STAGE):
             return
-        compiled = compiled_module_ids(objects)
+        compiled, trained = compiled_module_ids(objects), _trained_parameters(objects)
         for number, module in enumerate(outermost_modules(objects.instances("torch.nn.modules.module", "Module"))):
+            evaluation = EVALUATION_SPAN if any(id(each) in trained for each in module.parameters()) else None
             if id(module) not in compiled or type(module).__name__ == "OptimizedModule":
-                self._spans.add(module, forward_span(number))
+                self._spans.add(module, forward_span(number) if several else None, evaluation)
+            wrapped = module._modules.get("module")  # programs call it past its wrapper to evaluate it
+            if evaluation is not None and wrapped is not None and id(wrapped) not in compiled:
+                self._spans.add(wrapped, None, evaluation)
 
     def detach(self, objects: LiveObjects) -> None:
         self._spans.remove()
 
     def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace."""
+
+
+def _trained_parameters(objects: LiveObjects) -> set[int]:
+    """Return the ids of the parameters that optimizers have."""
+    optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
+    return {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
 
 
 def outermost_modules(modules: Iterable[Any]) -> list[Any]:

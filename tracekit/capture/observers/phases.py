@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch, wrap_call
+from tracekit.capture.hooks.patching import Patch, patch_of, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.gradients import returns_gradients_of
@@ -46,20 +46,20 @@ class PhasesObserver:
 
     def attach(self, objects: LiveObjects) -> None:
         self._patches = [
-            *_patch_of("torch.autograd", None, "backward", _backward),
-            *_patch_of("torch.autograd", None, "grad", _gradients),
-            *_patch_of("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _init_checkpoint_frame),
-            *_patch_of("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
-            *_patch_of("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
-            *_patch_of("torch.distributed.fsdp", "FullyShardedDataParallel", "clip_grad_norm_", _clip),
+            *patch_of("torch.autograd", None, "backward", _backward),
+            *patch_of("torch.autograd", None, "grad", _gradients),
+            *patch_of("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _init_checkpoint_frame),
+            *patch_of("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
+            *patch_of("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
+            *patch_of("torch.distributed.fsdp", "FullyShardedDataParallel", "clip_grad_norm_", _clip),
         ]
         for module, names in _CLIPPING:
             for name in names:
-                self._patches += _patch_of(module, None, name, _clip)
+                self._patches += patch_of(module, None, name, _clip)
         for module, scaler in _SCALERS:
-            self._patches += _patch_of(module, scaler, "step", self._scaler_step)
-            self._patches += _patch_of(module, scaler, "unscale_", _scaler_action("unscale"))
-            self._patches += _patch_of(module, scaler, "update", _scaler_action("update_scale"))
+            self._patches += patch_of(module, scaler, "step", self._scaler_step)
+            self._patches += patch_of(module, scaler, "unscale_", _scaler_action("unscale"))
+            self._patches += patch_of(module, scaler, "update", _scaler_action("update_scale"))
         for patch in self._patches:
             patch.apply()
 
@@ -85,17 +85,6 @@ class PhasesObserver:
         fused = getattr(optimizer, "_step_supports_amp_scaling", False)
         with span(optimizer_span("fused_scaled_step" if fused else "scaled_step")):
             return step(scaler, optimizer, *args, **kwargs)
-
-
-def _patch_of(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
-    """Return the patch of `module.owner.name`; none if training has not imported the module, or its version lacks it.
-
-    A method is replaced in the class that defines it.
-    """
-    place = sys.modules.get(module)
-    if owner is not None:
-        place = getattr(place, owner, None)
-    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
 
 
 def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:

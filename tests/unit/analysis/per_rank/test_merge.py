@@ -41,6 +41,7 @@ from tracekit.analysis.model_parallel.parts import (
     ExpertExchangeSum,
     TensorSum,
 )
+from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.per_rank.merge import merge_recordings
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
@@ -64,7 +65,7 @@ from tracekit.analysis.step_time.parts import (
     UnclassifiedKernel,
 )
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER, STEP_ENDS, WAITS
-from tracekit.analysis.whatif.parts import DATA_LOADING, EXCHANGES, LAUNCH_SEGMENTS
+from tracekit.analysis.whatif.parts import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import FlightRecorderMatch
 from tracekit.model.metadata import (
@@ -161,7 +162,7 @@ LATER: dict[Part[Any], Any] = {
     part: one_row(part.type)
     for part in (
         *(BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, FSDP_REGATHERS, STEP_ENDS, WAITS, PHASE_ACTIVITIES),
-        *(LAUNCH_SEGMENTS, DATA_LOADING, EXCHANGES),
+        *(LAUNCH_SEGMENTS, INTERRUPTIONS, EXCHANGES, PAUSE_TIMES),
     )
 }
 

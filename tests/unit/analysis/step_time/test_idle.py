@@ -41,7 +41,6 @@ def report_of(folder: Path, trace: TraceBuilder) -> Report:
         ("cudaStreamSynchronize", "cuda_runtime", "synchronisation", ".item()"),
         ("cudaMalloc", "cuda_runtime", "allocator", "expandable_segments"),
         ("tracekit.gc", "cpu_op", "garbage_collection", "gc.freeze()"),
-        ("tracekit.checkpoint", "cpu_op", "checkpoint", "async_save"),
     ],
 )
 def test_the_finding_names_the_main_cause_and_what_to_do(

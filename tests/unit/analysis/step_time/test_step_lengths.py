@@ -257,11 +257,19 @@ def test_a_first_step_like_the_others_is_counted(tmp_path: Path) -> None:
     ],
 )
 def test_steps_are_too_noisy_if_their_mean_is_not_known_to_a_fifth(lengths_ms: tuple[float, ...], noisy: bool) -> None:
-    assert bool(noisy_steps(run_with(*lengths_ms))) == noisy
+    assert bool(noisy_steps(run_with(*lengths_ms), {})) == noisy
+
+
+def test_steps_are_not_noisy_if_it_is_known_why_they_differ() -> None:
+    run = run_with(100, 102, 900, 101)
+    step = sorted(run.common_steps())[2]
+
+    assert noisy_steps(run, {})
+    assert noisy_steps(run, {step: 800 * MS}) == []
 
 
 def test_the_finding_says_by_how_much_steps_differ_and_what_to_do() -> None:
-    (finding,) = noisy_steps(run_with(396, 642, 1339))
+    (finding,) = noisy_steps(run_with(396, 642, 1339), {})
 
     assert finding.text == "steps differ 3.4-fold (396.0 to 1,339.0 ms): too noisy to judge"
     assert finding.action is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.observers.pauses import PausesObserver
 from tracekit.capture.probe import probe
+from tracekit.model.spans import checkpoint_span, logging_span
 
 torch = require_module("torch")
 
@@ -69,7 +71,63 @@ def test_saves_of_checkpoints_have_spans(tmp_path: Path, save: str) -> None:
         (torch.serialization if save == "serialization" else torch).save(torch.ones(1000), io.BytesIO())
 
     trace = record(tmp_path, *((lambda: None, work) if save == "between" else (work,)))
-    assert len(spans(trace, "tracekit.checkpoint")) == 2
+    assert len(spans(trace, checkpoint_span("save", "torch.save"))) == 2
+
+
+def test_loads_of_checkpoints_have_spans(tmp_path: Path) -> None:
+    saved = io.BytesIO()
+    torch.save(torch.ones(10), saved)
+
+    def work() -> None:
+        saved.seek(0)
+        torch.load(saved)
+
+    assert len(spans(record(tmp_path, work), checkpoint_span("load", "torch.load"))) == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_distributed_checkpoint_in_the_background_has_spans_where_the_step_waits(tmp_path: Path) -> None:
+    """GIVEN a save that takes 50 ms in the background WHEN the step waits for its end THEN it does so for that time."""
+    checkpoint = require_module("torch.distributed.checkpoint")
+    release = threading.Event()
+
+    class Writer(checkpoint.FileSystemWriter):  # type: ignore[misc, name-defined]
+        def write_data(self, *args: Any) -> Any:
+            assert release.wait(10)
+            return super().write_data(*args)
+
+    def work() -> None:
+        release.clear()
+        saving = checkpoint.async_save({"w": torch.ones(4)}, storage_writer=Writer(tmp_path / "saved"), no_dist=True)
+        threading.Timer(0.05, release.set).start()
+        saving.result()
+
+    trace = record(tmp_path / "runs", work)
+    copies, waits = (
+        spans(trace, checkpoint_span(action, "torch.distributed.checkpoint")) for action in ("async_save", "await")
+    )
+    assert (len(copies), len(waits)) == (2, 2)
+    assert all(wait["dur"] > 40_000 for wait in waits)
+    assert not spans(trace, checkpoint_span("save", "torch.distributed.checkpoint"))  # the other thread
+
+
+def test_what_is_logged_has_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, stream = logging.getLogger("test_pauses"), io.StringIO()
+    log.addHandler(logging.StreamHandler(logged := io.StringIO()))
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    monkeypatch.setattr("sys.stdout", stream)
+
+    def work() -> None:
+        log.info("logged")
+        log.debug("not logged")
+        print("printed")
+
+    trace = record(tmp_path, work)
+    assert len(spans(trace, logging_span("Logger.handle"))) == 2
+    assert len(spans(trace, logging_span("stdout"))) == 4  # the text and the end of the line
+    assert (logged.getvalue(), stream.getvalue()) == (4 * "logged\n", 4 * "printed\n")
+    assert "write" not in vars(stream)
 
 
 def test_data_loaders_have_spans_without_being_wrapped(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ __all__ = ["gradient_sums", "reductions_by_hand"]
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
 _SCALAR_BYTES = 8  # scalars, such as a loss
 
+_WITHOUT_GRADIENTS = tuple(PHASES.index(phase) for phase in ("forward", "evaluation", "checkpoint"))
+
 
 def gradient_sums(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
@@ -69,7 +71,7 @@ def reductions_by_hand(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline)
         np.isin(communication.kind, _REDUCES)
         & np.isin(communication.group, _indexes(metadata, communication.groups, _uses(metadata)))
         & ((communication.size_bytes == ABSENT) | (communication.size_bytes > _SCALAR_BYTES))
-        & (phases.at(communication.launch_ns) != PHASES.index("forward"))
+        & ~np.isin(phases.at(communication.launch_ns), _WITHOUT_GRADIENTS)
     )
     return result
 

@@ -14,19 +14,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES
 from tracekit.analysis.whatif.graph.device_tasks import DeviceTasks
 from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
 from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import CUTS, LaunchSegments
-from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
-_WAIT, _SYNCHRONISE, _LOAD, _LOADED, _STEP, _END = (
-    CUTS.index(what) for what in ("wait", "synchronise", "load", "loaded", "step", "end")
+_WAIT, _SYNCHRONISE, _RESUME, _STEP, _END = (
+    CUTS.index(what) for what in ("wait", "synchronise", "resume", "step", "end")
 )
+_INTERRUPTIONS = np.array([CUTS.index(what) for what in NO_TRAINING])
 
 __all__ = ["add_device_rank"]
 
@@ -102,12 +104,13 @@ class _Builder:
         timeline = self.timeline
         host, before = timeline.host, np.concatenate((timeline.host[:1], timeline.host[:-1]))
         work_ns = np.maximum(timeline.begin_ns[host] - timeline.until_ns[before], 0)
-        open_loads = np.cumsum((timeline.what == _LOAD).astype(np.int64) - (timeline.what == _LOADED))
-        loads = (open_loads > min(int(open_loads.min()), 0))[before]  # a load may have begun before the first row
-        loads[0] = False
-        task = self.tasks.of_host(before, loads)
+        interruption = _interruptions(timeline.what)[before]
+        interruption[0] = ABSENT
+        task = self.tasks.of_host(before, interruption)
         task[0], work_ns[0] = begin_task, begin_ns
-        kind = np.where(loads, self.types["data loading"], self.types["host"])
+        kind = np.full(len(before), self.types["host"])
+        for what in np.unique(interruption[interruption != ABSENT]).tolist():
+            kind[interruption == what] = self.types[NO_TRAINING_TYPES[what]]
         self.work_of_row[host] = self._block(task, kind, work_ns)
         self.host_of_row[host] = self.work_of_row[host]
         self.synchronised = np.flatnonzero(timeline.what == _SYNCHRONISE)
@@ -261,3 +264,17 @@ class _Builder:
             group=ABSENT if group is None else group,
             link=ABSENT if link is None else link,
         )
+
+
+def _interruptions(what: Int32) -> Int64:
+    """Return what the host does from each cut on instead of training, index into `NO_TRAINING`, or -1: int64 [n].
+
+    what: index into `CUTS`, int32 [n]. What ends first may have begun before the first cut, at a step's begin: then it
+    is the loading of data.
+    """
+    changes = np.isin(what, (*_INTERRUPTIONS, _RESUME))
+    latest = np.maximum.accumulate(np.where(changes, np.arange(len(what)), ABSENT))
+    begun = np.where(np.isin(what, _INTERRUPTIONS), what - _INTERRUPTIONS[0], ABSENT)
+    first = np.flatnonzero(changes)[:1]
+    before = NO_TRAINING.index("data") if len(first) and what[first[0]] == _RESUME else ABSENT
+    return np.where(latest == ABSENT, before, begun[latest]).astype(np.int64)

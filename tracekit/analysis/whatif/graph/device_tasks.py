@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.replay.operation_graph import DATA, LIMIT, SYNCHRONISATION, WORK
+from tracekit.analysis.replay.operation_graph import LIMIT, NO_TRAINING, ROLES, SYNCHRONISATION, WORK
 from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
 from tracekit.analysis.whatif.graph.labels import numbers_of_transfers, roles_of_transfers, signature_of_step
 from tracekit.analysis.whatif.graph.operations import Interner, Interners, Operations
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import CUTS
 from tracekit.model.communication import KINDS
-from tracekit.model.events import ABSENT, Bool, Float64, Int64
+from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.spans import ACTION_KINDS, ACTION_NAMES
 from tracekit.model.summary import RankSummary
 
@@ -129,12 +129,17 @@ class DeviceTasks:
         interners = self.interners
         return self.operations.add_tasks(interners.kinds.numbers(labels), interners.comparison_classes.numbers(labels))
 
-    def of_host(self, rows: Int64, loads: Bool) -> Int64:
-        """Return the tasks of the host's work in some rows, int64 [k]; those that load data apart, mask [k]."""
+    def of_host(self, rows: Int64, interruption: Int64) -> Int64:
+        """Return the tasks of the host's work in some rows, int64 [k]; those in which it does not train apart.
+
+        interruption: index into `NO_TRAINING`, or -1, int64 [k].
+        """
         task = self.host[self.place[rows]]
-        if loads.any():
-            places, of_load = np.unique(self.place[rows[loads]], return_inverse=True)
-            task[loads] = self._of_places("data", places=places, role=DATA, host=self.host[places])[of_load.reshape(-1)]
+        for what in np.unique(interruption[interruption != ABSENT]).tolist():
+            name, here = NO_TRAINING[what], interruption == what
+            places, number = np.unique(self.place[rows[here]], return_inverse=True)
+            of_name = self._of_places(name, places=places, role=ROLES.index(name), host=self.host[places])
+            task[here] = of_name[number.reshape(-1)]
         return task
 
     def of_device(self, rows: Int64) -> tuple[Int64, Int64, Int64]:

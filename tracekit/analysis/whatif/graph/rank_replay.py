@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.replay.operation_graph import DATA
+from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES, ROLES, WORK
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.analysis.whatif.graph.labels import (
     numbers_of_places,
@@ -24,7 +24,7 @@ from tracekit.analysis.whatif.graph.labels import (
 from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.analysis.whatif.parts import DATA_LOADING
+from tracekit.analysis.whatif.parts import INTERRUPTIONS
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel
@@ -33,7 +33,9 @@ from tracekit.model.summary import RankSummary
 
 _UNNAMED_WORK = "own work"  # between collectives, where it is not known to be an action of a pipeline
 # What happens on a rank. At one time it happens in this order.
-_LOADED, _ACTION_END, _ARRIVAL, _WAIT, _ACTION_BEGIN, _STEP_END, _LOAD = range(7)
+_RESUME, _ACTION_END, _ARRIVAL, _WAIT, _ACTION_BEGIN, _STEP_END, _INTERRUPTION = range(7)
+# Of communication that a rank issues in each of `NO_TRAINING`, and, the last, in none.
+_ROLE_OF_TRANSFER = np.array([WORK if name == "data" else ROLES.index(name) for name in NO_TRAINING] + [WORK])
 
 __all__ = ["add_rank"]
 
@@ -86,12 +88,13 @@ class _Builder:
     Attributes:
         bounds: int64 [s + 1], the begin of the first step and the end of each.
         actions: the pipeline actions of the rank in these steps.
+        interruptions: when the rank does not train in these steps.
         waits_ns: int64 [2, w], when the rank waits, from and until.
         issued: rows of the communication that the rank issues in these steps, int64 [c].
         cuts: where the rank's time is cut.
         step, slot: the step, and the number of collectives and messages issued in it, before each cut, int64 [n].
         action: the row of the action that runs before each cut, or -1, int64 [n].
-        loads: whether the rank loads data before each cut, bool [n].
+        interruption: index into `NO_TRAINING` of what the rank does before each cut, or -1, int64 [n].
         signature: what the rank communicates in each step, int64 [s].
     """
 
@@ -121,7 +124,7 @@ class _Builder:
         self.slot = arrived - arrived[step_begins][self.step]
         self.step = np.minimum(self.step, len(bounds) - 2)
         self.action = cuts.latest(_ACTION_BEGIN, _ACTION_END)
-        self.loads = cuts.latest(_LOAD, _LOADED) != ABSENT
+        self.interruption = np.append(self.interruptions.what, ABSENT)[cuts.latest(_INTERRUPTION, _RESUME)]
         self.signature = self._signatures()
 
     def _cuts(self, summary: RankSummary, clock: ClockModel) -> _Cuts:
@@ -131,9 +134,9 @@ class _Builder:
         begin or end.
         """
         first, last = int(self.bounds[0]), int(self.bounds[-1])
-        loading = summary[DATA_LOADING]
-        end_ns = clock.to_run(loading.end_ns)
-        loading = loading.rows((end_ns > first) & (clock.to_run(loading.begin_ns) < last))
+        interruptions = summary[INTERRUPTIONS]
+        in_steps = (clock.to_run(interruptions.end_ns) > first) & (clock.to_run(interruptions.begin_ns) < last)
+        self.interruptions = interruptions = interruptions.rows(in_steps)
         since_ns, until_ns = self.waits_ns
         within = np.flatnonzero((until_ns > first) & (since_ns < last))
         since_ns, until_ns = since_ns[within], until_ns[within]
@@ -143,8 +146,8 @@ class _Builder:
             (_ACTION_BEGIN, clock.to_run(self.actions.start_ns), True),
             (_ACTION_END, clock.to_run(self.actions.end_ns), True),
             (_STEP_END, self.bounds[1:], True),
-            (_LOAD, clock.to_run(loading.begin_ns), True),
-            (_LOADED, clock.to_run(loading.end_ns), True),
+            (_INTERRUPTION, clock.to_run(interruptions.begin_ns), True),
+            (_RESUME, clock.to_run(interruptions.end_ns), True),
         )
         times_ns, whats = [self.waits_ns[0]], [_WAIT]
         for what, time_ns, to_the_end in happenings:
@@ -239,12 +242,14 @@ class _Builder:
         tasks = self._tasks_of_places("between", places, slots)
         task, kind = tasks[of_place[: len(at)]], np.full(len(at), types[_UNNAMED_WORK])
         stage = np.full(len(at), self.stage)
-        loads = self.loads[at] & (action == ABSENT)
-        if loads.any():
-            of_load, number = np.unique(place[loads], return_inverse=True)
-            hosts = tasks[np.searchsorted(places, of_load)]
-            task[loads] = self._tasks_of_places("data", of_load, slots, role=DATA, hosts=hosts)[number.reshape(-1)]
-            kind[loads] = types["data loading"]
+        interruption = np.where(action == ABSENT, self.interruption[at], ABSENT)
+        for what in np.unique(interruption[interruption != ABSENT]).tolist():
+            name, here = NO_TRAINING[what], interruption == what
+            there, number = np.unique(place[here], return_inverse=True)
+            hosts = tasks[np.searchsorted(places, there)]
+            of_name = self._tasks_of_places(name, there, slots, role=ROLES.index(name), hosts=hosts)
+            task[here] = of_name[number.reshape(-1)]
+            kind[here] = types[NO_TRAINING_TYPES[what]]
         acts = action != ABSENT
         if acts.any():
             used, number = np.unique(action[acts], return_inverse=True)
@@ -275,9 +280,9 @@ class _Builder:
         """Add the communication that the rank issues, and return the places, int64 [c]."""
         issued, operations, types = self.communication.rows(rows), self.operations, self.interners.types
         signature, slot = self.signature[self.step[arrivals]], self.slot[arrivals]
-        task = operations.add_tasks(
-            *numbers_of_transfers(self.interners, issued, signature, slot), role=roles_of_transfers(issued)
-        )
+        role = _ROLE_OF_TRANSFER[self.interruption[arrivals]]
+        role = np.where(role == WORK, roles_of_transfers(issued), role)
+        task = operations.add_tasks(*numbers_of_transfers(self.interners, issued, signature, slot), role=role)
         used, number = np.unique(issued.kind, return_inverse=True)
         kind = types.numbers(KINDS[value] for value in used.tolist())[number.reshape(-1)]
         places = operations.add(

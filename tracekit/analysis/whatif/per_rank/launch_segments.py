@@ -5,29 +5,50 @@ from __future__ import annotations
 import numpy as np
 
 from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.replay.operation_graph import NO_TRAINING
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import loading_times
-from tracekit.analysis.whatif.parts import CUTS, DataLoading, LaunchSegments
+from tracekit.analysis.whatif.parts import CUTS, Interruptions, LaunchSegments
 from tracekit.analysis.whatif.per_rank.communication_launches import communication_launches
 from tracekit.analysis.whatif.per_rank.cuts import Cuts, plain_cuts
 from tracekit.analysis.whatif.per_rank.kernel_starts import KernelStarts, kernel_starts
 from tracekit.analysis.whatif.per_rank.synchronisations import synchronisations, unrecorded_synchronisations
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.intervals import Intervals
 
-__all__ = ["launch_segments", "loading"]
+__all__ = ["interruptions", "launch_segments"]
 
+_EDGES = ("start_ns", "end_ns")
+_SHORTEST_NS = 50_000  # of logging that the host's time is cut at
 _LINKED_SHARE = 0.9  # of the kernels: with fewer launches the host's time is not known
-_BEGIN, _WAIT, _LOAD, _LOADED, _STEP, _END, _MARK = (
-    CUTS.index(what) for what in ("begin", "wait", "load", "loaded", "step", "end", "mark")
+_BEGIN, _WAIT, _RESUME, _STEP, _END, _MARK = (
+    CUTS.index(what) for what in ("begin", "wait", "resume", "step", "end", "mark")
 )
 
 
-def loading(recorded: RecordedSteps) -> DataLoading:
-    """Return when a CPU rank loads data; a GPU rank's segments tell it."""
-    if recorded.lanes.device == "gpu":
-        return DataLoading.empty()
-    found = recorded.once(loading_times)
-    return DataLoading(begin_ns=found.start_ns, end_ns=found.end_ns)
+def interruptions(recorded: RecordedSteps) -> Interruptions:
+    """Return when a CPU rank does not train; a GPU rank's segments tell it."""
+    return Interruptions.empty() if recorded.lanes.device == "gpu" else recorded.once(_interruptions)
+
+
+def _interruptions(recorded: RecordedSteps) -> Interruptions:
+    pauses = recorded.phases.pauses
+    times = {
+        "data": recorded.once(loading_times) - pauses.checkpoint - pauses.evaluation,
+        "checkpoint": pauses.checkpoint,
+        "evaluation": pauses.evaluation,
+        "logging": _long(pauses.logging),
+    }
+    begin_ns, end_ns = (np.concatenate([getattr(times[what], edge) for what in NO_TRAINING]) for edge in _EDGES)
+    what = np.repeat(np.arange(len(NO_TRAINING), dtype=np.int32), [len(times[what]) for what in NO_TRAINING])
+    order = np.argsort(begin_ns, kind="stable")
+    return Interruptions(what=what[order], begin_ns=begin_ns[order], end_ns=end_ns[order])
+
+
+def _long(time: Intervals) -> Intervals:
+    """Return the parts of some time that are worth a cut."""
+    is_long = time.duration_ns >= _SHORTEST_NS
+    return Intervals(time.start_ns[is_long], time.end_ns[is_long])
 
 
 def launch_segments(recorded: RecordedSteps, actions: Actions) -> LaunchSegments:
@@ -49,7 +70,7 @@ def launch_segments(recorded: RecordedSteps, actions: Actions) -> LaunchSegments
 
 def _cuts(recorded: RecordedSteps, kernels: KernelStarts, actions: Actions) -> Cuts:
     """Return the cuts in order of launch."""
-    windows, loads = recorded.lanes.windows, recorded.once(loading_times)
+    windows, interrupted = recorded.lanes.windows, recorded.once(_interruptions)
     launches = communication_launches(recorded, kernels)
     synchronised = synchronisations(recorded, kernels)
     unrecorded = unrecorded_synchronisations(recorded, kernels, synchronised)
@@ -69,8 +90,11 @@ def _cuts(recorded: RecordedSteps, kernels: KernelStarts, actions: Actions) -> C
         synchronised,
         unrecorded,
         plain_cuts(_MARK, kernels.launch_ns[marked], kernels, marked),
-        plain_cuts(_LOAD, loads.start_ns, kernels),
-        plain_cuts(_LOADED, loads.end_ns, kernels),
+        *(
+            plain_cuts(CUTS.index(what), interrupted.begin_ns[interrupted.what == number], kernels)
+            for number, what in enumerate(NO_TRAINING)
+        ),
+        plain_cuts(_RESUME, interrupted.end_ns, kernels),
         plain_cuts(_STEP, windows.host_start_ns, kernels),
         plain_cuts(_END, np.array([windows.host_end_ns]), kernels),
     ]

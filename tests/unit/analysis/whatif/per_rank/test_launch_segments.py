@@ -9,8 +9,10 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.whatif.graph.device_job import trace_of
 from tests.unit.analysis.whatif.per_rank.recorded import summary
-from tracekit.analysis.whatif.parts import CUTS, DATA_LOADING, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.analysis.replay.operation_graph import NO_TRAINING
+from tracekit.analysis.whatif.parts import CUTS, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.spans import EVALUATION_SPAN, checkpoint_span
 
 DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")
 NONE = -1.0
@@ -42,9 +44,9 @@ def rows(tmp_path: Path) -> Rows:
 
 
 def test_the_time_of_the_host_is_cut_in_order(rows: Rows) -> None:
-    assert rows.what == ["begin", *["step", "load", "loaded", "launch", "wait", "synchronise"] * 3, "end"]
+    assert rows.what == ["begin", *["step", "data", "resume", "launch", "wait", "synchronise"] * 3, "end"]
     assert rows.of("step", "begin_ns") == [0, 200, 400]
-    assert (rows.of("load", "begin_ns"), rows.of("loaded", "begin_ns")) == ([2, 202, 402], [6, 206, 406])
+    assert (rows.of("data", "begin_ns"), rows.of("resume", "begin_ns")) == ([2, 202, 402], [6, 206, 406])
     assert rows.of("end", "begin_ns") == [600]
 
 
@@ -65,9 +67,9 @@ def test_a_synchronisation_waits_for_the_kernel_that_was_launched_last(rows: Row
 
 def test_kernels_end_no_earlier_than_their_launches_allow(rows: Rows) -> None:
     """THEN the product of 100, launched 2 after the loading and started 7 later, ends 109 after it at the earliest."""
-    assert rows.of("loaded", "limit_host_ns") == [9, 9, 9]
-    assert rows.of("loaded", "limit_device_ns") == [100, 100, 100]
-    assert rows.of("loaded", "device_end_ns") == [115, 315, 515]
+    assert rows.of("resume", "limit_host_ns") == [9, 9, 9]
+    assert rows.of("resume", "limit_device_ns") == [100, 100, 100]
+    assert rows.of("resume", "device_end_ns") == [115, 315, 515]
     assert rows.of("wait", "device_end_ns") == [157, 357, 557]
     assert rows.of("synchronise", "device_ns") == [NONE] * 3
 
@@ -95,6 +97,16 @@ def test_a_wait_for_the_device_that_no_call_shows(tmp_path: Path) -> None:
     assert "synchronise" not in Rows(trace, tmp_path).what
 
 
+def test_what_a_host_does_instead_of_training_is_cut_out(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 200).kernel("gemm", 15, 5, launched_at=8)
+    trace.label(checkpoint_span("save", "torch.save"), 30, 40).label(EVALUATION_SPAN, 80, 10)
+    rows = Rows(trace, tmp_path)
+
+    assert rows.of("checkpoint", "begin_ns") == [30]
+    assert rows.of("evaluation", "begin_ns") == [80]
+    assert rows.of("resume", "begin_ns") == [70, 90]
+
+
 def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:
     on_cpu = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 50)
     without_launches = TraceBuilder().step(0, 0, 100).kernel("gemm", 10, 50).kernel("adam", 70, 10)
@@ -106,7 +118,8 @@ def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:
 def test_a_rank_on_the_cpu_tells_when_it_loads_data(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 30, 50)
     trace.event("enumerate(DataLoader)#it", "user_annotation", 5, 20)
-    found = summary(trace, tmp_path)[DATA_LOADING]
+    found = summary(trace, tmp_path)[INTERRUPTIONS]
 
+    assert [NO_TRAINING[what] for what in found.what] == ["data"]
     assert (found.begin_ns.tolist(), found.end_ns.tolist()) == ([trace.wall_ns(5)], [trace.wall_ns(25)])
-    assert len(summary(trace_of(0, (100, 100)), tmp_path)[DATA_LOADING]) == 0  # its segments tell it
+    assert len(summary(trace_of(0, (100, 100)), tmp_path)[INTERRUPTIONS]) == 0  # its segments tell it

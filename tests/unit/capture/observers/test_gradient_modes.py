@@ -1,0 +1,83 @@
+"""An evaluation is recorded: forwards of a trained module, and the blocks without gradients around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.components import require_module
+from tests.unit.capture.conftest import Runs
+from tracekit.capture.probe import probe
+from tracekit.model.spans import EVALUATION_SPAN, NO_GRAD_SPAN
+
+torch = require_module("torch")
+
+
+def record(path: Path, work: Callable[[Any], None]) -> tuple[int, int]:
+    """Record a step that does `work` with a trained module; return the numbers of evaluations and of blocks."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, foreach=False)
+    recorder = probe(path=path, skip=1, warmup=0, steps=1)
+
+    @recorder
+    def step() -> None:
+        work(module)
+
+    for _ in range(3):
+        step()
+    recorder.finish()
+    del optimizer
+    (trace,) = Runs(path).traces()
+    names = [event.get("name") for event in trace["traceEvents"]]
+    return names.count(EVALUATION_SPAN), names.count(NO_GRAD_SPAN)
+
+
+def forward(module: Any) -> None:
+    module(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("block", ["no_grad", "inference_mode"])
+def test_an_evaluation_has_a_span_for_each_forward_and_one_for_its_block(tmp_path: Path, block: str) -> None:
+    def work(module: Any) -> None:
+        module.eval()
+        with getattr(torch, block)(), torch.no_grad():
+            forward(module)
+            forward(module)
+        module.train()
+
+    assert record(tmp_path, work) == (2, 1)
+
+
+def test_a_module_that_is_evaluated_past_its_wrapper_is_found(tmp_path: Path) -> None:
+    class Wrapper(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, module: Any) -> None:
+            super().__init__()
+            self.module = module
+
+    wrappers: list[Any] = []
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def evaluate(module: Any) -> None:
+        if not wrappers:
+            wrappers.append(Wrapper(module))
+        module.eval()
+        forward(module)
+
+    assert record(tmp_path, evaluate) == (1, 1)
+
+
+def test_forwards_that_train_and_modules_that_are_not_trained_are_no_evaluation(tmp_path: Path) -> None:
+    """GIVEN a forward with gradients in evaluation mode, one without in training mode, and one of a teacher."""
+    teacher = torch.nn.Linear(2, 2).eval()
+
+    def work(module: Any) -> None:
+        forward(module.eval())
+        module.train()
+        with torch.no_grad():
+            forward(module)
+            forward(teacher)
+
+    assert record(tmp_path, work) == (0, 1)

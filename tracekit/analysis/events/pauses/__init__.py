@@ -1,0 +1,1 @@
+"""When a step pauses its training for a checkpoint, an evaluation, or logging."""

@@ -1,0 +1,1 @@
+"""What the steps lose to checkpoints, evaluation and logging."""

@@ -1,0 +1,37 @@
+"""What is kept of one rank's pauses: when it saves or loads a checkpoint, evaluates, or logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracekit.model.columnar import Columnar
+from tracekit.model.events import Int32, Int64
+from tracekit.model.summary import Part
+
+__all__ = ["PAUSE_TIMES", "RankPauses"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankPauses(Columnar):
+    """n disjoint pauses of the step's thread, each kind of them in order of time.
+
+    Attributes:
+        pause: index into `PAUSES`, int32 [n].
+        action: of a checkpoint, index into `CHECKPOINT_ACTIONS`, or -1, int32 [n].
+        function: of a checkpoint, index into `CHECKPOINT_FUNCTIONS`, or -1, int32 [n].
+        step: number of the step in which it begins, or -1, int64 [n].
+        start_ns: on the rank's wall clock, int64 [n].
+        end_ns: int64 [n].
+        waiting_ns: for how long the rank waits in communication then, int64 [n].
+    """
+
+    pause: Int32
+    action: Int32
+    function: Int32
+    step: Int64
+    start_ns: Int64
+    end_ns: Int64
+    waiting_ns: Int64
+
+
+PAUSE_TIMES = Part(name="pauses", type=RankPauses, empty=RankPauses.empty, merge=RankPauses.concatenate)

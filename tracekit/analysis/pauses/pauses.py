@@ -1,0 +1,147 @@
+"""Which ranks pause their training for checkpoints, evaluation or logging, and what that costs the steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from tracekit.analysis.events.pauses.pause_times import PAUSES
+from tracekit.analysis.finding import Finding, Remedy
+from tracekit.analysis.pauses import columns
+from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses
+from tracekit.analysis.pauses.texts import action_text, longer_text, pause_text
+from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.analysis.table import Frame
+from tracekit.model.run import Run
+
+_NOTABLE = 0.05  # of the step
+_AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
+_EXPLAINED = 0.5  # of a rank's delay
+
+__all__ = ["CostlyPause", "Pauses", "costly_pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostlyPause:
+    """A kind of pause that takes a notable share of the steps.
+
+    Attributes:
+        longest: of the rank that pauses longest.
+        ranks: those that pause about as long; empty if all do.
+        text: in words.
+    """
+
+    longest: RankPause
+    ranks: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pauses:
+    """`ranks`: rows of columns.PAUSES_BY_RANK."""
+
+    ranks: Frame = Frame(columns.PAUSES_BY_RANK)
+    findings: tuple[Finding, ...] = ()
+
+
+def pauses(run: Run) -> Pauses:
+    """Return the pauses of all ranks, and a finding on each kind that costs."""
+    found = rank_pauses(run)
+    rows: list[dict[str, object]] = [
+        {
+            "rank": each.rank,
+            "pause": each.pause,
+            "action": each.action,
+            "function": each.function,
+            "steps": len(each.by_step_ns),
+            "of_steps": each.of_steps,
+            "total_ns": each.total_ns,
+            "each_ns": each.each_ns,
+            "others_wait_ns": None if each.others_wait_ns is None else each.others_wait_ns / len(each.by_step_ns),
+            "wait_kind": each.wait_kind,
+        }
+        for each in found
+    ]
+    return Pauses(ranks=rows, findings=tuple(_finding(costly) for costly in costly_pauses(run, found)))
+
+
+def costly_pauses(run: Run, found: Sequence[RankPause] | None = None) -> list[CostlyPause]:
+    """Return the kinds of pauses that cost, one for each kind at most.
+
+    A pause of some ranks costs if others wait for it for a notable part of the step. found: all pauses, if known.
+    """
+    found = rank_pauses(run) if found is None else found
+    training = [summary.rank for summary in run.ranks if summary.is_measured and any(s.complete for s in summary.steps)]
+    step_ns = mean_step_ns(run)
+    result = []
+    for pause in PAUSES:
+        of_kind = [each for each in found if each.pause == pause]
+        if not of_kind:
+            continue
+        longest = max(of_kind, key=lambda each: (each.mean_ns, -each.rank))
+        ranks = tuple(each.rank for each in of_kind if each.mean_ns >= _AS_LONG * longest.mean_ns)
+        is_of_all = len(ranks) == len(training)
+        waits_ns = [each.others_wait_ns or 0 for each in of_kind if each.rank in ranks]
+        waited_ns = max(waits_ns) / longest.of_steps
+        unknown = longest.waits_ns is None
+        if longest.mean_ns < _NOTABLE * step_ns or not (is_of_all or unknown or waited_ns >= _NOTABLE * step_ns):
+            continue
+        waiting = 0 if is_of_all or unknown else len(training) - len(ranks)
+        text = pause_text(longest, () if is_of_all and len(ranks) > 1 else ranks, waiting)
+        result.append(CostlyPause(longest=longest, ranks=() if is_of_all and len(ranks) > 1 else ranks, text=text))
+    return result
+
+
+def reason_of_delay(run: Run, ranks: Sequence[int], delay_ns: float) -> CostlyPause | None:
+    """Return the pause that explains why these ranks delay the others by so long in a step; None if none does.
+
+    If all ranks pause, these ranks do so longer than the others.
+    """
+    found = rank_pauses(run)
+    for costly in costly_pauses(run, found):
+        if set(costly.ranks) == set(ranks) and costly.longest.each_ns >= _EXPLAINED * delay_ns:
+            return costly
+        of_kind = [each for each in found if each.pause == costly.longest.pause]
+        others_ns = [each.working_ns for each in of_kind if each.rank not in ranks]
+        longest = max((each for each in of_kind if each.rank in ranks), key=lambda each: each.working_ns, default=None)
+        if costly.ranks or longest is None or not others_ns:
+            continue
+        longer_ns = longest.working_ns - statistics.median(others_ns)
+        if longer_ns >= _EXPLAINED * delay_ns:
+            return replace(costly, ranks=tuple(ranks), text=longer_text(longest, ranks, longer_ns))
+    return None
+
+
+def pauses_behind_delays(run: Run, delays_ns: Mapping[int, float]) -> dict[int, str]:
+    """Return the kind of pause that explains a rank's delay in the mean step, for the ranks that have one alone."""
+    return {
+        rank: costly.longest.pause
+        for costly in costly_pauses(run)
+        for rank in costly.ranks
+        if len(costly.ranks) == 1 and costly.longest.mean_ns >= _EXPLAINED * delays_ns.get(rank, 0.0) > 0
+    }
+
+
+def _finding(costly: CostlyPause) -> Finding:
+    longest = costly.longest
+    return Finding(
+        severity="warning",
+        text=costly.text,
+        rank=costly.ranks[0] if len(costly.ranks) == 1 else None,
+        ranks=costly.ranks,
+        cause=longest.pause,
+        time_ns=round(longest.mean_ns),
+        action=action_text(longest, everywhere=not costly.ranks),
+        remedy=cast(Remedy, longest.pause),
+        evidence={
+            "each_ns": round(longest.each_ns),
+            "steps_with_it": len(longest.by_step_ns),
+            "steps": longest.of_steps,
+            "longest_ns": max(longest.by_step_ns.values()),
+            "median_ns": round(statistics.median(longest.by_step_ns.values())),
+            "others_wait_in_ns": longest.waits_ns,
+            "function": longest.function,
+        },
+    )
