@@ -25,20 +25,20 @@ class CaughtError:
     The frames between that handler and another one, and what is raised between them, can be undone by `restore()`.
     """
 
-    __slots__ = ("_context", "_trace", "error")
+    __slots__ = ("context", "error", "trace")
 
     def __init__(self) -> None:
         _, error, trace = sys.exc_info()
         assert error is not None
         self.error = error
-        self._trace = None if trace is None else trace.tb_next
-        self._context = error.__context__
+        self.trace = None if trace is None else trace.tb_next
+        self.context = error.__context__
 
     def restore(self) -> None:
         """Give the exception the traceback and the context back that it had; a bare `raise` has to follow."""
-        _set_traceback(self.error, self._trace)
-        if self.error.__context__ is not self._context:
-            object.__setattr__(self.error, "__context__", self._context)
+        _set_traceback(self.error, self.trace)
+        if self.error.__context__ is not self.context:
+            object.__setattr__(self.error, "__context__", self.context)
 
 
 def _set_traceback(error: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""Puts spans around the forward passes of a step, in jobs of several processes, and of an evaluation, in any.
+"""Puts spans around the forward passes of a step or an evaluation, in jobs of several processes.
 
 In a pipeline written by hand nothing else marks the work of a stage. (Backward passes have spans by `phases.py`.)
 
@@ -24,7 +24,7 @@ from tracekit.model.spans import EVALUATION_SPAN, forward_span
 
 _STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
 
-__all__ = ["ForwardObserver", "outermost_modules"]
+__all__ = ["ForwardObserver", "outermost_modules", "several_processes"]
 
 
 class ForwardObserver:
@@ -34,15 +34,13 @@ class ForwardObserver:
         self._spans = ForwardSpans(outermost=True)
 
     def attach(self, objects: LiveObjects) -> None:
-        distributed = sys.modules.get("torch.distributed")
-        several = distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
-        if objects.instances(*_STAGE):
+        if not several_processes() or objects.instances(*_STAGE):
             return
         compiled, trained = compiled_module_ids(objects), _trained_parameters(objects)
         for number, module in enumerate(outermost_modules(objects.instances("torch.nn.modules.module", "Module"))):
             evaluation = EVALUATION_SPAN if any(id(each) in trained for each in module.parameters()) else None
             if id(module) not in compiled or type(module).__name__ == "OptimizedModule":
-                self._spans.add(module, forward_span(number) if several else None, evaluation)
+                self._spans.add(module, forward_span(number), evaluation)
             wrapped = module._modules.get("module")  # programs call it past its wrapper to evaluate it
             if evaluation is not None and wrapped is not None and id(wrapped) not in compiled:
                 self._spans.add(wrapped, None, evaluation)
@@ -52,6 +50,12 @@ class ForwardObserver:
 
     def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace."""
+
+
+def several_processes() -> bool:
+    """Return whether other processes take part in the job. Alone, hooks on modules may cost another compilation."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def _trained_parameters(objects: LiveObjects) -> set[int]:

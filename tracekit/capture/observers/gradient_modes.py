@@ -1,4 +1,4 @@
-"""Puts spans around blocks without gradients: `torch.no_grad()` and `torch.inference_mode()`.
+"""Puts spans around blocks without gradients, `no_grad` and `inference_mode`, in jobs of several processes.
 
 An evaluation is such a block with a forward in it (`forwards.py`). It may be much more than the forward: it loads
 batches and reduces metrics. A block has a span if gradients were on before it and no backward pass runs.
@@ -15,6 +15,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.forwards import several_processes
 from tracekit.model.spans import NO_GRAD_SPAN
 
 _BLOCKS = ("no_grad", "inference_mode")
@@ -30,7 +31,7 @@ class GradientModeObserver:
         self._open: dict[int, tuple[Any, Any]] = {}  # by thread: the block and its span
 
     def attach(self, objects: LiveObjects) -> None:
-        for block in _BLOCKS:
+        for block in _BLOCKS if several_processes() else ():
             self._patches += patch_of("torch.autograd.grad_mode", block, "__enter__", self._enter)
             self._patches += patch_of("torch.autograd.grad_mode", block, "__exit__", self._exit)
         for patch in self._patches:

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.components import require_module
-from tests.unit.capture.conftest import Runs
-from tracekit.capture.probe import probe
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.observers import forwards, gradient_modes
 from tracekit.model.spans import EVALUATION_SPAN, NO_GRAD_SPAN
 
 torch = require_module("torch")
 
 
-def record(path: Path, work: Callable[[Any], None]) -> tuple[int, int]:
-    """Record a step that does `work` with a trained module; return the numbers of evaluations and of blocks."""
+@pytest.fixture(autouse=True)
+def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for observer in (forwards, gradient_modes):
+        monkeypatch.setattr(observer, "several_processes", lambda: True)
+
+
+def record(work: Callable[[Any], None]) -> tuple[int, int]:
+    """Do `work` with a trained module; return the numbers of spans of evaluations and of blocks."""
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, foreach=False)
-    recorder = probe(path=path, skip=1, warmup=0, steps=1)
-
-    @recorder
-    def step() -> None:
+    observers = (forwards.ForwardObserver(), gradient_modes.GradientModeObserver())
+    work(module)
+    objects = LiveObjects()
+    for observer in observers:
+        observer.attach(objects)
+    with torch.profiler.profile() as profiler:
         work(module)
-
-    for _ in range(3):
-        step()
-    recorder.finish()
+    for observer in reversed(observers):
+        observer.detach(objects)
     del optimizer
-    (trace,) = Runs(path).traces()
-    names = [event.get("name") for event in trace["traceEvents"]]
-    return names.count(EVALUATION_SPAN), names.count(NO_GRAD_SPAN)
+    counts = {event.key: event.count for event in profiler.key_averages()}
+    return counts.get(EVALUATION_SPAN, 0), counts.get(NO_GRAD_SPAN, 0)
 
 
 def forward(module: Any) -> None:
@@ -40,7 +44,7 @@ def forward(module: Any) -> None:
 
 
 @pytest.mark.parametrize("block", ["no_grad", "inference_mode"])
-def test_an_evaluation_has_a_span_for_each_forward_and_one_for_its_block(tmp_path: Path, block: str) -> None:
+def test_an_evaluation_has_a_span_for_each_forward_and_one_for_its_block(block: str) -> None:
     def work(module: Any) -> None:
         module.eval()
         with getattr(torch, block)(), torch.no_grad():
@@ -48,10 +52,10 @@ def test_an_evaluation_has_a_span_for_each_forward_and_one_for_its_block(tmp_pat
             forward(module)
         module.train()
 
-    assert record(tmp_path, work) == (2, 1)
+    assert record(work) == (2, 1)
 
 
-def test_a_module_that_is_evaluated_past_its_wrapper_is_found(tmp_path: Path) -> None:
+def test_a_module_that_is_evaluated_past_its_wrapper_is_found() -> None:
     class Wrapper(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self, module: Any) -> None:
             super().__init__()
@@ -66,10 +70,10 @@ def test_a_module_that_is_evaluated_past_its_wrapper_is_found(tmp_path: Path) ->
         module.eval()
         forward(module)
 
-    assert record(tmp_path, evaluate) == (1, 1)
+    assert record(evaluate) == (1, 1)
 
 
-def test_forwards_that_train_and_modules_that_are_not_trained_are_no_evaluation(tmp_path: Path) -> None:
+def test_forwards_that_train_and_modules_that_are_not_trained_are_no_evaluation() -> None:
     """GIVEN a forward with gradients in evaluation mode, one without in training mode, and one of a teacher."""
     teacher = torch.nn.Linear(2, 2).eval()
 
@@ -80,4 +84,4 @@ def test_forwards_that_train_and_modules_that_are_not_trained_are_no_evaluation(
             forward(module)
             forward(teacher)
 
-    assert record(tmp_path, work) == (0, 1)
+    assert record(work) == (0, 1)
