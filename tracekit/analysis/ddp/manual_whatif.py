@@ -5,9 +5,8 @@ goes on (`bucket_replay`). What the rank does between its reductions, such as di
 as it copies a bucket back: it takes as long. How long a bucket's transfer takes follows from a latency and a bandwidth
 fitted to the measured reductions (`transfer_fit`).
 
-In both, transfers take their usual time. Single ones may have taken longer, as on a busy machine. Buckets may
-or may not escape that, so what they would save of it is not counted. How far a replay with the measured times ends from
-what was measured is part of the error.
+By how much the first replay misses what was measured is part of the error. So is what single transfers took longer than
+usual, as on a busy machine: buckets may or may not escape that.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class _Group:
     dispatch_ns: float
     in_flight: int
 
-    def transfers(self, size_bytes: np.ndarray, fit: TransferFit, *, late: bool = False) -> Transfers:
+    def transfers(self, size_bytes: np.ndarray, fit: TransferFit, *, late: bool = True) -> Transfers:
         """Return what transfers of these sizes take; with `late` as much longer as those measured at the time."""
         return Transfers(
             latency_ns=fit.latency_ns,
@@ -241,6 +240,7 @@ def _outcome(groups: Sequence[_Group], cap_mb: float | None) -> ManualWhatIf:
         statistics.median(_misses(groups)),
         max(fit.error_ratio for fit in fits) * abs(saving_ns),
         max(abs(other_ns - saving_ns) for other_ns in least_and_most),
+        abs(statistics.median(_savings(groups, fits, cap_mb, late=False)) - saving_ns),
         median_error(savings),
     )
     return ManualWhatIf(
@@ -260,7 +260,9 @@ def _buckets(observed: _Pass, cap_mb: float | None) -> tuple[tuple[int, ...], ..
     return default_buckets(parameters) if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
 
 
-def _savings(groups: Sequence[_Group], fits: Sequence[TransferFit], cap_mb: float | None) -> list[float]:
+def _savings(
+    groups: Sequence[_Group], fits: Sequence[TransferFit], cap_mb: float | None, *, late: bool = True
+) -> list[float]:
     """Return for each step how much sooner the last rank has its gradients, mean over groups."""
     of_step: dict[int, list[float]] = defaultdict(list)
     for group, fit in zip(groups, fits, strict=True):
@@ -268,8 +270,8 @@ def _savings(groups: Sequence[_Group], fits: Sequence[TransferFit], cap_mb: floa
         for each in group.passes:
             buckets = _buckets(each, cap_mb)
             bucket_bytes = np.array([each.parameter_bytes[list(bucket)].sum() for bucket in buckets])
-            bucketed = replay(each.bucketed, buckets, group.transfers(bucket_bytes, fit))
-            by_hand_ns = replay_by_hand(each.by_hand, group.transfers(each.size_bytes, fit))
+            bucketed = replay(each.bucketed, buckets, group.transfers(bucket_bytes, fit, late=late))
+            by_hand_ns = replay_by_hand(each.by_hand, group.transfers(each.size_bytes, fit, late=late))
             of_group[each.step] += float(by_hand_ns.max() - bucketed.end_ns.max())
         for step, saving_ns in of_group.items():
             of_step[step].append(saving_ns)
@@ -279,10 +281,7 @@ def _savings(groups: Sequence[_Group], fits: Sequence[TransferFit], cap_mb: floa
 def _misses(groups: Sequence[_Group]) -> list[float]:
     """Return by how much each pass ends at another time in the replay of what was run."""
     return [
-        abs(
-            float(replay_by_hand(each.by_hand, group.transfers(each.size_bytes, group.fit, late=True)).max())
-            - each.ended_ns
-        )
+        abs(float(replay_by_hand(each.by_hand, group.transfers(each.size_bytes, group.fit)).max()) - each.ended_ns)
         for group in groups
         for each in group.passes
     ]
