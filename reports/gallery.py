@@ -190,6 +190,19 @@ GALLERY = (
         ),
     ),
     Entry(
+        folder="checkpointing",
+        trains="DDP with a checkpoint after each step",
+        ranks=2,
+        options="--slow-disk-ms {value:g} --sleep-compute",
+        planted=Planted(
+            what="rank 0's disk takes longer to write a checkpoint",
+            value=78,
+            unit="ms",
+            found=saving_ms(rank=0, cause="checkpoint"),
+            within=0.1,
+        ),
+    ),
+    Entry(
         folder="straggler",
         trains="DDP, one rank late for one of four causes",
         ranks=4,

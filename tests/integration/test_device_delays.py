@@ -80,6 +80,12 @@ PLANTED = [
         device_ms=dict.fromkeys((0, 1), STEPS * PARTS_OF_A_BATCH * (3 * BLOCKS + RECOMPUTED) * BLOCK_MS),
         host_ms=dict.fromkeys((0, 1), STEPS * 48),
     ),
+    planted(
+        "checkpointing",
+        *("--sleep-compute", "--slow-disk-ms", "78"),
+        device_ms=dict.fromkeys((0, 1), STEPS * 4 * 3 * 2),
+        host_ms={0: STEPS * 78},
+    ),
     planted("straggler", *STRAGGLER, "compute", device_ms={1: STRAGGLER_STEPS * 20}),
     planted("straggler", *STRAGGLER, "more_work", device_ms={1: STRAGGLER_STEPS * 20}),
     planted("straggler", *STRAGGLER, "host", host_ms={1: STRAGGLER_STEPS * 20}),
