@@ -19,7 +19,7 @@ from tracekit.model.events import Float64
 from tracekit.model.spans import ACTION_KINDS
 
 _LEAST = 1.05  # times as long as the other stages
-_CLEARLY = 1.15  # times as long; a stage that is less slow must cost something
+_CLEARLY = 1.15  # times as long; a stage that is less slow must cost something, and be slow in every action
 _LEAST_SHARE = 0.02  # of the time from the first to the last action
 _PERSISTENT = 0.75  # of the steps
 _SIGNIFICANT = 4.0  # standard errors of the mean over steps
@@ -83,7 +83,9 @@ def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping
         return None
     spans_ns, saved_ns = _saved_at_the_pace_of_others(pipelines, siblings, others)
     share = float(saved_ns.sum() / spans_ns.sum())
-    if mean_ns[slowest] < _CLEARLY * others_ns and share < _LEAST_SHARE:
+    fastest_ns = _fastest_of_stages(pipelines, len(by_step_ns))
+    always = fastest_ns[slowest] >= _LEAST * np.median(fastest_ns[others])
+    if mean_ns[slowest] < _CLEARLY * others_ns and (share < _LEAST_SHARE or not always):
         return None
     return UnevenStage(
         stage=slowest,
@@ -128,6 +130,19 @@ def _work_of_stages(pipelines: Sequence[MeasuredPipeline]) -> tuple[Float64, flo
         microbatches = max(microbatches, float(forwards.max()))
         parts.append(work_ns / np.maximum(forwards, 1)[:, None])
     return np.concatenate(parts, axis=1), microbatches
+
+
+def _fastest_of_stages(pipelines: Sequence[MeasuredPipeline], stages: int) -> Float64:
+    """Return how long each stage takes for a microbatch if each kind of action takes as long as its fastest did.
+
+    float64 [stages]. More layers show in every action; a busy machine slows some.
+    """
+    result = np.full((len(ACTION_KINDS), stages), np.inf)
+    for measured in pipelines:
+        for order in measured.action_orders:
+            np.minimum.at(result, (order.kind, order.stage), order.work_ns.min(axis=1))
+    fastest_ns: Float64 = np.where(np.isinf(result), 0.0, result).sum(axis=0)
+    return fastest_ns
 
 
 def _ranks_of_stages(pipelines: Sequence[MeasuredPipeline], stages: int) -> list[set[int]]:

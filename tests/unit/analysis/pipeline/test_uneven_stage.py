@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.unit.analysis.stage_lines import line
@@ -70,6 +71,21 @@ def test_a_stage_that_is_slow_in_half_of_the_steps_is_not_named() -> None:
 def test_a_stage_that_is_slow_once_is_not_named() -> None:
     """GIVEN a stage that takes 139 in the mean, and is the slowest in every step, but by 2 in three of four."""
     assert uneven(lambda step, stage: (150 if step == 6 else 2) * (stage == 2)) is None
+
+
+@pytest.mark.parametrize(("longer", "is_named"), [(12, False), (40, True)])
+def test_a_stage_that_is_a_little_slower_must_be_so_in_every_action(longer: int, is_named: bool) -> None:
+    """GIVEN a stage whose actions take longer, but for the first one of each step, on a machine that is busy later."""
+    _, measured = line(4, 4, steps=STEPS, longer=lambda _, stage: longer * (stage == 2))
+    orders = []
+    for order in measured.action_orders:
+        work_ns = order.work_ns.copy()
+        work_ns[np.flatnonzero(order.stage == 2)[0]] = 100
+        orders.append(replace(order, work_ns=work_ns))
+
+    found = find_uneven_stage([replace(measured, action_orders=tuple(orders))], dict.fromkeys(range(4), 0.0))
+
+    assert (found is not None) == is_named
 
 
 @pytest.mark.parametrize(
