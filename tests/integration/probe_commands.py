@@ -222,7 +222,7 @@ def saved_by_one_rank(result: Result, out: Path) -> None:
     phases = {(part["rank"], part["phase"]): part["total_ns"] for part in result["phases"]["parts"]}
     assert phases[0, "checkpoint"] >= STEPS * 78_000_000
     assert phases[1, "checkpoint"] == 0
-    assert min(phases[rank, "evaluation"] for rank in range(WORLD)) >= STEPS * 64_000_000
+    assert min(phases[rank, "evaluation"] for rank in (0, 1)) >= STEPS * 64_000_000
 
 
 def one_process(result: Result, out: Path) -> None:

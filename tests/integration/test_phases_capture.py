@@ -67,7 +67,16 @@ def test_phases_sum_to_the_step_and_parts_to_the_breakdown(job: Job, scenario: s
     result = job.result(scenario)
     for rank in result["ranks"]:
         parts = [part for part in result["phases"]["parts"] if part["rank"] == rank["rank"]]
-        assert [part["phase"] for part in parts] == ["data", "forward", "backward", "optimizer", "other"]
+        assert [part["phase"] for part in parts] == [
+            "data",
+            "forward",
+            "backward",
+            "optimizer",
+            "evaluation",
+            "checkpoint",
+            "logging",
+            "other",
+        ]
         assert sum(part["total_ns"] for part in parts) == rank["step_ns"]
         for field in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"):
             assert sum(part[field] for part in parts) == rank[field]

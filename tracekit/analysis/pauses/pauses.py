@@ -12,6 +12,7 @@ from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.pauses import columns
 from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses
 from tracekit.analysis.pauses.texts import action_text, longer_text, pause_text
+from tracekit.analysis.pauses.waits import WaitsForPauses
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Run
@@ -31,11 +32,14 @@ class CostlyPause:
         longest: of the rank that pauses longest.
         ranks: those that pause about as long; empty if all do.
         text: in words.
+        waits_ns: for how long others wait for the longest, by kind of communication; None if that is not known, or
+            nobody waits, as all ranks pause.
     """
 
     longest: RankPause
     ranks: tuple[int, ...]
     text: str
+    waits_ns: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +53,24 @@ class Pauses:
 def pauses(run: Run) -> Pauses:
     """Return the pauses of all ranks, and a finding on each kind that costs."""
     found = rank_pauses(run)
-    rows: list[dict[str, object]] = [
-        {
-            "rank": each.rank,
-            "pause": each.pause,
-            "action": each.action,
-            "function": each.function,
-            "steps": len(each.by_step_ns),
-            "of_steps": each.of_steps,
-            "total_ns": each.total_ns,
-            "each_ns": each.each_ns,
-            "others_wait_ns": None if each.others_wait_ns is None else each.others_wait_ns / len(each.by_step_ns),
-            "wait_kind": each.wait_kind,
-        }
-        for each in found
-    ]
+    waits = WaitsForPauses(run, found)
+    rows = [_row(each, waits.by_kind_ns(each)) for each in found]
     return Pauses(ranks=rows, findings=tuple(_finding(costly) for costly in costly_pauses(run, found)))
+
+
+def _row(pause: RankPause, waits_ns: Mapping[str, int] | None) -> dict[str, object]:
+    return {
+        "rank": pause.rank,
+        "pause": pause.pause,
+        "action": pause.action,
+        "function": pause.function,
+        "steps": len(pause.by_step_ns),
+        "of_steps": pause.of_steps,
+        "total_ns": pause.total_ns,
+        "each_ns": pause.each_ns,
+        "others_wait_ns": None if waits_ns is None else sum(waits_ns.values()) / len(pause.by_step_ns),
+        "wait_kind": _longest_wait(waits_ns),
+    }
 
 
 def costly_pauses(run: Run, found: Sequence[RankPause] | None = None) -> list[CostlyPause]:
@@ -73,25 +79,30 @@ def costly_pauses(run: Run, found: Sequence[RankPause] | None = None) -> list[Co
     A pause of some ranks costs if others wait for it for a notable part of the step. found: all pauses, if known.
     """
     found = rank_pauses(run) if found is None else found
-    training = [summary.rank for summary in run.ranks if summary.is_measured and any(s.complete for s in summary.steps)]
-    step_ns = mean_step_ns(run)
+    step_ns, waits = mean_step_ns(run), WaitsForPauses(run, found)
+    training = [summary for summary in run.ranks if summary.is_measured and any(s.complete for s in summary.steps)]
     result = []
     for pause in PAUSES:
         of_kind = [each for each in found if each.pause == pause]
-        if not of_kind:
+        longest = max(of_kind, key=lambda each: (each.mean_ns, -each.rank), default=None)
+        if longest is None or longest.mean_ns < _NOTABLE * step_ns:
             continue
-        longest = max(of_kind, key=lambda each: (each.mean_ns, -each.rank))
         ranks = tuple(each.rank for each in of_kind if each.mean_ns >= _AS_LONG * longest.mean_ns)
-        is_of_all = len(ranks) == len(training)
-        waits_ns = [each.others_wait_ns or 0 for each in of_kind if each.rank in ranks]
-        waited_ns = max(waits_ns) / longest.of_steps
-        unknown = longest.waits_ns is None
-        if longest.mean_ns < _NOTABLE * step_ns or not (is_of_all or unknown or waited_ns >= _NOTABLE * step_ns):
+        if len(ranks) == len(training):
+            ranks = ranks if len(ranks) == 1 else ()
+            result.append(CostlyPause(longest=longest, ranks=ranks, text=pause_text(longest, ranks)))
             continue
-        waiting = 0 if is_of_all or unknown else len(training) - len(ranks)
-        text = pause_text(longest, () if is_of_all and len(ranks) > 1 else ranks, waiting)
-        result.append(CostlyPause(longest=longest, ranks=() if is_of_all and len(ranks) > 1 else ranks, text=text))
+        waits_ns = waits.by_kind_ns(longest)
+        if waits_ns is not None and sum(waits_ns.values()) < _NOTABLE * step_ns * longest.of_steps:
+            continue
+        waiting = 0 if waits_ns is None else len(training) - len(ranks)
+        text = pause_text(longest, ranks, waiting, _longest_wait(waits_ns))
+        result.append(CostlyPause(longest=longest, ranks=ranks, text=text, waits_ns=waits_ns))
     return result
+
+
+def _longest_wait(waits_ns: Mapping[str, int] | None) -> str | None:
+    return max(waits_ns, key=waits_ns.__getitem__) if waits_ns else None
 
 
 def reason_of_delay(run: Run, ranks: Sequence[int], delay_ns: float) -> CostlyPause | None:
@@ -141,7 +152,7 @@ def _finding(costly: CostlyPause) -> Finding:
             "steps": longest.of_steps,
             "longest_ns": max(longest.by_step_ns.values()),
             "median_ns": round(statistics.median(longest.by_step_ns.values())),
-            "others_wait_in_ns": longest.waits_ns,
+            "others_wait_in_ns": costly.waits_ns,
             "function": longest.function,
         },
     )

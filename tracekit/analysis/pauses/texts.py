@@ -21,10 +21,11 @@ _DOES = {
 }
 
 
-def pause_text(pause: RankPause, ranks: Sequence[int], waiting: int) -> str:
+def pause_text(pause: RankPause, ranks: Sequence[int], waiting: int = 0, wait_kind: str | None = None) -> str:
     """Return who pauses, for how long in how many steps, and who waits.
 
-    ranks: who pauses about as long; empty: all ranks. waiting: how many ranks wait for them.
+    ranks: who pauses about as long; empty: all ranks. waiting: how many ranks wait for them. wait_kind: the kind of
+    communication in which they wait.
     """
     steps = len(pause.by_step_ns)
     often = "a step" if steps == pause.of_steps else f"in {steps} of {pause.of_steps} steps"
@@ -32,7 +33,7 @@ def pause_text(pause: RankPause, ranks: Sequence[int], waiting: int) -> str:
     if not waiting:
         return text
     its = "its" if len(ranks) == 1 else "their"
-    kind = "" if pause.wait_kind is None else f" in {pause.wait_kind}"
+    kind = "" if wait_kind is None else f" in {wait_kind}"
     return f"{text} while {its} {'peer waits' if waiting == 1 else 'peers wait'}{kind}"
 
 

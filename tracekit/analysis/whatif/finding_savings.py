@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
+from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.section import Result, Unavailable
 from tracekit.analysis.whatif.changes import Change
@@ -76,14 +77,17 @@ def _state(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
 
 
 def _change_for(finding: Finding, changes: Iterable[Change]) -> Change | None:
-    """Return the change that a finding advises; None if no such change is worthwhile."""
+    """Return the change that a finding advises; None if no such change is worthwhile.
+
+    A pause of all ranks may save as much if only the rank that the others wait for has none.
+    """
     if finding.remedy is None:
         return None
     loads = finding.remedy == "ranks" and finding.cause == "data"  # a stage of a pipeline has no peers to be at
     remedies = (finding.remedy, "data" if loads else _ALTERNATIVES.get(finding.remedy))
     replayed = [change for remedy in remedies for change in changes if change.remedy == remedy]
-    concerned = set(finding.concerned)
-    return next((change for change in replayed if not change.ranks or set(change.ranks) == concerned), None)
+    concerned, of_all = set(finding.concerned), finding.remedy in PAUSES and not finding.concerned
+    return next((change for change in replayed if of_all or not change.ranks or set(change.ranks) == concerned), None)
 
 
 def _why_not(finding: Finding, whatif: WhatIf | Unavailable | None) -> str:

@@ -24,24 +24,27 @@ AWAIT = checkpoint_span("await", "torch.distributed.checkpoint")
 Pause = tuple[str, Mapping[int, float]]  # the span, and how long it takes in which steps
 
 
-def run_of(folder: Path, pauses: Mapping[int, Pause], ranks: int = 2) -> Path:
-    """Return the run of data-parallel ranks, of which some pause."""
+def run_of(folder: Path, pauses: Mapping[int, Pause | list[Pause]], ranks: int = 2) -> Path:
+    """Return the run of data-parallel ranks, of which some pause, once or several times a step."""
     now = dict.fromkeys(range(ranks), 0.0)
     traces = {rank: TraceBuilder(rank, ranks) for rank in range(ranks)}
     for step in range(STEPS):
         ready = {rank: begun + WORK_MS for rank, begun in now.items()}
         done = max(ready.values()) + REDUCTION_MS
         for rank, trace in traces.items():
-            name, lengths = pauses.get(rank, ("", {}))
-            pause = lengths.get(step, 0.0)
-            trace.step(step, 1000 * now[rank], 1000 * (done + pause - now[rank])).op("aten::mm", 1000 * now[rank], 20e3)
+            trace.op("aten::mm", 1000 * now[rank], 20e3)
             trace.gloo("all_reduce", 1000 * ready[rank], 1000 * (done - ready[rank]))
             trace.wait(1000 * ready[rank] + 2, 1000 * (done - ready[rank]) - 2)
-            if pause and name == EVALUATION_SPAN:
-                trace.op("aten::mm", 1000 * done, 1000 * pause)
-            if pause:
-                trace.label(name, 1000 * done, 1000 * pause)
-            now[rank] = done + pause
+            of_rank, end = pauses.get(rank, []), done
+            for name, lengths in of_rank if isinstance(of_rank, list) else [of_rank]:
+                pause = lengths.get(step, 0.0)
+                if pause and name == EVALUATION_SPAN:
+                    trace.op("aten::mm", 1000 * end, 1000 * pause)
+                if pause:
+                    trace.label(name, 1000 * end, 1000 * pause)
+                end += pause
+            trace.step(step, 1000 * now[rank], 1000 * (end - now[rank]))
+            now[rank] = end
     return write_run(folder, [trace.capture(clock=[(0, 0, 1000)]) for trace in traces.values()])
 
 
@@ -100,6 +103,34 @@ def test_a_pause_of_all_ranks_is_one_finding(tmp_path: Path, name: str, action: 
     assert finding.text.endswith(" for 40 ms a step")
     assert (finding.rank, finding.ranks, finding.saving_ns) == (None, (), pytest.approx(40e6, rel=0.02))
     assert action in (finding.action or "")
+
+
+def test_others_wait_for_what_a_rank_does_beyond_them(tmp_path: Path) -> None:
+    """GIVEN evaluations of 40 on both ranks, and a save of 60 that follows on rank 0, WHEN both are replayed.
+
+    THEN the other rank waits for the save alone, though the evaluation delays the same collective.
+    """
+    report = analyze(
+        run_of(
+            tmp_path,
+            {
+                0: [(EVALUATION_SPAN, dict.fromkeys(range(STEPS), 40.0)), (SAVE, dict.fromkeys(range(STEPS), 60.0))],
+                1: [(EVALUATION_SPAN, dict.fromkeys(range(STEPS), 40.0))],
+            },
+        )
+    )
+
+    save, evaluation = pause_findings(report)
+    assert (save.rank, evaluation.rank) == (0, None)
+    assert (save.saving_ns, evaluation.saving_ns) == (pytest.approx(60e6, rel=0.02), pytest.approx(40e6, rel=0.02))
+    assert report.pauses is not None
+    waits_ms = {(row["rank"], row["pause"]): row["others_wait_ns"] / 1e6 for row in rows_of(report.pauses, "ranks")}
+    # Nobody waits for what follows the last all-reduce.
+    assert waits_ms == {
+        (0, "checkpoint"): pytest.approx(60 * (STEPS - 1) / STEPS, rel=0.01),
+        (0, "evaluation"): pytest.approx(0, abs=0.01),
+        (1, "evaluation"): pytest.approx(0, abs=0.01),
+    }
 
 
 def test_a_rank_that_saves_longer_than_the_others_is_no_second_finding(tmp_path: Path) -> None:
