@@ -5,9 +5,9 @@
 `tracekit.integrations.AccelerateProbe` records it: a step is a step of the optimizer, with all its micro-batches. The
 file is not called accelerate.py: Python would import it instead of the package. Expected findings, with strategy ddp:
 
-* "4 backward passes a step", or as many as `--accumulate` says; gradients are reduced in the last of them only.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step, a
-  quarter of it in the backward pass of each micro-batch.
+* "2 backward passes a step", or as many as `--accumulate` says; gradients are reduced in the last of them only.
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step, in
+  equal parts in the backward pass of each micro-batch.
 * `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
@@ -62,7 +62,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
 def parse_options() -> argparse.Namespace:
     parser = training_options("A loop with accelerate, and a planted straggler.", out="runs/accelerate_loop")
     parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
-    parser.add_argument("--accumulate", type=int, default=4, help="micro-batches a step")
+    parser.add_argument("--accumulate", type=int, default=2, help="micro-batches a step")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward passes are delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")

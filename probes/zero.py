@@ -95,7 +95,7 @@ def main() -> None:
         engine = start_engine(options, process)
         batches = torch.Generator().manual_seed(1 + process.rank)
 
-        @tracekit.probe(path=options.out, steps=4)
+        @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor:
             x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
             target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
@@ -112,6 +112,7 @@ def parse_options() -> argparse.Namespace:
     parser = training_options("Training under DeepSpeed's ZeRO with a planted straggler.", out="runs/zero")
     parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=3, help="what is sharded")
     parser.add_argument("--prefetch", type=int, default=1, help="blocks to gather ahead of need (stage 3)")
+    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from entry import Entry, Planted, column, evidence, late_rank, reduced_share, saving_ms
 
-SLOW_RANK_1 = "--slow-rank 1 --delay-ms {value:g} --sleep-compute"
+# Ten recorded steps: with fewer a verdict may not be sure on a machine that does other things, too.
+SLOW_RANK = "--slow-rank 1 --delay-ms {value:g} --recorded 10 --steps 15"
+SLEEPING = f"{SLOW_RANK} --sleep-compute"
 
 GALLERY = (
     Entry(
         folder="ddp",
         trains="data parallel (DDP)",
         ranks=2,
-        options=SLOW_RANK_1,
+        options=SLEEPING,
         planted=late_rank(1, 20),
     ),
     Entry(
@@ -44,17 +46,17 @@ GALLERY = (
     ),
     Entry(
         folder="accelerate_loop",
-        trains="accelerate, 4 micro-batches a step",
+        trains="accelerate, 2 micro-batches a step",
         ranks=2,
-        options=SLOW_RANK_1,
+        options=SLEEPING,
         planted=late_rank(1, 20),
         needs="accelerate",
     ),
     Entry(
         folder="lightning_trainer",
-        trains="Lightning's Trainer, 4 micro-batches a step",
+        trains="Lightning's Trainer, 2 micro-batches a step",
         ranks=2,
-        options=SLOW_RANK_1,
+        options=SLEEPING,
         planted=late_rank(1, 20),
         needs="lightning",
     ),
@@ -62,7 +64,7 @@ GALLERY = (
         folder="transformers_trainer",
         trains="the Trainer of transformers, 2 micro-batches a step",
         ranks=2,
-        options=SLOW_RANK_1,
+        options=SLEEPING,
         planted=late_rank(1, 20),
         needs="transformers",
     ),
@@ -82,21 +84,21 @@ GALLERY = (
         folder="fsdp",
         trains="FSDP2",
         ranks=2,
-        options=f"--fsdp 2 {SLOW_RANK_1}",
+        options=f"--fsdp 2 {SLEEPING}",
         planted=late_rank(1, 20),
     ),
     Entry(
         folder="compiled",
         trains="a compiled model under DDP",
         ranks=2,
-        options="--slow-rank 1 --delay-ms {value:g}",
+        options=SLOW_RANK,
         planted=late_rank(1, 20),
     ),
     Entry(
         folder="zero",
         trains="DeepSpeed ZeRO 3",
         ranks=2,
-        options=f"--stage 3 {SLOW_RANK_1}",
+        options=f"--stage 3 {SLEEPING}",
         planted=late_rank(1, 20),
         needs="deepspeed",
     ),
@@ -104,7 +106,7 @@ GALLERY = (
         folder="tensor",
         trains="tensor parallel (DTensor)",
         ranks=2,
-        options=SLOW_RANK_1,
+        options=SLEEPING,
         planted=late_rank(1, 20),
     ),
     Entry(
@@ -124,14 +126,14 @@ GALLERY = (
         folder="context",
         trains="context parallel (Ulysses)",
         ranks=2,
-        options=f"--method ulysses {SLOW_RANK_1}",
+        options=f"--method ulysses {SLEEPING}",
         planted=late_rank(1, 20),
     ),
     Entry(
         folder="ring_attention",
         trains="context parallel (ring attention)",
         ranks=2,
-        options=SLOW_RANK_1,
+        options=SLEEPING,
         planted=late_rank(1, 20),
     ),
     Entry(

@@ -138,4 +138,7 @@ def test_the_savings_of_the_text_are_those_of_the_replays(run: str) -> None:
 @pytest.mark.parametrize("run", RUNS)
 def test_the_causes_sum_to_the_step(run: str) -> None:
     diagnosis = summary(run)["diagnosis"]
+    if diagnosis is None:  # of asynchronous trainers, whose job has no steps
+        assert summary(run)["run"]["strategies"] == ["rpc"]
+        return
     assert sum(cause["time_ns"] for cause in diagnosis["causes"]) == diagnosis["step_ns"]

@@ -45,6 +45,33 @@ def test_an_entry_of_another_thread_is_not_matched_to_a_concurrent_operator(summ
     assert [(unjoined.count, unjoined.expected) for unjoined in match.unjoined] == [(1, True)]
 
 
+@pytest.mark.parametrize("difference_us", [-15, 150])
+def test_entries_are_matched_where_the_clocks_of_profiler_and_recorder_differ(
+    difference_us: int, summarize: Summarize
+) -> None:
+    """GIVEN a profiler that took its time of the machine's clock while it was interrupted."""
+    trace = TraceBuilder().step(0, 0, 9000)
+    records = []
+    for seq, at in enumerate(range(1000, 6000, 1000)):
+        trace.gloo("all_reduce", at + 40, 100, issued_at=at, issued_for=30)
+        records.append(trace.record("all_reduce", 1 + seq, created_at=at + 10 + seq + difference_us))
+
+    match = summarize(trace.capture(collectives=records))[FLIGHT_RECORDER]
+
+    assert match == FlightRecorderMatch(recorded=5, unjoined=())
+
+
+def test_an_entry_far_from_any_operator_moves_no_clock(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 9000)
+    trace.gloo("all_reduce", 1040, 100, issued_at=1000, issued_for=30)
+    records = [trace.record("all_reduce", 1, created_at=1010), trace.record("all_reduce", 2, created_at=1200)]
+
+    match = summarize(trace.capture(collectives=records))[FLIGHT_RECORDER]
+
+    assert match is not None
+    assert (match.recorded, match.joined) == (2, 1)
+
+
 def test_spans_match_operators_of_their_threads_group(summarize: Summarize) -> None:
     """GIVEN that the second group's all-reduce runs first THEN each group has the time of its all-reduce."""
     trace = TraceBuilder().step(0, 0, 100)
