@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.diagnosis import columns
-from tracekit.analysis.diagnosis.critical_path import CriticalPath, critical_path
-from tracekit.analysis.diagnosis.diagnosis import Diagnosis, diagnose
 from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.diagnosis.per_rank import phase_activities
 from tracekit.analysis.pauses.parts import PAUSE_TIMES
-from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
-from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION, arrivals
-from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.timeline.parts import STEP_ENDS, WAITS, StepEndSegments
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import computing_or_loading, step_end_segments
+
+if TYPE_CHECKING:
+    from tracekit.analysis.diagnosis.critical_path import CriticalPath
+    from tracekit.analysis.diagnosis.diagnosis import Diagnosis
 
 __all__ = ["CRITICAL_PATH_SECTION", "DIAGNOSIS_SECTION"]
 
@@ -26,14 +27,21 @@ def _step_ends(recorded: RecordedSteps) -> StepEndSegments:
 
 
 def _path(given: AnalysisInput) -> CriticalPath:
+    # Imported here: a worker, which reads single ranks, needs nothing of what runs over all of them.
+    from tracekit.analysis.diagnosis.critical_path import critical_path
+
     return critical_path(given.run, given.once(arrivals))
 
 
 def _diagnose(given: AnalysisInput) -> Diagnosis | Unavailable:
+    from tracekit.analysis.diagnosis.diagnosis import diagnose
+    from tracekit.analysis.pipeline.bubbles import pipeline
+    from tracekit.analysis.step_time.step_rates import INDEPENDENT
+
     if given.run.common_steps() and given.run.ranks_are_independent:
         return Unavailable(reason=INDEPENDENT, expected=True)
     path, found = given.result(CRITICAL_PATH_SECTION), given.result(STRAGGLERS_SECTION)
-    if not isinstance(path, CriticalPath) or not isinstance(found, Stragglers):
+    if isinstance(path, Unavailable) or isinstance(found, Unavailable):
         return Unavailable(reason="the chain that bounds the steps is not known")
     of_pipeline = given.once(pipeline)
     return diagnose(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tracekit.analysis.pipeline import columns
-from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.per_rank import rank_actions
-from tracekit.analysis.section import Section
+from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import computing_or_loading
+
+if TYPE_CHECKING:
+    from tracekit.analysis.pipeline.bubbles import Pipeline
 
 __all__ = ["PIPELINE_SECTION"]
 
@@ -19,10 +23,17 @@ def _actions(recorded: RecordedSteps) -> Actions:
     return rank_actions(recorded.trace, recorded.lanes, recorded.messages, loading)
 
 
+def _analyze(given: AnalysisInput) -> Pipeline | Unavailable:
+    # Imported here: a worker, which reads single ranks, needs nothing of what runs over all of them.
+    from tracekit.analysis.pipeline.bubbles import pipeline
+
+    return given.once(pipeline)
+
+
 PIPELINE_SECTION: Section[Pipeline] = Section(
     name="pipeline",
     reads=(ACTIONS,),
     keeps={ACTIONS: _actions},
-    analyze=lambda given: given.once(pipeline),
+    analyze=_analyze,
     tables=(columns.PIPELINE_ACTIONS, columns.PIPELINE_RANKS, columns.PIPELINE_STAGES),
 )

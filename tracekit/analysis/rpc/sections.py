@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from tracekit.analysis.rpc import columns
 from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
 from tracekit.analysis.rpc.per_rank import backward_begins, rpc_waits
-from tracekit.analysis.rpc.remote_calls import RemoteCalls, remote_call_notes, remote_calls
-from tracekit.analysis.section import Section
+from tracekit.analysis.section import AnalysisInput, Section
 from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.metadata import RpcUse
+from tracekit.model.notes import Note
+from tracekit.model.summary import RankSummary
+
+if TYPE_CHECKING:
+    from tracekit.analysis.rpc.remote_calls import RemoteCalls
 
 __all__ = ["RPC_SECTION"]
 
@@ -27,12 +34,25 @@ def _backward_begins(recorded: RecordedSteps) -> tuple[int, ...]:
     return backward_begins(recorded.once(_remote_calls), recorded.phases)
 
 
+def _analyze(given: AnalysisInput) -> RemoteCalls:
+    # Imported here: a worker, which reads single ranks, needs nothing of what runs over all of them.
+    from tracekit.analysis.rpc.remote_calls import remote_calls
+
+    return remote_calls(given.run)
+
+
+def _notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[Note]:
+    from tracekit.analysis.rpc.remote_calls import remote_call_notes
+
+    return remote_call_notes(ranks, all_selected)
+
+
 RPC_SECTION: Section[RemoteCalls] = Section(
     name="rpc",
     reads=(REMOTE_CALLS, BACKWARD_BEGINS, NAMED_WAITS),
     keeps={REMOTE_CALLS: _remote_calls, BACKWARD_BEGINS: _backward_begins, NAMED_WAITS: _waits},
-    analyze=lambda given: remote_calls(given.run),
-    notes=remote_call_notes,
+    analyze=_analyze,
+    notes=_notes,
     tables=(
         columns.RPC,
         columns.RPC_BY_FUNCTION,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
 from tracekit.analysis.fsdp.parts import FSDP_REGATHERS, FSDP_UNITS
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
-from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
@@ -16,11 +16,12 @@ from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.timeline.parts import WAITS, Waits
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.waits import rank_waits
-from tracekit.analysis.whatif.findings import whatif_findings
 from tracekit.analysis.whatif.parts import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.analysis.whatif.per_rank.exchanges import exchanges
 from tracekit.analysis.whatif.per_rank.launch_segments import interruptions, launch_segments
-from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
+
+if TYPE_CHECKING:
+    from tracekit.analysis.whatif.whatif import WhatIf
 
 __all__ = ["WHATIF_SECTION"]
 
@@ -34,6 +35,11 @@ def _segments(recorded: RecordedSteps) -> LaunchSegments:
 
 
 def _analyze(given: AnalysisInput) -> WhatIf | Unavailable:
+    # Imported here: a worker, which reads single ranks, needs nothing of what runs over all of them.
+    from tracekit.analysis.pipeline.bubbles import pipeline
+    from tracekit.analysis.whatif.findings import whatif_findings
+    from tracekit.analysis.whatif.whatif import what_if_of_run
+
     result = what_if_of_run(given.run)
     if isinstance(result, Unavailable):
         return result
