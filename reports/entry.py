@@ -154,7 +154,7 @@ def late_rank(rank: int, ms: float, cause: str = "compute") -> Planted:
         value=ms,
         unit="ms",
         found=saving_ms(rank=rank, cause=cause),
-        within=0.2,
+        within=0.15,
     )
 
 

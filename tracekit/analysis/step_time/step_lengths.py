@@ -142,12 +142,13 @@ def noisy_steps(run: Run, paused_ns: Mapping[int, int]) -> list[Finding]:
     if min(standard_error(steps_ns), standard_error(unexplained_ns)) <= _UNCERTAIN * statistics.fmean(steps_ns):
         return []
     least_ns, most_ns = min(steps_ns), max(steps_ns)
+    more = max(10, 2 * len(steps_ns))
     fold = f"{most_ns / least_ns:.1f}-fold " if least_ns > 0 else ""
     return [
         Finding(
             severity="warning",
             text=f"steps differ {fold}({least_ns / 1e6:,.1f} to {most_ns / 1e6:,.1f} ms): too noisy to judge",
-            action="record more steps, such as tracekit.probe(steps=10), while nothing else runs on the machine",
+            action=f"record more steps, such as tracekit.probe(steps={more}), while nothing else runs on the machine",
             evidence={
                 "median_ns": round(statistics.median(steps_ns)),
                 "min_ns": least_ns,

@@ -273,8 +273,14 @@ def test_the_finding_says_by_how_much_steps_differ_and_what_to_do() -> None:
 
     assert finding.text == "steps differ 3.4-fold (396.0 to 1,339.0 ms): too noisy to judge"
     assert finding.action is not None
-    assert finding.action.startswith("record more steps")
+    assert finding.action.startswith("record more steps, such as tracekit.probe(steps=10), ")
     assert finding.evidence == {"median_ns": 642 * MS, "min_ns": 396 * MS, "max_ns": 1339 * MS, "steps": 3}
+
+
+def test_more_steps_than_were_recorded_are_advised() -> None:
+    (finding,) = noisy_steps(run_with(*(60.0 * 1.5**number for number in range(12))), {})
+
+    assert "tracekit.probe(steps=24)" in finding.action
 
 
 def test_of_a_noisy_run_this_is_said_first(tmp_path: Path) -> None:
