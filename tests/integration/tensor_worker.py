@@ -22,11 +22,11 @@ from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel, parallelize_module
 
 from blocks import Block, Network, shard_by_hand, shard_with_dtensor
-from context import Attention
 from expert import MixtureOfExperts
+from ring_attention import RingAttention
 from tracekit.capture.probe import probe
 
-WIDTH, SLEEP_S = 32, 0.002
+WIDTH, HEADS, SLEEP_S = 32, 4, 0.002
 Build = Callable[[DeviceMesh], nn.Module]
 
 
@@ -81,7 +81,7 @@ def functional_experts(mesh: DeviceMesh) -> nn.Module:
 
 
 def ring(mesh: DeviceMesh) -> nn.Module:
-    return Attention(mesh.get_group(), "ring", SLEEP_S)
+    return RingAttention(WIDTH, HEADS, mesh.get_group(), SLEEP_S)
 
 
 def train(build: Build, shape: tuple[int, ...], name: str | None, out: Path | None, steps: int = 5) -> list[float]:
