@@ -64,7 +64,8 @@ def configuration(run: Run) -> Configuration | Unavailable:
     for summary in run.ranks:
         for settings in summary[CONFIGURATION]:
             for setting, value in settings.values.items():
-                key = (settings.component, tuple(settings.modules), setting, repr(value))  # 1 is not True
+                # Ranks find modules in any order. 1 is not True.
+                key = (settings.component, tuple(sorted(settings.modules)), setting, repr(value))
                 ranks[key].append(summary.rank)
                 values[key] = value
     if not ranks:

@@ -41,8 +41,12 @@ from tracekit.model.spans import (
 RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _LEAST_WORK = 0.05  # of the median of its direction: less is no pass, but what a loop does between two
-# What makes a buffer or a batch is no part of a pass.
-_FACTORIES = tuple(f"aten::{name}" for name in ("empty", "new_", "zeros", "ones", "full", "rand", "arange", "eye"))
+# What makes a buffer or a batch is no part of a pass, nor what selects, joins, moves or reads parts of tensors, as the
+# messages of Python objects do.
+_FACTORIES = ("empty", "new_", "zeros", "ones", "full", "rand", "normal_", "arange", "eye")
+_VIEWS = ("select", "slice", "narrow", "split", "chunk", "unbind", "as_strided", "view", "reshape", "expand", "detach")
+_MOVES = ("set_", "lift_fresh", "cat", "copy_", "clone", "contiguous", "to", "_to_copy", "resolve_", "fill_", "item")
+_NO_WORK = tuple(f"aten::{name}" for name in (*_FACTORIES, *_VIEWS, *_MOVES, "_local_scalar_dense"))
 _Named = tuple[int, int, int]  # kind, module, microbatch
 
 __all__ = ["RECEIVES", "Passes", "host_spans", "kinds_in_order", "rank_passes", "receive_waits"]
@@ -192,7 +196,7 @@ def _launched_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passe
 def _operator_passes(events: EventTable, lanes: Lanes, backward: Passes, issue_ns: Int64, is_send: Bool) -> Passes:
     """Return the forward passes of a CPU rank: runs of operators between messages."""
     rows = lanes.compute_rows
-    rows = rows[~events.named(_creates_tensor)[rows] & (events.track[rows] == lanes.windows.thread)]
+    rows = rows[~events.named(_is_no_work)[rows] & (events.track[rows] == lanes.windows.thread)]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     phases = phase_timeline(events, lanes.threads, lanes.windows.thread, lanes.windows.host_start_ns)
     rows = rows[phases.at(events.start_ns[rows]) == PHASES.index("forward")]
@@ -220,8 +224,8 @@ def _operator_passes(events: EventTable, lanes: Lanes, backward: Passes, issue_n
     return _nameless(start_ns[first[kept]], end_ns[kept], forward[kept])
 
 
-def _creates_tensor(name: str) -> bool:
-    return name.startswith(_FACTORIES)
+def _is_no_work(name: str) -> bool:
+    return name.startswith(_NO_WORK)
 
 
 def receive_waits(events: EventTable, lanes: Lanes) -> Intervals:

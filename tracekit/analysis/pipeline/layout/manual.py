@@ -43,7 +43,7 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
     candidates = {s.rank: s for s in ranks if s.pipeline is None and len(s[ACTIONS])}
     if not candidates:
         return tuple(ranks)
-    forward, groups = _forward_edges(candidates, matched)
+    forward, groups = _forward_edges(candidates, frozenset(s.rank for s in ranks), matched)
     staged: dict[int, StagedActions] = {}
     claimed: set[GroupKey] = set()
     pairs = zip(matched.source.tolist(), matched.destination.tolist(), strict=True)
@@ -147,11 +147,12 @@ def _line(ranks: Sequence[int], successors: Mapping[int, set[int]]) -> tuple[int
 
 
 def _forward_edges(
-    candidates: Mapping[int, RankSummary], matched: MatchedMessages
+    candidates: Mapping[int, RankSummary], present: Collection[int], matched: MatchedMessages
 ) -> tuple[set[Edge], dict[Edge, set[GroupKey]]]:
     """Return pairs of ranks that exchange mostly forward messages, and the groups of these messages.
 
-    Of a message to or from a rank whose trace is missing only this rank's side is known.
+    Of a message to or from a rank whose trace is missing only this rank's side is known. A rank that is `present` and
+    has no passes is no stage.
     """
     votes: dict[Edge, Counter[bool]] = defaultdict(Counter)
     groups: dict[Edge, set[GroupKey]] = defaultdict(set)
@@ -180,7 +181,7 @@ def _forward_edges(
         messages = summary.messages
         for row in np.flatnonzero(~np.isin(messages.peer, list(candidates))).tolist():
             peer, is_send = int(messages.peer[row]), bool(messages.is_send[row])
-            known_kind = int(messages.after[row] if is_send else messages.before[row])
+            known_kind = ABSENT if peer in present else int(messages.after[row] if is_send else messages.before[row])
             vote((rank, peer) if is_send else (peer, rank), known_kind, known_kind, _group(summary, row))
     return {edge for edge, counts in votes.items() if counts[True] > counts[False]}, groups
 
