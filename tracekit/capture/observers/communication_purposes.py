@@ -26,7 +26,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.gradients import GradientAddresses, returns_gradients_of
-from tracekit.capture.observers.memory import LiveParameters
+from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
 # The methods under the names of all versions, with the index of the argument that this rank contributes.

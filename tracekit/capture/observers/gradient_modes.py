@@ -14,8 +14,8 @@ from typing import Any
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.hooks.span import span
+from tracekit.capture.job.process import several_processes
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.forwards import several_processes
 from tracekit.model.spans import NO_GRAD_SPAN
 
 _BLOCKS = ("no_grad", "inference_mode")

@@ -18,7 +18,7 @@ from tracekit.capture.hooks.patching import Patch, patch_of, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.gradients import returns_gradients_of
-from tracekit.capture.observers.memory import LiveParameters
+from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
 
@@ -41,10 +41,12 @@ class PhasesObserver:
     def __init__(self) -> None:
         self._patches: list[Patch] = []
         self._autocast: dict[str, None] = {}  # in order of first use
-        self._parameters: list[str] = []
+        self._parameters = LiveParameters([])  # as the window opened
+        self._parameter_dtypes: list[str] = []
         self._scaled = False
 
     def attach(self, objects: LiveObjects) -> None:
+        self._parameters = LiveParameters.of(objects)
         self._patches = [
             *patch_of("torch.autograd", None, "backward", _backward),
             *patch_of("torch.autograd", None, "grad", _gradients),
@@ -67,10 +69,13 @@ class PhasesObserver:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        self._parameters = LiveParameters.of(objects).dtypes()
+        self._parameter_dtypes = LiveParameters.of(objects, self._parameters).dtypes()
+        self._parameters = LiveParameters([])
 
     def contribute(self, draft: MetadataDraft) -> None:
-        draft.precision = Precision(autocast=list(self._autocast), parameters=self._parameters, scaled=self._scaled)
+        draft.precision = Precision(
+            autocast=list(self._autocast), parameters=self._parameter_dtypes, scaled=self._scaled
+        )
 
     def _autocast_entered(self, enter: Callable[..., Any], autocast: Any) -> Any:
         entered = enter(autocast)
@@ -95,8 +100,9 @@ def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
 
 
 def _gradients(grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """A backward pass that returns its gradients. One that is differentiated again is a part of a forward, and so is
-    one whose inputs are no leaves.
+    """Put a span around a backward pass that returns its gradients.
+
+    A pass that is differentiated again is a part of a forward, and so is one whose inputs are no leaves.
     """
     leaves = returns_gradients_of(inputs)
     again = kwargs.get("create_graph", len(args) > 2 and args[2])
