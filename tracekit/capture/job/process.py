@@ -26,8 +26,14 @@ LOCAL_RANK_VARIABLES = (
     *("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"),
 )
 
-__all__ = ["Identity", "default_store", "has_joined_peers", "identify", "process_group_ready"]
-__all__ += ["several_processes"]
+__all__ = [
+    "Identity",
+    "default_store",
+    "has_joined_peers",
+    "identify",
+    "process_group_ready",
+    "several_processes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

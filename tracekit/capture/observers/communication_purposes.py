@@ -25,7 +25,7 @@ from typing import Any, Literal
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import GradientAddresses, returns_gradients_of
+from tracekit.capture.observers.gradients import GradientAddresses, leaf_inputs
 from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
@@ -118,7 +118,7 @@ class PurposeObserver:
 
     def _note_gradients(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         gradients = grad(outputs, inputs, *args, **kwargs)
-        self._gradients.add_returned(returns_gradients_of(inputs), gradients)
+        self._gradients.add_returned(leaf_inputs(inputs), gradients)
         return gradients
 
     def _note_reduction(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:

@@ -28,7 +28,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import returns_gradients_of
+from tracekit.capture.observers.gradients import leaf_inputs
 from tracekit.capture.observers.parallelism.deepspeed import find_engines
 from tracekit.capture.observers.parameters import LiveParameters, plain_tensors
 from tracekit.model.metadata import MemoryUse
@@ -94,7 +94,7 @@ class MemoryObserver:
         gradients = grad(outputs, inputs, *args, **kwargs)
         if self._gradient_bytes is None:
             parameters = set(map(id, self._parameters.parameters))
-            pairs = zip(returns_gradients_of(inputs), gradients, strict=False)
+            pairs = zip(leaf_inputs(inputs), gradients, strict=False)
             of_parameters = [gradient for parameter, gradient in pairs if id(parameter) in parameters]
             self._gradient_bytes = _DistinctBytes(of_parameters).total or None
         return gradients

@@ -52,6 +52,7 @@ class LiveParameters:
         return [shard for p in self.parameters if (shard := getattr(p, "ds_tensor", None)) is not None]
 
     def gradients(self) -> list[Any]:
+        """Return the gradients that the parameters hold now."""
         return [gradient for p in self.parameters if p.is_leaf and (gradient := p.grad) is not None]
 
 

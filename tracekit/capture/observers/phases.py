@@ -17,7 +17,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import returns_gradients_of
+from tracekit.capture.observers.gradients import leaf_inputs
 from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
@@ -104,7 +104,7 @@ def _gradients(grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, 
 
     A pass that is differentiated again is a part of a forward, and so is one whose inputs are no leaves.
     """
-    leaves = returns_gradients_of(inputs)
+    leaves = leaf_inputs(inputs)
     again = kwargs.get("create_graph", len(args) > 2 and args[2])
     if not leaves or again or sys.modules["torch"]._C._current_graph_task_id() != -1:
         return grad(outputs, inputs, *args, **kwargs)
