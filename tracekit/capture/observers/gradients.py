@@ -10,13 +10,7 @@ from typing import Any
 _MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
 _MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 
-__all__ = ["GradientAddresses", "leaf_inputs"]
-
-
-def leaf_inputs(inputs: Any) -> list[Any]:
-    """Return the inputs of a call of `torch.autograd.grad` if all of them are leaves of the graph, else nothing."""
-    tensors = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    return tensors if all(getattr(tensor, "is_leaf", False) for tensor in tensors) else []
+__all__ = ["GradientAddresses"]
 
 
 class GradientAddresses:

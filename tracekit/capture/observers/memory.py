@@ -24,11 +24,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import leaf_inputs
 from tracekit.capture.observers.parallelism.deepspeed import find_engines
 from tracekit.capture.observers.parameters import LiveParameters, plain_tensors
 from tracekit.model.metadata import MemoryUse
@@ -49,11 +49,10 @@ class MemoryObserver:
     def attach(self, objects: LiveObjects) -> None:
         self._parameters = LiveParameters.of(objects)
         self._zero = [engine.optimizer for engine in find_engines(objects)]
-        autograd = getattr(sys.modules.get("torch"), "autograd", None)
-        if autograd is not None and self._parameters.parameters:
+        if self._parameters.parameters:
             self._patches = [
-                Patch(autograd, "backward", self._after_backward),
-                Patch(autograd, "grad", self._after_grad),
+                *patch_of("torch.autograd", None, "backward", self._after_backward),
+                *patch_of("torch.autograd", None, "grad", self._after_grad),
             ]
             for patch in self._patches:
                 patch.apply()
@@ -85,8 +84,7 @@ class MemoryObserver:
 
     def _after_backward(self, backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         backward(*args, **kwargs)
-        in_backward = sys.modules["torch"]._C._current_graph_task_id() != -1
-        if self._gradient_bytes is None and not in_backward:
+        if self._gradient_bytes is None and not runs_backward():
             self._gradient_bytes = self._gradients().total
 
     def _after_grad(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
