@@ -1,4 +1,4 @@
-"""Decides at which call a window is prepared, opened, closed and written. `probe.py` catches what it raises."""
+"""Decides at which call a window is prepared, opened, closed and written. `probe_object.py` catches what it raises."""
 
 from __future__ import annotations
 
