@@ -1,0 +1,57 @@
+"""How uncertain the median or the mean of correlated values is: the circular block bootstrap.
+
+Values that follow each other are resampled in blocks, so that resamples are correlated as the values are (Politis and
+Romano, "A circular block-resampling procedure for stationary data", 1992). A block has about n^(1/3) values (Hall,
+Horowitz and Jing, Biometrika 82, 1995).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tracekit.model.events import Float64
+
+__all__ = ["block_length", "bootstrap_medians", "variance_of_mean", "widening"]
+
+_AT_ONCE = 1 << 20  # resampled values, which bounds the memory
+
+
+def block_length(count: int) -> int:
+    """Return how many of `count` values a block has."""
+    return max(round(count ** (1 / 3)), 1)
+
+
+def widening(count: int) -> float:
+    """Return by how much to multiply the spread of resamples of `count` values, at least 2.
+
+    Resamples of n values in blocks of l vary too little, their means by (1 - l/n) of the variance.
+    """
+    return math.sqrt(count / (count - block_length(count)))
+
+
+def bootstrap_medians(values: Float64, replicates: int, rng: np.random.Generator) -> Float64:
+    """Return the medians of so many resamples, float64 [replicates], of at least one value, float64 [n], in order."""
+    count, length = len(values), block_length(len(values))
+    blocks = -(-count // length)
+    at_once = max(_AT_ONCE // count, 1)
+    medians = np.empty(replicates)
+    for first in range(0, replicates, at_once):
+        here = medians[first : first + at_once]
+        starts = rng.integers(0, count, size=(len(here), blocks, 1))
+        places = (starts + np.arange(length)).reshape(len(here), -1)[:, :count] % count
+        here[:] = np.median(values[places], axis=1)
+    return medians
+
+
+def variance_of_mean(values: Float64) -> float:
+    """Return the variance of the mean of correlated values, float64 [n], at least 2, in order.
+
+    It is what resampling circular blocks would give, without drawing any.
+    """
+    count, length = len(values), block_length(len(values))
+    sums = np.concatenate(([0.0], np.cumsum(np.concatenate((values, values[: length - 1])))))
+    block_means = (sums[length:] - sums[:-length]) / length
+    variance = float(np.mean((block_means - values.mean()) ** 2)) * length / count
+    return variance * widening(count) ** 2
