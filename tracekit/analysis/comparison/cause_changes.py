@@ -23,8 +23,8 @@ __all__ = ["UNEVEN_STEPS", "Basis", "cause_changes"]
 UNEVEN_STEPS = "uneven_steps"
 
 Basis = Literal["causes", "breakdown"]
-"""causes: those of the diagnosis. breakdown: compute, exposed communication, exposed copies and idle time, as a mean over
-ranks, because the chain that bounds the steps of a run is not known."""
+"""causes: those of the diagnosis. breakdown: compute, exposed communication, exposed copies and idle time, over ranks,
+because the chain that bounds the steps of a run is not known."""
 
 _Key = tuple[str, tuple[int, ...]]
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -36,25 +36,33 @@ class MedianChange:
     Attributes:
         baseline: the median of the baseline run; of several runs the geometric mean of their medians.
         candidate: the median of the other run.
+        steps: of the run with the fewest steps.
+        run_noise: the noise between runs that the interval contains.
         low: the ratio is at least that, with `CONFIDENCE`; None if a run has too few steps to say.
         high: the ratio is at most that; None likewise.
-        steps: of the run with the fewest steps.
-        step_variance: variance of the ratio's logarithm that each run would have with one step, summed over both sides;
-            with n steps a run it is the n-th part.
-        run_noise: the noise between runs that the interval contains.
+        step_variance: what the noise within runs adds to the variance of the ratio's logarithm, times the number of
+            steps of a run; None likewise.
     """
 
     baseline: float
     candidate: float
-    low: float | None
-    high: float | None
     steps: int
-    step_variance: float
     run_noise: RunNoise
+    low: float | None = None
+    high: float | None = None
+    step_variance: float | None = None
 
     @property
     def ratio(self) -> float:
         return self.candidate / self.baseline
+
+    @property
+    def step_noise(self) -> float | None:
+        """Return by which share of a step the noise within runs widens the interval; None if that is not known."""
+        if self.low is None or self.high is None:
+            return None
+        half_width, between = math.log(self.high / self.low) / 2, math.log1p(self.run_noise.share)
+        return math.expm1(math.sqrt(max(half_width**2 - between**2, 0.0)))
 
 
 def median_change(
@@ -68,10 +76,14 @@ def median_change(
     runs = [*baselines, candidate]
     logs = np.log([np.median(steps) for steps in runs])
     base_log, steps = float(logs[:-1].mean()), min(map(len, runs))
-    medians = {"baseline": math.exp(base_log), "candidate": math.exp(logs[-1]), "steps": steps}
+    found = MedianChange(
+        baseline=math.exp(base_log),
+        candidate=math.exp(logs[-1]),
+        steps=steps,
+        run_noise=RunNoise(share=run_noise, runs=len(baselines), is_measured=False),
+    )
     if steps < _LEAST_STEPS:
-        assumed = RunNoise(share=run_noise, runs=len(baselines), is_measured=False)
-        return MedianChange(**medians, low=None, high=None, step_variance=math.nan, run_noise=assumed)
+        return found
     rng = np.random.default_rng(0)  # equal input gives equal output
     resampled = np.array([_resampled_logs(steps, rng) for steps in runs])
     variances, counts = resampled.var(axis=1), np.array([len(steps) for steps in runs])
@@ -86,7 +98,7 @@ def median_change(
         low = min(low, estimate - math.log1p(_FEW_STEPS_CHANGE))
         high = max(high, estimate - math.log1p(-_FEW_STEPS_CHANGE))
     step_variance = float((variances * weights**2 * counts).sum())
-    return MedianChange(**medians, low=math.exp(low), high=math.exp(high), step_variance=step_variance, run_noise=noise)
+    return replace(found, low=math.exp(low), high=math.exp(high), step_variance=step_variance, run_noise=noise)
 
 
 def _resampled_logs(steps: Float64, rng: np.random.Generator) -> Float64:

@@ -60,7 +60,7 @@ def steps_to_tell_apart(change: MedianChange, log_ratio: float) -> int | None:
     distance, between = abs(math.log(change.ratio) - log_ratio), math.log1p(change.run_noise.share)
     if distance <= between:
         return None
-    if math.isnan(change.step_variance):
+    if change.step_variance is None:
         return ENOUGH_STEPS
     within = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) ** 2 * change.step_variance
     steps = math.ceil(within / (distance**2 - between**2))
