@@ -8,9 +8,9 @@ from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.diagnosis.diagnosis import Diagnosis
 from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.render.console import table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 __all__ = ["CRITICAL_PATH_VIEW", "DIAGNOSIS_VIEW", "causes_table", "critical_path_table", "diagnosis_dict"]

@@ -9,9 +9,9 @@ from typing import Any
 from tracekit.analysis.operation_tables.diagnosis import TableDiagnosis
 from tracekit.analysis.operation_tables.outliers import Outlier
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import count_text, milliseconds
 from tracekit.render.answer import LINES, finding_lines, wrapped_lines
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import count_text, milliseconds
 from tracekit.render.sections.parallelism.pipeline import bubble_table, pipeline_dict, pipeline_grid, pipeline_table
 from tracekit.render.sections.whatif import whatif_dict, whatif_table
 

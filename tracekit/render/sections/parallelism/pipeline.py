@@ -11,10 +11,10 @@ from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import milliseconds
 from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_NAMES
 from tracekit.render.console import table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Times, sizes and counts as text. Needs no rich, so that commands without tables start faster."""
+"""Times, sizes and counts as text."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.render.quantities import count_text, file_size, milliseconds
+from tracekit.model.quantities import count_text, file_size, milliseconds
 
 
 def test_milliseconds_have_two_digits() -> None:
