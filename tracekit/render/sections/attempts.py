@@ -8,7 +8,7 @@ from typing import Any
 from tracekit.analysis.attempts.attempts import PARTS, Attempts, lost_parts_ns
 from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
 from tracekit.analysis.table import Rows, rows_of
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.render.console import table
 from tracekit.render.section_view import SectionView
 
@@ -76,7 +76,7 @@ def _attempt(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _ending(row: dict[str, Any]) -> str:
     ranks = row["ended_ranks"]
-    who = f"rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else None
+    who = ranks_text(ranks) if ranks else None
     if row["ending"] == "killed":
         return f"{who} killed" if who else "killed"
     if row["ending"] == "error":

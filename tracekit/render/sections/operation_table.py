@@ -83,7 +83,7 @@ def _head(diagnosis: TableDiagnosis) -> str:
     if pipeline is not None:
         replicas = f" x {diagnosis.replicas} replicas" if diagnosis.replicas > 1 else ""
         parts += [f"{count_text(pipeline.stages, 'stage')}{replicas}"]
-        parts += [f"{pipeline.schedule}, {count_text(pipeline.microbatches, 'microbatch')}".replace("hs", "hes")]
+        parts += [f"{pipeline.schedule}, {count_text(pipeline.microbatches, 'microbatch', 'microbatches')}"]
     parts.append(f"{count_text(result.steps, 'step')} of {milliseconds(result.measured_ns)} ms")
     return f"{diagnosis.path}: {diagnosis.source}; {' · '.join(parts)}"
 
