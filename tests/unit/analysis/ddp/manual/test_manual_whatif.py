@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
-from tracekit.analysis.ddp.manual_whatif import ManualWhatIf, manual_whatif
+from tracekit.analysis.ddp.manual.manual_gradients import manual_data_parallel
+from tracekit.analysis.ddp.manual.manual_whatif import ManualWhatIf, manual_whatif
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import CommunicationUse
