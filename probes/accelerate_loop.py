@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tracekit
 from blocks import Network
-from job import Job, job, require_package, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, require_package, training_options
 
 require_package("accelerate")
 
@@ -40,7 +40,7 @@ def main() -> None:
 def training(process: Job, options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=process.device.type == "cpu", gradient_accumulation_steps=options.accumulate)
-    delay_s = options.delay_ms / 1000 / options.accumulate if process.rank == options.slow_rank else 0.0
+    delay_s = planted_delay_s(options, process) / options.accumulate
     network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0, delay_s)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     samples = options.steps * options.accumulate * BATCH * process.world_size
@@ -60,11 +60,11 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("A loop with accelerate, and a planted straggler.", out="runs/accelerate_loop")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options(
+        "A loop with accelerate, and a planted straggler.", out="runs/accelerate_loop", recorded=4
+    )
     parser.add_argument("--accumulate", type=int, default=2, help="micro-batches a step")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward passes are delayed")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    add_slow_rank(parser, "whose backward passes are delayed")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""A small residual network with tensor parallelism in two ways, DTensor's and by hand; and a layer of attention."""
+"""A small residual network and two ways of tensor parallelism for it: DTensor's, and collectives written by hand."""
 
 from __future__ import annotations
 
@@ -154,37 +154,3 @@ class _GatherColumns(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient.chunk(ctx.parts, dim=-1)[ctx.part].contiguous(), None
-
-
-class Attention(nn.Module):
-    """Attention of this rank's queries to the keys of all ranks, which a subclass brings together in `attend`.
-
-    Its input is [sequence, batch, width], a part of the sequence. Inside tensors are [sequence, batch, heads, size].
-    """
-
-    def __init__(self, width: int, heads: int, group: dist.ProcessGroup, forward_s: float) -> None:
-        super().__init__()
-        self.projection, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.heads, self.group, self.forward_s = heads, group, forward_s
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (t.unflatten(-1, (self.heads, -1)) for t in self.projection(x).chunk(3, dim=-1))
-        return self.output(self.attend(query, key, value).flatten(-2))
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def compute(self, x: Tensor) -> Tensor:
-        """Return `x` after `forward_s`; its gradient takes twice that."""
-        return sleep(x, forward_s=self.forward_s, backward_s=2 * self.forward_s) if self.forward_s else x
-
-
-class AttentionLayer(nn.Module):
-    """x + attention(norm(x))"""
-
-    def __init__(self, width: int, attention: Attention) -> None:
-        super().__init__()
-        self.norm, self.attention = nn.LayerNorm(width), attention
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.attention(self.norm(x))

@@ -177,8 +177,9 @@ def is_due(step: int, every: int) -> bool:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Training that saves checkpoints to a slow disk.", out="runs/checkpointing", steps=11)
-    parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
+    parser = training_options(
+        "Training that saves checkpoints to a slow disk.", out="runs/checkpointing", steps=11, recorded=6
+    )
     parser.add_argument("--slow-disk-ms", type=float, default=0.0, help="how long the disk takes for a checkpoint")
     parser.add_argument("--save-every", type=int, default=1, help="steps from one checkpoint to the next; 0: none")
     parser.add_argument("--dcp", action="store_true", help="all ranks save, with torch.distributed.checkpoint")

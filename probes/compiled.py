@@ -24,7 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import Job, job, train, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, train, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS, BATCH = 256, 4, 64
@@ -60,7 +60,7 @@ def delayed(x: Tensor, delay_s: float) -> Tensor:
 
 
 def build(process: Job, options: argparse.Namespace) -> nn.Module:
-    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+    delay_s = planted_delay_s(options, process)
     network = Network(delay_s).to(process.device)
     compiles = process.rank != options.without_rank
     if not options.fsdp:
@@ -102,12 +102,10 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Training of a compiled model.", out="runs/compiled", steps=11)
-    parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
+    parser = training_options("Training of a compiled model.", out="runs/compiled", steps=11, recorded=6)
     parser.add_argument("--backend", default="aot_eager", help="of torch.compile: inductor, aot_eager, eager")
     parser.add_argument("--fsdp", action="store_true", help="blocks compiled one by one under FSDP2, in place of DDP")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    add_slow_rank(parser, "whose backward pass is delayed")
     parser.add_argument("--without-rank", type=int, default=-1, help="rank that compiles nothing")
     return parser.parse_args()
 

@@ -21,17 +21,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch import Tensor
 
-import tracekit
-from blocks import Attention, AttentionLayer
-from job import job, train, training_options
-from sleeping import sleep
-
-WIDTH, HEADS = 32, 4
-BATCH, SEQUENCE = 2, 64
-SLEEP_S = 0.003
+from attention import Attention, attention_options, train_attention
 
 
 class _Transpose(torch.autograd.Function):
@@ -98,39 +90,12 @@ METHODS = {"ulysses": Ulysses, "gather": Gather}
 
 def main() -> None:
     options = parse_options()
-    with job(options) as process:
-        torch.manual_seed(0)  # the same parameters on all ranks
-        mesh = init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("cp",))
-        forward_s = SLEEP_S if options.sleep_compute else 0.0
-        attention = METHODS[options.method](WIDTH, HEADS, mesh.get_group(), forward_s)
-        layer = AttentionLayer(WIDTH, attention).to(process.device)
-        optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
-        batches = torch.Generator().manual_seed(1)
-        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
-
-        @tracekit.probe(path=options.out, steps=options.recorded)
-        def train_step() -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            whole = torch.randn(SEQUENCE, BATCH, WIDTH, generator=batches).to(process.device)
-            x = whole.chunk(process.world_size)[process.rank]
-            loss = nn.functional.mse_loss(layer(sleep(x, forward_s=delay_s)), torch.roll(x, 1, dims=-1))
-            loss.backward()
-            for parameter in layer.parameters():
-                dist.all_reduce(parameter.grad, group=mesh.get_group())
-                parameter.grad /= process.world_size
-            optimizer.step()
-            return loss.detach()
-
-        train(train_step, options.steps, prints=process.rank == 0)
+    train_attention(options, METHODS[options.method])
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Context-parallel training.", out="runs/context")
+    parser = attention_options("Context-parallel training.", out="runs/context")
     parser.add_argument("--method", choices=METHODS, default="ulysses", help="how keys are exchanged")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank that computes longer")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
-    parser.add_argument("--sleep-compute", action="store_true", help="attention sleeps as well")
     return parser.parse_args()
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import Job, job, train, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, train, training_options
 from sleeping import SleepyLinear, sleep
 
 LAYERS, BATCH = 6, 64
@@ -65,7 +65,7 @@ def main() -> None:
 
 def training(process: Job, options: argparse.Namespace) -> None:
     torch.manual_seed(0)
-    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+    delay_s = planted_delay_s(options, process)
     network = Network(options.width, delay_s, options.sleep_compute).to(process.device)
     model = DistributedDataParallel(network, bucket_cap_mb=options.bucket_cap_mb)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
@@ -85,10 +85,8 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Data-parallel training with a planted straggler.", out="runs/ddp", steps=11)
-    parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    parser = training_options("Data-parallel training with a planted straggler.", out="runs/ddp", steps=11, recorded=6)
+    add_slow_rank(parser, "whose backward pass is delayed")
     parser.add_argument("--bucket-cap-mb", type=float, default=4.0, help="DDP's bucket size limit, MiB")
     parser.add_argument(
         "--width", type=int, default=512, help="of the layers; twice as many have four times the gradients"

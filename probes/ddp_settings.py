@@ -71,8 +71,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Data-parallel training with one of DDP's settings.", out="runs/ddp_settings")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options("Data-parallel training with one of DDP's settings.", out="runs/ddp_settings", recorded=4)
     parser.add_argument("--comm-hook", choices=["fp16"], help="compress gradients before they are reduced")
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches a step; all but the last in no_sync")
     parser.add_argument("--batch-norm", action="store_true", help="a layer with buffers, which DDP broadcasts")

@@ -131,8 +131,7 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Expert-parallel training with a planted imbalance.", out="runs/expert")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options("Expert-parallel training with a planted imbalance.", out="runs/expert", recorded=4)
     parser.add_argument("--hot-expert", type=int, default=-1, help="the expert that gets three times the tokens")
     parser.add_argument("--functional", action="store_true", help="functional collectives")
     parser.add_argument("--unnamed", action="store_true", help="a group without a name")

@@ -44,7 +44,7 @@ from torch.distributed.fsdp import (
 )
 
 import tracekit
-from job import Job, job, train, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, train, training_options
 from sleeping import SleepyLinear, sleep
 
 LAYERS, BATCH = 6, 32
@@ -135,7 +135,7 @@ def main() -> None:
 
 def training(process: Job, options: argparse.Namespace) -> None:
     torch.manual_seed(0)
-    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+    delay_s = planted_delay_s(options, process)
     network = Network(options.width, delay_s, options.sleep_compute).to(process.device)
     model = shard(network, process, options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
@@ -155,7 +155,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Fully sharded training with a planted straggler.", out="runs/fsdp", steps=11)
+    parser = training_options("Fully sharded training with a planted straggler.", out="runs/fsdp", steps=11, recorded=6)
     parser.add_argument("--fsdp", type=int, choices=(1, 2), default=2, help="which of torch's two implementations")
     parser.add_argument(
         "--sharding",
@@ -180,9 +180,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--offload", action="store_true", help="keep parameters and gradients in host memory")
     parser.add_argument("--width", type=int, default=256, help="of the layers")
     parser.add_argument("--prefetch", type=int, default=0, help="modules to gather ahead")
-    parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    add_slow_rank(parser, "whose backward pass is delayed")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     options = parser.parse_args()
     if options.fsdp == 2 and options.sharding in ("grad-op", "no"):

@@ -116,8 +116,9 @@ def pipeline(model: nn.Module, group: dist.ProcessGroup, process: Job) -> Callab
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Training on a mesh: data, pipeline and tensor parallel.", out="runs/hybrid", steps=6)
-    parser.add_argument("--recorded", type=int, default=2, help="steps that are recorded, from the fifth on")
+    parser = training_options(
+        "Training on a mesh: data, pipeline and tensor parallel.", out="runs/hybrid", steps=6, recorded=2
+    )
     parser.add_argument("--ddp", action="store_true", help="DDP instead of FSDP2")
     parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose blocks take longer")

@@ -109,11 +109,26 @@ def run_options(description: str, out: str) -> argparse.ArgumentParser:
     return parser
 
 
-def training_options(description: str, out: str, steps: int = 9) -> argparse.ArgumentParser:
-    """Return a parser with the options of all probes. The first four steps are not recorded."""
+def training_options(
+    description: str, out: str, steps: int = 9, *, recorded: int | None = None
+) -> argparse.ArgumentParser:
+    """Return a parser with the options of all probes; `recorded`: of those that let it be chosen, the default."""
     parser = run_options(description, out)
     parser.add_argument("--steps", type=int, default=steps, help="training steps; recording begins with the fifth")
+    if recorded is not None:
+        parser.add_argument("--recorded", type=int, default=recorded, help="steps that are recorded, from the fifth on")
     return parser
+
+
+def add_slow_rank(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the options that plant a slow rank; `what` says which part of it is slow."""
+    parser.add_argument("--slow-rank", type=int, default=-1, help=f"rank {what}")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+
+
+def planted_delay_s(options: argparse.Namespace, process: Job) -> float:
+    """Return by how many seconds a step of this rank takes longer."""
+    return options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
 
 
 def train(train_step: Callable[[], torch.Tensor | None], steps: int, *, prints: bool) -> None:

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tracekit
 from blocks import Network
-from job import Job, job, require_package, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, require_package, training_options
 
 require_package("lightning")
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 def training(process: Job, options: argparse.Namespace) -> None:
     torch.manual_seed(0)
-    delay_s = options.delay_ms / 1000 / options.accumulate if process.rank == options.slow_rank else 0.0
+    delay_s = planted_delay_s(options, process) / options.accumulate
     network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0, delay_s)
     samples = options.steps * options.accumulate * BATCH * process.world_size
     data = TensorDataset(torch.randn(samples, WIDTH), torch.randint(CLASSES, (samples,)))
@@ -83,11 +83,11 @@ def quiet_about_small_runs() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Training with Lightning, and a planted straggler.", out="runs/lightning_trainer")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options(
+        "Training with Lightning, and a planted straggler.", out="runs/lightning_trainer", recorded=4
+    )
     parser.add_argument("--accumulate", type=int, default=2, help="micro-batches a step")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward passes are delayed")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    add_slow_rank(parser, "whose backward passes are delayed")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
     return parser.parse_args()
 

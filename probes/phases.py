@@ -97,8 +97,9 @@ def loader(options: argparse.Namespace, process: Job) -> itertools.islice[Tensor
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("The phases of a training step, with a planted slow data loader.", out="runs/phases")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options(
+        "The phases of a training step, with a planted slow data loader.", out="runs/phases", recorded=4
+    )
     parser.add_argument("--slow-loader-ms", type=float, default=0.0, help="how much longer a batch takes to load")
     parser.add_argument("--workers", type=int, default=0, help="processes that load ahead")
     parser.add_argument("--accumulate", type=int, default=3, help="micro-batches a step; all but the last in no_sync")

@@ -162,8 +162,7 @@ def by_hand(
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Pipeline-parallel training with a planted slow stage.", out="runs/pipeline")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options("Pipeline-parallel training with a planted slow stage.", out="runs/pipeline", recorded=4)
     parser.add_argument("--schedule", default="1f1b", choices=[*CLASSES, "manual", "manual-forward-only"])
     parser.add_argument("--microbatches", type=int, default=8, help="a step")
     parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes longer")

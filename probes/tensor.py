@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import tracekit
 from blocks import Network, shard_by_hand, shard_with_dtensor
-from job import job, train, training_options
+from job import add_slow_rank, job, planted_delay_s, train, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS, CLASSES = 64, 2, 16
@@ -46,7 +46,7 @@ def main() -> None:
         # Some parameters are DTensors and some are not, which the optimizer's foreach mode does not support.
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01, foreach=False)
         batches = torch.Generator().manual_seed(1)
-        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+        delay_s = planted_delay_s(options, process)
 
         @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor:
@@ -65,14 +65,12 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Tensor-parallel training.", out="runs/tensor")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options("Tensor-parallel training.", out="runs/tensor", recorded=4)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--sequence-parallel", action="store_true", help="split activations by sequence, too")
     how.add_argument("--manual", action="store_true", help="hand-written collectives instead of DTensor")
     parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank that computes longer")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    add_slow_rank(parser, "that computes longer")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
     parser.add_argument("--sleep-ms", type=float, default=3.0, help="a layer's forward; its backward takes twice that")
     return parser.parse_args()

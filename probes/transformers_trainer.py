@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import tracekit
-from job import Job, job, require_package, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, require_package, training_options
 from sleeping import sleep
 
 require_package("transformers")
@@ -70,8 +70,8 @@ def training(process: Job, options: argparse.Namespace) -> None:
     if options.sleep_compute:
         for layer in model.transformer.h:
             sleep_before(layer, forward_s=SLEEP_S, backward_s=2 * SLEEP_S)
-    if process.rank == options.slow_rank:
-        sleep_before(model.lm_head, backward_s=options.delay_ms / 1000 / options.accumulate)
+    if delay_s := planted_delay_s(options, process):
+        sleep_before(model.lm_head, backward_s=delay_s / options.accumulate)
     with tempfile.TemporaryDirectory() as unused:
         trainer = Trainer(
             model=model,
@@ -93,11 +93,11 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Training with transformers, and a planted straggler.", out="runs/transformers_trainer")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
+    parser = training_options(
+        "Training with transformers, and a planted straggler.", out="runs/transformers_trainer", recorded=4
+    )
     parser.add_argument("--accumulate", type=int, default=2, help="micro-batches a step")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward passes are delayed")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    add_slow_rank(parser, "whose backward passes are delayed")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
     return parser.parse_args()
 

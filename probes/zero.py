@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import tracekit
 from blocks import Block
-from job import Job, job, require_package, train, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, require_package, train, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS, BATCH = 32, 4, 16
@@ -80,7 +80,7 @@ def start_engine(options: argparse.Namespace, process: Job) -> Any:
     __compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("nccl" if process.device.type == "cuda" else "gloo")
     torch.manual_seed(0)
-    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+    delay_s = planted_delay_s(options, process)
     network = Network(delay_s, options.sleep_compute)
     engine, _, _, _ = deepspeed.initialize(
         model=network, model_parameters=network.parameters(), config=configuration(options)
@@ -109,12 +109,10 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Training under DeepSpeed's ZeRO with a planted straggler.", out="runs/zero")
+    parser = training_options("Training under DeepSpeed's ZeRO with a planted straggler.", out="runs/zero", recorded=4)
     parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=3, help="what is sharded")
     parser.add_argument("--prefetch", type=int, default=1, help="blocks to gather ahead of need (stage 3)")
-    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
-    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    add_slow_rank(parser, "whose backward pass is delayed")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     return parser.parse_args()
 

@@ -5,5 +5,5 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 PROBES = ROOT / "probes"
-PROBE_PARTS = {"blocks", "job", "sleeping"}
+PROBE_PARTS = {"attention", "blocks", "job", "sleeping"}
 """The modules of `PROBES` that the probes share."""

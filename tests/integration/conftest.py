@@ -19,7 +19,7 @@ from tests.components import require_module
 from tests.integration.recorded import Launch
 from tests.summary import JOBS_RUN_AGAIN
 
-pytest.register_assert_rewrite("tests.integration.probe_commands")  # its checks assert
+pytest.register_assert_rewrite("tests.integration.probe_answers")  # its checks assert
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120

@@ -26,7 +26,7 @@ from expert import MixtureOfExperts
 from ring_attention import RingAttention
 from tracekit.capture.probe import probe
 
-WIDTH, HEADS, SLEEP_S = 32, 4, 0.002
+WIDTH, SLEEP_S = 32, 0.002
 Build = Callable[[DeviceMesh], nn.Module]
 
 
@@ -81,7 +81,7 @@ def functional_experts(mesh: DeviceMesh) -> nn.Module:
 
 
 def ring(mesh: DeviceMesh) -> nn.Module:
-    return RingAttention(WIDTH, HEADS, mesh.get_group(), SLEEP_S)
+    return RingAttention(mesh.get_group(), SLEEP_S)
 
 
 def train(build: Build, shape: tuple[int, ...], name: str | None, out: Path | None, steps: int = 5) -> list[float]:

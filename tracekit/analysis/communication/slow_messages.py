@@ -18,7 +18,7 @@ from typing import get_args
 import numpy as np
 
 from tracekit.analysis.communication.link_references import Reference, UsualTime, usual_of_alike, usual_without_alike
-from tracekit.analysis.matching.message_times import ONE_OF, message_kernels, message_sizes
+from tracekit.analysis.matching.message_times import fastest_of_each, message_kernels, message_sizes
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
@@ -109,7 +109,7 @@ def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_Li
     for (size, source, destination), of_link in rows_of.items():
         if len(of_link) >= _ENOUGH:
             at = np.array(of_link, dtype=np.int64)
-            fastest_ns = int(np.sort(took_ns[at])[max(len(at) // ONE_OF, 1) - 1])
+            fastest_ns = int(fastest_of_each(took_ns[at], np.zeros_like(at))[0])
             hosts = len({machine[source], machine[destination]})
             link = _Link(ends=(source, destination), rows=at, fastest_ns=fastest_ns)
             by_size.setdefault(size, {}).setdefault(hosts, []).append(link)

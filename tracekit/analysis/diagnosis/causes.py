@@ -2,8 +2,8 @@
 
 Every instant of the chain has one cause, so that causes sum to the step exactly:
 
-* `transfer`: communication is on its way, and the last rank has come. Of a message in a pipeline no more than the
-  fastest of its size takes between its ranks: the rest is no matter of the network, and counts as `late_peer`.
+* `transfer`: communication is on its way, and the last rank has come. A message of a pipeline counts with the time of
+  the fastest of its size between its ranks. What it takes beyond that the network did not cause: it is `late_peer`.
 * `slow_compute`, `slow_more_work`, `slow_host`, `slow_data`, `slow_link`, and `slow_checkpoint`, `slow_evaluation`,
   `slow_logging`: what named ranks, or a named link, take beyond the others. The others see it as waiting.
 * `variation`: what any other rank took beyond its peers in one collective or another.
@@ -24,7 +24,7 @@ import numpy as np
 
 from tracekit.analysis.diagnosis.critical_path import CriticalPath, Stretch
 from tracekit.analysis.diagnosis.parts import ACTIVITIES
-from tracekit.analysis.matching.message_times import fastest_messages, message_transfers
+from tracekit.analysis.matching.message_times import fastest_messages
 from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.stats.apportion import apportion
@@ -75,7 +75,7 @@ def step_causes(
     """Return the mean step in ns, and its causes with their times, the longest first, whose sum is the step."""
     if not path.steps:
         return 0, {}
-    times = _times(run, arrivals, path.stretches, _messages_by_themselves_ns(run, pipeline))
+    times = _times(run, arrivals, path.stretches, _messages_by_themselves_ns(run, arrivals, pipeline))
     times = _with_slow(times, run, arrivals, path.stretches, verdict, path.steps)
     times = _with_bubbles(times, run, pipeline, path.steps)
     causes = [cause for cause, time_ns in times.items() if time_ns > 0]
@@ -86,11 +86,11 @@ def step_causes(
     return step_ns, {cause: time_ns for cause, time_ns in longest_first if time_ns}
 
 
-def _messages_by_themselves_ns(run: Run, pipeline: Pipeline | None) -> Int64:
-    """Return how long messages of a pipeline take if they wait for nothing, int64 [m], or -1: not asked without one."""
+def _messages_by_themselves_ns(run: Run, arrivals: Arrivals, pipeline: Pipeline | None) -> Int64:
+    """Return how long messages of a pipeline take if they wait for nothing, int64 [m]; or -1, as without a pipeline."""
     if pipeline is None or pipeline.causes_ns is None:
         return np.full(len(run.messages), ABSENT)
-    return fastest_messages(run, message_transfers(run).by_themselves_ns)
+    return fastest_messages(run, arrivals.message_times.by_themselves_ns)
 
 
 def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], by_themselves_ns: Int64) -> _Times:

@@ -75,7 +75,7 @@ def _row(cause: StepCause, time_ns: int) -> dict[str, object]:
 def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
     """Yield a finding if the chain that bounds the step consists of transfers to a notable share.
 
-    Those of checkpoints and evaluations are part of these.
+    Transfers of checkpoints and evaluations do not count: the findings on these pauses contain them.
     """
     in_training = {cause: time_ns for cause, time_ns in causes.items() if cause.phase not in PAUSES}
     transfers = {cause: time_ns for cause, time_ns in in_training.items() if cause.cause == "transfer"}

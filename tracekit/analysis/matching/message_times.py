@@ -23,19 +23,19 @@ import numpy as np
 
 from tracekit.analysis.stats.quartiles import quartiles
 from tracekit.analysis.stats.row_numbers import number_rows
+from tracekit.analysis.stats.rows_by_pair import rows_by_value
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.messages import Messages
 from tracekit.model.run import Run
 
 _NEVER, _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_NONE = np.empty(0, dtype=np.int64)
 
 _LOOK_NS = 50_000  # a wait no longer than this may have found the message there, which takes 5 to 20 us
 _MOMENT_NS = 50_000  # from posting a receive to waiting for it, where nothing is between the two
-ONE_OF = 50
-"""One of so many messages may seem too fast, for records are not perfect."""
+_ONE_OF = 50  # messages may seem too fast, for records are not perfect
 
 __all__ = [
-    "ONE_OF",
     "MessageTimes",
     "awaited_soonest",
     "fastest_messages",
@@ -61,9 +61,10 @@ def message_kernels(run: Run) -> tuple[Int64, Int64]:
     """
     matched = run.messages
     send_kernel, recv_kernel = np.full((2, len(matched)), ABSENT)
+    sent, received = rows_by_value(matched.source), rows_by_value(matched.destination)
     for place, summary in enumerate(run.ranks):
         kernels = (place << 32) + kernels_of_messages(summary.messages)
-        sends, receives = (np.flatnonzero(side == summary.rank) for side in (matched.source, matched.destination))
+        sends, receives = sent.get(summary.rank, _NONE), received.get(summary.rank, _NONE)
         send_kernel[sends], recv_kernel[receives] = kernels[matched.send[sends]], kernels[matched.recv[receives]]
     return send_kernel, recv_kernel
 
@@ -72,9 +73,10 @@ def message_sizes(run: Run) -> Int64:
     """Return int64 [m]: the size of each of the run's messages in bytes, as either rank recorded it; or -1."""
     matched = run.messages
     size_bytes = np.full(len(matched), ABSENT)
+    sides = ((rows_by_value(matched.source), matched.send), (rows_by_value(matched.destination), matched.recv))
     for summary in run.ranks:
-        for rank, row in ((matched.source, matched.send), (matched.destination, matched.recv)):
-            here = np.flatnonzero(rank == summary.rank)
+        for messages_of, row in sides:
+            here = messages_of.get(summary.rank, _NONE)
             size_bytes[here] = np.maximum(size_bytes[here], summary.messages.size_bytes[row[here]])
     return size_bytes
 
@@ -114,16 +116,17 @@ def message_transfers(run: Run) -> MessageTimes:
     begin_ns, shorter_ns = np.full(len(matched), _NEVER), np.full(len(matched), _EVER)
     ended_ns, awaited_ns = np.full((2, len(matched)), ABSENT)
     on_gpu = np.zeros(len(matched), dtype=np.bool_)
+    sent, received = rows_by_value(matched.source), rows_by_value(matched.destination)
     for place, summary in enumerate(run.ranks):
         messages, clock = summary.messages, run.clocks[place]
         since_ns = clock.to_run(np.where(messages.start_ns == ABSENT, messages.ready_ns, messages.start_ns))
         until_ns = np.where(messages.end_ns == ABSENT, ABSENT, clock.to_run(messages.end_ns))
         duration_ns = np.where(messages.start_ns == ABSENT, _EVER, messages.end_ns - messages.start_ns)
-        for rank, row in ((matched.source, matched.send), (matched.destination, matched.recv)):
-            here = np.flatnonzero(rank == summary.rank)
+        for messages_of, row in ((sent, matched.send), (received, matched.recv)):
+            here = messages_of.get(summary.rank, _NONE)
             begin_ns[here] = np.maximum(begin_ns[here], since_ns[row[here]])
             shorter_ns[here] = np.minimum(shorter_ns[here], duration_ns[row[here]])
-        receives = np.flatnonzero(matched.destination == summary.rank)
+        receives = received.get(summary.rank, _NONE)
         rows = matched.recv[receives]
         ended_ns[receives] = until_ns[rows]
         is_awaited = messages.awaited_ns[rows] != ABSENT
@@ -165,7 +168,7 @@ def usual_transfers(run: Run, times: MessageTimes) -> Int64:
     size_of_link[link] = size_bytes[known]
     soonest = awaited_soonest(times.unseen_ns[known], link)
     usual_ns = quartiles(times.took_ns[known[soonest]], link[soonest])[1]
-    is_seen = (times.is_exact | (times.unseen_ns == 0))[known[soonest]]
+    is_seen = times.by_themselves_ns[known[soonest]] != ABSENT
     unseen = 2 * np.bincount(link[soonest], is_seen) < np.bincount(link[soonest])
     for size in np.unique(size_of_link[unseen]).tolist():
         others = (size_of_link == size) & ~unseen
@@ -182,8 +185,7 @@ def fastest_messages(run: Run, took_ns: Int64) -> Int64:
     matched, size_bytes = run.messages, message_sizes(run)
     ends = np.sort(np.stack((matched.source, matched.destination)).astype(np.int64), axis=0)
     known = np.flatnonzero((took_ns != ABSENT) & (size_bytes != ABSENT))
-    _, number = np.unique(np.stack((*ends, size_bytes))[:, known], axis=1, return_inverse=True)
-    number = number.reshape(-1)
+    number = number_rows(size_bytes[known], *ends[:, known])
     result = np.full(len(took_ns), ABSENT)
     result[known] = fastest_of_each(took_ns[known], number)[number]
     return result
@@ -196,4 +198,4 @@ def fastest_of_each(took_ns: Int64, group: Int64) -> Int64:
     """
     counts = np.bincount(group)
     ordered = took_ns[np.lexsort((took_ns, group))]
-    return np.asarray(ordered[np.cumsum(counts) - counts + np.maximum(counts // ONE_OF, 1) - 1])
+    return np.asarray(ordered[np.cumsum(counts) - counts + np.maximum(counts // _ONE_OF, 1) - 1])

@@ -1,4 +1,4 @@
-"""Which rows hold each pair of values, such as the messages from one rank to another."""
+"""Which rows hold each value, or each pair of values, such as the messages from one rank to another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import numpy as np
 
 from tracekit.model.events import Int32, Int64
 
-__all__ = ["rows_by_pair"]
+__all__ = ["rows_by_pair", "rows_by_value"]
+
+
+def rows_by_value(values: Int32 | Int64) -> dict[int, Int64]:
+    """Return the rows of each value, int64 [m] in ascending order. values: int [n]."""
+    order = np.argsort(values, kind="stable")
+    numbers, first = np.unique(values[order], return_index=True)
+    of_values = np.split(order, first[1:]) if len(order) else []
+    return dict(zip(numbers.tolist(), of_values, strict=True))
 
 
 def rows_by_pair(first: Int32 | Int64, second: Int32 | Int64) -> dict[tuple[int, int], Int64]:

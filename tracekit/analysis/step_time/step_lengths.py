@@ -132,28 +132,49 @@ def _longer_than_others(lengths_ns: Mapping[int, int], recorded: Collection[int]
 def noisy_steps(run: Run, paused_ns: Mapping[int, int]) -> list[Finding]:
     """Return a finding if the steps differ so much that their mean, and what it consists of, is not known.
 
+    Ranks that do not wait for each other have no steps together: then most of them have steps that differ so much.
+
     paused_ns: by number of the step, what it is longer for a known reason, such as a checkpoint.
     """
-    lengths_ns = job_steps_ns(run)
+    if not run.ranks_are_independent:
+        lengths_ns = job_steps_ns(run)
+        return [_noisy_steps(lengths_ns.values())] if _uncertainty(lengths_ns, paused_ns) > _UNCERTAIN else []
+    of_ranks_ns = {
+        summary.rank: {step.step: step.step_ns for step in summary.steps if step.complete}
+        for summary in run.ranks
+        if summary.is_measured
+    }
+    uncertainty = {rank: _uncertainty(lengths_ns, paused_ns) for rank, lengths_ns in of_ranks_ns.items()}
+    if statistics.median_low(uncertainty.values()) <= _UNCERTAIN:
+        return []
+    rank = max(uncertainty, key=lambda rank: uncertainty[rank])
+    return [_noisy_steps(of_ranks_ns[rank].values(), rank)]
+
+
+def _uncertainty(lengths_ns: Mapping[int, int], paused_ns: Mapping[int, int]) -> float:
+    """Return the standard error of the mean step, as a share of it, with or without what is known of its causes."""
     steps_ns = list(lengths_ns.values())
-    if len(steps_ns) < 2:
-        return []
     unexplained_ns = [time_ns - paused_ns.get(step, 0) for step, time_ns in lengths_ns.items()]
-    if min(standard_error(steps_ns), standard_error(unexplained_ns)) <= _UNCERTAIN * statistics.fmean(steps_ns):
-        return []
+    if len(steps_ns) < 2:
+        return 0.0
+    return min(standard_error(steps_ns), standard_error(unexplained_ns)) / max(statistics.fmean(steps_ns), 1)
+
+
+def _noisy_steps(steps_ns: Collection[int], rank: int | None = None) -> Finding:
+    """Return the finding. rank: whose steps these are, if they are not the job's."""
     least_ns, most_ns = min(steps_ns), max(steps_ns)
     more = max(10, 2 * len(steps_ns))
     fold = f"{most_ns / least_ns:.1f}-fold " if least_ns > 0 else ""
-    return [
-        Finding(
-            severity="warning",
-            text=f"steps differ {fold}({least_ns / 1e6:,.1f} to {most_ns / 1e6:,.1f} ms): too noisy to judge",
-            action=f"record more steps, such as tracekit.probe(steps={more}), while nothing else runs on the machine",
-            evidence={
-                "median_ns": round(statistics.median(steps_ns)),
-                "min_ns": least_ns,
-                "max_ns": most_ns,
-                "steps": len(steps_ns),
-            },
-        )
-    ]
+    whose = "differ" if rank is None else f"of most ranks differ, those of rank {rank}"
+    return Finding(
+        severity="warning",
+        text=f"steps {whose} {fold}({least_ns / 1e6:,.1f} to {most_ns / 1e6:,.1f} ms): too noisy to judge",
+        rank=rank,
+        action=f"record more steps, such as tracekit.probe(steps={more}), while nothing else runs on the machine",
+        evidence={
+            "median_ns": round(statistics.median(steps_ns)),
+            "min_ns": least_ns,
+            "max_ns": most_ns,
+            "steps": len(steps_ns),
+        },
+    )

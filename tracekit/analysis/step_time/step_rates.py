@@ -61,26 +61,23 @@ def find_slow_rates(
 ) -> SlowRates | None:
     """Return the ranks, at most half of them, that are clearly slower than the others; None without any.
 
-    They are slower by their steps, or by their own time and then by their rates, too.
+    They are slower by their steps; or by their own time, and then their rates are lower than their peers' mean rate.
 
     ranks: two or more that do the same work at their own pace. waits_ns: how long each waits for remote calls, in all
     its complete steps. own_ns: how long each of its complete steps is without that, which varies less.
     """
     steps_ns = {summary.rank: lengths_ns for summary in ranks if any(lengths_ns := _lengths(summary))}
     names = _clearly_longer(steps_ns)
-    if names is None and own_ns is not None:
+    if by_own_time := names is None and own_ns is not None:
         names = _clearly_longer({rank: own_ns[rank] for rank in steps_ns})
-        means_ns = {rank: statistics.fmean(lengths_ns) for rank, lengths_ns in steps_ns.items()}
-        if names and min(means_ns[rank] for rank in names) < _SLOWER * max(
-            mean_ns for rank, mean_ns in means_ns.items() if rank not in names
-        ):
-            names = None
     if names is None:
         return None
     slow = [summary for summary in ranks if summary.rank in names]
     peers = [summary for summary in ranks if summary.rank in steps_ns and summary.rank not in names]
     rates = sorted(rate for summary in slow if (rate := steps_per_s(summary)) is not None)
     peers_rates = [rate for summary in peers if (rate := steps_per_s(summary)) is not None]
+    if by_own_time and _SLOWER * rates[-1] > statistics.fmean(peers_rates):
+        return None
     of_slow, of_peers = _parts_ns(slow, waits_ns), _parts_ns(peers, waits_ns)
     return SlowRates(
         slow=tuple(sorted(summary.rank for summary in slow)),

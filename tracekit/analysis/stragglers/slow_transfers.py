@@ -25,15 +25,11 @@ import numpy as np
 
 from tracekit.analysis.communication.link_references import SLOW_LINK, Reference
 from tracekit.analysis.communication.slow_messages import SlowMessages, slow_messages
-from tracekit.analysis.matching.message_times import (
-    MessageTimes,
-    awaited_soonest,
-    fastest_of_each,
-    message_transfers,
-)
+from tracekit.analysis.matching.message_times import awaited_soonest, fastest_of_each
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stats.quartiles import quartiles
 from tracekit.analysis.stats.row_numbers import number_rows
+from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
@@ -83,8 +79,9 @@ class SlowTransfers:
     link: Int64
 
 
-def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -> SlowTransfers:
-    """Return the slow links of a run. The first `collectives` instances are collectives, the others messages."""
+def slow_transfers(run: Run, arrivals: Arrivals) -> SlowTransfers:
+    """Return the slow links of a run."""
+    instances, collectives = arrivals.instances, arrivals.collectives
     ends, link_of = _links(run, instances, collectives)
     host_of = {summary.rank: summary.machine for summary in run.ranks}
     hosts = np.array([len({host_of.get(rank) for rank in ranks}) for ranks in ends], dtype=np.int64)
@@ -102,23 +99,25 @@ def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -
     sort = number_rows(*alike, hosts[of_comparable])
     pairs, pair = np.unique(sort * len(ends) + of_comparable, return_inverse=True)
     sorts = pairs // len(ends)
-    at_least_ns, unseen_ns = _least_and_unseen(message_transfers(run), transfer_ns, collectives)
+    at_least_ns, unseen_ns = _least_and_unseen(arrivals)
     judged = awaited_soonest(unseen_ns[comparable], pair)
-    low_ns, median_ns, _ = quartiles(at_least_ns[comparable[judged]], pair[judged])
-    _, at_most_ns, high_ns = quartiles(transfer_ns[comparable[judged]], pair[judged])
+    rows, of_rows = comparable[judged], pair[judged]
+    low_ns, median_ns, _ = quartiles(at_least_ns[rows], of_rows)
+    _, at_most_ns, high_ns = quartiles(transfer_ns[rows], of_rows)
     usual_ns, usually_below_ns = _medians_of_other_links(at_most_ns, sorts), _medians_of_other_links(high_ns, sorts)
     slow = (usual_ns > 0) & (median_ns > SLOW_LINK * usual_ns) & (low_ns > usually_below_ns)
-    slow &= np.bincount(pair[judged]) >= _ENOUGH
-    is_exact = judged & (at_least_ns[comparable] == transfer_ns[comparable]) & (comparable >= collectives)
-    exact, of_exact = np.unique(pair[is_exact], return_inverse=True)
-    slow[exact] &= fastest_of_each(transfer_ns[comparable[is_exact]], of_exact) > SLOW_LINK * usual_ns[exact]
+    slow &= np.bincount(of_rows) >= _ENOUGH
+    is_exact = at_least_ns == transfer_ns
+    exact_messages = is_exact[rows] & (rows >= collectives)
+    exact, of_exact = np.unique(of_rows[exact_messages], return_inverse=True)
+    slow[exact] &= fastest_of_each(transfer_ns[rows[exact_messages]], of_exact) > SLOW_LINK * usual_ns[exact]
     of_slow = slow[pair]
     here, usually_ns = comparable[of_slow], usual_ns[pair[of_slow]]
     beyond_ns = np.clip(at_least_ns[here] - usually_ns, 0, transfer_ns[here] - unseen_ns[here])
     slow_links = np.unique(of_comparable[of_slow])
     named, number = _name_links(slow_links, ends, len(run.groups))
     slow_ns[here], link[here] = beyond_ns, number[np.searchsorted(slow_links, of_comparable[of_slow])]
-    is_known = judged[of_slow] & (at_least_ns[here] == transfer_ns[here])
+    is_known = judged[of_slow] & is_exact[here]
     result = []
     for i, (ranks, carries_messages, directed) in enumerate(named):
         known = is_known & (link[here] == i)
@@ -127,13 +126,11 @@ def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -
     return _with_messages(SlowTransfers(links=tuple(result), slow_ns=slow_ns, link=link), messages, collectives)
 
 
-def _least_and_unseen(messages: MessageTimes, transfer_ns: Int64, collectives: int) -> tuple[Int64, Int64]:
-    """Return how long each transfer took at least, and how much of that no rank saw: int64 [n] each.
-
-    transfer_ns: int64 [n], of collectives how long they took.
-    """
-    at_least_ns = np.concatenate((transfer_ns[:collectives], messages.at_least_ns))
-    return at_least_ns, np.concatenate((np.zeros(collectives, dtype=np.int64), messages.unseen_ns))
+def _least_and_unseen(arrivals: Arrivals) -> tuple[Int64, Int64]:
+    """Return how long each transfer took at least, and how much passed before a receiver waited: int64 [n] each."""
+    of_collectives_ns, messages = arrivals.instances.transfer_ns[: arrivals.collectives], arrivals.message_times
+    at_least_ns = np.concatenate((of_collectives_ns, messages.at_least_ns))
+    return at_least_ns, np.concatenate((np.zeros_like(of_collectives_ns), messages.unseen_ns))
 
 
 def _are_kernels(run: Run) -> Bool:

@@ -60,7 +60,7 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
     counted, steps = counted_steps(run), sorted(run.common_steps())
     arrivals = arrivals_of(run, frozenset(counted)) if arrivals is None else arrivals
     instances = arrivals.instances
-    transfers = slow_transfers(run, instances, arrivals.collectives)
+    transfers = slow_transfers(run, arrivals)
     charges = attribute_delays(
         instances, transfers.slow_ns, transfers.link, ranks=len(run.ranks), links=len(transfers.links), steps=counted
     )

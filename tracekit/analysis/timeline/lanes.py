@@ -31,7 +31,7 @@ from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
 from tracekit.model.summary import StepParts
 
-__all__ = ["CompleteSteps", "Lanes", "build_lanes", "complete_steps"]
+__all__ = ["VIEWS", "CompleteSteps", "Lanes", "build_lanes", "complete_steps"]
 
 _LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 # Nodes that DTensor and functional collectives add to the autograd graph, around operators, views, and waits.
@@ -42,8 +42,7 @@ _GRAPH_LABELS = (
 # Operators of torch that contain a dispatch, such as aten::view_as, and nodes that torch generates, such as
 # AddmmBackward0: everything they compute is in operators.
 _COMPOSITE = re.compile(rf"aten::\w+|(?:{AUTOGRAD_NODE_PREFIX})?\w+Backward\d+")
-# Operators that only look at a tensor in another way. A thread that loses its core in one seems to compute for long.
-_VIEWS = frozenset(
+VIEWS = frozenset(
     f"aten::{name}"
     for name in (
         *("view", "view_as", "_unsafe_view", "_reshape_alias", "alias", "detach", "as_strided", "t", "transpose"),
@@ -51,6 +50,10 @@ _VIEWS = frozenset(
         *("split_with_sizes", "unbind", "unfold", "diagonal", "movedim", "view_as_real", "view_as_complex"),
     )
 ) | {"detach"}
+"""Operators that only look at a tensor in another way.
+
+A thread that loses its core in one seems to compute for long.
+"""
 # For an operator on a tensor subclass (a DTensor, the result of a collective), Python decides here what to run.
 _DISPATCH = "PythonSubclass"
 # Between issue and wait Python takes some 10 us, ten times as much on a busy machine. Computing takes longer.
@@ -209,7 +212,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     operator = events.in_category("cpu_op", "Operator")
     label = events.named(_is_label)
     dispatch = events.named(_DISPATCH.__eq__)
-    view = events.named(_VIEWS.__contains__)
+    view = events.named(VIEWS.__contains__)
     composite = events.named(lambda name: _COMPOSITE.fullmatch(name) is not None)
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
     waits = events.named(WAIT_SPAN.__eq__)

@@ -22,7 +22,7 @@ import numpy as np
 
 from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.phases import PHASES, phase_timeline
-from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.lanes import VIEWS, Lanes
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import KINDS
@@ -41,12 +41,18 @@ from tracekit.model.spans import (
 RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _LEAST_WORK = 0.05  # of the median of its direction: less is no pass, but what a loop does between two
-# What makes a buffer or a batch is no part of a pass, nor what selects, joins, moves or reads parts of tensors, as the
-# messages of Python objects do.
-_FACTORIES = ("empty", "new_", "zeros", "ones", "full", "rand", "normal_", "arange", "eye")
-_VIEWS = ("select", "slice", "narrow", "split", "chunk", "unbind", "as_strided", "view", "reshape", "expand", "detach")
-_MOVES = ("set_", "lift_fresh", "cat", "copy_", "clone", "contiguous", "to", "_to_copy", "resolve_", "fill_", "item")
-_NO_WORK = tuple(f"aten::{name}" for name in (*_FACTORIES, *_VIEWS, *_MOVES, "_local_scalar_dense"))
+# What makes a buffer or a batch is no part of a pass. Names of such operators begin so.
+_FACTORIES = tuple(
+    f"aten::{name}" for name in ("empty", "new_", "zeros", "ones", "full", "rand", "normal_", "arange", "eye")
+)
+# Nor is what selects, joins, moves or reads parts of tensors, as messages of Python objects do.
+_MOVES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("reshape", "detach_", "set_", "lift_fresh", "cat", "copy_", "clone", "contiguous", "to", "_to_copy"),
+        *("resolve_conj", "resolve_neg", "fill_", "item", "_local_scalar_dense"),
+    )
+)
 _Named = tuple[int, int, int]  # kind, module, microbatch
 
 __all__ = ["RECEIVES", "Passes", "host_spans", "kinds_in_order", "rank_passes", "receive_waits"]
@@ -195,8 +201,11 @@ def _launched_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passe
 
 def _operator_passes(events: EventTable, lanes: Lanes, backward: Passes, issue_ns: Int64, is_send: Bool) -> Passes:
     """Return the forward passes of a CPU rank: runs of operators between messages."""
-    rows = lanes.compute_rows
-    rows = rows[~events.named(_is_no_work)[rows] & (events.track[rows] == lanes.windows.thread)]
+    rows = lanes.compute_rows[events.track[lanes.compute_rows] == lanes.windows.thread]
+    is_no_work = events.named(_is_no_work)[rows]
+    # An operator inside one without work has none either, such as aten::zero_ inside aten::zeros.
+    inside = Intervals.of_events(events, rows[is_no_work]).covers(events.start_ns[rows])
+    rows = rows[~is_no_work & ~inside]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     phases = phase_timeline(events, lanes.threads, lanes.windows.thread, lanes.windows.host_start_ns)
     rows = rows[phases.at(events.start_ns[rows]) == PHASES.index("forward")]
@@ -225,7 +234,7 @@ def _operator_passes(events: EventTable, lanes: Lanes, backward: Passes, issue_n
 
 
 def _is_no_work(name: str) -> bool:
-    return name.startswith(_NO_WORK)
+    return name in VIEWS or name in _MOVES or name.startswith(_FACTORIES)
 
 
 def receive_waits(events: EventTable, lanes: Lanes) -> Intervals:

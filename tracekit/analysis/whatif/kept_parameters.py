@@ -25,7 +25,7 @@ def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Findin
     """Yield the finding that gathers in the backward pass cost time that keeping the parameters saves.
 
     change: that of the replay without them; None where it saves nothing. There is no finding where the devices' memory
-    would not do, as far as that is known.
+    would not suffice, as far as that is known.
     """
     if change is None or change.share < _NOTABLE_SHARE:
         return

@@ -43,7 +43,8 @@ def in_a_row(lengths_ms: Sequence[float], *, first: int = 3, at_ms: float = 0) -
 
 
 def run_with(*lengths_ms: float) -> Run:
-    return run_of([rank_of(number, in_a_row(lengths_ms)) for number in range(2)])
+    """Return a run of two ranks that exchange a message, with steps of these lengths."""
+    return run_of([rank_of(0, in_a_row(lengths_ms), messages=[send(1, 100)]), rank_of(1, in_a_row(lengths_ms))])
 
 
 # ---- lengths ------------------------------------------------------------------------------------------------------
@@ -266,6 +267,32 @@ def test_steps_are_not_noisy_if_it_is_known_why_they_differ() -> None:
 
     assert noisy_steps(run, {})
     assert noisy_steps(run, {step: 800 * MS}) == []
+
+
+@pytest.mark.parametrize(
+    ("of_ranks_ms", "noisy_rank"),
+    [
+        (([20, 21, 22], [120, 125, 122], [20, 160, 24]), None),  # one step of one rank
+        (([20, 160, 24], [120, 125, 122], [25, 30, 180]), 0),
+        (([20, 21, 22], [120, 125, 122]), None),
+    ],
+)
+def test_steps_of_ranks_that_do_not_wait_for_each_other_are_compared_rank_by_rank(
+    of_ranks_ms: tuple[list[float], ...], noisy_rank: int | None
+) -> None:
+    run = run_of([rank_of(number, in_a_row(lengths_ms)) for number, lengths_ms in enumerate(of_ranks_ms)])
+    assert run.ranks_are_independent
+
+    assert [finding.rank for finding in noisy_steps(run, {})] == ([] if noisy_rank is None else [noisy_rank])
+
+
+def test_of_independent_ranks_the_least_certain_is_shown() -> None:
+    of_ranks_ms = ([20, 160, 24], [120, 125, 122], [25, 30, 180])
+    run = run_of([rank_of(number, in_a_row(lengths_ms)) for number, lengths_ms in enumerate(of_ranks_ms)])
+
+    (finding,) = noisy_steps(run, {})
+
+    assert finding.text == "steps of most ranks differ, those of rank 0 8.0-fold (20.0 to 160.0 ms): too noisy to judge"
 
 
 def test_the_finding_says_by_how_much_steps_differ_and_what_to_do() -> None:

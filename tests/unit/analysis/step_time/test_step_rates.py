@@ -86,6 +86,16 @@ def test_a_slow_rank_stands_out_by_its_own_time_where_waits_for_calls_vary() -> 
     assert found.slow == (1,)
 
 
+def test_a_slow_rank_keeps_its_name_beside_one_that_waits_nearly_as_long_for_calls() -> None:
+    ranks = [rank_with(1, [15, 16, 15]), rank_with(2, [117, 118, 120]), rank_with(3, [22, 165, 108])]
+    own_ns = {1: [11 * MS] * 3, 2: [112 * MS] * 3, 3: [12 * MS] * 3}
+
+    found = find_slow_rates(ranks, {}, own_ns)
+
+    assert found is not None
+    assert found.slow == (2,)
+
+
 def test_more_time_of_its_own_without_a_lower_rate_makes_no_rank_slow() -> None:
     ranks = [rank_with(number, [70, 70, 70]) for number in range(3)]
     own_ns = {0: [8 * MS] * 3, 1: [60 * MS] * 3, 2: [9 * MS] * 3}

@@ -20,8 +20,7 @@ TOOK_NS = (200, 600, 200)
 
 
 def found(run: Run) -> SlowTransfers:
-    arrivals = arrivals_of(run, frozenset(range(STEPS)))
-    return slow_transfers(run, arrivals.instances, arrivals.collectives)
+    return slow_transfers(run, arrivals_of(run, frozenset(range(STEPS))))
 
 
 def exchanging(*, messages: bool, size_bytes: int = 64) -> Run:

@@ -144,6 +144,25 @@ def test_operators_that_get_nothing_from_a_message_and_give_nothing_to_one_are_n
     assert passes_of(trace, issued=(30, 120), sent=(False, True)) == [("F", -1, 50, 70), ("B", -1, 80, 110)]
 
 
+def test_what_operators_without_work_run_is_no_pass(passes_of: PassesOf) -> None:
+    """GIVEN a buffer that is made in 30 us between two receives THEN the operator inside is no pass."""
+    trace = TraceBuilder().step(0, 0, 300)
+    trace.op("aten::zeros", 20, 30).op("aten::zero_", 25, 20)
+    on_cpu(trace, 80)
+    trace.capture()
+
+    assert passes_of(trace, issued=(10, 60, 120), sent=(False, False, True)) == [("F", -1, 80, 100)]
+
+
+def test_operators_whose_names_begin_like_those_without_work_are_passes(passes_of: PassesOf) -> None:
+    """GIVEN a router of experts that chooses with topk, not with to."""
+    trace = TraceBuilder().step(0, 0, 300)
+    trace.op("aten::topk", 20, 30)
+    trace.capture()
+
+    assert passes_of(trace, issued=(10, 60), sent=(False, True)) == [("F", -1, 20, 50)]
+
+
 def test_passes_end_at_the_wait_for_what_was_posted_before(passes_of: PassesOf) -> None:
     """GIVEN a last stage that posts both receives at once, and waits for each before its forward."""
     trace = TraceBuilder().step(0, 0, 300)

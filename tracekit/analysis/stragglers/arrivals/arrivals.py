@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.matching.message_times import MessageTimes
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances, group_instances
 from tracekit.analysis.stragglers.arrivals.group_columns import column_at
 from tracekit.analysis.stragglers.arrivals.lateness import ArrivalOrder, lateness
-from tracekit.analysis.stragglers.arrivals.message_instances import message_arrivals
+from tracekit.analysis.stragglers.arrivals.message_instances import MessageArrivals, message_arrivals
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
@@ -41,6 +42,7 @@ class Arrivals:
         wait_ns: int64 [r], for how long each rank had arrived at one of them, or several, at which another had not.
         instance_of: of each rank the instance of each of its collectives, int64, or -1.
         waited_ns: of each rank how long its kernel or span waited in each of its collectives for the last one, int64.
+        message_times: how long the messages took.
     """
 
     instances: CollectiveInstances
@@ -49,6 +51,7 @@ class Arrivals:
     wait_ns: Int64
     instance_of: tuple[Int64, ...]
     waited_ns: tuple[Int64, ...]
+    message_times: MessageTimes
 
 
 def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
@@ -73,7 +76,8 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
             waited_ns[member][rows] = waits.spun_ns[known, column]
             early_ns[member][rows] = np.where(within[known], waits.early_ns[known, column], 0)
         total += matched.row.shape[1]
-    parts.append(_message_instances(run, place))
+    messages = message_arrivals(run, place)
+    parts.append(_message_instances(run, messages))
     instances = CollectiveInstances.concatenate(parts)
     _follow_chains(run, instances, ArrivalOrder.concatenate(orders), total, instance_of)
     return Arrivals(
@@ -83,6 +87,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
         wait_ns=np.array(list(map(_waiting_ns, run.ranks, run.clocks, early_ns)), dtype=np.int64),
         instance_of=tuple(instance_of),
         waited_ns=tuple(waited_ns),
+        message_times=messages.times,
     )
 
 
@@ -96,8 +101,7 @@ def _waiting_ns(summary: RankSummary, clock: ClockModel, early_ns: Int64) -> int
     return Intervals.union_of(since_ns, since_ns + early_ns[waits]).len_ns
 
 
-def _message_instances(run: Run, place: dict[int, int]) -> CollectiveInstances:
-    found = message_arrivals(run, place)
+def _message_instances(run: Run, found: MessageArrivals) -> CollectiveInstances:
     count = len(found.rank)
     none = np.zeros(count, dtype=np.int64)
     return CollectiveInstances(
@@ -111,7 +115,7 @@ def _message_instances(run: Run, place: dict[int, int]) -> CollectiveInstances:
         size_bytes=found.size_bytes,
         begin_ns=found.arrival_ns,
         end_ns=found.end_ns,
-        transfer_ns=found.transfer_ns,
+        transfer_ns=found.times.took_ns,
         late_ns=none.copy(),
         behind_ns=none.copy(),
         exposed_ns=none,

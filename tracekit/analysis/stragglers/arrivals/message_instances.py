@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.matching.message_times import message_sizes, message_transfers
+from tracekit.analysis.matching.message_times import MessageTimes, message_sizes, message_transfers
 from tracekit.analysis.stats.connected_components import connected_components
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
+from tracekit.analysis.stats.rows_by_pair import rows_by_value
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
@@ -31,7 +32,7 @@ class MessageArrivals:
         row: int64 [m], row of that rank's `Messages`.
         arrival_ns: int64 [m], the last arrival, on the run's clock.
         end_ns: int64 [m], on the run's clock.
-        transfer_ns: int64 [m], how long the message took at most, or -1.
+        times: how long the messages took.
         released_ns: int64 [m], the last rank's last release, on that rank's clock, or -1.
         excess_ns: int64 [m], by how much the time from there to the arrival exceeds the peers' median; 0 without peers.
         size_bytes: int64 [m], or -1.
@@ -41,7 +42,7 @@ class MessageArrivals:
     row: Int64
     arrival_ns: Int64
     end_ns: Int64
-    transfer_ns: Int64
+    times: MessageTimes
     released_ns: Int64
     excess_ns: Int64
     size_bytes: Int64
@@ -55,8 +56,8 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
     columns: dict[str, list[Int64]] = {}
     for side, rank, row in (("send", matched.source, matched.send), ("recv", matched.destination, matched.recv)):
         result = {name: np.full(count, ABSENT, dtype=np.int64) for name in ("at", "end", "since", "excess")}
-        for number in np.unique(rank).tolist():
-            here, member = np.flatnonzero(rank == number), place[number]
+        for number, here in rows_by_value(rank).items():
+            member = place[number]
             messages, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
             result["at"][here] = clock.to_run(messages.arrival_ns[rows])
             ends_ns = messages.end_ns[rows]
@@ -78,7 +79,7 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
         row=np.where(by_sender, matched.send, matched.recv),
         arrival_ns=arrival_ns,
         end_ns=np.maximum(end_ns, arrival_ns),
-        transfer_ns=message_transfers(run).took_ns,
+        times=message_transfers(run),
         released_ns=released_ns,
         excess_ns=excess_ns,
         size_bytes=message_sizes(run),
