@@ -1,7 +1,7 @@
 """Records one window of one rank: runs the profiler, the observers and the step log, and writes the trace.
 
 The order of calls is `prepare()` (warm-up), `open()`, `mark()` as each call begins, `close()`, `write()`. A recording
-that is closed and never written leaves nothing. The caller (`probe.py`) catches what these raise.
+that is closed and never written leaves nothing. The caller (`probe_object.py`) catches what these raise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides at which call a window is prepared, opened, closed and written. `probe.py` catches what it raises."""
+"""Decides at which call a window is prepared, opened, closed and written. `probe_object.py` catches what it raises."""
 
 from __future__ import annotations
 
@@ -12,21 +12,14 @@ from tracekit.capture.ending.idle_timeout import IdleTimeout, idle_timeout_s
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.device import accelerator_module, is_capturing_graph
 from tracekit.capture.job.membership import JobMembership
-from tracekit.capture.output.background import BackgroundWriter, ExportedTrace
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.packing import CheckedExport
-from tracekit.capture.output.places import Place, trace_folder
 from tracekit.capture.profiler_lock import acquire_profiler, release_profiler
 from tracekit.capture.profiler_session import other_profiler, why_nothing_is_recorded
 from tracekit.capture.recording import FAILED_DEVICE_LIMIT_S, Recording
 from tracekit.capture.schedule import NEVER, Schedule, WindowPlan
 from tracekit.capture.step_numbers import StepNumbers
 from tracekit.capture.warn import warn
-from tracekit.errors import OutputError
-from tracekit.model.metadata import CaptureMetadata
-
-CLOCK_LIMIT_S = 2.0  # how long a finished trace waits for the clock of its host
-HURRIED_CLOCK_LIMIT_S = 0.1
+from tracekit.capture.window_writer import WindowWriter
 
 __all__ = ["Windows"]
 
@@ -53,7 +46,6 @@ class Windows:
     ) -> None:
         self.finished = False
         self.open_recording: Recording | None = None
-        self._path = path
         self._schedule = schedule
         self._options = options
         self._watch = watch
@@ -62,8 +54,7 @@ class Windows:
         self._on_other_profiler = on_other_profiler
         self._on_idle = on_idle
         self._idle_timeout: IdleTimeout | None = None  # of the open recording
-        self._budget = budget
-        self._writer = BackgroundWriter(self._warn_of_loss)
+        self._writer = WindowWriter(path, schedule, self._job, numbers, budget)
         self._delay = 0  # calls by which windows are postponed: another probe recorded, or a graph was captured
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
@@ -162,8 +153,7 @@ class Windows:
                 self._write(self._early, calls)
                 self._early = None
             elif recording is None and self._plan is not None and self._plan.index == 0 and calls:
-                self._job.join()
-                self._warn_of_short_loop(calls, "0")
+                self._writer.warn_of_short_loop(calls, "0")
             self._end()
         self._writer.finish()
 
@@ -183,7 +173,7 @@ class Windows:
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self.finished = True
-        self._writer = BackgroundWriter(self._warn_of_loss)  # the thread of the other is in the parent
+        self._writer.after_fork()
         self._job.after_fork()
         if self._idle_timeout is not None:
             self._idle_timeout.after_fork()
@@ -209,10 +199,12 @@ class Windows:
         elif plan is None:
             self._end()
         elif call in {plan.prepare, plan.first}:
-            self._settle_numbers(call, objects)
             if is_capturing_graph():
                 self._postpone(plan, call)
-            elif not acquire_profiler(self, provisional=False):
+                return
+            if plan.index == 0:
+                self._numbers.check(call, objects)
+            if not acquire_profiler(self, provisional=False):
                 self._warn_once("another probe of this process is recording, so this one's window waits for its end")
                 self._postpone(plan, call)
             elif call == plan.first:
@@ -223,13 +215,6 @@ class Windows:
                 self._prepared.prepare(objects)
             else:
                 release_profiler(self)
-
-    def _settle_numbers(self, call: int, objects: LiveObjects) -> None:
-        """Decide the number of the first step, before the first window opens."""
-        if self._plan is not None and self._plan.index == 0 and not is_capturing_graph():
-            self._job.join()
-            self._numbers.check(call, objects)
-            self._job.publish_first_step(self._numbers.first)
 
     def _postpone(self, plan: WindowPlan, call: int) -> None:
         """Let `plan` begin with the next call. What is prepared already stays so."""
@@ -263,6 +248,8 @@ class Windows:
 
     def _open(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
         self._job.join()
+        if not plan.early:  # before then a call may turn out to be no step of the optimizers
+            self._job.publish_first_step(self._numbers.first)
         recording = self._prepared or self._new_recording(plan)
         recording.plan = plan  # it may have been postponed since the warm-up
         recording.log.first_step = self._numbers.first.first_step
@@ -307,53 +294,8 @@ class Windows:
         self._write(recording, calls)
 
     def _write(self, recording: Recording, calls: int | None) -> None:
-        """Export what `recording` has, and leave the rest to the writer."""
-        if not recording.log.steps:
-            return
-        self._job.join()
-        identity = self._job.identity
-        if not recording.saw_process_group and not self._job.by_rpc and identity.world_size > 1:
-            text = "no process group was initialised, so this process is recorded alone"
-            recording.note(text)
-            warn(f"rank {identity.rank}: {text}")
-        call = recording.log.steps[0].step
-        run_id, recording.first_step = self._job.settle_run(call, self._numbers.first, recording.note, warn)
-        if self._numbers.note is not None:
-            recording.note(self._numbers.note)
-        identity = self._job.identity  # with the attempt
-        first_step = call + recording.first_step.first_step
-        folder = trace_folder(
-            self._path.absolute(), run_id, identity.attempt, first_step, identity.rank, identity.world_size
-        )
-        place = Place(folder, identity.rank)
-
-        def describe(export: CheckedExport) -> CaptureMetadata:
-            limit_s = HURRIED_CLOCK_LIMIT_S if self._writer.hurried else CLOCK_LIMIT_S
-            return recording.describe(export, run_id, identity, limit_s)
-
-        try:
-            recording.export(place, self._budget)
-            self._writer.submit(ExportedTrace(place=place, describe=describe, budget=self._budget))
-        except OutputError as error:
-            self._warn_of_loss(str(error))
+        if not self._writer.write(recording, calls):
             self._end()
-            return
-        except BaseException:
-            place.remove_scratch()
-            raise
-        if recording.is_partial and calls is not None:
-            self._warn_of_short_loop(calls, f"{len(recording.log.steps)}, marked partial")
-
-    def _warn_of_short_loop(self, calls: int, recorded: str) -> None:
-        schedule = self._schedule
-        warn(
-            f"rank {self._job.identity.rank}: the loop ended after {calls} steps, but skip={schedule.skip} "
-            f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
-            f"{recorded}; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
-        )
-
-    def _warn_of_loss(self, reason: str) -> None:
-        warn(f"rank {self._job.identity.rank}: {reason}; nothing more is recorded")
 
     def _new_recording(self, plan: WindowPlan) -> Recording:
         return Recording(plan, self._options, self._job.clock, self._watch, self._on_other_profiler)

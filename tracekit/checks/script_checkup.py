@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from tracekit.capture.hooks.live_objects import live_instances
 from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.probe import Probe
+from tracekit.capture.probe_object import Probe
 from tracekit.capture.recording import Recording
 from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.capture.windows import Windows

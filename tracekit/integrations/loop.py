@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tracekit.capture.probe import Probe, check_options, probe
+from tracekit.capture.probe import check_options, probe
+from tracekit.capture.probe_object import Probe
 
 __all__ = ["RecordedLoop"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture import probe
 from tracekit.capture.output import disk
+from tracekit.capture.probe_object import _started_probes
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ class Runs:
 
     def wait(self) -> None:
         """Return when the probes of this process have written what they have exported."""
-        for started in list(probe._started_probes):
+        for started in list(_started_probes):
             started._windows._writer.finish()
 
     def traces(self) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.probe import Probe, probe
+from tracekit.capture.probe import probe
+from tracekit.capture.probe_object import Probe
 
 STEPS = 3
 

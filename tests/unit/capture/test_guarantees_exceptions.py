@@ -14,7 +14,8 @@ import pytest
 
 import tracekit
 from tests.components import require_module
-from tracekit.capture.probe import Probe, probe
+from tracekit.capture.probe import probe
+from tracekit.capture.probe_object import Probe
 
 FAILING_CALL = 1
 PACKAGE = Path(tracekit.__file__).parent

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.probe import Probe, probe
+from tracekit.capture.probe import probe
+from tracekit.capture.probe_object import Probe
 from tracekit.capture.warn import CaptureWarning
 
 # A single process gets no warning.

@@ -190,3 +190,16 @@ def test_a_call_that_resumed_wrongly_is_noted(runs: Any, torch: Any) -> None:
     (trace,) = runs.traces()
     assert first_of([trace]) == [(0, "calls", [4, 5, 6])]
     assert any("first_step=" in note["text"] for note in trace["tracekit"]["notes"])
+
+
+def test_a_number_that_is_given_up_as_the_window_opens_is_not_recorded(runs: Any, torch: Any) -> None:
+    """GIVEN a call before the warm-up that is one step of the optimizer, and later calls that are two."""
+    training = Training(torch, steps=7)
+    counts = iter([1, 2, 2, 2, 2, 2])
+    recorded = probe(path=runs.path, skip=1)
+    step = recorded(lambda: [training.step() for _ in range(next(counts))])
+    for _ in range(6):
+        step()
+    recorded.finish()
+
+    assert first_of(runs.traces()) == [(0, "calls", [2, 3, 4])]

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
+from tracekit.capture.hooks.autograd import runs_backward
 from tracekit.capture.job.device import is_capturing_graph
 
 POLL_S = 0.5
@@ -123,10 +124,9 @@ def _may_stop_profiler(frame: FrameType | None) -> bool:
     place = "" if frame is None else frame.f_code.co_filename
     if place in _LOCKING_FILES or place.startswith(_CAPTURE):
         return False
-    torch = sys.modules["torch"]
     compilation = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
     return (
-        torch._C._current_graph_task_id() == -1
+        not runs_backward()
         and (compilation is None or compilation.current_compile_id() is None)
         and not is_capturing_graph()
     )

@@ -59,14 +59,17 @@ def _with_subclasses(kind: type) -> dict[int, type]:
 
 
 def _search() -> list[Any]:
-    roots, tensors = (
-        [kind for module, name in names if (kind := getattr(sys.modules.get(module), name, None)) is not None]
-        for names in (_ROOTS, _TENSORS)
-    )
+    roots, tensors = _imported(_ROOTS), _imported(_TENSORS)
     tensor_types = set(map(id, tensors))
     matches = _of_types(tensor_types.union(*map(_with_subclasses, roots)))
     leaves = _leaves([each for each in matches if id(type(each)) in tensor_types])
     return [each for each in matches if id(type(each)) not in tensor_types] + leaves
+
+
+def _imported(names: Sequence[tuple[str, str]]) -> list[type]:
+    """Return the types with these names, by module and name, that training has imported."""
+    types = (getattr(sys.modules.get(module), name, None) for module, name in names)
+    return [kind for kind in types if kind is not None]
 
 
 def _leaves(tensors: list[Any]) -> list[Any]:

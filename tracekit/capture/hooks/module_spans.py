@@ -7,6 +7,7 @@ import threading
 from functools import partial
 from typing import Any
 
+from tracekit.capture.hooks.autograd import runs_backward
 from tracekit.capture.hooks.patching import fail_safe
 from tracekit.capture.hooks.span import span
 
@@ -50,7 +51,7 @@ class ForwardSpans:
         running = self._running.setdefault(threading.get_ident(), [])
         if evaluation is not None and not module.training and not torch.is_grad_enabled():
             label = evaluation
-        with_span = not self._outermost or (not running and torch._C._current_graph_task_id() == -1)
+        with_span = not self._outermost or (not running and not runs_backward())
         entered = span(label) if with_span and label is not None else None
         if entered is not None:
             entered.__enter__()

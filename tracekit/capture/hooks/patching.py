@@ -135,8 +135,8 @@ class _Call:
             raise self.caught.error
         return self.result if self.returned else self(*args, **kwargs)
 
-    def let_go(self) -> None:
-        """Forget the exception: its traceback leads to frames that hold this call, and to the program's tensors."""
+    def forget_error(self) -> None:
+        """Forget the exception. Its traceback leads to frames that hold this call, and to the program's tensors."""
         self.caught = None
 
 
@@ -175,7 +175,7 @@ def _hooked(original: Callable[..., Any], hook: _Hook) -> Callable[..., Any]:
                 call.caught.restore()
             raise
         finally:
-            call.let_go()
+            call.forget_error()
 
     return hooked
 

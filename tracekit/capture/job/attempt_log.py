@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from tracekit.capture.ending.exit_hooks import is_failing
-from tracekit.capture.job.elastic_launch import ElasticLaunch, group_joined_ns
+from tracekit.capture.job.elastic_launch import group_joined_ns
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.output.disk import DiskBudget
@@ -27,7 +27,7 @@ from tracekit.capture.schedule import NEVER
 from tracekit.model.metadata import ProgressHeader
 from tracekit.model.metadata.progress import FILE_BYTES, RING_ENTRIES, pack_entry, pack_header
 
-PERIOD_NS = 100_000_000
+PERIOD_NS = 100_000_000  # between two entries
 MOST_CALLS = 256  # between two entries: steps may become longer
 
 __all__ = ["AttemptLog"]
@@ -91,31 +91,31 @@ class AttemptLog:
                 return NEVER
             self._first_call_ns = now_ns
             atexit.register(self._at_exit)
+            # Processes of `multiprocessing` end without `atexit`.
             multiprocessing.util.Finalize(None, self._at_exit, exitpriority=99)
         if self._file is None:
             self._entries.append((call, now_ns))
             self._job.join()
             self._job.poll_run()
-            self._create(self._job.launch, first_step)
+            self._create(first_step)
         else:
             self._write_entry(call, now_ns)
-        header = self._header
-        if header is not None and (header.first_step, header.first_step_source) != (
-            first_step.first_step,
-            first_step.source,
-        ):
-            self._update(first_step=first_step.first_step, first_step_source=first_step.source)
-        return call + self._calls_to_skip(call, now_ns)
+        header, number, source = self._header, first_step.first_step, first_step.source
+        if header is not None and (header.first_step, header.first_step_source) != (number, source):
+            self._update(first_step=number, first_step_source=source)
+        return call + self._calls_until_next(call, now_ns)
 
-    def _calls_to_skip(self, call: int, now_ns: int) -> int:
+    def _calls_until_next(self, call: int, now_ns: int) -> int:
+        """Return after how many calls the next entry is due, as far as the last steps tell; at most `MOST_CALLS`."""
         last, self._last = self._last, (call, now_ns)
         if last is None or now_ns <= last[1]:
             return 1
         calls = PERIOD_NS * (call - last[0]) // (now_ns - last[1])
         return max(min(calls, MOST_CALLS, 2 * (call - last[0])), 1)
 
-    def _create(self, launch: ElasticLaunch | None, first_step: AgreedStep) -> None:
-        run, identity = self._job.run, self._job.identity
+    def _create(self, first_step: AgreedStep) -> None:
+        """Create the file with all entries so far, unless the run is not known yet. Raises OSError, OutputError."""
+        run, identity, launch = self._job.run, self._job.identity, self._job.launch
         if run is None or launch is None:
             return
         file = progress_file(self._path.absolute(), run.run_id, run.attempt, identity.rank, identity.world_size)

@@ -111,7 +111,7 @@ class HostClock:
 
     def _post(self, session: int) -> None:
         if self._store is not None:
-            self._store.post(lambda store: self._measure(store, session))
+            self._store.post(lambda _: self._measure(session))
 
     def _register(self, store: Any) -> None:
         keys, identity = self._keys, self._identity
@@ -121,7 +121,7 @@ class HostClock:
             index = store.add(keys.hosts, 1) - 1
             self._leader = ClockLeader(store, keys, identity, index, self._now_ns)
 
-    def _measure(self, store: Any, session: int) -> None:
+    def _measure(self, session: int) -> None:
         if self._leader is not None:
             self._leader.measure(session)
 

@@ -9,7 +9,6 @@ same time still lives.
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
 
 _LATEST_RUNS = 8  # of one id; there may be hundreds
 
-__all__ = ["EarlierAttempt", "find_earlier_attempt", "is_name_taken", "slug"]
+__all__ = ["EarlierAttempt", "find_earlier_attempt", "is_name_taken"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +27,6 @@ class EarlierAttempt:
 
     run_id: str
     attempt: int
-
-
-def slug(text: str, length: int) -> str:
-    """Return the text as it may stand in a name of a folder."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:length] or "run"
 
 
 def find_earlier_attempt(path: Path, launch: ElasticLaunch | None, number: int) -> EarlierAttempt | None:
@@ -44,15 +38,17 @@ def find_earlier_attempt(path: Path, launch: ElasticLaunch | None, number: int) 
         return None
     with contextlib.suppress(OSError):
         of_agent = list(path.glob(f"*-{launch.run_suffix(number)}"))
-        named = [] if launch.name is None else sorted(path.glob(f"{slug(launch.name, 38)}-*"), reverse=True)
+        named = sorted(path.glob(f"{launch.run_prefix}*"), reverse=True) if launch.run_prefix else []
         for run in [*of_agent, *named[:_LATEST_RUNS]]:
             attempt = newest_attempt(run)
             if attempt is None:
                 continue
             progress = _any_progress(run / f"attempt-{attempt}")
-            if run in of_agent and (progress is None or progress.header.worker != launch.worker):
-                return EarlierAttempt(run_id=run.name, attempt=attempt)
-            if run not in of_agent and progress is not None and _precedes(progress, launch):
+            if run in of_agent:
+                is_earlier = progress is None or progress.header.worker != launch.worker
+            else:
+                is_earlier = progress is not None and _precedes(progress, launch)
+            if is_earlier:
                 return EarlierAttempt(run_id=run.name, attempt=attempt)
     return None
 

@@ -16,8 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracekit.capture.output.places import name_part
+
 ELASTIC_ID = "TORCHELASTIC_RUN_ID"
-UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_MAX_NAME_LENGTH = 38  # leaves room for time and random number in 64 characters
 _MOST_ANCESTORS = 32
 _START_FIELD = 19  # of /proc/<pid>/stat, counted from the state, which follows the name
 _PARENT_FIELD = 1
@@ -52,8 +55,13 @@ class ElasticLaunch:
     @property
     def name(self) -> str | None:
         """Return the id if the user chose it: torchrun's default and the random id of `--standalone` mean nothing."""
-        is_default = self.elastic_id in {"", "none"} or re.fullmatch(UUID, self.elastic_id)
+        is_default = self.elastic_id in {"", "none"} or re.fullmatch(_UUID, self.elastic_id)
         return None if is_default else self.elastic_id
+
+    @property
+    def run_prefix(self) -> str:
+        """Return how the names of the runs of this launch begin; empty without an id of the user."""
+        return "" if self.name is None else f"{name_part(self.name, _MAX_NAME_LENGTH)}-"
 
     def run_suffix(self, number: int) -> str:
         """Return the end of the name of the run of probe `number` of this agent's workers."""

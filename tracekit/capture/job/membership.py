@@ -19,7 +19,7 @@ from tracekit.capture.job.run_agreement import (
     AgreedRun,
     AgreedStep,
     await_run,
-    fits,
+    is_of_this_attempt,
     look_up_step,
     new_run,
     publish_run,
@@ -153,7 +153,7 @@ class JobMembership:
 
     def _accept(self, run: AgreedRun | None) -> None:
         """Take what the store holds, unless it is of an earlier attempt."""
-        if run is not None and fits(run, self.launch):
+        if run is not None and is_of_this_attempt(run, self.launch):
             self._set_run(run)
 
     def _set_run(self, run: AgreedRun | None) -> None:

@@ -26,7 +26,14 @@ LOCAL_RANK_VARIABLES = (
     *("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"),
 )
 
-__all__ = ["Identity", "default_store", "has_joined_peers", "identify", "process_group_ready"]
+__all__ = [
+    "Identity",
+    "default_store",
+    "has_joined_peers",
+    "identify",
+    "process_group_ready",
+    "several_processes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +46,7 @@ class Identity:
         world_size: number of ranks.
         host: name of the host.
         host_id: hash of the boot id, equal for processes that share a clock.
-        attempt: of an elastic job. Until the ranks have agreed, the number of restarts.
+        attempt: the number of the attempt of an elastic job. Until the ranks have agreed, the number of restarts.
     """
 
     rank: int
@@ -61,6 +68,11 @@ def has_joined_peers() -> bool:
     return process_group_ready() or rpc_ready()
 
 
+def several_processes() -> bool:
+    """Return whether other processes are in the default process group."""
+    return process_group_ready() and sys.modules["torch.distributed"].get_world_size() > 1
+
+
 def default_store() -> Any | None:
     """Return the key-value store that all processes of the job share, or None.
 
@@ -74,6 +86,7 @@ def default_store() -> Any | None:
 
 
 def identify(environment: Mapping[str, str] = os.environ) -> Identity:
+    """Return this process in its job, as far as it is known now: the process group may not exist yet."""
     rank = _first_integer(environment, RANK_VARIABLES, 0)
     world_size = _first_integer(environment, WORLD_SIZE_VARIABLES, 1)
     if process_group_ready():

@@ -17,19 +17,27 @@ from typing import Any
 
 import msgspec
 
-from tracekit.capture.job.earlier_attempts import find_earlier_attempt, is_name_taken, slug
+from tracekit.capture.job.earlier_attempts import find_earlier_attempt, is_name_taken
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.store import BoundedStore
-from tracekit.capture.output.places import MAX_RUN_ID_LENGTH
+from tracekit.capture.output.places import MAX_RUN_ID_LENGTH, name_part
 
 RUN_KEY = "tracekit/run"
 RUN_WAIT_S = 2.0
 ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
-MAX_NAME_LENGTH = 38  # leaves room for time and random number in 64 characters
 
-__all__ = ["AgreedRun", "AgreedStep", "await_run", "fits", "look_up_step", "new_run", "publish_run", "publish_step"]
-__all__ += ["read_run"]
+__all__ = [
+    "AgreedRun",
+    "AgreedStep",
+    "await_run",
+    "is_of_this_attempt",
+    "look_up_step",
+    "new_run",
+    "publish_run",
+    "publish_step",
+    "read_run",
+]
 
 
 class AgreedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,13 +114,11 @@ def read_run(number: int) -> Callable[[Any], AgreedRun | None]:
     return lambda shared: _decoded(shared.get(key)) if shared.check([key]) else None
 
 
-def fits(run: AgreedRun | None, launch: ElasticLaunch | None) -> bool:
-    """Return whether a published run is that of this attempt: decided after this process had started.
+def is_of_this_attempt(run: AgreedRun, launch: ElasticLaunch | None) -> bool:
+    """Return whether a published run was decided after this process had started.
 
     Workers of an attempt start when those of the one before are dead, and rank 0 decides when all have joined.
     """
-    if run is None:
-        return False
     return launch is None or launch.start_ns is None or run.published_ns >= launch.start_ns
 
 
@@ -128,12 +134,12 @@ def await_run(
     while store is not None and not store.has_given_up and time.monotonic() < deadline:
         with contextlib.suppress(Exception):  # the store's server may be gone; the error depends on the store
             run = store.ask(read_run(number), ANSWER_TIMEOUT_S)
-            if run is not None and fits(run, launch):
+            if run is not None and is_of_this_attempt(run, launch):
                 return run, True
         time.sleep(0.01)
     if run is not None and run.is_first and (launch is None or not launch.restarts):
         return run, True  # no attempt before: it is the clock of rank 0's host that is behind
-    name = f"unknown-{slug(identity.host, 40)}-{os.getpid()}" + (f"-{number}" if number else "")
+    name = f"unknown-{name_part(identity.host, 40)}-{os.getpid()}" + (f"-{number}" if number else "")
     return AgreedRun(run_id=name, attempt=0 if launch is None else launch.restarts), False
 
 
@@ -161,7 +167,7 @@ def _step_key(run: AgreedRun, number: int) -> str:
 
 def _decoded(text: bytes | str) -> AgreedRun:
     run = msgspec.json.decode(text, type=AgreedRun)
-    return msgspec.structs.replace(run, run_id=slug(run.run_id, MAX_RUN_ID_LENGTH))
+    return msgspec.structs.replace(run, run_id=name_part(run.run_id, MAX_RUN_ID_LENGTH) or "run")
 
 
 def _new_name(path: Path, launch: ElasticLaunch | None, number: int) -> str:
@@ -176,5 +182,5 @@ def _new_name(path: Path, launch: ElasticLaunch | None, number: int) -> str:
     elif launch.agent_start_ns is not None:
         began = datetime.fromtimestamp(launch.agent_start_ns // 1_000_000_000, UTC)
         unique = launch.run_suffix(number)
-    name = f"{began:%Y%m%dT%H%M%SZ}-{unique}"
-    return name if launch is None or launch.name is None else f"{slug(launch.name, MAX_NAME_LENGTH)}-{name}"
+    prefix = "" if launch is None else launch.run_prefix
+    return f"{prefix}{began:%Y%m%dT%H%M%SZ}-{unique}"

@@ -22,11 +22,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Literal
 
+from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import GradientAddresses, returns_gradients_of
-from tracekit.capture.observers.memory import LiveParameters
+from tracekit.capture.observers.gradients import GradientAddresses
+from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
 # The methods under the names of all versions, with the index of the argument that this rank contributes.
@@ -101,7 +102,7 @@ class PurposeObserver:
                 if hasattr(process_group, name):
                     self._patches.append(Patch(process_group, name, functools.partial(_observe_call, note, argument)))
         if self._gradients.count:
-            self._patches.append(Patch(sys.modules["torch"].autograd, "grad", self._note_gradients))
+            self._patches += patch_of("torch.autograd", None, "grad", self._note_gradients)
         for patch in self._patches:
             patch.apply()
 
@@ -118,12 +119,12 @@ class PurposeObserver:
 
     def _note_gradients(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         gradients = grad(outputs, inputs, *args, **kwargs)
-        self._gradients.add_returned(returns_gradients_of(inputs), gradients)
+        self._gradients.add_returned(leaf_inputs(inputs), gradients)
         return gradients
 
     def _note_reduction(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
         use = self._use_of(group)
-        in_backward = _in_backward()
+        in_backward = runs_backward()
         indices = [self._gradients.parameter_index(tensor, in_backward) for tensor in tensors]
         if None not in indices:
             use.gradients.update(index for index in indices if index is not None)
@@ -138,14 +139,14 @@ class PurposeObserver:
             use.without_graph += self._has_no_graph(tensors)
 
     def _note_gather(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
-        in_backward = _in_backward()
+        in_backward = runs_backward()
         if in_backward or _is_activation(tensors):
             self._use_of(group).by_hand["activations", in_backward] += 1
         elif not any(self._gradients.is_parameter(tensor) for tensor in tensors):
             self._use_of(group).without_graph += self._has_no_graph(tensors)
 
     def _note_exchange(self, group: Any, tensors: list[Any], arguments: tuple[Any, ...]) -> None:
-        in_backward = _in_backward()
+        in_backward = runs_backward()
         if _is_split(arguments) and (in_backward or _is_activation(tensors)):
             self._use_of(group).by_hand["tokens", in_backward] += 1
 
@@ -232,10 +233,6 @@ def _tensors(tensors: Any) -> Iterator[Any]:
             yield from _tensors(item)
     elif hasattr(tensors, "numel"):
         yield tensors
-
-
-def _in_backward() -> bool:
-    return bool(sys.modules["torch"]._C._current_graph_task_id() != -1)
 
 
 def _is_activation(tensors: list[Any]) -> bool:

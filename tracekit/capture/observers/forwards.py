@@ -19,12 +19,14 @@ from typing import Any
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.module_spans import ForwardSpans
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
+from tracekit.capture.job.process import several_processes
 from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.parameters import parameters_of_optimizers
 from tracekit.model.spans import EVALUATION_SPAN, forward_span
 
 _STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
 
-__all__ = ["ForwardObserver", "outermost_modules", "several_processes"]
+__all__ = ["ForwardObserver", "outermost_modules"]
 
 
 class ForwardObserver:
@@ -34,9 +36,10 @@ class ForwardObserver:
         self._spans = ForwardSpans(outermost=True)
 
     def attach(self, objects: LiveObjects) -> None:
+        # Alone, hooks on modules may cost another compilation.
         if not several_processes() or objects.instances(*_STAGE):
             return
-        compiled, trained = compiled_module_ids(objects), _trained_parameters(objects)
+        compiled, trained = compiled_module_ids(objects), set(map(id, parameters_of_optimizers(objects)))
         for number, module in enumerate(outermost_modules(objects.instances("torch.nn.modules.module", "Module"))):
             evaluation = EVALUATION_SPAN if any(id(each) in trained for each in module.parameters()) else None
             if id(module) not in compiled or type(module).__name__ == "OptimizedModule":
@@ -50,18 +53,6 @@ class ForwardObserver:
 
     def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace."""
-
-
-def several_processes() -> bool:
-    """Return whether other processes take part in the job. Alone, hooks on modules may cost another compilation."""
-    distributed = sys.modules.get("torch.distributed")
-    return distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
-
-
-def _trained_parameters(objects: LiveObjects) -> set[int]:
-    """Return the ids of the parameters that optimizers have."""
-    optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
-    return {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
 
 
 def outermost_modules(modules: Iterable[Any]) -> list[Any]:

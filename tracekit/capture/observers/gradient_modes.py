@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tracekit.capture.hooks.autograd import runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.hooks.span import span
+from tracekit.capture.job.process import several_processes
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.forwards import several_processes
 from tracekit.model.spans import NO_GRAD_SPAN
 
 _BLOCKS = ("no_grad", "inference_mode")
@@ -46,8 +47,8 @@ class GradientModeObserver:
         """Nothing: the spans are in the trace."""
 
     def _enter(self, enter: Callable[..., Any], block: Any) -> Any:
-        torch, thread = sys.modules["torch"], threading.get_ident()
-        opens = torch.is_grad_enabled() and thread not in self._open and torch._C._current_graph_task_id() == -1
+        thread = threading.get_ident()
+        opens = sys.modules["torch"].is_grad_enabled() and thread not in self._open and not runs_backward()
         entered = enter(block)
         if opens:
             around = span(NO_GRAD_SPAN)

@@ -10,13 +10,7 @@ from typing import Any
 _MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
 _MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 
-__all__ = ["GradientAddresses", "returns_gradients_of"]
-
-
-def returns_gradients_of(inputs: Any) -> list[Any]:
-    """Return the inputs of a call of `torch.autograd.grad` if all of them are leaves of the graph, else nothing."""
-    given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    return given if all(getattr(each, "is_leaf", False) for each in given) else []
+__all__ = ["GradientAddresses"]
 
 
 class GradientAddresses:

@@ -2,9 +2,7 @@
 
 It reads addresses and sizes of existing tensors. It allocates nothing, waits for no device and resets no statistics.
 
-* parameters: of all live modules, as the window closes. A program may keep its weights in no module. Where no module
-  has a parameter that is trained, those of the optimizers count, too. Without optimizers these are all other leaves of
-  the autograd graph that were there when the window opened.
+* parameters: those of `parameters.py`, as the window closes.
 * gradients: of these parameters, as the first backward pass of the window returns or as the window closes, whichever
   is more, because `zero_grad()` may drop them before a step ends.
 * optimizer: the state of all live optimizers, and their parameters that count as none above (32-bit master copies).
@@ -23,58 +21,19 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
+from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import returns_gradients_of
 from tracekit.capture.observers.parallelism.deepspeed import find_engines
+from tracekit.capture.observers.parameters import LiveParameters, plain_tensors
 from tracekit.model.metadata import MemoryUse
 
-__all__ = ["LiveParameters", "MemoryObserver"]
-
-
-@dataclass(frozen=True)
-class LiveParameters:
-    """The parameters of the program, each once. Keeps them alive."""
-
-    parameters: list[Any]
-
-    @classmethod
-    def of(cls, objects: LiveObjects, before: LiveParameters | None = None) -> Self:
-        """Return the parameters of live modules. Where none of them is trained, add those that no module has.
-
-        `before`: the parameters at an earlier moment. A leaf of the autograd graph that was none of them then may be
-        an input, and does not count.
-        """
-        parameters = [
-            parameter
-            for module in objects.instances("torch.nn.modules.module", "Module")
-            for parameter in vars(module).get("_parameters", {}).values()
-            if parameter is not None
-        ]
-        if not any(parameter.requires_grad for parameter in parameters):
-            parameters += _parameters_outside_modules(objects, before)
-        return cls(list({id(parameter): parameter for parameter in parameters}.values()))
-
-    def dtypes(self) -> list[str]:
-        """Return the data types of the parameters, the one with the most bytes first."""
-        sizes: Counter[str] = Counter()
-        for tensor in _plain_tensors(self.parameters):
-            sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
-        return [dtype for dtype, _ in sizes.most_common()]
-
-    def shards(self) -> list[Any]:
-        """Return this rank's shards of them under ZeRO 3, where the parameters are empty between uses."""
-        return [shard for p in self.parameters if (shard := getattr(p, "ds_tensor", None)) is not None]
-
-    def gradients(self) -> list[Any]:
-        return [gradient for p in self.parameters if p.is_leaf and (gradient := p.grad) is not None]
+__all__ = ["MemoryObserver"]
 
 
 class MemoryObserver:
@@ -90,11 +49,10 @@ class MemoryObserver:
     def attach(self, objects: LiveObjects) -> None:
         self._parameters = LiveParameters.of(objects)
         self._zero = [engine.optimizer for engine in find_engines(objects)]
-        autograd = getattr(sys.modules.get("torch"), "autograd", None)
-        if autograd is not None and self._parameters.parameters:
+        if self._parameters.parameters:
             self._patches = [
-                Patch(autograd, "backward", self._after_backward),
-                Patch(autograd, "grad", self._after_grad),
+                *patch_of("torch.autograd", None, "backward", self._after_backward),
+                *patch_of("torch.autograd", None, "grad", self._after_grad),
             ]
             for patch in self._patches:
                 patch.apply()
@@ -103,10 +61,8 @@ class MemoryObserver:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        self._parameters, self._zero = (
-            LiveParameters.of(objects, self._parameters),
-            [engine.optimizer for engine in find_engines(objects)],
-        )
+        self._parameters = LiveParameters.of(objects, self._parameters)
+        self._zero = [engine.optimizer for engine in find_engines(objects)]
         parameters = [*self._parameters.parameters, *self._parameters.shards()]
         known = bool(parameters)
         parameter_memory = _DistinctBytes(parameters)
@@ -128,8 +84,7 @@ class MemoryObserver:
 
     def _after_backward(self, backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         backward(*args, **kwargs)
-        in_backward = sys.modules["torch"]._C._current_graph_task_id() != -1
-        if self._gradient_bytes is None and not in_backward:
+        if self._gradient_bytes is None and not runs_backward():
             self._gradient_bytes = self._gradients().total
 
     def _after_grad(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -137,7 +92,7 @@ class MemoryObserver:
         gradients = grad(outputs, inputs, *args, **kwargs)
         if self._gradient_bytes is None:
             parameters = set(map(id, self._parameters.parameters))
-            pairs = zip(returns_gradients_of(inputs), gradients, strict=False)
+            pairs = zip(leaf_inputs(inputs), gradients, strict=False)
             of_parameters = [gradient for parameter, gradient in pairs if id(parameter) in parameters]
             self._gradient_bytes = _DistinctBytes(of_parameters).total or None
         return gradients
@@ -154,7 +109,7 @@ class _DistinctBytes:
     def __init__(self, tensors: Iterable[Any]) -> None:
         self.total = 0
         ranges: dict[str, list[tuple[int, int]]] = {}
-        for tensor in _plain_tensors(tensors):
+        for tensor in plain_tensors(tensors):
             if size_bytes := tensor.nbytes:
                 begin = tensor.data_ptr()
                 ranges.setdefault(str(tensor.device), []).append((begin, begin + size_bytes))
@@ -163,47 +118,6 @@ class _DistinctBytes:
             for begin, end in sorted(on_device):
                 self.total += max(end - max(begin, reach), 0)
                 reach = max(reach, end)
-
-
-def _parameters_outside_modules(objects: LiveObjects, before: LiveParameters | None) -> list[Any]:
-    """Return the parameters of optimizers; without any, the leaves of the autograd graph that get gradients.
-
-    If some leaves are declared as `nn.Parameter`, only those are parameters.
-    """
-    optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
-    of_optimizers = [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
-    if of_optimizers:
-        return of_optimizers
-    leaves = objects.instances("torch", "Tensor")
-    if before is not None:
-        known = set(map(id, before.parameters))
-        leaves = [leaf for leaf in leaves if id(leaf) in known]
-    declared = [leaf for leaf in leaves if isinstance(leaf, sys.modules["torch"].nn.Parameter)]
-    return declared or leaves
-
-
-def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
-    """Yield the tensors with memory in this process that `tensors` are made of."""
-    torch, without_memory = sys.modules["torch"], _kinds_without_memory()
-    for tensor in tensors:
-        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, without_memory):
-            continue  # flattening may give other objects, such as the mesh of a DTensor
-        if hasattr(type(tensor), "__tensor_flatten__"):
-            names, _ = tensor.__tensor_flatten__()
-            yield from _plain_tensors(getattr(tensor, name) for name in names)
-        elif not tensor.is_meta and tensor.layout == torch.strided:
-            yield tensor
-        elif tensor.is_sparse:
-            yield from (tensor._indices(), tensor._values())
-
-
-def _kinds_without_memory() -> tuple[type, ...]:
-    """Return the types of uninitialised parameters of lazy modules, and of fake tensors of the compiler."""
-    kinds = (
-        getattr(sys.modules.get("torch.nn.parameter"), "UninitializedTensorMixin", None),
-        getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None),
-    )
-    return tuple(kind for kind in kinds if kind is not None)
 
 
 def _optimizer_tensors(optimizer: Any) -> Iterator[Any]:

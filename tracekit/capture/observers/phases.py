@@ -9,16 +9,15 @@ nothing.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
+from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import returns_gradients_of
-from tracekit.capture.observers.memory import LiveParameters
+from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
 
@@ -41,13 +40,15 @@ class PhasesObserver:
     def __init__(self) -> None:
         self._patches: list[Patch] = []
         self._autocast: dict[str, None] = {}  # in order of first use
-        self._parameters: list[str] = []
+        self._parameters = LiveParameters([])  # as the window opened
+        self._parameter_dtypes: list[str] = []
         self._scaled = False
 
     def attach(self, objects: LiveObjects) -> None:
+        self._parameters = LiveParameters.of(objects)
         self._patches = [
             *patch_of("torch.autograd", None, "backward", _backward),
-            *patch_of("torch.autograd", None, "grad", _gradients),
+            *patch_of("torch.autograd", None, "grad", _grad),
             *patch_of("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _init_checkpoint_frame),
             *patch_of("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
             *patch_of("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
@@ -67,10 +68,13 @@ class PhasesObserver:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        self._parameters = LiveParameters.of(objects).dtypes()
+        self._parameter_dtypes = LiveParameters.of(objects, self._parameters).dtypes()
+        self._parameters = LiveParameters([])
 
     def contribute(self, draft: MetadataDraft) -> None:
-        draft.precision = Precision(autocast=list(self._autocast), parameters=self._parameters, scaled=self._scaled)
+        draft.precision = Precision(
+            autocast=list(self._autocast), parameters=self._parameter_dtypes, scaled=self._scaled
+        )
 
     def _autocast_entered(self, enter: Callable[..., Any], autocast: Any) -> Any:
         entered = enter(autocast)
@@ -88,19 +92,20 @@ class PhasesObserver:
 
 
 def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    if sys.modules["torch"]._C._current_graph_task_id() != -1:
+    if runs_backward():
         return backward(*args, **kwargs)  # part of a pass: a reentrant checkpoint, or a hook
     with span(BACKWARD_SPAN):
         return backward(*args, **kwargs)
 
 
-def _gradients(grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """A backward pass that returns its gradients. One that is differentiated again is a part of a forward, and so is
-    one whose inputs are no leaves.
+def _grad(grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Put a span around a backward pass that returns its gradients.
+
+    A pass that is differentiated again is a part of a forward, and so is one whose inputs are no leaves.
     """
-    leaves = returns_gradients_of(inputs)
+    leaves = leaf_inputs(inputs)
     again = kwargs.get("create_graph", len(args) > 2 and args[2])
-    if not leaves or again or sys.modules["torch"]._C._current_graph_task_id() != -1:
+    if not leaves or again or runs_backward():
         return grad(outputs, inputs, *args, **kwargs)
     with span(BACKWARD_SPAN):
         return grad(outputs, inputs, *args, **kwargs)

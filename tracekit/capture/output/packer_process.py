@@ -64,7 +64,6 @@ class PackerProcess:
     """
 
     def __init__(self, place: Place, budget: DiskBudget) -> None:
-        self._place = place
         self._request = _Request(
             folder=str(place.folder.absolute()),
             rank=place.rank,

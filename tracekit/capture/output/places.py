@@ -22,7 +22,12 @@ MANIFEST_SUFFIX = ".manifest.json"
 RANKS_A_FOLDER = 1000
 MAX_RANKS_IN_ONE_FOLDER = 4096
 
-__all__ = ["Place", "newest_attempt", "progress_file", "publish", "trace_folder", "unused_run_id"]
+__all__ = ["Place", "name_part", "newest_attempt", "progress_file", "publish", "trace_folder", "unused_run_id"]
+
+
+def name_part(text: str, length: int) -> str:
+    """Return the text as it may stand in the name of a file or folder, `length` characters at most."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:length]
 
 
 def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> Path:
@@ -72,8 +77,7 @@ class Place:
 
     @property
     def _scratch(self) -> str:
-        host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
-        return f".{self._name}.{host}.{self.pid or os.getpid()}"
+        return f".{self._name}.{name_part(os.uname().nodename, 64)}.{self.pid or os.getpid()}"
 
     @property
     def packed(self) -> Path:

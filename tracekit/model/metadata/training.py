@@ -21,6 +21,8 @@ SettingValue = bool | Integer | float | str | None
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """A bucket of DDP. `size_bytes`: of its gradients; `parameters`: their names."""
+
     index: Integer
     size_bytes: Integer
     dtype: str
@@ -44,6 +46,13 @@ class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters that FSDP, or ZeRO 3, gathers together.
+
+    Attributes:
+        unit_bytes: of all of them, unsharded, in the data type in which they are stored.
+        shard_group: the id of the group over which they are sharded.
+    """
+
     module: str
     unit_bytes: Integer
     shard_group: Integer
@@ -59,11 +68,19 @@ class PipelineLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the training of this rank takes, in bytes of its own shards.
+
+    Attributes:
+        optimizer_bytes: the optimizers' state, and their parameters that are none of the model's.
+        peak_bytes: with an accelerator, the most that its allocator held; without one, that of the whole process.
+        device_bytes: the memory that the accelerator has; None without one, or if it is not known.
+    """
+
     parameter_bytes: Integer | None
     gradient_bytes: Integer | None
     optimizer_bytes: Integer | None
     peak_bytes: Integer | None
-    device_bytes: Integer | None = None  # the memory that the accelerator has; None: there is none, or not known
+    device_bytes: Integer | None = None
 
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from tracekit.capture.job import clock_leader
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.store import BoundedStore
-from tracekit.capture.windows import CLOCK_LIMIT_S
+from tracekit.capture.window_writer import CLOCK_LIMIT_S
 from tracekit.model.metadata import ClockMeasurement
 
 torch_distributed = require_module("torch.distributed")

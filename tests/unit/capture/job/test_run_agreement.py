@@ -19,7 +19,7 @@ from tracekit.capture.job.run_agreement import (
     AgreedRun,
     AgreedStep,
     await_run,
-    fits,
+    is_of_this_attempt,
     look_up_step,
     new_run,
     publish_run,
@@ -147,7 +147,7 @@ def test_what_an_earlier_attempt_published_does_not_count(store: BoundedStore, t
     old = publish(store, tmp_path, started_now(LAUNCH))
     restarted = started_now(replace(LAUNCH, restarts=1, worker="worker-1"))
 
-    assert not fits(store.ask(read_run(0), 1.0), restarted)
+    assert not is_of_this_attempt(store.ask(read_run(0), 1.0), restarted)
     new = publish(store, tmp_path, restarted)
 
     assert await_run(store, RANK_1, 0, restarted) == (new, True)

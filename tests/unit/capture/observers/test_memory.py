@@ -12,7 +12,9 @@ from tests.components import require_module
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.memory import LiveParameters, MemoryObserver
+from tracekit.capture.observers.memory import MemoryObserver
+from tracekit.capture.observers.parameters import LiveParameters
+from tracekit.capture.observers.phases import PhasesObserver
 
 torch = require_module("torch")
 
@@ -74,6 +76,20 @@ def test_a_leaf_that_came_in_the_window_is_an_input() -> None:
     received = torch.zeros(99, requires_grad=True)
 
     assert counted(Program(tensors=ours), later=Program(tensors=[*ours, received])) == (80, 0, None)
+
+
+def test_the_data_type_of_an_input_is_none_of_the_parameters() -> None:
+    """GIVEN plain tensors of 32 bits, and an input of 64 bits that was received in the last step."""
+    ours = [torch.zeros(10, requires_grad=True)]
+    received = torch.zeros(99, requires_grad=True, dtype=torch.float64)
+    observer, draft = PhasesObserver(), MetadataDraft(groups=GroupTable.of_this_rank())
+
+    observer.attach(Program(tensors=ours))
+    observer.detach(Program(tensors=[*ours, received]))
+    observer.contribute(draft)
+
+    assert draft.precision is not None
+    assert draft.precision.parameters == ["float32"]
 
 
 def test_gradients_that_a_call_returns_are_counted() -> None:

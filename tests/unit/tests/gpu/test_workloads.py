@@ -15,7 +15,7 @@ import pytest
 
 from tests.components import require_module
 from tests.integration.recorded import read_traces
-from tracekit.capture import probe
+from tracekit.capture.probe_object import _started_probes
 
 torch = require_module("torch")
 TorchDispatchMode = require_module("torch.utils._python_dispatch").TorchDispatchMode
@@ -112,7 +112,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuda]:
 
 
 def recorded_steps(out: Path) -> int:
-    for started in list(probe._started_probes):  # in a process of its own, they have written when it has ended
+    for started in list(_started_probes):  # in a process of its own, they have written when it has ended
         started.finish()
     (trace,) = read_traces(out)
     return len(trace["tracekit"]["steps"])

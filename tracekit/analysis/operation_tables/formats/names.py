@@ -11,7 +11,7 @@ __all__ = ["COLUMN_NAMES", "KIND_NAMES", "UNITS", "column_of", "kind_of"]
 
 COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "rank": ("global_rank", "device", "gpu", "worker"),
-    "kind": ("op", "operation", "optype", "op_type", "type", "name", "phase"),
+    "kind": ("op", "operation", "optype", "op_type", "type", "name", "phase", "direction"),
     "microbatch": ("micro_batch", "microbatch_id", "micro_batch_id", "mb", "mb_id"),
     "start": ("begin", "start_time", "start_ts", "ts"),
     "end": ("stop", "end_time", "end_ts"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from tracekit.capture.hooks.autograd import runs_backward
 from tracekit.capture.hooks.ddp_comm_hooks import HookSpans
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.observers import MetadataDraft
@@ -40,7 +41,7 @@ class DdpObserver:
 
     def detach(self, objects: LiveObjects) -> None:
         self._hooks.remove()
-        if sys.modules["torch"]._C._current_graph_task_id() != -1:
+        if runs_backward():
             return  # killed in a backward pass, where the reducer holds its lock: keep what `attach` saw
         # A short job may build its model inside the first step.
         self._modules = self._modules or _find_ddp(objects)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit, Settings, SettingValue
@@ -55,18 +55,18 @@ class DeepSpeedObserver:
         if not engines:
             return
         self._patches = [
-            *_patches(_ENGINE, "DeepSpeedEngine", "forward", self._engine_in(engine_span("forward"))),
-            *_patches(_ENGINE, "DeepSpeedEngine", "backward", self._engine_in(engine_span("backward"))),
-            *_patches(_ENGINE, "DeepSpeedEngine", "step", self._engine_in(optimizer_span("step"))),
-            *_patches(*_ZERO_1_2, "reduce_ipg_grads", self._reduce_1_2),
-            *_patches_of_function(_ZERO_1_2[0], "all_gather_dp_groups", self._gather_1_2),
-            *_patches(*_ZERO_3, f"_{_ZERO_3[1]}__reduce_and_partition_ipg_grads", self._reduce_3),
+            *patch_of(_ENGINE, "DeepSpeedEngine", "forward", self._engine_in(engine_span("forward"))),
+            *patch_of(_ENGINE, "DeepSpeedEngine", "backward", self._engine_in(engine_span("backward"))),
+            *patch_of(_ENGINE, "DeepSpeedEngine", "step", self._engine_in(optimizer_span("step"))),
+            *patch_of(*_ZERO_1_2, "reduce_ipg_grads", self._reduce_1_2),
+            *patch_of(_ZERO_1_2[0], None, "all_gather_dp_groups", self._gather_1_2),
+            *patch_of(*_ZERO_3, f"_{_ZERO_3[1]}__reduce_and_partition_ipg_grads", self._reduce_3),
         ]
         if any(_is_compiled(engine) for engine in engines):
             self._notes.append("parameter fetches of ZeRO 3 are not named: the model is compiled")
         else:
-            self._patches += _patches(*_FETCHES, "fetch_sub_module", self._fetch)
-            self._patches += _patches(*_FETCHES, f"_{_FETCHES[1]}__all_gather_params", self._gather)
+            self._patches += patch_of(*_FETCHES, "fetch_sub_module", self._fetch)
+            self._patches += patch_of(*_FETCHES, f"_{_FETCHES[1]}__all_gather_params", self._gather)
         for patch in self._patches:
             patch.apply()
 
@@ -187,17 +187,6 @@ class DeepSpeedObserver:
         """Return the names of the modules that have these parameters, each once, in order."""
         owners = (self._module_of_parameter.get(id(parameter)) for parameter in parameters)
         return list(dict.fromkeys(owner for owner in owners if owner is not None))
-
-
-def _patches(module: str, owner: str, name: str, around: Callable[..., Any]) -> list[Patch]:
-    """Return a patch of the method; none if training has not imported the module, or its version has no such method."""
-    place = getattr(sys.modules.get(module), owner, None)
-    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
-
-
-def _patches_of_function(module: str, name: str, around: Callable[..., Any]) -> list[Patch]:
-    place = sys.modules.get(module)
-    return [Patch(place, name, around)] if hasattr(place, name) else []
 
 
 def find_engines(objects: LiveObjects) -> list[Any]:

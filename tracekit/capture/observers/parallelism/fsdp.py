@@ -17,7 +17,11 @@ from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.parallelism.fsdp_settings import fsdp1_settings, fsdp2_settings
+from tracekit.capture.observers.parallelism.fsdp_settings import (
+    fsdp1_settings,
+    fsdp2_settings,
+    replicate_group_of_fsdp1,
+)
 from tracekit.model.metadata import FsdpUnit
 from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span
@@ -140,8 +144,8 @@ class Fsdp1Observer:
             sharding.append((name, module))
             draft.strategies.append("fsdp1")
             draft.groups.set_parallelism(module.process_group, "dp")
-            replicate_group = getattr(module, "_inter_node_pg", None)
-            if replicate_group is not None and "HYBRID" in module.sharding_strategy.name:
+            replicate_group = replicate_group_of_fsdp1(module)
+            if replicate_group is not None:
                 draft.strategies.append("hsdp")
                 draft.groups.set_parallelism(replicate_group, "dp")
                 draft.groups.set_dimensions_of_hsdp(module.process_group, replicate_group)

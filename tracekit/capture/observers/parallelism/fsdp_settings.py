@@ -1,7 +1,7 @@
 """Reads how FSDP1 and FSDP2 are configured, under the names of their own arguments.
 
-What FSDP has changed since is what counts: it never reshards the outermost module of FSDP2 after forward, unless it is
-told to, and FSDP1 shards nothing where there is one rank.
+The values are those in use, which FSDP may have changed. FSDP2 does not reshard the outermost module after forward,
+unless it is told to. FSDP1 shards nothing where there is one rank.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 from tracekit.capture.observers.settings import dtype_name, settings_by_values
 from tracekit.model.metadata import Settings, SettingValue
 
-_HYBRID = "HYBRID"
-
-__all__ = ["fsdp1_settings", "fsdp2_settings"]
+__all__ = ["fsdp1_settings", "fsdp2_settings", "replicate_group_of_fsdp1"]
 
 
 def fsdp2_settings(groups: Sequence[tuple[str, Any]]) -> list[Settings]:
-    """Return the settings of FSDP2. groups: its parameter groups, each with the names of its modules."""
+    """Return the settings of FSDP2.
+
+    groups: its parameter groups (`FSDPParamGroup`), each with the names of its modules.
+    """
     settings = settings_by_values("fsdp2", [(name, _values_of_group(group)) for name, group in groups])
     if settings:
         settings.append(Settings(component="fsdp2", values=_explicit_prefetch(group for _, group in groups)))
@@ -41,11 +42,11 @@ def _values_of_group(group: Any) -> dict[str, SettingValue]:
 
 
 def _offloads(policy: Any) -> bool:
-    return hasattr(policy, "pin_memory")  # which the default policy, of no offloading, has not
+    return hasattr(policy, "pin_memory")  # the default policy, which offloads nothing, lacks it
 
 
 def _explicit_prefetch(groups: Iterable[Any]) -> dict[str, SettingValue]:
-    """Return how many modules the modules prefetch ahead at most; 0: each is prefetched as FSDP2 does it itself."""
+    """Return how many modules any module prefetches explicitly, at most; 0: FSDP2 decides itself."""
     states = [module._get_fsdp_state() for group in groups for module in group.modules if _has_state(module)]
     forward = [len(getattr(state, "_states_to_forward_prefetch", ())) for state in states]
     backward = [len(getattr(state, "_states_to_backward_prefetch", ())) for state in states]
@@ -65,10 +66,9 @@ def fsdp1_settings(modules: Sequence[tuple[str, Any]]) -> list[Settings]:
 
 
 def _values_of_module(module: Any) -> dict[str, SettingValue]:
-    strategy, precision = module.sharding_strategy.name, module.mixed_precision
-    hook = getattr(module, "_comm_hook", None)
+    precision, hook = module.mixed_precision, getattr(module, "_comm_hook", None)
     values: dict[str, SettingValue] = {
-        "sharding_strategy": strategy,
+        "sharding_strategy": module.sharding_strategy.name,
         "backward_prefetch": getattr(module.backward_prefetch, "name", None),
         "forward_prefetch": bool(module.forward_prefetch),
         "limit_all_gathers": bool(module.limit_all_gathers),
@@ -80,8 +80,13 @@ def _values_of_module(module: Any) -> dict[str, SettingValue]:
     }
     if hook is not None:
         values["comm_hook"] = str(getattr(hook, "__qualname__", type(hook).__name__))
-    replicas = getattr(module, "_inter_node_pg", None) if _HYBRID in strategy else None
-    return values | _sizes(module.process_group.size(), None if replicas is None else replicas.size())
+    replicate_group = replicate_group_of_fsdp1(module)
+    return values | _sizes(module.process_group.size(), None if replicate_group is None else replicate_group.size())
+
+
+def replicate_group_of_fsdp1(module: Any) -> Any | None:
+    """Return the process group over which hybrid sharding replicates; None with any other strategy."""
+    return getattr(module, "_inter_node_pg", None) if "HYBRID" in module.sharding_strategy.name else None
 
 
 def _sizes(shard: int | None, replicate: int | None) -> dict[str, SettingValue]:

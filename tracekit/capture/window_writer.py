@@ -1,0 +1,116 @@
+"""Writes closed recordings: decides under which run and step, exports the trace, and has the rest written later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tracekit.capture.job.membership import JobMembership
+from tracekit.capture.output.background import BackgroundWriter, ExportedTrace
+from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.output.packing import CheckedExport
+from tracekit.capture.output.places import Place, trace_folder
+from tracekit.capture.recording import Recording
+from tracekit.capture.schedule import Schedule
+from tracekit.capture.step_numbers import StepNumbers
+from tracekit.capture.warn import warn
+from tracekit.errors import OutputError
+from tracekit.model.metadata import CaptureMetadata
+
+CLOCK_LIMIT_S = 2.0  # how long a finished trace waits for the clock of its host
+HURRIED_CLOCK_LIMIT_S = 0.1
+
+__all__ = ["CLOCK_LIMIT_S", "WindowWriter"]
+
+
+class WindowWriter:
+    """The recordings of one probe on their way to the disk. A thread writes them while the training goes on."""
+
+    def __init__(
+        self, path: Path, schedule: Schedule, job: JobMembership, numbers: StepNumbers, budget: DiskBudget
+    ) -> None:
+        self._path = path
+        self._schedule = schedule
+        self._job = job
+        self._numbers = numbers
+        self._budget = budget
+        self._background = BackgroundWriter(self._warn_of_loss)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._background.is_idle
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a trace could not be written: no further one will be."""
+        return self._background.has_failed
+
+    def hurry(self) -> None:
+        """Wait for nothing any more: the program is failing."""
+        self._background.hurry()
+
+    def finish(self) -> None:
+        """Return when all files are complete."""
+        self._background.finish()
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Call `action` when all that was exported is written."""
+        self._background.when_idle(action)
+
+    def after_fork(self) -> None:
+        """In a forked child: drop what is not written, as it belongs to the parent, and so does the thread."""
+        self._background = BackgroundWriter(self._warn_of_loss)
+
+    def write(self, recording: Recording, calls: int | None) -> bool:
+        """Export what a closed recording has, and leave the rest to the thread. `calls`: how many, if the loop is over.
+
+        Returns False if it does not fit on the disk: no further recording will.
+        """
+        if not recording.log.steps:
+            return True
+        self._job.join()
+        identity = self._job.identity
+        if not recording.saw_process_group and not self._job.by_rpc and identity.world_size > 1:
+            text = "no process group was initialised, so this process is recorded alone"
+            recording.note(text)
+            warn(f"rank {identity.rank}: {text}")
+        call = recording.log.steps[0].step
+        run_id, recording.first_step = self._job.settle_run(call, self._numbers.first, recording.note, warn)
+        if self._numbers.note is not None:
+            recording.note(self._numbers.note)
+        identity = self._job.identity  # with the attempt
+        first_step = call + recording.first_step.first_step
+        folder = trace_folder(
+            self._path.absolute(), run_id, identity.attempt, first_step, identity.rank, identity.world_size
+        )
+        place = Place(folder, identity.rank)
+
+        def describe(export: CheckedExport) -> CaptureMetadata:
+            limit_s = HURRIED_CLOCK_LIMIT_S if self._background.hurried else CLOCK_LIMIT_S
+            return recording.describe(export, run_id, identity, limit_s)
+
+        try:
+            recording.export(place, self._budget)
+            self._background.submit(ExportedTrace(place=place, describe=describe, budget=self._budget))
+        except OutputError as error:
+            self._warn_of_loss(str(error))
+            return False
+        except BaseException:
+            place.remove_scratch()
+            raise
+        if recording.is_partial and calls is not None:
+            self.warn_of_short_loop(calls, f"{len(recording.log.steps)}, marked partial")
+        return True
+
+    def warn_of_short_loop(self, calls: int, recorded: str) -> None:
+        """Warn that the loop ended before a window was full. `recorded`: how many steps there are."""
+        self._job.join()
+        schedule = self._schedule
+        warn(
+            f"rank {self._job.identity.rank}: the loop ended after {calls} steps, but skip={schedule.skip} "
+            f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
+            f"{recorded}; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
+        )
+
+    def _warn_of_loss(self, reason: str) -> None:
+        warn(f"rank {self._job.identity.rank}: {reason}; nothing more is recorded")
