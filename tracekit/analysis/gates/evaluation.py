@@ -24,7 +24,7 @@ from tracekit.errors import InputError, UsageError
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 
-__all__ = ["Check", "GateResult", "Status", "check"]
+__all__ = ["Check", "GateResult", "Status", "check", "require_baseline"]
 
 Status = Literal["passed", "failed"] | Doubt
 
@@ -81,15 +81,21 @@ class Check:
         return all(result.passes for result in self.results)
 
 
+def require_baseline(gates: Gates, baselines: int) -> None:
+    """Raise UsageError for a gate against a baseline where there is none."""
+    relative = [gate.name for gate in gates.gates if gate.is_relative]
+    if relative and not baselines:
+        need = f"need{'s' * (len(relative) == 1)} a baseline"
+        raise UsageError(f"{gates.source}: {', '.join(relative)} {need}", hint="give --baseline RUN")
+
+
 def check(gates: Gates, report: Report, baselines: Sequence[Report] = ()) -> Check:
     """Return which gates a run passes. Reports have the sections that `Gates.sections` names, and with a baseline those
     of a comparison.
 
-    Raises UsageError for a gate against a baseline where there is none.
+    Raises what `require_baseline` raises.
     """
-    if gates.relative and not baselines:
-        names = ", ".join(gate.name for gate in gates.relative)
-        raise UsageError(f"{gates.source}: {names} need a baseline", hint="give --baseline RUN")
+    require_baseline(gates, len(baselines))
     comparison, incomparable = None, None
     if baselines:
         try:

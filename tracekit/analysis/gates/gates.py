@@ -13,7 +13,7 @@ min = 0.4
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NoReturn, cast, get_args
 
@@ -22,7 +22,7 @@ from tracekit.analysis.gates.limits import parse_limit, parse_share
 from tracekit.analysis.gates.metrics import METRICS, Metric
 from tracekit.errors import UsageError
 
-__all__ = ["DEFAULT_GATES", "Doubt", "Gate", "Gates", "LimitKind", "parse_gates"]
+__all__ = ["DEFAULT_GATES", "Doubt", "Gate", "Gates", "LimitKind", "as_doubts", "parse_gates"]
 
 LimitKind = Literal["max", "min", "max_increase", "max_decrease"]
 """max, min: the value itself. max_increase, max_decrease: its change against the baseline, as a share of it."""
@@ -82,10 +82,6 @@ class Gates:
         """Return the names of the sections of a report that the metrics read."""
         return frozenset(name for gate in self.gates for name in gate.metric.sections)
 
-    @property
-    def relative(self) -> tuple[Gate, ...]:
-        return tuple(gate for gate in self.gates if gate.is_relative)
-
 
 DEFAULT_GATES = Gates(
     gates=(Gate(metric=METRICS["step_time"], kind="max_increase", limit=0.05, text="5%"),),
@@ -134,11 +130,20 @@ def _gates_of(metric: Metric, value: object, source: str) -> list[Gate]:
     return gates
 
 
+def as_doubts(names: Iterable[object]) -> frozenset[Doubt]:
+    """Return the doubts of these names. Raises ValueError for a name of none."""
+    doubts: dict[object, Doubt] = {doubt: doubt for doubt in get_args(Doubt)}
+    try:
+        return frozenset(doubts[name] for name in names)
+    except (KeyError, TypeError):
+        raise ValueError(f"a list of {', '.join(get_args(Doubt))}") from None
+
+
 def _allow(value: object, source: str) -> frozenset[Doubt]:
-    doubts: tuple[Doubt, ...] = get_args(Doubt)
-    if not isinstance(value, list) or not all(each in doubts for each in value):
-        _fail(f"{source}: allow = {value!r} is not understood", f"give a list of {', '.join(doubts)}")
-    return frozenset(value)
+    try:
+        return as_doubts(value if isinstance(value, list) else [None])
+    except ValueError as error:
+        _fail(f"{source}: allow = {value!r} is not understood", f"give {error}")
 
 
 def _share(value: object, where: str) -> float:
