@@ -18,7 +18,7 @@ from tracekit.model.events import Float64
 
 __all__ = ["CONFIDENCE", "DEFAULT_RUN_NOISE", "RunNoise", "noise_between_runs"]
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.99  # of 100 pairs of runs of the same kind, at most one is called slower or faster
 DEFAULT_RUN_NOISE = 0.02
 _QUANTILE = 0.5 + CONFIDENCE / 2
 _LEAST_RUNS = 3
