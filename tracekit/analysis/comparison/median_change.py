@@ -74,11 +74,12 @@ def median_change(
     run_noise: the share by which runs are taken to differ where fewer than three baselines show it.
     """
     runs = [*baselines, candidate]
-    logs = np.log([np.median(steps) for steps in runs])
-    base_log, steps = float(logs[:-1].mean()), min(map(len, runs))
+    medians = np.array([np.median(steps) for steps in runs])
+    logs, steps = np.log(medians), min(map(len, runs))
+    base_log = float(logs[:-1].mean())
     found = MedianChange(
-        baseline=math.exp(base_log),
-        candidate=math.exp(logs[-1]),
+        baseline=float(medians[0]) if len(baselines) == 1 else math.exp(base_log),
+        candidate=float(medians[-1]),
         steps=steps,
         run_noise=RunNoise(share=run_noise, runs=len(baselines), is_measured=False),
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import tracekit
 from tracekit.analysis.gates.evaluation import Check, GateResult
+from tracekit.analysis.gates.metrics import Unit
 from tracekit.render.comparison.document import comparison_dict, json_text
 from tracekit.render.json_result import SCHEMA_VERSION
 
@@ -38,11 +39,16 @@ def _gate(result: GateResult) -> dict[str, Any]:
         "limit": gate.limit,
         "status": result.status,
         "passes": result.passes,
-        "value": result.value,
-        "baseline": result.baseline,
+        "value": _number(result.value, gate.metric.unit),
+        "baseline": _number(result.baseline, gate.metric.unit),
         "change": result.change_share,
         "change_low": None if change is None or change.low is None else change.low - 1,
         "change_high": None if change is None or change.high is None else change.high - 1,
         "reason": result.reason,
         "steps_needed": result.steps_needed,
     }
+
+
+def _number(value: float | None, unit: Unit) -> float | None:
+    """Return ns and bytes as whole numbers."""
+    return value if value is None or unit == "ratio" else round(value)
