@@ -1,6 +1,6 @@
 """How often `tracekit compare` and `tracekit check` are right about simulated runs.
 
-    python -m benchmarks.studies.compare_runs [--pairs N] [--quick] [--json FILE]
+    python -m benchmarks.studies.compare_runs [--pairs N] [--quick] [--docs] [--json FILE]
 
 Runs of the same job differ by 0.5 % and their steps by 2 %, both as standard deviations. The first table is on step
 lengths alone, in which thousands of pairs are judged. The second is on simulated jobs of four ranks, from whose reports
@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.studies.documents import Row, markdown
+from benchmarks.studies.documents import Row, between_marks, markdown
 from benchmarks.studies.rates import rate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
@@ -41,6 +41,7 @@ from tracekit.model.events import Float64
 __all__ = ["PLANTED", "JobPair", "Noise", "Planted", "Varying", "judge_lengths", "judge_pair", "step_lengths_of"]
 
 STEP_VARIATION, RUN_VARIATION = 0.02, 0.005
+_DOCS = Path(__file__).parents[2] / "docs" / "compare.md"
 _STEP_NS = 100_000_000
 _RANKS, _PIECES = 4, 6
 _TRANSFER_NS = 1_000_000
@@ -268,9 +269,13 @@ def _job_groups(pairs: int) -> dict[str, list[JobPair]]:
 def main() -> None:
     options = _parse_options()
     lengths = _length_rows(200 if options.quick else 2000)
-    print(markdown(_length_table(lengths)), flush=True)
+    tables = {"lengths": markdown(_length_table(lengths))}
+    print(tables["lengths"], flush=True)
     groups = _job_groups(40 if options.quick else options.pairs)
-    print(f"\n{markdown(_job_table(groups))}")
+    tables["jobs"] = markdown(_job_table(groups))
+    print(f"\n{tables['jobs']}")
+    if options.docs:
+        _DOCS.write_text(between_marks(_DOCS.read_text(), tables))
     if options.json:
         document = {name: [asdict(pair) for pair in pairs] for name, pairs in groups.items()}
         options.json.write_text(json.dumps({"lengths": [asdict(row) for row in lengths], "jobs": document}, indent=1))
@@ -298,6 +303,7 @@ def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=200, help="of simulated jobs, of each kind")
     parser.add_argument("--quick", action="store_true", help="a tenth of the pairs of step lengths, 40 of jobs")
+    parser.add_argument("--docs", action="store_true", help="write the tables into docs/compare.md")
     parser.add_argument("--json", type=Path, help="write what was said of every pair to this file")
     return parser.parse_args()
 
