@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -20,7 +20,7 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.stats.block_bootstrap import variance_of_mean
 from tracekit.analysis.stats.false_discovery import adjusted_p_values
 from tracekit.model.communication import KINDS
-from tracekit.model.events import ABSENT, Float64
+from tracekit.model.events import ABSENT, Float64, Int64
 
 __all__ = ["explored_changes"]
 
@@ -85,44 +85,50 @@ def _p_value(before: Sequence[Float64], after: Float64, noise: RunNoise) -> floa
 
 def _samples(report: Report) -> _Samples:
     """Return the time of each key in each step that all ranks completed, float64 [steps], in order of steps."""
-    steps = {step: place for place, step in enumerate(sorted(report.run.common_steps()))}
-    samples: dict[_Key, Float64] = defaultdict(lambda: np.zeros(len(steps)))
-    for add in _DIMENSIONS:
-        for key, step, time_ns in add(report, steps):
-            samples[key][steps[step]] += time_ns
+    numbers = np.array(sorted(report.run.common_steps()), dtype=np.int64)
+    samples: dict[_Key, Float64] = defaultdict(lambda: np.zeros(len(numbers)))
+    for dimension in _DIMENSIONS:
+        for key, step, time_ns in dimension(report):
+            place = np.minimum(np.searchsorted(numbers, step), len(numbers) - 1)
+            counts = numbers[place] == step
+            samples[key] += np.bincount(place[counts], weights=time_ns[counts], minlength=len(numbers))
     return dict(samples)
 
 
-_Times = Iterator[tuple[_Key, int, float]]  # key, step and time in ns
+_Times = Iterator[tuple[_Key, Int64, Float64]]
+"""Keys with numbers of steps, int64 [n], and times in them in ns, float64 [n], which add up."""
 
 
-def _phases(report: Report, steps: Mapping[int, int]) -> _Times:
+def _phases(report: Report) -> _Times:
     """Yield the time of each phase on the chain that bounds the step."""
     path = report.critical_path
+    rows: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for stretch in () if path is None else path.stretches:
-        if stretch.step in steps:
-            for (_, phase), time_ns in stretch.times_ns.items():
-                yield ("phase", phase), stretch.step, time_ns
+        for (_, phase), time_ns in stretch.times_ns.items():
+            rows[phase].append((stretch.step, time_ns))
+    for phase, of_phase in rows.items():
+        step, times_ns = np.array(of_phase, dtype=np.int64).T
+        yield ("phase", phase), step, times_ns.astype(np.float64)
 
 
-def _ranks(report: Report, steps: Mapping[int, int]) -> _Times:
+def _ranks(report: Report) -> _Times:
     """Yield each rank's time without communication that nothing hides, which contains its waiting for others."""
     for summary in report.run.ranks:
-        for step in summary.steps:
-            if step.step in steps:
-                yield ("rank", str(summary.rank)), step.step, step.step_ns - step.exposed_comm_ns
+        rows = [(step.step, step.step_ns - step.exposed_comm_ns) for step in summary.steps if step.complete]
+        step, own_ns = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+        yield ("rank", str(summary.rank)), step, own_ns.astype(np.float64)
 
 
-def _groups(report: Report, steps: Mapping[int, int]) -> _Times:
+def _groups(report: Report) -> _Times:
     """Yield exposed time in collectives by kind and group, the mean over all ranks, with waiting."""
     count = max(sum(summary.is_measured for summary in report.run.ranks), 1)
     for summary in report.run.ranks:
         collectives = summary.collectives
-        columns = (collectives.kind, collectives.group, collectives.step, collectives.exposed_ns)
-        for kind, group, step, exposed_ns in zip(*(column.tolist() for column in columns), strict=True):
-            if step in steps:
-                label = None if group == ABSENT else summary.groups[group].label
-                yield ("group", KINDS[kind] + (f" ({label})" if label else "")), step, exposed_ns / count
+        for kind, group in np.unique(np.stack((collectives.kind, collectives.group)), axis=1).T.tolist():
+            which = (collectives.kind == kind) & (collectives.group == group)
+            label = None if group == ABSENT else summary.groups[group].label
+            key = ("group", KINDS[kind] + (f" ({label})" if label else ""))
+            yield key, collectives.step[which], collectives.exposed_ns[which] / count
 
 
-_DIMENSIONS: tuple[Callable[[Report, Mapping[int, int]], _Times], ...] = (_phases, _ranks, _groups)
+_DIMENSIONS: tuple[Callable[[Report], _Times], ...] = (_phases, _ranks, _groups)
