@@ -25,13 +25,13 @@ def _reasons(baseline: Run, candidate: Run) -> Iterator[str]:
         if not run.common_steps():
             yield f"{run.path} has no step that all ranks completed"
     for what, of_baseline, of_candidate in zip(
-        ("the number of ranks", "the ranks that are there", "the device", "the parallelism"),
+        ("number of ranks", "set of ranks that are there", "device", "parallelism"),
         _identity(baseline),
         _identity(candidate),
         strict=True,
     ):
         if of_baseline != of_candidate:
-            yield f"{what} differs: {of_baseline} in {baseline.path}, {of_candidate} in {candidate.path}"
+            yield f"the {what} differs: {of_baseline} in {baseline.path}, {of_candidate} in {candidate.path}"
     meshes = _mesh(baseline), _mesh(candidate)
     if None not in meshes and meshes[0] != meshes[1]:
         yield f"the mesh differs: {meshes[0]} in {baseline.path}, {meshes[1]} in {candidate.path}"
