@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.step_time.parts import MEMORY, RECORDING_COST
@@ -24,22 +24,25 @@ def _reasons(baseline: Run, candidate: Run) -> Iterator[str]:
     for run in (baseline, candidate):
         if not run.common_steps():
             yield f"{run.path} has no step that all ranks completed"
-    for what, of_baseline, of_candidate in zip(
-        ("number of ranks", "set of ranks that are there", "device", "parallelism"),
-        _identity(baseline),
-        _identity(candidate),
-        strict=True,
-    ):
-        if of_baseline != of_candidate:
-            yield f"the {what} differs: {of_baseline} in {baseline.path}, {of_candidate} in {candidate.path}"
+    for what, value, text in _IDENTITY:
+        if value(baseline) != value(candidate):
+            yield f"the {what} differs: {text(baseline)} in {baseline.path}, {text(candidate)} in {candidate.path}"
     meshes = _mesh(baseline), _mesh(candidate)
     if None not in meshes and meshes[0] != meshes[1]:
         yield f"the mesh differs: {meshes[0]} in {baseline.path}, {meshes[1]} in {candidate.path}"
 
 
-def _identity(run: Run) -> tuple[str, str, str, str]:
-    present = format_ranges(summary.rank for summary in run.ranks if summary.unmeasured is None)
-    return str(run.world_size or "unknown"), present, run.device.upper(), " + ".join(run.strategies) or "none"
+def _measured_ranks(run: Run) -> tuple[int, ...]:
+    return tuple(summary.rank for summary in run.ranks if summary.unmeasured is None)
+
+
+# What must be the same: its name, its value, and its value as text.
+_IDENTITY: tuple[tuple[str, Callable[[Run], object], Callable[[Run], str]], ...] = (
+    ("number of ranks", lambda run: run.world_size, lambda run: str(run.world_size or "unknown")),
+    ("set of ranks that are there", _measured_ranks, lambda run: format_ranges(_measured_ranks(run))),
+    ("device", lambda run: run.device, lambda run: run.device.upper()),
+    ("parallelism", lambda run: run.strategies, lambda run: " + ".join(run.strategies) or "none"),
+)
 
 
 def _mesh(run: Run) -> str | None:
