@@ -21,6 +21,7 @@ from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.rpc.parts import REMOTE_CALLS
 from tracekit.analysis.rpc.sections import RPC_SECTION
+from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Section
 from tracekit.analysis.step_time.parts import RECORDING_COST
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
@@ -77,8 +78,7 @@ ALL_PARTS: dict[str, Part[Any]] = {part.name: part for part in _MAKER_OF_PART}
 """The parts by name."""
 
 TABLES: tuple[Table, ...] = (
-    CLOCK,
-    POINT_TO_POINT,
+    *(RUN, FINDINGS, NOTES, GROUPS, CLOCK, POINT_TO_POINT),
     *(table for section in _LISTED for table in section.tables),
 )
 """The tables that every run has, and those of the sections."""
