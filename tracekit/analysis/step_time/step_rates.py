@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -97,7 +97,7 @@ def slow_rate_finding(found: SlowRates, names: Mapping[int, str], besides: str, 
     advice: what to know or do after looking for the cause.
     """
     name = names.get(found.slow[0])
-    who = f"rank{'s' * (len(found.slow) > 1)} {format_ranges(found.slow)}"
+    who = ranks_text(found.slow)
     if len(found.slow) == 1 and name is not None:
         who = f"{name} ({who})"
     rates = f"{found.rates[0]:.3g}" + (f" to {found.rates[-1]:.3g}" if found.rates[-1] > found.rates[0] else "")
