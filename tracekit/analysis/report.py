@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.analysis.communication.link_comparison import read_links
 from tracekit.analysis.diagnosis.ranking import rank_findings
@@ -16,23 +17,28 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.pauses.rank_pause import paused_by_step_ns
 from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.report_tables import report_tables
 from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.breakdown import nothing_notable
 from tracekit.analysis.step_time.overhead import overhead_findings
 from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps
+from tracekit.analysis.table import FilledTable
 from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Run
 from tracekit.read.cache.store import CacheChoice
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["Report", "analyze", "wanted_sections"]
 
 R = TypeVar("R", bound=Result)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """The results of an analysis.
 
@@ -48,6 +54,16 @@ class Report:
     run: Run
     results: Mapping[str, Any]
     findings: tuple[Finding, ...]
+
+    @cached_property
+    def filled_tables(self) -> dict[str, FilledTable]:
+        """The tables by name, without pandas: those of every run, then those of the sections that have a result."""
+        return report_tables(self.run, self.results, self.findings)
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return every table as a DataFrame, by name. `tracekit.schema` and `attrs` describe the columns."""
+        return {name: table.frame for name, table in self.filled_tables.items()}
 
     @property
     def unavailable(self) -> dict[str, str]:

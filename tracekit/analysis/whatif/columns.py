@@ -8,7 +8,7 @@ WHATIF = Table(
     "whatif",
     (
         Column("what", "str", "", "The change in words."),
-        Column("remedy", "str", "", "What is changed: ranks, link, load, data, communication, network, stages, host ..."),
+        Column("remedy", "str", "", "What is changed: ranks, link, load, data, network, host ..."),
         Column("rank", "int?", "", "The rank to change, if it is one."),
         Column("ranks", "list[int]", "", "The ranks that it is about: those to change, or those that a link connects."),
         Column("saves_ns_per_step", "int", "ns", "How much shorter the mean step would be, by a replay."),
@@ -33,7 +33,12 @@ WHATIF_REPLAY = Table(
         Column("ideal_step_ns", "int", "ns", "The mean step if all ranks and steps were alike."),
         Column("replay_error", "float", "ratio", "The replayed step by the measured one, less 1."),
         Column("slowdown", "float", "ratio", "The replayed step by the ideal one (S)."),
-        Column("slowest_ranks_share", "float?", "ratio", "Of the slowness, what the slowest 3 % of the ranks explain (M_W)."),
-        Column("last_stage_share", "float?", "ratio", "Of the slowness, what the last stage explains (M_S)."),
+        Column(
+            "slowest_ranks_share",
+            "float?",
+            "ratio",
+            "Of the slowness, what the slowest 3 % of ranks explain.",
+        ),
+        Column("last_stage_share", "float?", "ratio", "Of the slowness, what the last stage explains."),
     ),
 )

@@ -13,7 +13,14 @@ from tracekit.model.ranks import ranks_text
 from tracekit.render.console import table
 from tracekit.render.section_view import SectionView
 
-__all__ = ["CRITICAL_PATH_VIEW", "DIAGNOSIS_VIEW", "causes_table", "critical_path_table", "diagnosis_dict"]
+__all__ = [
+    "CRITICAL_PATH_VIEW",
+    "DIAGNOSIS_VIEW",
+    "cause_place",
+    "causes_table",
+    "critical_path_table",
+    "diagnosis_dict",
+]
 
 _SHOWN_CAUSES = 8
 _SHOWN_PARTS = 6
@@ -38,7 +45,7 @@ def causes_table(diagnosis: Diagnosis) -> list[object]:
     cells = [
         (
             row["cause"].replace("_", " "),
-            _where(row),
+            cause_place(row),
             milliseconds(row["time_ns"]),
             f"{row['time_ns'] / diagnosis.step_ns:.0%}",
         )
@@ -47,7 +54,8 @@ def causes_table(diagnosis: Diagnosis) -> list[object]:
     return table(title, ("cause", "where", "time", "share"), cells, left=2)
 
 
-def _where(row: dict[str, Any]) -> str:
+def cause_place(row: dict[str, Any]) -> str:
+    """Return on which ranks, in what transfer, stage and phase the time of a row of causes is."""
     ranks = row["ranks"]
     named = ranks_text(ranks) if ranks else None
     of_transfer = f"{row['kind']} ({row['group']})" if row["group"] else row["kind"]
