@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.options import (
-    AMOUNT,
-    SECTIONS,
-    STEPS,
-    result_options,
-    terminal_format,
-)
+from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
@@ -21,8 +15,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.report import Report
     from tracekit.hta.cross_check import CrossCheck
     from tracekit.model.run import Run
-    from tracekit.render.json_result import JsonResult
-    from tracekit.render.terminal import Extent, TerminalReport
+    from tracekit.render.files.formats import OutputRequest
 
 
 @click.command()
@@ -46,7 +39,7 @@ if TYPE_CHECKING:
     "--cross-check", type=click.Choice(["hta"]), help="Name what differs from the figures of HTA, and why it does."
 )
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
-@result_options
+@report_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
     choice: RunChoice,
@@ -72,17 +65,16 @@ def analyze(
     from tracekit.analysis.report import wanted_sections
     from tracekit.analysis.section import KnownWork
     from tracekit.errors import InputError, UsageError
-    from tracekit.render.json_result import JsonResult
-    from tracekit.render.terminal import TerminalReport
+    from tracekit.render.files.formats import FORMATS, OutputRequest, format_of, json_text, plain_text
 
-    formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
-    if output is not None and output.suffix not in formats:
-        raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
-    in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
-    if actions and not in_json:
-        raise UsageError("--actions: the terminal shows the actions of one step only", hint="add --json")
+    form = FORMATS[".json" if as_json else ".txt"] if output is None else format_of(output)
+    if as_json and form.suffix != ".json":
+        raise UsageError(f"-o {output}: the name does not end in .json", hint="it says the format")
+    if actions and "actions" not in form.takes:
+        raise UsageError("--actions: only JSON has every action", hint="add --json")
+    if cross_check is not None and not form.takes & {"other_results", "other_text"}:
+        raise UsageError("--cross-check: only JSON and text show it", hint="write a .json or .txt file")
     only = tuple(name for names in sections for name in names) or None
-    extent: Extent = "full" if full else "sections" if only is not None else "full" if output is not None else "answer"
     wanted = wanted_sections(only)
     if cross_check is not None:
         if steps is not None:
@@ -94,16 +86,17 @@ def analyze(
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)
     check = None if cross_check is None else _cross_check(choice, found)
+    request = OutputRequest(
+        force=force,
+        extent="full" if full else "sections" if only is not None else "answer" if output is None else "full",
+        actions=actions,
+        style=terminal_format() if output is None else {},
+    )
+    request = request if check is None else _with_cross_check(request, check)
     if output is None:
-        renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent, **terminal_format())
-        click.echo(_render(renderer, report, check), nl=False)
+        click.echo((json_text if as_json else plain_text)(report, request), nl=False)
     else:
-        from tracekit.render.output import new_file
-
-        renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent)
-        with new_file(output, force=force) as stream:
-            stream.write(_render(renderer, report, check).encode())
-        click.echo(f"wrote {output}", err=True)
+        _write(report, output, request)
     defects = [note for note in found.notes if note.is_defect]
     if strict and defects:
         others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
@@ -125,14 +118,19 @@ def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:
     return cross_check(run, recording=recording, kernels=kernels)
 
 
-def _render(renderer: JsonResult | TerminalReport, report: Report, check: CrossCheck | None) -> str:
-    """Return the report as text, with the cross-check behind it, or in its JSON as `cross_check`."""
-    from tracekit.render.terminal import TerminalReport
+def _with_cross_check(request: OutputRequest, check: CrossCheck) -> OutputRequest:
+    from dataclasses import replace
 
-    if check is None:
-        return renderer.render(report)
-    if isinstance(renderer, TerminalReport):
-        from tracekit.hta.cross_check_text import cross_check_text
+    from tracekit.hta.cross_check_text import cross_check_text
 
-        return renderer.render(report) + cross_check_text(check, width=renderer.width, color=renderer.color)
-    return renderer.render(report, cross_check=check.as_dict())
+    text = cross_check_text(check, **{"width": 80, "color": False, **request.style})
+    return replace(request, other_results={"cross_check": check.as_dict()}, other_text=text)
+
+
+def _write(report: Report, output: Path, request: OutputRequest) -> None:
+    from tracekit.render.files.formats import format_of, write_report
+
+    for remark in write_report(report, output, request):
+        click.echo(remark, err=True)
+    tables = f"/: {len(report.filled_tables) + 1} files" if format_of(output).is_folder else ""
+    click.echo(f"wrote {output}{tables}", err=True)

@@ -38,7 +38,7 @@ def value_of_json(cell: str | None) -> Any:
 def csv_cell(value: object, column_type: str) -> int | float | str | None:
     """Return a value as a cell of a CSV file; None for null, which is an empty cell.
 
-    Text that is empty, begins with an apostrophe or could be a formula has an apostrophe before it.
+    Text has an apostrophe before it if it begins with one, could be a formula, or is empty where there may be null.
     """
     if value is None:
         return None
@@ -47,7 +47,9 @@ def csv_cell(value: object, column_type: str) -> int | float | str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"{_MARK}{value}" if not value or value.startswith(_MARK) else inert_text(value)
+        if not value:
+            return _MARK if column_type.endswith("?") else value
+        return f"{_MARK}{value}" if value.startswith(_MARK) else inert_text(value)
     assert isinstance(value, int | float)
     return value
 
@@ -55,7 +57,7 @@ def csv_cell(value: object, column_type: str) -> int | float | str | None:
 def value_of_csv(cell: str, column_type: str) -> Any:
     """Return the value of a cell that `csv_cell` made."""
     if not cell:
-        return None
+        return "" if column_type == "str" else None
     if is_json(column_type):
         return value_of_json(cell)
     kind = column_type.removesuffix("?")

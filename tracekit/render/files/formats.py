@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.report import Report
 from tracekit.errors import UsageError
-from tracekit.render.output import new_file, refuse_input
-from tracekit.render.terminal import Extent
 
-__all__ = ["FORMATS", "OutputRequest", "ReportFormat", "format_of", "write_report"]
+if TYPE_CHECKING:
+    from tracekit.render.terminal import Extent
+
+__all__ = ["FORMATS", "OutputRequest", "ReportFormat", "format_of", "json_text", "plain_text", "write_report"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,17 +22,23 @@ class OutputRequest:
 
     Attributes:
         force: overwrite what is there.
-        extent: how much a text file has.
+        extent: how much a text has.
+        style: width and color of a text, as `TerminalReport` takes them.
         actions: every pipeline action, for programs.
         other_results: results of other tools, as further keys of the JSON.
-        other_text: the same at the end of a text file.
+        other_text: the same at the end of a text.
     """
 
     force: bool = False
     extent: Extent = "full"
+    style: Mapping[str, Any] = field(default_factory=dict)
     actions: bool = False
     other_results: Mapping[str, Any] = field(default_factory=dict)
     other_text: str = ""
+
+
+Writer = Callable[[Report, Path, OutputRequest], tuple[str, ...]]
+"""Writes a report to a path, and returns what was left out, a sentence each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,45 +47,58 @@ class ReportFormat:
 
     Attributes:
         suffix: of the name of the file or folder.
-        content: what it holds, for documentation and --help.
-        write: writes it, and returns what was left out, a sentence each.
-        is_folder: whether it is a folder of files.
+        content: what it holds, for documentation.
         takes: names of those fields of `OutputRequest` that change its content.
+        is_folder: whether it is a folder of files.
     """
 
     suffix: str
     content: str
-    write: Callable[[Report, Path, OutputRequest], tuple[str, ...]]
-    is_folder: bool = False
+    write: Writer
     takes: frozenset[str] = frozenset()
+    is_folder: bool = False
 
 
-def _json(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+def json_text(report: Report, request: OutputRequest) -> str:
+    """Return the JSON result."""
     from tracekit.render.json_result import JsonResult
 
-    return _write_text(JsonResult(actions=request.actions).render(report, **request.other_results), path, request)
+    return JsonResult(actions=request.actions).render(report, **request.other_results)
 
 
-def _text(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+def plain_text(report: Report, request: OutputRequest) -> str:
+    """Return the report as text."""
     from tracekit.render.terminal import TerminalReport
 
-    return _write_text(TerminalReport(extent=request.extent).render(report) + request.other_text, path, request)
+    return TerminalReport(extent=request.extent, **request.style).render(report) + request.other_text
 
 
-def _markdown(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+def _markdown_text(report: Report, request: OutputRequest) -> str:
     from tracekit.render.files.markdown import report_markdown
 
-    return _write_text(report_markdown(report), path, request)
+    return report_markdown(report)
 
 
-def _csv(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+def _file_of(render: Callable[[Report, OutputRequest], str]) -> Writer:
+    def write(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+        from tracekit.render.output import new_file
+
+        text = render(report, request)
+        with new_file(path, force=request.force) as stream:
+            stream.write(text.encode())
+        return ()
+
+    return write
+
+
+def _csv_folder(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
     from tracekit.render.files.tables import write_csv_folder
 
     write_csv_folder(report, path, force=request.force)
     return ()
 
 
-def _parquet(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+def _parquet_folder(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
     from tracekit.render.files.tables import write_parquet_folder
 
     write_parquet_folder(report, path, force=request.force)
@@ -95,13 +115,20 @@ _LISTED = (
     ReportFormat(
         suffix=".json",
         content="the result for programs",
-        write=_json,
+        write=_file_of(json_text),
         takes=frozenset({"actions", "other_results"}),
     ),
-    ReportFormat(suffix=".txt", content="the report as text", write=_text, takes=frozenset({"extent", "other_text"})),
-    ReportFormat(suffix=".md", content="a summary for pull requests", write=_markdown),
-    ReportFormat(suffix=".csv", content="a folder of CSV files, one a table", write=_csv, is_folder=True),
-    ReportFormat(suffix=".parquet", content="a folder of Parquet files, one a table", write=_parquet, is_folder=True),
+    ReportFormat(
+        suffix=".txt",
+        content="the report as text",
+        write=_file_of(plain_text),
+        takes=frozenset({"extent", "style", "other_text"}),
+    ),
+    ReportFormat(suffix=".md", content="a summary for pull requests", write=_file_of(_markdown_text)),
+    ReportFormat(suffix=".csv", content="a folder of CSV files, one a table", write=_csv_folder, is_folder=True),
+    ReportFormat(
+        suffix=".parquet", content="a folder of Parquet files, one a table", write=_parquet_folder, is_folder=True
+    ),
     ReportFormat(suffix=".xlsx", content="an Excel workbook, a sheet a table", write=_workbook),
 )
 
@@ -113,9 +140,11 @@ def format_of(path: Path) -> ReportFormat:
     """Return the format that the name of a file or folder asks for. Raises UsageError if it is none."""
     found = FORMATS.get(path.suffix)
     if found is None:
-        suffixes = [*FORMATS]
-        known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-        raise UsageError(f"-o {path}: the name does not end in {known}", hint="it says the format")
+        *others, last = FORMATS
+        raise UsageError(
+            f"-o {path}: the name does not end in {', '.join(others)} or {last}",
+            hint="it says the format, of which .csv and .parquet are folders",
+        )
     return found
 
 
@@ -125,12 +154,8 @@ def write_report(report: Report, path: Path, request: OutputRequest | None = Non
     Raises UsageError for another suffix and where a package is missing. Raises OutputError when `path` exists and is
     not to be overwritten, is a file of the run, or cannot be written.
     """
+    from tracekit.render.output import refuse_input
+
     chosen = format_of(path)
     refuse_input(path, report.run)
     return chosen.write(report, path, request or OutputRequest())
-
-
-def _write_text(text: str, path: Path, request: OutputRequest) -> tuple[str, ...]:
-    with new_file(path, force=request.force) as stream:
-        stream.write(text.encode())
-    return ()

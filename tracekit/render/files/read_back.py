@@ -58,9 +58,8 @@ def _tables(cells: Mapping[str, _Cells], decode: _Decode) -> dict[str, pd.DataFr
         columns.setdefault(table, []).append(Column(name, kind, unit, meaning))
     tables = {}
     for name, of_table in columns.items():
-        of_columns = {
-            c.name: [decode(cell, c.type) for cell in cells.get(name, {c.name: []})[c.name]] for c in of_table
-        }
+        present = cells.get(name, {column.name: [] for column in of_table})
+        of_columns = {c.name: [decode(cell, c.type) for cell in present[c.name]] for c in of_table}
         rows = [dict(zip(of_columns, row, strict=True)) for row in zip(*of_columns.values(), strict=True)]
         tables[name] = Table(name, tuple(of_table)).fill(rows).frame
     return tables
