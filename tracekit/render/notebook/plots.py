@@ -166,7 +166,8 @@ def _stragglers(report: Report, result: Any, ax: Axes | None) -> Axes:
 
 def _critical_path(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "parts"), "total_ns")
-    labels = [f"rank {row['rank']}: {row['kind']} {row['name']}" for row in rows]
+    names = [row["name"] if row["kind"] == "communication" else f"{row['kind']} before {row['name']}" for row in rows]
+    labels = [f"rank {row['rank']}: {name.replace('_', ' ')}" for row, name in zip(rows, names, strict=True)]
     parts = {"time": [row["total_ns"] / max(result.steps, 1) / _MS for row in rows]}
     return draw_bars(ax, labels, parts, title="The longest chain over all ranks", unit=_A_STEP)
 

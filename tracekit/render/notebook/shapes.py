@@ -17,14 +17,15 @@ __all__ = ["draw_bars", "draw_points", "draw_spans", "label"]
 # Blue, orange, green, ... of Okabe and Ito, which people who do not see all colours can tell apart.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "++", "")
-_LONGEST_LABEL = 40
+_LONGEST_LABEL = 60
+_LONGEST_TITLE = 100
 _ROWS_OF_POINTS = 12  # the height of a figure of points
 
 
-def label(text: object) -> str:
-    """Return text for a label: in one line, of limited length, and not read as a formula."""
+def label(text: object, most: int = _LONGEST_LABEL) -> str:
+    """Return text for a label: in one line, of at most so many characters, and not read as a formula."""
     line = safe_text(" ".join(str(text).split()))
-    short = line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
+    short = line if len(line) <= most else f"{line[: most - 1]}…"
     return short.replace("$", r"\$")
 
 
@@ -41,12 +42,14 @@ def draw_bars(
 
     Args:
         ax: where to draw; None makes a figure.
-        parts: for each name the lengths, one a label. The name of a single part is not shown.
+        parts: for each name the lengths, one a label. The name of a single part is not shown, nor parts without any.
         errors: half the length of the error bar at the end of each bar.
     """
     ax = _axes(ax, len(labels), title)
     rows, ends = range(len(labels)), [0.0] * len(labels)
     for number, (name, lengths) in enumerate(parts.items()):
+        if not any(lengths):
+            continue
         style: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "hatch": _HATCHES[number % len(_HATCHES)]}
         ax.barh(rows, lengths, left=ends, label=label(name), edgecolor="white", linewidth=0.5, **style)
         ends = [end + length for end, length in zip(ends, lengths, strict=True)]
@@ -90,7 +93,7 @@ def draw_points(
     for number, (name, (across, up)) in enumerate(groups.items()):
         mark = "osD^v<>P"[number % 8]
         ax.scatter(across, up, label=label(name), color=_COLORS[number % len(_COLORS)], marker=mark)
-    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=label(title))
+    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=label(title, _LONGEST_TITLE))
     ax.grid(alpha=0.3)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
@@ -117,6 +120,6 @@ def _axes(ax: Axes | None, rows: int, title: str) -> Axes:
 def _finish(ax: Axes, labels: Sequence[object], title: str, unit: str) -> None:
     ax.set_yticks(range(len(labels)), [label(text) for text in labels])
     ax.invert_yaxis()
-    ax.set(xlabel=unit, title=label(title))
+    ax.set(xlabel=unit, title=label(title, _LONGEST_TITLE))
     ax.grid(axis="x", alpha=0.3)
     ax.set_axisbelow(True)
