@@ -21,7 +21,7 @@ def report() -> Report:
 
 
 def test_a_report_has_every_table_of_its_sections(report: Report) -> None:
-    """GIVEN a DDP run THEN all tables are there but those of the pipeline, which it has not, in the order of a report."""
+    """GIVEN a DDP run THEN all tables are there in their order, but those of the pipeline."""
     names = [table.name for table in TABLES if not table.name.startswith("pipeline")]
     assert list(report.tables) == names
     assert "pipeline" in report.unavailable

@@ -43,7 +43,7 @@ def read_tables(path: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
     try:
         cells, decode = _cells_of(place)
         return _tables(cells, decode)
-    except (KeyError, ValueError, OSError, csv.Error) as error:
+    except (LookupError, TypeError, ValueError, OSError, csv.Error) as error:
         text = f"no {error} there" if isinstance(error, KeyError) else str(error)
         raise InputError(f"{place}: not tables of a report: {text}", hint=_HINT) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from tests.builders import TraceBuilder, write_run
@@ -27,6 +28,7 @@ def hostile_report(folder: Path) -> Report:
     return analyze(write_run(folder, ranks))
 
 
+@cache
 def recorded_report() -> Report:
     """Return the report on recorded DDP: buckets, settings of several types, nulls."""
     return analyze(DATA / "ddp_slow_rank")

@@ -60,7 +60,7 @@ def test_pandas_reads_the_parquet_with_types_and_descriptions(tmp_path: Path) ->
 
 
 def test_parquet_types_do_not_depend_on_the_rows(tmp_path: Path) -> None:
-    """GIVEN lists without items and columns of nulls THEN their types are those of the schema, not those of no value."""
+    """GIVEN lists without items and columns of nulls THEN their types are those of the schema."""
     report = analyze(DATA / "ddp_slow_rank", only=["buckets", "fsdp"])
     report.write(tmp_path / "tables.parquet")
     types = {
