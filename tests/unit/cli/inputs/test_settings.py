@@ -181,6 +181,12 @@ def test_options_and_parameters_of_keys_are_those_of_the_commands() -> None:
         assert options[first] == key.parameter
 
 
+def test_the_documentation_lists_every_key_with_its_variable_and_options() -> None:
+    rows = re.findall(r"(?m)^\| `(\w+)` \| `(\w+)` \| (.+?) \|", (ROOT / "docs" / "settings.md").read_text())
+    documented = {name: (variable, option.replace("`", "")) for name, variable, option in rows}
+    assert documented == {key.name: (key.variable, key.option) for key in KEYS}
+
+
 def test_every_variable_that_tracekit_reads_is_known() -> None:
     files = [file for file in (ROOT / "tracekit").rglob("*.py") if file.name not in ("settings.py", "config.py")]
     named = {name for file in files for name in re.findall(r"\bTRACEKIT(?:_[A-Z]+)+\b", file.read_text())}

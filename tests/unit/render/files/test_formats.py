@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.builders import TraceBuilder
-from tests.places import DATA
+from tests.places import DATA, ROOT
 from tests.unit.render.files.reports import recorded_report
 from tracekit.cli import cli
 from tracekit.errors import OutputError, UsageError
@@ -71,6 +72,11 @@ def test_a_file_of_the_run_is_never_overwritten(tmp_path: Path) -> None:
     assert outcome.exit_code == 3
     assert "a file of the run itself" in outcome.stderr
     assert trace.read_bytes() == before
+
+
+def test_the_documentation_lists_every_format() -> None:
+    text = (ROOT / "docs" / "outputs.md").read_text()
+    assert re.findall(r"(?m)^\| `\w+(\.\w+)` \|", text) == list(FORMATS)
 
 
 def test_python_writes_the_same(tmp_path: Path) -> None:
