@@ -17,7 +17,7 @@ from tracekit.render.answer import finding_facts, open_options
 from tracekit.render.console import command_line, headline
 from tracekit.render.rank_bars import bars, ranks_to_show
 from tracekit.render.safe_text import safe_text
-from tracekit.render.sections.diagnosis import cause_place
+from tracekit.render.sections.diagnosis import where_text
 
 __all__ = ["markdown_code", "markdown_table", "markdown_text", "report_markdown"]
 
@@ -96,7 +96,7 @@ def _cause_table(report: Report) -> list[str]:
     cells = [
         (
             row["cause"].replace("_", " "),
-            cause_place(row),
+            where_text(row),
             milliseconds(row["time_ns"]),
             f"{row['time_ns'] / max(diagnosis.step_ns, 1):.0%}",
         )

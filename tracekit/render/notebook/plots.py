@@ -15,7 +15,7 @@ from tracekit.analysis.table import rows_of
 from tracekit.errors import UsageError
 from tracekit.render.notebook.shapes import draw_bars, draw_points, draw_spans
 from tracekit.render.rank_bars import ranks_to_show
-from tracekit.render.sections.diagnosis import cause_place
+from tracekit.render.sections.diagnosis import where_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,7 +174,7 @@ def _critical_path(report: Report, result: Any, ax: Axes | None) -> Axes:
 
 def _diagnosis(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "causes"), "time_ns")
-    labels = [f"{row['cause'].replace('_', ' ')}, {cause_place(row)}".rstrip(", ") for row in rows]
+    labels = [f"{row['cause'].replace('_', ' ')}, {where_text(row)}".rstrip(", ") for row in rows]
     return draw_bars(ax, labels, {"time": _milliseconds(rows, "time_ns")}, title="What the step goes to", unit=_A_STEP)
 
 

@@ -16,10 +16,10 @@ from tracekit.render.section_view import SectionView
 __all__ = [
     "CRITICAL_PATH_VIEW",
     "DIAGNOSIS_VIEW",
-    "cause_place",
     "causes_table",
     "critical_path_table",
     "diagnosis_dict",
+    "where_text",
 ]
 
 _SHOWN_CAUSES = 8
@@ -45,7 +45,7 @@ def causes_table(diagnosis: Diagnosis) -> list[object]:
     cells = [
         (
             row["cause"].replace("_", " "),
-            cause_place(row),
+            where_text(row),
             milliseconds(row["time_ns"]),
             f"{row['time_ns'] / diagnosis.step_ns:.0%}",
         )
@@ -54,8 +54,8 @@ def causes_table(diagnosis: Diagnosis) -> list[object]:
     return table(title, ("cause", "where", "time", "share"), cells, left=2)
 
 
-def cause_place(row: dict[str, Any]) -> str:
-    """Return on which ranks, in what transfer, stage and phase the time of a row of causes is."""
+def where_text(row: dict[str, Any]) -> str:
+    """Return where a cause of the step is: ranks, group, module, phase, as far as known."""
     ranks = row["ranks"]
     named = ranks_text(ranks) if ranks else None
     of_transfer = f"{row['kind']} ({row['group']})" if row["group"] else row["kind"]
