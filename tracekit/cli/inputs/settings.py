@@ -73,7 +73,7 @@ class Key:
         variable: of the environment.
         option: whose default it is.
         parameter: the name of that option's value in a command.
-        type: of the value; converts text of the environment, too.
+        kind: of the value; converts text of the environment, too.
         written: the types that a file may have, and what to call them.
         default: what holds without it.
     """
@@ -82,13 +82,13 @@ class Key:
     variable: str
     option: str
     parameter: str
-    type: click.ParamType[Any]
+    kind: click.ParamType[Any]
     written: tuple[tuple[type, ...], str]
     default: str
 
     @property
     def is_path(self) -> bool:
-        return isinstance(self.type, _Path)
+        return isinstance(self.kind, _Path)
 
 
 _NUMBER = ((int, float), "a number")
@@ -99,7 +99,7 @@ KEYS: tuple[Key, ...] = (
         variable="TRACEKIT_COMMUNICATION_RULES",
         option="--communication-rule",
         parameter="communication_rule",
-        type=_Rules(),
+        kind=_Rules(),
         written=((list,), "a list of texts"),
         default="those of public libraries",
     ),
@@ -108,7 +108,7 @@ KEYS: tuple[Key, ...] = (
         variable="TRACEKIT_JOBS",
         option="--jobs",
         parameter="jobs",
-        type=click.IntRange(min=1),
+        kind=click.IntRange(min=1),
         written=((int,), "a whole number"),
         default="as many as processors",
     ),
@@ -117,7 +117,7 @@ KEYS: tuple[Key, ...] = (
         variable="TRACEKIT_CACHE",
         option="--cache-dir, --no-cache",
         parameter=_CACHE_DIR,
-        type=_Cache(),
+        kind=_Cache(),
         written=((str, bool), "a folder, or false"),
         default="beside the traces",
     ),
@@ -126,7 +126,7 @@ KEYS: tuple[Key, ...] = (
         variable="TRACEKIT_LINKS",
         option="--links",
         parameter="links",
-        type=_Path(),
+        kind=_Path(),
         written=_TEXT,
         default="not measured",
     ),
@@ -135,7 +135,7 @@ KEYS: tuple[Key, ...] = (
         variable="TRACEKIT_FLOPS_PER_STEP",
         option="--flops-per-step",
         parameter="flops_per_step",
-        type=AMOUNT,
+        kind=AMOUNT,
         written=_NUMBER,
         default="by the shapes of operators",
     ),
@@ -144,7 +144,7 @@ KEYS: tuple[Key, ...] = (
         variable="TRACEKIT_PEAK_TFLOPS",
         option="--peak-tflops",
         parameter="peak_tflops",
-        type=AMOUNT,
+        kind=AMOUNT,
         written=_NUMBER,
         default="by the device's data sheet",
     ),
@@ -153,7 +153,7 @@ KEYS: tuple[Key, ...] = (
         variable="TRACEKIT_STRICT",
         option="--strict",
         parameter="strict",
-        type=click.BOOL,
+        kind=click.BOOL,
         written=((bool,), "true or false"),
         default="false",
     ),
@@ -253,6 +253,6 @@ def _setting(key: Key, file: SettingsFile | None, written: Mapping[str, Any]) ->
 
 def _converted(key: Key, value: object, named: str) -> Any:
     try:
-        return key.type.convert(value, None, None)
+        return key.kind.convert(value, None, None)
     except click.BadParameter as error:
         raise UsageError(f"{named}: {error.message}", hint=f"it is the default of {key.option}") from None

@@ -113,6 +113,7 @@ def _axes(ax: Axes | None, rows: int, title: str) -> Axes:
         raise UsageError("pictures need matplotlib, which is not installed", hint=hint)
     from matplotlib import pyplot
 
+    made: Axes
     _, made = pyplot.subplots(figsize=(9, min(max(1.4 + 0.3 * rows, 2.4), 12)), layout="constrained")
     return made
 
