@@ -30,7 +30,8 @@ _PARTS = (
     ("exposed copies", "#3b6fb6"),
     ("idle", "#8a8f98"),
 )
-_CELL = 'style="text-align:right;padding:0 .6em"'
+_TABLE = '<table style="font-size:inherit;border-collapse:collapse">'
+_CELL = 'style="text-align:right;padding:0 .6em;white-space:nowrap"'
 
 
 def report_html(report: Report) -> str:
@@ -66,7 +67,7 @@ def run_html(run: Run) -> str:
     rest = len(run.ranks) - len(rows)
     return _screen(
         _head(run),
-        f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>",
+        f"{_TABLE}<tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>",
         f"<div>{rest} more ranks</div>" if rest > 0 else "",
         _notes(run),
         "<div>Next: <code>tracekit.analyze(run)</code></div>",
@@ -100,11 +101,11 @@ def _bar_table(shown: list[RankBar], ranks: int) -> str:
         cells = "".join(f"<td {_CELL}>{share:.0%}</td>" for share, _ in shares)
         rows.append(
             f"<tr><td {_CELL}>{bar.rank}</td><td {_CELL}>{milliseconds(bar.step_ns)}</td>"
-            f'<td style="width:16em"><div style="display:flex;height:1em">{drawn}</div></td>{cells}</tr>'
+            f'<td><div style="display:flex;width:16em;height:1em">{drawn}</div></td>{cells}</tr>'
         )
     only = f"<div>{len(shown)} of {ranks} ranks</div>" if len(shown) < ranks else ""
     return (
-        f"<table><tr><th {_CELL}>rank</th><th {_CELL}>step, ms</th><th></th>{heads}</tr>{''.join(rows)}</table>{only}"
+        f"{_TABLE}<tr><th {_CELL}>rank</th><th {_CELL}>step, ms</th><th></th>{heads}</tr>{''.join(rows)}</table>{only}"
     )
 
 
