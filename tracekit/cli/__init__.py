@@ -30,6 +30,8 @@ __all__ = ["cli", "main"]
 COMMANDS = {
     "analyze": "Show where each rank's time went.",
     "whatif": "Estimate what each fix would save a step.",
+    "compare": "Say whether a run is slower than a baseline, and why.",
+    "check": "Hold a run to limits, in CI: exit with 1 where it is over.",
     "info": "Show what a run holds: ranks, steps, device, clocks.",
     "merge": "Write one Perfetto trace of all ranks.",
     "open": "Show a run or a trace in Perfetto's UI.",

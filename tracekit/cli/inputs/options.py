@@ -34,6 +34,7 @@ __all__ = [
     "DURATION",
     "RANKS",
     "SECTIONS",
+    "SHARE",
     "STEPS",
     "apply_decorators",
     "progress_on_stderr",
@@ -125,7 +126,24 @@ class Duration(click.ParamType[int]):
         return round(float(match.group(1)) * _NANOSECONDS[match.group(2)])
 
 
+class Share(click.ParamType[float]):
+    """`3%` or 0.03: a fraction of 1."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = math.nan
+        if not 0 < share < 1:
+            self.fail(f"{value!r} is not a share between 0 and 1, such as 3% or 0.03", param, ctx)
+        return share
+
+
 AMOUNT, DURATION, RANKS, STEPS, SECTIONS = Amount(), Duration(), RankSet(), StepRange(), Sections()
+SHARE = Share()
 
 
 def result_options(command: F) -> F:

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["RunChoice", "run_options"]
+__all__ = ["RunChoice", "run_options", "several_runs_options"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,10 @@ class RunChoice:
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
         return [*self.paths, *options, *(f"--communication-rule={rule.text}" for rule in self.communication_rules)]
+
+    def of_path(self, path: str) -> RunChoice:
+        """Return the choice of the newest run of another path, with the same ranks and ways of reading them."""
+        return replace(self, paths=(path,), run=None, attempt=None)
 
     def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
         """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does."""
@@ -137,13 +141,34 @@ def _rules(texts: tuple[str, ...]) -> tuple[CommunicationRule, ...]:
 
 def run_options(command: F) -> F:
     """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
+    return apply_decorators(
+        _with_choice(command),
+        click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
+        click.option("--run", metavar="ID", help="The run to take; the newest by default."),
+        click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+        *_READING_OPTIONS,
+    )
+
+
+def several_runs_options(metavar: str) -> Callable[[F], F]:
+    """Add an argument of several runs, each a path, to a command, which gets them as one `RunChoice`; see `of_path`."""
+
+    def decorate(command: F) -> F:
+        argument = click.argument("paths", nargs=-1, required=True, metavar=metavar)
+        return apply_decorators(_with_choice(command), argument, *_READING_OPTIONS)
+
+    return decorate
+
+
+def _with_choice(command: F) -> F:
+    """Return a command that takes the options of a `RunChoice`, and passes them on as one."""
 
     @wraps(command)
     def with_choice(
         *,
         paths: tuple[str, ...],
-        run: str | None,
-        attempt: int | None,
+        run: str | None = None,
+        attempt: int | None = None,
         ranks: frozenset[int] | None,
         jobs: int | None,
         scheduler: str | None,
@@ -174,20 +199,19 @@ def run_options(command: F) -> F:
         )
         return command(choice, **options)
 
-    return apply_decorators(
-        cast(F, with_choice),
-        click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
-        click.option("--run", metavar="ID", help="The run to take; the newest by default."),
-        click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
-        click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
-        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
-        click.option(
-            "--communication-rule",
-            multiple=True,
-            metavar="REGEX=KIND",
-            help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
-        ),
-        click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
-        click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
-        click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
-    )
+    return cast(F, with_choice)
+
+
+_READING_OPTIONS = (
+    click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
+    click.option(
+        "--communication-rule",
+        multiple=True,
+        metavar="REGEX=KIND",
+        help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
+    ),
+    click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
+    click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
+    click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
+)

@@ -1,0 +1,49 @@
+"""By how much runs differ though nothing is changed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.comparison.run_noise import noise_between_runs
+
+NOTHING = np.zeros(8)
+
+
+def logs(*medians: float) -> np.ndarray:
+    return np.log(np.array(medians))
+
+
+def test_fewer_than_three_runs_do_not_show_it_and_the_floor_holds() -> None:
+    noise = noise_between_runs(logs(100, 130), NOTHING[:2], 0.02)
+    assert (noise.share, noise.runs, noise.is_measured) == (0.02, 2, False)
+
+
+def test_three_runs_that_agree_lower_it_but_not_to_nothing() -> None:
+    """GIVEN medians that are alike THEN the floor still counts as four more runs."""
+    noise = noise_between_runs(logs(100, 100, 100), NOTHING[:3], 0.02)
+    assert noise.is_measured
+    # The floor's deviation of one run, 0.0198 / 2.576 / sqrt(2); two of six degrees of freedom say 0; t is 3.707.
+    assert noise.share == pytest.approx(0.00544 * math.sqrt(4 / 6) * 3.707 * math.sqrt(4 / 3), rel=0.02)
+    assert noise.share < 0.02
+
+
+def test_runs_that_differ_raise_it_beyond_the_floor() -> None:
+    noise = noise_between_runs(logs(100, 110, 95, 104), NOTHING[:4], 0.02)
+    assert noise.share > 0.1
+
+
+def test_what_steps_explain_is_no_noise_between_runs() -> None:
+    medians = logs(100, 102, 98)
+    explained = noise_between_runs(medians, np.full(3, 0.02**2), 0.02)
+    assert explained.share < noise_between_runs(medians, NOTHING[:3], 0.02).share
+    assert explained.share == pytest.approx(noise_between_runs(logs(1, 1, 1), NOTHING[:3], 0.02).share, rel=2e-3)
+
+
+def test_many_runs_outweigh_the_floor() -> None:
+    """GIVEN 40 runs that differ by 0.2 % THEN the noise is near 2.6 x 0.2 %, whatever the floor."""
+    medians = np.random.default_rng(1).normal(0.0, 0.002, size=40)
+    noise = noise_between_runs(medians, np.zeros(40), 0.02)
+    assert noise.share < 0.009

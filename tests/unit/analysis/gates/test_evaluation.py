@@ -1,0 +1,131 @@
+"""Which gates pass: limits of the value, limits of the change against its noise, and doubt, which fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps, run_of_steps
+from tracekit.analysis.comparison.comparison import SECTIONS_READ
+from tracekit.analysis.gates.evaluation import GateResult, check
+from tracekit.analysis.gates.gates import Gates, parse_gates
+from tracekit.analysis.report import Report, analyze
+from tracekit.errors import UsageError
+
+MAIN = report_of_steps(STEADY)
+
+
+def report_with_slow_rank(by_ms: float) -> Report:
+    """Return the report on four ranks, of which rank 2 computes longer."""
+    run = run_of_steps(STEADY, ranks=4, slower_ms={2: by_ms})
+    return analyze(run, only={*SECTIONS_READ, "stragglers"})
+
+
+def gates(allow: list[str] | None = None, **tables: Any) -> Gates:
+    return parse_gates({"allow": allow or [], **tables}, "here")
+
+
+def result(found: Gates, report: Report, *baselines: Report) -> GateResult:
+    (only,) = check(found, report, baselines).results
+    return only
+
+
+def status(found: Gates, report: Report, *baselines: Report) -> tuple[str, bool]:
+    only = result(found, report, *baselines)
+    return only.status, only.passes
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("101ms", "passed"), ("100ms", "passed"), ("99ms", "failed")])
+def test_a_limit_of_the_value(limit: str, expected: str) -> None:
+    """GIVEN a median step of 100 ms."""
+    assert status(gates(step_time={"max": limit}), MAIN)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("longer_ms", "expected"),
+    [(0, "passed"), (1, "passed"), (5, "inconclusive"), (20, "failed")],
+)
+def test_a_limit_of_the_change_is_tested_with_its_noise(longer_ms: float, expected: str) -> None:
+    """GIVEN steps of 100 ms that vary by 0.6 %, runs that may differ by 2 %, and a limit of 5 %."""
+    found = result(gates(step_time={"max_increase": "5%"}), report_of_steps(longer(longer_ms)), MAIN)
+    assert found.status == expected
+    assert found.passes == (expected == "passed")
+    assert found.change_share == pytest.approx(longer_ms / 100, abs=0.001)
+
+
+def test_a_faster_run_passes() -> None:
+    assert status(gates(step_time={"max_increase": "5%"}), MAIN, report_of_steps(longer(20))) == ("passed", True)
+
+
+def test_an_inconclusive_gate_passes_only_where_that_is_allowed() -> None:
+    limit = {"max_increase": "5%"}
+    report = report_of_steps(longer(5))
+    assert status(gates(step_time=limit), report, MAIN) == ("inconclusive", False)
+    assert status(gates(["inconclusive"], step_time=limit), report, MAIN) == ("inconclusive", True)
+
+
+def test_an_inconclusive_gate_says_how_many_steps_would_decide() -> None:
+    noisy = report_of_steps((80, 100, 85, 95, 90, 90, 70, 110, 88, 92))
+    found = result(gates(step_time={"max_increase": "5%"}), noisy, noisy)
+    assert found.status == "inconclusive"
+    assert found.steps_needed is not None
+    assert found.steps_needed > 10
+
+
+def test_few_steps_are_inconclusive() -> None:
+    few = report_of_steps(STEADY[:2])
+    found = result(gates(step_time={"max_increase": "5%"}), few, MAIN)
+    assert (found.status, found.steps_needed) == ("inconclusive", 8)
+
+
+def test_another_job_is_incomparable() -> None:
+    found = check(gates(step_time={"max_increase": "5%", "max": "1s"}), report_of_steps(STEADY, ranks=4), [MAIN])
+    assert [each.status for each in found.results] == ["incomparable", "passed"]
+    assert found.results[0].reason is not None
+    assert "number of ranks differs" in found.results[0].reason
+    assert found.comparison is None
+    assert not found.passes
+    allowed = replace(found.gates, allow=frozenset({"incomparable"}))
+    assert check(allowed, report_of_steps(STEADY, ranks=4), [MAIN]).passes
+
+
+def test_a_metric_that_the_run_lacks_fails_the_gate() -> None:
+    assert status(gates(bubble_ratio={"max": "20%"}), MAIN) == ("unavailable", False)
+    assert status(gates(["unavailable"], bubble_ratio={"max": "20%"}), MAIN) == ("unavailable", True)
+
+
+def test_a_run_without_some_ranks_fails_every_gate() -> None:
+    report = report_of_steps(STEADY, missing_ranks=(2, 3))
+    found = result(gates(step_time={"max": "1s"}), report)
+    assert (found.status, found.reason) == ("incomplete", "ranks 2-3 missing or without device records")
+    assert status(gates(["incomplete"], step_time={"max": "1s"}), report) == ("passed", True)
+    assert status(gates(["incomplete"], step_time={"max": "1ms"}), report) == ("failed", False)
+
+
+def test_a_limit_of_the_change_without_a_baseline_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"here: step_time.max_increase needs a baseline"):
+        check(gates(step_time={"max_increase": "5%"}), MAIN)
+
+
+def test_a_share_of_communication_against_the_baseline() -> None:
+    """GIVEN 10 % exposed communication, then 18 %."""
+    limit = gates(exposed_comm_ratio={"max_increase": "20%"})
+    assert status(limit, report_of_steps(STEADY, transfer_ms=20), MAIN) == ("failed", False)
+    assert status(limit, MAIN, MAIN) == ("passed", True)
+
+
+def test_a_metric_of_one_number_a_run_is_compared_without_an_interval() -> None:
+    """GIVEN a rank that delays the step by 20 %, then by 33 % THEN the share is 1.67 times as large."""
+    before, after = (report_with_slow_rank(by) for by in (25.0, 50.0))
+    found = result(gates(straggler_share={"max_increase": "50%"}), after, before)
+    assert (found.status, found.change) == ("failed", None)
+    assert found.change_share == pytest.approx(5 / 3 - 1, rel=0.02)
+    assert status(gates(straggler_share={"max_increase": "80%"}), after, before) == ("passed", True)
+
+
+def test_from_nothing_there_is_no_relative_change() -> None:
+    healthy, slow = (report_with_slow_rank(by) for by in (0.0, 50.0))
+    assert status(gates(straggler_share={"max_increase": "50%"}), slow, healthy) == ("incomparable", False)
+    assert status(gates(straggler_share={"max_increase": "50%"}), healthy, healthy) == ("passed", True)

@@ -1,0 +1,52 @@
+"""The comparison as Markdown: complete, and inert whatever the runs are called."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
+from tracekit.analysis.comparison.comparison import compare
+from tracekit.render.comparison.markdown import comparison_markdown
+from tracekit.render.comparison.markdown_cells import markdown_text
+
+SLOWER = compare([report_of_steps(STEADY)], report_of_steps(longer(10), path="@team/<b>x</b>|#1"))
+
+
+def test_the_heading_is_the_verdict() -> None:
+    assert comparison_markdown(SLOWER).startswith("### slower: a step takes 10.00 ms (10.0%) longer")
+
+
+def test_the_causes_are_a_table() -> None:
+    lines = comparison_markdown(SLOWER).splitlines()
+    assert "| compute | 90.00 | 100.00 | +10.00 |" in lines
+    assert len({line.count(" | ") for line in lines if line.startswith("| ") and line.count(" | ") == 3}) == 1
+
+
+def test_what_stands_out_is_called_exploratory() -> None:
+    text = comparison_markdown(SLOWER)
+    assert "<summary>What stands out (exploratory: a hint where to look, no verdict)</summary>" in text
+    assert re.search(r"\| rank \| 0 \| 90.00 \| 100.00 \| \+10.00 \| ", text)
+
+
+def test_names_are_neither_markup_nor_mentions() -> None:
+    text = comparison_markdown(SLOWER)
+    assert "@team" not in text
+    assert "<b>" not in text.replace("\\<b\\>", "")
+    assert "#1" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a|b", "a\\|b"),
+        ("<script>", "\\<script\\>"),
+        ("see #12 of @me", "see #<!-- -->12 of @<!-- -->me"),
+        ("two\nlines", "two lines"),
+        ("\x1b[31m", "\\\\x1b\\[31m"),
+        ("step_time.max", "step_time.max"),
+    ],
+)
+def test_text_shows_as_it_is(text: str, expected: str) -> None:
+    assert markdown_text(text) == expected

@@ -1,0 +1,29 @@
+"""Checks of simulated runs, with a gate of each outcome."""
+
+from __future__ import annotations
+
+from tests.unit.analysis.comparison.compared_runs import STEADY, longer, run_of_steps
+from tracekit.analysis.comparison.comparison import SECTIONS_READ
+from tracekit.analysis.gates.evaluation import check
+from tracekit.analysis.gates.gates import parse_gates
+from tracekit.analysis.report import analyze
+
+_GATES = parse_gates(
+    {
+        "allow": ["unavailable"],
+        "step_time": {"max": "200ms", "max_increase": "5%"},
+        "exposed_comm_ratio": {"max": "5%"},
+        "peak_memory": {"max": "40GB"},
+    },
+    "tracekit.toml [gates]",
+)
+_BASELINE, _CANDIDATE = (
+    analyze(run_of_steps(steps, path=path), only=SECTIONS_READ)
+    for steps, path in ((STEADY, "main"), (longer(5), "branch"))
+)
+CHECK = check(_GATES, _CANDIDATE, [_BASELINE])
+"""Of four gates one passes, one is inconclusive, one fails, and one is unavailable, which is allowed."""
+
+_OTHER_JOB = analyze(run_of_steps(STEADY, ranks=4, path="<x>&\x1b[31m\n@me,%0A"), only=SECTIONS_READ)
+HOSTILE_CHECK = check(parse_gates({"step_time": {"max_increase": "5%"}}, "a:b,c%"), _OTHER_JOB, [_BASELINE])
+"""A gate that is incomparable, of a run with a hostile name."""

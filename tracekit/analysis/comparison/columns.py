@@ -1,0 +1,44 @@
+"""Tables of a comparison of runs."""
+
+from tracekit.analysis.table import Column, Table
+
+__all__ = ["CAUSE_CHANGES", "EXPLORED_CHANGES", "RUN_DIFFERENCES"]
+
+_TIMES = (
+    Column("baseline_ns", "int", "ns", "Mean of a step of the baseline; of several runs the mean."),
+    Column("candidate_ns", "int", "ns", "Mean of a step of the candidate."),
+    Column("change_ns", "int", "ns", "candidate_ns - baseline_ns."),
+)
+CAUSE_CHANGES = Table(
+    "cause_changes",
+    (
+        Column(
+            "cause",
+            "str",
+            "",
+            "A cause of the step (docs/definitions.md, Diagnosis), or uneven_steps: the median step less the mean one.",
+        ),
+        Column("ranks", "list", "", "The ranks that are the cause; empty if it is on no rank in particular."),
+        *_TIMES[:2],
+        Column("change_ns", "int", "ns", "candidate_ns - baseline_ns; all rows sum to the change of the median step."),
+    ),
+)
+EXPLORED_CHANGES = Table(
+    "explored_changes",
+    (
+        Column("dimension", "str", "", "What the step is divided by: phase, rank, group, operator or kernel."),
+        Column("name", "str", "", "The phase, the rank, the communication and its group, the operator or the kernel."),
+        *_TIMES,
+        Column("p_value", "float?", "ratio", "How likely noise makes such a change; null: too few steps to say."),
+        Column("adjusted_p_value", "float?", "ratio", "The same among all rows (Benjamini-Hochberg); null likewise."),
+        Column("stands_out", "bool", "", "Whether adjusted_p_value is at most 0.05. Exploratory: no verdict."),
+    ),
+)
+RUN_DIFFERENCES = Table(
+    "run_differences",
+    (
+        Column("what", "str", "", "Device, host, recorded steps, or a setting as component.name."),
+        Column("baseline", "str?", "", "Its value in the baseline, of several runs all values; null: not recorded."),
+        Column("candidate", "str?", "", "Its value in the candidate; null: not recorded."),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Whether a run keeps to the limits that a project sets itself."""

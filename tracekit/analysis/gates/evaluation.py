@@ -1,0 +1,180 @@
+"""Which gates a run passes.
+
+A limit of a change is tested against the change's interval: the gate passes where the whole interval keeps to the
+limit, fails where none of it does, and is inconclusive between. A gate that can neither pass nor fail counts as failed
+unless its kind of doubt is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from tracekit.analysis.comparison.comparison import Comparison, compare
+from tracekit.analysis.comparison.median_change import MedianChange, median_change
+from tracekit.analysis.comparison.step_verdict import steps_to_tell_apart
+from tracekit.analysis.gates.gates import Doubt, Gate, Gates
+from tracekit.analysis.report import Report
+from tracekit.analysis.section import Unavailable
+from tracekit.errors import InputError, UsageError
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+
+__all__ = ["Check", "GateResult", "Status", "check", "require_baseline"]
+
+Status = Literal["passed", "failed"] | Doubt
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """What became of a gate.
+
+    Attributes:
+        allowed: whether it passes though it is in doubt.
+        value: of the run, in the metric's unit; None if it is not known.
+        baseline: the same of the baseline; None for a limit of the value itself, or if it is not known.
+        change: of a limit of the change, with its interval; None where the metric is one number a run.
+        reason: why the gate is in doubt.
+        steps_needed: of an inconclusive gate, about how many steps in each run would decide; None if that is not known.
+    """
+
+    gate: Gate
+    status: Status
+    allowed: bool = False
+    value: float | None = None
+    baseline: float | None = None
+    change: MedianChange | None = None
+    reason: str | None = None
+    steps_needed: int | None = None
+
+    @property
+    def passes(self) -> bool:
+        return self.status == "passed" or self.allowed
+
+    @property
+    def change_share(self) -> float | None:
+        """Return the change as a share of the baseline; None if it is not known."""
+        if self.change is not None:
+            return self.change.ratio - 1
+        return self.value / self.baseline - 1 if self.value is not None and self.baseline else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The results of all gates of a run.
+
+    Attributes:
+        comparison: with the baseline, if there is one of the same job.
+    """
+
+    run: Run
+    gates: Gates
+    results: tuple[GateResult, ...]
+    comparison: Comparison | None = None
+
+    @property
+    def passes(self) -> bool:
+        return all(result.passes for result in self.results)
+
+
+def require_baseline(gates: Gates, baselines: int) -> None:
+    """Raise UsageError for a gate against a baseline where there is none."""
+    relative = [gate.name for gate in gates.gates if gate.is_relative]
+    if relative and not baselines:
+        need = f"need{'s' * (len(relative) == 1)} a baseline"
+        raise UsageError(f"{gates.source}: {', '.join(relative)} {need}", hint="give --baseline RUN")
+
+
+def check(gates: Gates, report: Report, baselines: Sequence[Report] = ()) -> Check:
+    """Return which gates a run passes. Reports have the sections that `Gates.sections` names, and with a baseline those
+    of a comparison.
+
+    Raises what `require_baseline` raises.
+    """
+    require_baseline(gates, len(baselines))
+    comparison, incomparable = None, None
+    if baselines:
+        try:
+            comparison = compare(baselines, report, run_noise=gates.run_noise)
+        except InputError as error:
+            incomparable = error.message
+    results = [_evaluate(gate, gates, report, baselines, incomparable) for gate in gates.gates]
+    return Check(run=report.run, gates=gates, results=tuple(results), comparison=comparison)
+
+
+def _evaluate(
+    gate: Gate, gates: Gates, report: Report, baselines: Sequence[Report], incomparable: str | None
+) -> GateResult:
+    def doubt(kind: Doubt, reason: str, value: float | None = None) -> GateResult:
+        return GateResult(gate=gate, status=kind, allowed=kind in gates.allow, value=value, reason=reason)
+
+    if "incomplete" not in gates.allow and (lacking := _lacking_ranks(report.run)):
+        return doubt("incomplete", lacking)
+    value = gate.metric.value(report)
+    if isinstance(value, Unavailable):
+        return doubt("unavailable", value.reason)
+    if not gate.is_relative:
+        passed = value <= gate.limit if gate.kind == "max" else value >= gate.limit
+        return GateResult(gate=gate, status="passed" if passed else "failed", value=value)
+    if incomparable is not None:
+        return doubt("incomparable", incomparable, value)
+    of_baselines = [gate.metric.value(baseline) for baseline in baselines]
+    known = [each for each in of_baselines if not isinstance(each, Unavailable)]
+    if len(known) < len(of_baselines):
+        reason = next(each.reason for each in of_baselines if isinstance(each, Unavailable))
+        return doubt("unavailable", f"of the baseline: {reason}", value)
+    return _evaluate_change(gate, gates, report, baselines, value, known)
+
+
+def _lacking_ranks(run: Run) -> str | None:
+    lacking = [*run.missing_ranks, *(s.rank for s in run.ranks if s.unmeasured is not None)]
+    if not lacking:
+        return None
+    return f"rank{'s' * (len(lacking) > 1)} {format_ranges(lacking)} missing or without device records"
+
+
+def _evaluate_change(
+    gate: Gate, gates: Gates, report: Report, baselines: Sequence[Report], value: float, known: Sequence[float]
+) -> GateResult:
+    by_step = gate.metric.by_step
+    samples = [] if by_step is None else [by_step(each) for each in (*baselines, report)]
+    if not samples or any(float(np.median(sample)) <= 0 for sample in samples):
+        return _evaluate_numbers(gate, gates, value, sum(known) / len(known))
+    positive = [np.maximum(sample, np.finfo(np.float64).tiny) for sample in samples]
+    change = median_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
+    found = GateResult(gate=gate, status="passed", value=change.candidate, baseline=change.baseline, change=change)
+    status, edge = _status(gate, change), 1 + gate.limit if gate.kind == "max_increase" else 1 - gate.limit
+    if status != "inconclusive":
+        return replace(found, status=status)
+    return replace(
+        found,
+        status=status,
+        allowed=status in gates.allow,
+        reason="the limit lies within the noise",
+        steps_needed=steps_to_tell_apart(change, math.log(edge)) if edge > 0 else None,
+    )
+
+
+def _status(gate: Gate, change: MedianChange) -> Status:
+    if change.low is None or change.high is None:
+        return "inconclusive"
+    if gate.kind == "max_increase":
+        edge = 1 + gate.limit
+        return "passed" if change.high <= edge else "failed" if change.low > edge else "inconclusive"
+    edge = 1 - gate.limit
+    return "passed" if change.low >= edge else "failed" if change.high < edge else "inconclusive"
+
+
+def _evaluate_numbers(gate: Gate, gates: Gates, value: float, baseline: float) -> GateResult:
+    """Return the result where each run has one number, without a noise that is known."""
+    found = GateResult(gate=gate, status="passed", value=value, baseline=baseline)
+    if not baseline and value:
+        reason = "the baseline is 0, so that there is no relative change"
+        return replace(found, status="incomparable", allowed="incomparable" in gates.allow, reason=reason)
+    share = value / baseline - 1 if baseline else 0.0
+    passed = share <= gate.limit if gate.kind == "max_increase" else share >= -gate.limit
+    return found if passed else replace(found, status="failed")

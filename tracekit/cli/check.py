@@ -1,0 +1,148 @@
+"""`tracekit check`: whether a run keeps to the limits of a project, for CI."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.exceptions import Exit
+
+from tracekit.cli.inputs.options import AMOUNT, STEPS, terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
+
+if TYPE_CHECKING:
+    from tracekit.analysis.gates.evaluation import Check
+    from tracekit.analysis.gates.gates import Gates
+    from tracekit.analysis.per_rank.options import StepSelection
+
+_SUFFIXES = (".json", ".md", ".txt", ".xml")
+_DOUBTS = ("inconclusive", "incomparable", "unavailable", "incomplete")
+_EXIT_FAILED = 1
+
+
+@click.command()
+@run_options
+@click.option("--baseline", "baselines", multiple=True, metavar="RUN", help="Compare with RUN; may be given again.")
+@click.option(
+    "--gates",
+    "gate_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Gates in TOML (default: tracekit.toml, or pyproject.toml, of this folder).",
+)
+@click.option("--allow", type=click.Choice(_DOUBTS), multiple=True, help="Pass gates in such doubt, as if in the file.")
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
+@click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank, for mfu.")
+@click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s, for mfu.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--github", is_flag=True, help="Print annotations, and append to the summary of the workflow's step.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Write to FILE (.json, .md, .txt, or .xml for JUnit); may be given again.",
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def check(
+    choice: RunChoice,
+    baselines: tuple[str, ...],
+    gate_file: Path | None,
+    allow: tuple[str, ...],
+    steps: StepSelection | None,
+    flops_per_step: float | None,
+    peak_tflops: float | None,
+    as_json: bool,
+    github: bool,
+    outputs: tuple[Path, ...],
+    force: bool,
+) -> None:
+    """Say whether RUN keeps to the gates: limits of the step, of communication, bubbles, stragglers, MFU and memory.
+
+    Exits with 0 if all gates pass, and with 1 if one fails or is in doubt. docs/regression-gates.md has the gates and a
+    workflow. Without a file of gates, the step may be at most 5% longer than in the baseline.
+    """
+    from tracekit.analysis.comparison.comparison import SECTIONS_READ
+    from tracekit.analysis.gates.evaluation import check as check_gates
+    from tracekit.analysis.gates.evaluation import require_baseline
+    from tracekit.analysis.section import KnownWork
+    from tracekit.cli.inputs.reports import read_reports
+    from tracekit.cli.inputs.result_files import refuse_suffixes, write_results
+    from tracekit.errors import UsageError
+
+    if as_json and github:
+        raise UsageError("--json and --github both print to the terminal", hint="write the JSON with -o check.json")
+    refuse_suffixes(outputs, _SUFFIXES)
+    gates = _gates(gate_file, allow, has_baseline=bool(baselines))
+    require_baseline(gates, len(baselines))
+    peak = None if peak_tflops is None else peak_tflops * 1e12
+    work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
+    choices = [choice, *(choice.of_path(path) for path in baselines)]
+    report, *others = read_reports(choices, steps, gates.sections.union(SECTIONS_READ), work)
+    result = check_gates(gates, report, others)
+    if as_json:
+        click.echo(_render(result, ".json"), nl=False)
+    elif github or not outputs:
+        from tracekit.render.gates.terminal import check_text
+
+        click.echo(check_text(result, **terminal_format()), nl=False)
+    if github:
+        _tell_github(result)
+    write_results(outputs, lambda suffix: _render(result, suffix), force=force)
+    if not result.passes:
+        raise Exit(_EXIT_FAILED)
+
+
+def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> Gates:
+    """Return the gates of the file, else of this folder, else the default. Raises UsageError without any."""
+    from tracekit.analysis.gates.gates import DEFAULT_GATES, as_doubts, parse_gates
+    from tracekit.cli.inputs.gate_file import find_gates, read_gates
+    from tracekit.errors import UsageError
+
+    table = find_gates(Path()) if file is None else read_gates(file)
+    if table is None and not has_baseline:
+        raise UsageError(
+            "there is nothing to check: no gates in tracekit.toml or pyproject.toml, and no baseline",
+            hint="give --baseline RUN, or write gates (docs/regression-gates.md)",
+        )
+    gates = DEFAULT_GATES if table is None else parse_gates(*table)
+    return replace(gates, allow=gates.allow | as_doubts(allow))
+
+
+def _tell_github(result: Check) -> None:
+    """Print annotations, and append Markdown to the file that GitHub shows as the summary of the step."""
+    from tracekit.errors import OutputError
+    from tracekit.render.gates.github import check_annotations
+
+    click.echo(check_annotations(result), nl=False)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with Path(summary).open("a", encoding="utf-8") as stream:
+                stream.write(_render(result, ".md"))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise OutputError(f"{summary}: {reason}", hint="check GITHUB_STEP_SUMMARY") from None
+
+
+def _render(result: Check, suffix: str) -> str:
+    """Return the results in the format of a file's suffix."""
+    if suffix == ".json":
+        from tracekit.render.gates.document import check_json
+
+        return check_json(result)
+    if suffix == ".md":
+        from tracekit.render.gates.markdown import check_markdown
+
+        return check_markdown(result)
+    if suffix == ".xml":
+        from tracekit.render.gates.junit import check_junit
+
+        return check_junit(result)
+    from tracekit.render.gates.terminal import check_text
+
+    return check_text(result, width=80, color=False)

@@ -1,0 +1,99 @@
+"""`tracekit compare`: whether a run's steps take longer than those of a baseline, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli.inputs.options import SHARE, STEPS, terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
+
+if TYPE_CHECKING:
+    from tracekit.analysis.comparison.comparison import Comparison
+    from tracekit.analysis.per_rank.options import StepSelection
+
+_SUFFIXES = (".json", ".md", ".txt")
+
+
+@click.command()
+@several_runs_options("BASELINE... CANDIDATE")
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
+@click.option("--margin", type=SHARE, metavar="3%", help="A change by less does not matter (default: 3%).")
+@click.option(
+    "--run-noise",
+    type=SHARE,
+    metavar="2%",
+    help="By which share runs differ though nothing is changed, until three baselines show it (default: 2%).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Write to FILE (.json, .md or .txt); may be given again.",
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def compare(
+    choice: RunChoice,
+    steps: StepSelection | None,
+    margin: float | None,
+    run_noise: float | None,
+    as_json: bool,
+    outputs: tuple[Path, ...],
+    force: bool,
+) -> None:
+    """Say whether CANDIDATE is slower or faster than BASELINE, by how much, and what the change consists of.
+
+    Each is a run folder (its newest run is taken) or a run in it, such as runs/20260101T120000Z-1a2b3c4d. With three
+    baseline runs or more the noise between runs is measured, else it is assumed.
+
+    \b
+        tracekit compare runs/main runs/branch
+        tracekit compare runs/main-1 runs/main-2 runs/main-3 runs/branch
+    """
+    from tracekit.analysis.comparison.comparison import SECTIONS_READ
+    from tracekit.analysis.comparison.comparison import compare as compare_reports
+    from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
+    from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN
+    from tracekit.cli.inputs.reports import read_reports
+    from tracekit.cli.inputs.result_files import refuse_suffixes, write_results
+    from tracekit.errors import UsageError
+    from tracekit.render.comparison.document import comparison_json
+
+    if len(choice.paths) < 2:
+        raise UsageError("one run alone cannot be compared", hint="give a baseline and a candidate")
+    refuse_suffixes(outputs, _SUFFIXES)
+    reports = read_reports([choice.of_path(path) for path in choice.paths], steps, SECTIONS_READ)
+    comparison = compare_reports(
+        reports[:-1],
+        reports[-1],
+        margin=DEFAULT_MARGIN if margin is None else margin,
+        run_noise=DEFAULT_RUN_NOISE if run_noise is None else run_noise,
+    )
+    if as_json:
+        click.echo(comparison_json(comparison), nl=False)
+    elif not outputs:
+        from tracekit.render.comparison.terminal import comparison_text
+
+        click.echo(comparison_text(comparison, **terminal_format()), nl=False)
+    write_results(outputs, lambda suffix: _render(comparison, suffix), force=force)
+
+
+def _render(comparison: Comparison, suffix: str) -> str:
+    """Return the comparison in the format of a file's suffix."""
+    if suffix == ".json":
+        from tracekit.render.comparison.document import comparison_json
+
+        return comparison_json(comparison)
+    if suffix == ".md":
+        from tracekit.render.comparison.markdown import comparison_markdown
+
+        return comparison_markdown(comparison)
+    from tracekit.render.comparison.terminal import comparison_text
+
+    return comparison_text(comparison, width=80, color=False)

@@ -1,0 +1,66 @@
+"""A comparison as JSON, under the rules of the report's: integers in ns, ratios as fractions of 1, null for unknown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tracekit
+from tracekit.analysis.comparison.comparison import Comparison
+from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.step_time.step_lengths import step_lengths
+from tracekit.analysis.table import rows_of
+from tracekit.model.run import Run
+from tracekit.render.json_result import SCHEMA_VERSION
+
+__all__ = ["comparison_dict", "comparison_json", "json_text"]
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """Return the comparison as a JSON document with sorted keys; equal comparisons give equal bytes."""
+    head = {"schema_version": SCHEMA_VERSION, "tracekit_version": tracekit.__version__}
+    return json_text(head | comparison_dict(comparison))
+
+
+def json_text(document: dict[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def comparison_dict(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as plain values."""
+    change, verdict, noise = comparison.change, comparison.verdict, comparison.change.run_noise
+    return {
+        "baselines": [_run(run) for run in comparison.baselines],
+        "candidate": _run(comparison.candidate),
+        "change": {
+            "verdict": verdict.judgement,
+            "baseline_ns": comparison.baseline_ns,
+            "candidate_ns": comparison.candidate_ns,
+            "change_ns": comparison.candidate_ns - comparison.baseline_ns,
+            "ratio": change.ratio,
+            "ratio_low": change.low,
+            "ratio_high": change.high,
+            "confidence": CONFIDENCE,
+            "margin": verdict.margin,
+            "step_noise": change.step_noise,
+            "run_noise": noise.share,
+            "run_noise_is_measured": noise.is_measured,
+            "steps_needed": verdict.steps_needed,
+        },
+        "causes_from": "diagnosis" if comparison.basis == "causes" else "breakdown",
+        "causes": rows_of(comparison, "causes"),
+        "explored": rows_of(comparison, "explored"),
+        "differences": rows_of(comparison, "differences"),
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    lengths = step_lengths(run)
+    return {
+        "path": run.path,
+        "run_id": run.run_id,
+        "attempt": run.attempt,
+        "ranks": len(run.ranks),
+        "steps": 0 if lengths is None else lengths.count,
+        "median_ns": None if lengths is None else lengths.median_ns,
+    }

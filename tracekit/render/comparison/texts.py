@@ -1,0 +1,128 @@
+"""The sentences that say what a comparison found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
+from tracekit.analysis.comparison.comparison import Comparison
+from tracekit.analysis.comparison.median_change import ENOUGH_STEPS, MedianChange
+from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.step_time.step_lengths import step_lengths
+from tracekit.model.quantities import count_text, milliseconds
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+
+__all__ = [
+    "advice_text",
+    "cause_text",
+    "change_range",
+    "difference_text",
+    "explored_text",
+    "noise_text",
+    "run_text",
+    "runs_text",
+    "signed_milliseconds",
+    "signed_percent",
+    "verdict_text",
+]
+
+
+def signed_milliseconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e6:+,.2f}"
+
+
+def signed_percent(share: float) -> str:
+    return f"{share:+.1%}"
+
+
+def run_text(run: Run) -> str:
+    """Return `10 steps of 184.60 ms (177.20 to 196.30): runs/new, run 2026...`."""
+    name = run.path if run.run_id is None or run.run_id in run.path else f"{run.path}, run {run.run_id}"
+    lengths = step_lengths(run)
+    if lengths is None:
+        return name
+    extent = f" ({milliseconds(lengths.min_ns)} to {milliseconds(lengths.max_ns)})" if lengths.count > 1 else ""
+    return f"{count_text(lengths.count, 'step')} of {milliseconds(lengths.median_ns)} ms{extent}: {name}"
+
+
+def runs_text(runs: Sequence[Run]) -> str:
+    """Return one run as `run_text` does, and several as their number, steps and names."""
+    if len(runs) == 1:
+        return run_text(runs[0])
+    lengths = [found for run in runs if (found := step_lengths(run)) is not None]
+    steps = sum(each.count for each in lengths)
+    shortest, longest = (milliseconds(edge(each.median_ns for each in lengths)) for edge in (min, max))
+    names = ", ".join(dict.fromkeys(run.path for run in runs))
+    return f"{len(runs)} runs with {steps} steps, medians {shortest} to {longest} ms: {names}"
+
+
+def change_range(change: MedianChange) -> str:
+    """Return `-1.2% to +4.6%`; "not known" without an interval."""
+    if change.low is None or change.high is None:
+        return "not known"
+    return f"{signed_percent(change.low - 1)} to {signed_percent(change.high - 1)}"
+
+
+def verdict_text(comparison: Comparison) -> str:
+    """Return the verdict, the change and its interval in one sentence."""
+    change, verdict = comparison.change, comparison.verdict
+    difference_ns = comparison.candidate_ns - comparison.baseline_ns
+    longer = "longer" if difference_ns >= 0 else "shorter"
+    by = f"{milliseconds(abs(difference_ns))} ms ({abs(change.ratio - 1):.1%}) {longer}"
+    interval = f"{CONFIDENCE:.0%} interval {change_range(change)}"
+    if change.low is None:
+        return f"inconclusive: a step takes {by}, and few steps do not show how they differ"
+    if verdict.judgement == "equivalent":
+        measured = f"{signed_percent(change.ratio - 1)}; {interval}"
+        return f"equivalent: a step takes as long, within {verdict.margin:.1%} ({measured})"
+    if verdict.judgement == "inconclusive":
+        return f"inconclusive: a step takes {by}, but noise leaves open {change_range(change)}"
+    return f"{verdict.judgement}: a step takes {by} ({interval})"
+
+
+def noise_text(comparison: Comparison) -> str:
+    """Return what the interval consists of."""
+    change, noise = comparison.change, comparison.change.run_noise
+    runs = (
+        f"as {noise.runs} baseline runs show"
+        if noise.is_measured
+        else "an assumption, until there are three baseline runs"
+    )
+    parts = [] if change.step_noise is None else [f"{change.step_noise:.1%} between steps"]
+    return f"noise: {' and '.join([*parts, f'{noise.share:.1%} between runs'])} ({runs})"
+
+
+def advice_text(comparison: Comparison) -> str | None:
+    """Return what would decide an inconclusive comparison; None where there is nothing to add."""
+    change, verdict = comparison.change, comparison.verdict
+    if verdict.judgement != "inconclusive":
+        return None
+    if verdict.steps_needed is not None:
+        few = f"; with fewer than {ENOUGH_STEPS}, only changes of 10% show" if change.steps < ENOUGH_STEPS else ""
+        return f"about {verdict.steps_needed} steps in each run would decide{few}"
+    if change.run_noise.is_measured:
+        return "more steps cannot decide: runs differ too much though nothing is changed; record more runs"
+    return "more steps cannot decide: runs may differ by as much though nothing is changed; give three baseline runs"
+
+
+def cause_text(row: dict[str, Any]) -> str:
+    """Return a cause with its ranks: `slow compute, rank 2`."""
+    if row["cause"] == UNEVEN_STEPS:
+        return "uneven steps (median less mean)"
+    ranks = row["ranks"]
+    named = f", rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else ""
+    return f"{row['cause'].replace('_', ' ')}{named}"
+
+
+def explored_text(row: dict[str, Any]) -> str:
+    """Return `rank 3 +9.10 ms`."""
+    name = f"rank {row['name']}" if row["dimension"] == "rank" else row["name"]
+    return f"{name} {signed_milliseconds(row['change_ns'])} ms"
+
+
+def difference_text(row: dict[str, Any]) -> str:
+    """Return `ddp.bucket_cap_mb 25 -> 1`."""
+    values = ["none" if row[side] is None else row[side] for side in ("baseline", "candidate")]
+    return f"{row['what'].replace('_', ' ') if '.' not in row['what'] else row['what']} {values[0]} -> {values[1]}"
