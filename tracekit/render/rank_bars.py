@@ -42,8 +42,10 @@ def ranks_to_show(report: Report, count: int) -> list[int]:
 
 
 def reasons_to_show(report: Report, count: int) -> dict[int, Reason]:
-    """Return at most `count` ranks, ascending, each with the first reason for it: findings blame it, it bounds the steps
-    most, its share of exposed communication is the median, or it is one of the lowest.
+    """Return at most `count` ranks, ascending, each with the first reason for it.
+
+    Findings blame it, it bounds the steps most, its share of exposed communication is the median, or it is one of the
+    lowest.
     """
     run = report.run
     measured = [summary.rank for summary in run.ranks if any(step.complete for step in summary.steps)]

@@ -139,8 +139,7 @@ class Bandwidth(TypedDict):
         low_bps: By the transfer time that 90 % of the instances stay below.
         high_bps: By the transfer time that 10 % of the instances stay below.
         ceiling_bps: What the link does when idle, for this kind and size, as bus bandwidth; null: not known.
-        ceiling_source: "measured": by `tracekit links`. "NVLink": the least that two GPUs joined by NVLink reach.
-            Null: not known.
+        ceiling_source: "measured": by `tracekit links`. Null: not known.
     """
 
     row: int
@@ -149,7 +148,7 @@ class Bandwidth(TypedDict):
     low_bps: float
     high_bps: float
     ceiling_bps: float | None
-    ceiling_source: Literal["measured", "NVLink"] | None
+    ceiling_source: Literal["measured"] | None
 
 
 class MessagePairs(TypedDict):
@@ -160,9 +159,9 @@ class MessagePairs(TypedDict):
 
     Attributes:
         count: Messages that were matched on both sides.
-        size_bytes: Of all messages that the sender recorded; null: unknown.
+        size_bytes: Of these messages; null: unknown.
         transfer_ns: Sum of the times from when both sides were ready; null: not known.
-        mean_bps: size_bytes of the matched messages by transfer_ns; null likewise.
+        mean_bps: Of the messages whose size and time are known; null likewise.
     """
 
     ranks_per_cell: int

@@ -52,7 +52,8 @@ class Header(TypedDict):
     """The first lines of the page.
 
     Attributes:
-        title: What ran, as the terminal's headline says it.
+        title: The run, as the terminal's headline names it.
+        facts: The two lines below it: ranks, devices, parallelism; then steps and their length.
         rank_count: Ranks that were found and measured.
         missing: Ranks that were not found, as "3, 5-7"; null: none is missing.
         unmeasured: Ranks without usable device records, in the same form; null: none.
@@ -66,6 +67,7 @@ class Header(TypedDict):
     """
 
     title: str
+    facts: list[str]
     rank_count: int
     missing: str | None
     unmeasured: str | None
@@ -209,6 +211,7 @@ class Page(TypedDict):
 
     Attributes:
         version: `CONTRACT_VERSION`.
+        communication: Rows of `columns.communication_by_kind`: communication by kind, phase and group.
         communication_reason: Why `skew` and `bandwidth` are empty; null where they are not.
         pairs: Null where no rank sent messages.
         lanes: The typical and the worst step; empty where `lanes_reason` says why.
@@ -222,6 +225,7 @@ class Page(TypedDict):
     step: StepView
     rank_map: RankMap
     rank_steps: RankSteps
+    communication: list[dict[str, Any]]
     skew: list[Skew]
     bandwidth: list[Bandwidth]
     communication_reason: str | None
