@@ -16,6 +16,7 @@ from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.innermost_span import outermost_first
 from tracekit.analysis.events.kernel_names import function_of_kernel
 from tracekit.analysis.events.phases import STEP_PHASES, PhaseTimeline
+from tracekit.analysis.load import SMALL_RUN_BYTES, size_bytes_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.timeline.lanes import Lanes
@@ -108,6 +109,9 @@ def read_step_lanes(
     for time in times:
         by_rank.setdefault(time.rank, []).append(time)
     chosen: list[RankSummary] = [summary for summary in run.ranks if summary.rank in by_rank]
+    files = [tuple(parse_path(file) for file in summary.files) for summary in chosen]
+    if jobs is None and executor is None and size_bytes_of(files) < SMALL_RUN_BYTES:
+        jobs = 1
     calls = [(s.files, options.rules, options.steps.whole, by_rank[s.rank], most_operations) for s in chosen]
     found: list[StepLanes] = []
     outcomes = map_ranks(_of_files, calls, jobs=jobs, executor=executor, progress=progress)

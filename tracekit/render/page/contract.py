@@ -27,6 +27,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "DATA_ID",
     "MOST_CHARACTERS",
+    "MOST_IN_COMMAND",
     "Bar",
     "ColumnText",
     "Cut",
@@ -46,6 +47,9 @@ DATA_ID = "tracekit-data"
 
 MOST_CHARACTERS = 400
 """Of one text. What is longer ends in an ellipsis."""
+
+MOST_IN_COMMAND = 10_000
+"""Of a command, and of Markdown that holds one."""
 
 
 class Header(TypedDict):

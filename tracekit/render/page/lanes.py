@@ -12,6 +12,7 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.step_lanes import LANES, StepLanes, StepTime
 from tracekit.analysis.step_time.step_lengths import job_steps_ns, typical_step
 from tracekit.analysis.stragglers.sections import arrivals
+from tracekit.analysis.timeline.parts import WAITS
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.render.merged.lateness import PeerWaits, message_waits_of, waits_of
@@ -102,8 +103,10 @@ def _waits(run: Run, ranks: Sequence[int]) -> dict[int, PeerWaits]:
         if summary.rank in ranks:
             role = np.zeros(len(summary.collectives), dtype=np.uint8)
             number = np.full(len(summary.messages), ABSENT, dtype=np.int64)
-            both = (waits_of(run, found, place, role, none), message_waits_of(run, found, place, number, none))
-            waits[summary.rank] = PeerWaits.concatenate(both)
+            of_rank = [waits_of(run, found, place, role, none)]
+            if WAITS.name in summary.parts:  # not where only some sections were asked for
+                of_rank.append(message_waits_of(run, found, place, number, none))
+            waits[summary.rank] = PeerWaits.concatenate(of_rank)
     return waits
 
 

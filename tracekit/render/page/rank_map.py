@@ -135,14 +135,15 @@ def _metrics(ranks: list[int], result: dict[str, Any], latest_ns: Mapping[tuple[
         "memory": _by_rank(result.get("memory")),
         "pipeline": _by_rank((result.get("pipeline") or {}).get("by_rank")),
         "slowdown": {int(rank): {"S": value} for rank, value in slowdowns.items()},
-        "lateness": {rank: {"mean_ns": sum(of_rank) / len(of_rank)} for rank, of_rank in late.items()},
+        "lateness": {rank: {"mean_ns": round(sum(of_rank) / len(of_rank))} for rank, of_rank in late.items()},
     }
     for key, table, column, title, unit, worse, meaning in _METRICS:
         rows = tables[table]
         values: list[float | int | None] = [rows.get(rank, {}).get(column) for rank in ranks]
         if table == "ranks" and unit == "ns":  # sums over the rank's steps
             steps = [rows.get(rank, {}).get("steps") for rank in ranks]
-            values = [None if value is None or not n else value / n for value, n in zip(values, steps, strict=True)]
+            pairs = zip(values, steps, strict=True)
+            values = [None if value is None or not count else round(value / count) for value, count in pairs]
         if any(number is not None for number in values):
             yield MapMetric(key=key, title=title, unit=unit, meaning=meaning, worse=worse, values=values)
 
