@@ -47,8 +47,8 @@ class _ChosenStep:
 def lane_views(report: Report, read: LaneReader, *, bins: int, operations: int) -> list[LaneView]:
     """Return the typical and the worst step; only one if that is all there is, none without steps of all ranks.
 
-    Bins are at the same time on all ranks, on the run's clock; where clocks cannot be compared, each rank begins with
-    its own step. Raises InputError when a file of a run cannot be read any more.
+    Bins are at the same time on all ranks, on the run's clock. Where clocks cannot be compared, or ranks do not
+    communicate, each rank begins with its own step. Raises InputError when a file of a run cannot be read any more.
     """
     run, reasons = report.run, reasons_to_show(report, MOST_RANKS)
     lengths_ns, typical = job_steps_ns(run), typical_step(run)
@@ -67,7 +67,7 @@ def lane_views(report: Report, read: LaneReader, *, bins: int, operations: int) 
 def _chosen_step(
     run: Run, kind: Literal["typical", "worst"], number: int, ranks: Mapping[int, Reason], bins: int
 ) -> _ChosenStep:
-    comparable = clocks_are_comparable(run.ranks, run.clocks)
+    comparable = clocks_are_comparable(run.ranks, run.clocks) and not run.ranks_are_independent
     windows: dict[int, tuple[int, int]] = {}
     shifts_ns: dict[int, int] = {}
     for summary, clock in zip(run.ranks, run.clocks, strict=True):
