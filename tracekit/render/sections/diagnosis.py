@@ -8,9 +8,9 @@ from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.diagnosis.diagnosis import Diagnosis
 from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.analysis.table import rows_of
-from tracekit.model.ranks import format_ranges
+from tracekit.model.quantities import milliseconds
+from tracekit.model.ranks import ranks_text
 from tracekit.render.console import table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 __all__ = [
@@ -57,7 +57,7 @@ def causes_table(diagnosis: Diagnosis) -> list[object]:
 def where_text(row: dict[str, Any]) -> str:
     """Return where a cause of the step is: ranks, group, module, phase, as far as known."""
     ranks = row["ranks"]
-    named = f"rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else None
+    named = ranks_text(ranks) if ranks else None
     of_transfer = f"{row['kind']} ({row['group']})" if row["group"] else row["kind"]
     return ", ".join(part for part in (named, of_transfer, row["module"], row["phase"]) if part)
 
