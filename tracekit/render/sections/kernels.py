@@ -6,8 +6,8 @@ from tracekit.analysis.events.kernel_names import function_of_kernel
 from tracekit.analysis.kernels.kernels import Kernels
 from tracekit.analysis.kernels.sections import KERNELS_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import milliseconds
 from tracekit.render.console import table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 _SHOWN = 8
