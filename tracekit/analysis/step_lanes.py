@@ -203,9 +203,13 @@ def _operations(events: EventTable, lanes: Lanes) -> Iterator[tuple[Int64, Int64
         kind = KINDS[communication.kind[row]]
         return kind if name is None else f"{kind} ({name})"
 
-    yield events.start_ns[compute], events.end_ns[compute], lambda row: _name(events, int(compute[row]))
+    def computes(row: int) -> str:
+        name = events.strings[events.name[compute[row]]]
+        return function_of_kernel(name) if lanes.device == "gpu" else name.removeprefix(AUTOGRAD_NODE_PREFIX)
+
+    yield events.start_ns[compute], events.end_ns[compute], computes
     yield communication.start_ns, communication.end_ns, label
-    yield events.start_ns[copies], events.end_ns[copies], lambda row: _name(events, int(copies[row]))
+    yield events.start_ns[copies], events.end_ns[copies], lambda row: events.strings[events.name[copies[row]]]
 
 
 def _outermost(events: EventTable, rows: Int64) -> Int64:
@@ -216,8 +220,3 @@ def _outermost(events: EventTable, rows: Int64) -> Int64:
         reach_ns = np.maximum.accumulate(events.end_ns[on_track])
         kept.append(on_track[np.append(True, events.start_ns[on_track][1:] >= reach_ns[:-1])])
     return np.concatenate(kept)
-
-
-def _name(events: EventTable, row: int) -> str:
-    name = events.strings[events.name[row]]
-    return function_of_kernel(name).removeprefix(AUTOGRAD_NODE_PREFIX)
