@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import Report
-from tracekit.analysis.step_lanes import LANES, StepLanes, StepTime
+from tracekit.analysis.step_lanes import LANES, StepLanes, StepTime, read_step_lanes
 from tracekit.analysis.step_time.step_lengths import job_steps_ns, typical_step
 from tracekit.analysis.stragglers.sections import arrivals
 from tracekit.analysis.timeline.parts import WAITS
@@ -19,7 +20,7 @@ from tracekit.render.merged.lateness import PeerWaits, message_waits_of, waits_o
 from tracekit.render.page.chart_contract import LaneRank, LaneSpans, LaneView
 from tracekit.render.rank_bars import Reason, reasons_to_show
 
-__all__ = ["MOST_RANKS", "LaneReader", "lane_views"]
+__all__ = ["MOST_RANKS", "LaneReader", "lane_views", "read_again"]
 
 MOST_RANKS = 16
 _MOST_WAITS = 60  # of a rank in a step, the longest
@@ -28,18 +29,25 @@ LaneReader = Callable[[Run, Sequence[StepTime], int], Sequence[StepLanes]]
 """Reads what the ranks did in these steps (`read_step_lanes`), at most so many operations of each."""
 
 
+def read_again(run: Run, times: Sequence[StepTime], most_operations: int) -> Sequence[StepLanes]:
+    """Read the ranks one after the other, with the rules that the run was loaded with."""
+    options = SummaryOptions().with_rules(run.communication_rules)
+    return read_step_lanes(run, times, most_operations=most_operations, options=options)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _ChosenStep:
     """A step to show.
 
     Attributes:
-        origin_ns: by rank, the moment of the first bin on that rank's clock.
-        times: of the ranks.
+        start_ns: of the first bin, on the run's clock.
+        length_ns: of all bins.
+        times: by rank.
     """
 
     kind: Literal["typical", "worst"]
     step: int
-    start_ns: int  # on the run's clock
+    start_ns: int
     length_ns: int
     times: Mapping[int, StepTime]
 

@@ -21,7 +21,7 @@ from tracekit.render.output import new_file, refuse_input
 from tracekit.render.page.build import page_data
 from tracekit.render.page.contract import DATA_ID, PageData
 from tracekit.render.page.inert import script_json
-from tracekit.render.page.lanes import LaneReader
+from tracekit.render.page.lanes import LaneReader, read_again
 from tracekit.render.page.size import MOST_CODE_BYTES, amounts_for
 
 __all__ = ["SUFFIX", "PageCode", "html_page", "page_code", "write_page"]
@@ -86,10 +86,10 @@ def html_page(data: PageData, code: PageCode) -> str:
     return f"{before}{head}{between}{block}{gap}<script>{code.script}</script>{after}"
 
 
-def write_page(path: Path, report: Report, read_lanes: LaneReader | None = None, *, force: bool = False) -> None:
+def write_page(path: Path, report: Report, read_lanes: LaneReader | None = read_again, *, force: bool = False) -> None:
     """Write the page of a report; the file is there completely or not at all.
 
-    read_lanes: reads the files of some ranks again (`read_step_lanes`); None leaves the lanes out.
+    read_lanes: reads the files of some ranks again; None leaves the lanes out.
     Raises OutputError when the file exists already and `force` is False, is a file of the run, or cannot be written.
     """
     refuse_input(path, report.run)
