@@ -53,6 +53,8 @@ function heatRgb(share) {
   return palette.heat[low].map((value, channel) => Math.round(value + (palette.heat[low + 1][channel] - value) * (at - low)));
 }
 
+const heatColour = (share) => `rgb(${heatRgb(share)})`;
+
 function colourOf(part) {
   return palette[COLOUR_OF_PART[part] ?? part] ?? palette.other;
 }
