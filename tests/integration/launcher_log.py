@@ -11,7 +11,7 @@ __all__ = ["Restart", "restarts"]
 
 _LINE = re.compile(r"^[IWE](\d{4} \d\d:\d\d:\d\d\.\d{6})\s+\d+ .*?\] (.*)$", re.MULTILINE)
 _STEP = re.compile(r"^(\d+\.\d+) step (\d+) of (\d+) ranks", re.MULTILINE)
-_BREAK = re.compile(r"^(\d+\.\d+) (?:rank \d+ kills itself|the second machine leaves)", re.MULTILINE)
+_BREAK = re.compile(r"^(\d+\.\d+) (?:rank \d+ kills itself before step (\d+)|the second machine leaves)", re.MULTILINE)
 _NOTICED = ("Detected", "Worker group FAILED")
 _STARTING = "Starting worker group"
 
@@ -41,19 +41,18 @@ def restarts(stdout: str, stderr: str) -> list[Restart]:
         for when, text in _LINE.findall(stderr)
     ]
     steps = [(float(at), int(step)) for at, step, _ in _STEP.findall(stdout)]
-    breaks_s = [float(at) for at in _BREAK.findall(stdout)]
+    breaks = [(float(at), int(step or 0)) for at, step in _BREAK.findall(stdout)]
     found = []
     for noticed_s in (at for at, text in logged if any(word in text for word in _NOTICED)):
         started_s = min(at for at, text in logged if at > noticed_s and _STARTING in text)
-        planted_s = [at for at in breaks_s if at <= noticed_s and noticed_s - at < started_s - at]
+        planted = [(at, step) for at, step in breaks if at <= noticed_s]
         before = [(at, step) for at, step in steps if at < started_s]
         stepped_s, resumed = min((at, step) for at, step in steps if at > started_s)
         last_step_s, last_step = before[-1]
         # What nobody broke, the launcher did, when it noticed that others wait.
-        broken_s = planted_s[-1] if planted_s and planted_s[-1] >= last_step_s - 2 else noticed_s
-        found.append(
-            Restart(
-                broken_s=broken_s, started_s=started_s, stepped_s=stepped_s, repeated=max(last_step + 1 - resumed, 0)
-            )
-        )
+        is_planted = bool(planted) and planted[-1][0] >= last_step_s - 2
+        broken_s, broken_step = planted[-1] if is_planted else (noticed_s, 0)
+        # The rank that kills itself has made the step before, which the one that prints may not live to end.
+        repeated = max(last_step + 1, broken_step) - resumed
+        found.append(Restart(broken_s=broken_s, started_s=started_s, stepped_s=stepped_s, repeated=max(repeated, 0)))
     return found

@@ -23,11 +23,11 @@ from urllib.request import url2pathname
 from tracekit import __version__
 from tracekit.checks.recording import Capability, try_job, try_torch
 from tracekit.errors import UsageError
+from tracekit.model.quantities import file_size
 from tracekit.native_choice import VARIABLE
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.cache.store import CACHE_VARIABLE
 from tracekit.read.decode.decoder import chosen_decoder
-from tracekit.render.quantities import file_size
 
 __all__ = ["EXTRAS", "NATIVE_PARTS", "Check", "examine", "examine_job"]
 

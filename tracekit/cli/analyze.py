@@ -17,12 +17,16 @@ from tracekit.cli.inputs.options import (
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from collections.abc import Sequence
+
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import Report
     from tracekit.hta.cross_check import CrossCheck
     from tracekit.model.run import Run
     from tracekit.render.json_result import JsonResult
     from tracekit.render.terminal import Extent, TerminalReport
+
+_PAGE_SUFFIX = ".html"
 
 
 @click.command()
@@ -65,7 +69,8 @@ def analyze(
 ) -> None:
     """Say what slows a step, what causes it, what fixing it saves, and what to do.
 
-    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
+    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes. With -o report.html the result is a
+    page that opens offline.
     """
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import analyze as analyze_run
@@ -75,7 +80,7 @@ def analyze(
     from tracekit.render.json_result import JsonResult
     from tracekit.render.terminal import TerminalReport
 
-    formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
+    formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix, _PAGE_SUFFIX)
     if output is not None and output.suffix not in formats:
         raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
     in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
@@ -84,7 +89,10 @@ def analyze(
     only = tuple(name for names in sections for name in names) or None
     extent: Extent = "full" if full else "sections" if only is not None else "full" if output is not None else "answer"
     wanted = wanted_sections(only)
+    is_page = output is not None and output.suffix == _PAGE_SUFFIX
     if cross_check is not None:
+        if is_page:
+            raise UsageError("--cross-check: the HTML report has none", hint="write it as .txt or .json")
         if steps is not None:
             raise UsageError("--cross-check: HTA has no selection of steps", hint="leave out --steps")
         wanted = None if wanted is None else wanted | {"breakdown"}
@@ -97,6 +105,8 @@ def analyze(
     if output is None:
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent, **terminal_format())
         click.echo(_render(renderer, report, check), nl=False)
+    elif is_page:
+        _write_page(output, choice, options, report, force=force)
     else:
         from tracekit.render.output import new_file
 
@@ -108,6 +118,21 @@ def analyze(
     if strict and defects:
         others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
         raise InputError(f"--strict: {defects[0].text}{others}", hint="record again, or leave out --strict")
+
+
+def _write_page(path: Path, choice: RunChoice, options: SummaryOptions, report: Report, *, force: bool) -> None:
+    """Write the HTML report, for which some ranks are read again."""
+    from tracekit.analysis.step_lanes import StepLanes, StepTime, read_step_lanes
+    from tracekit.render.page.write import write_page
+
+    def read_lanes(run: Run, times: Sequence[StepTime], most_operations: int) -> list[StepLanes]:
+        with choice.workers() as workers:
+            return read_step_lanes(
+                run, times, most_operations=most_operations, options=choice.with_rules(options), **workers
+            )
+
+    write_page(path, report, read_lanes, force=force)
+    click.echo(f"wrote {path}", err=True)
 
 
 def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:

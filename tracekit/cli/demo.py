@@ -35,8 +35,8 @@ def demo(output: Path) -> None:
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
     from tracekit.analysis.table import rows_of
+    from tracekit.model.quantities import file_size
     from tracekit.render.merged.merge import merge
-    from tracekit.render.quantities import file_size
     from tracekit.render.safe_text import safe_text
     from tracekit.render.terminal import TerminalReport
 

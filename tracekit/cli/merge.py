@@ -81,8 +81,8 @@ def _write_pages(
     force: bool,
 ) -> None:
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.model.quantities import count_text, file_size
     from tracekit.render.merged.input_slices import SliceFilter
-    from tracekit.render.quantities import count_text, file_size
     from tracekit.render.safe_text import safe_text
 
     shown = SliceFilter(
@@ -110,8 +110,8 @@ def _write_pages(
 
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
+    from tracekit.model.quantities import count_text, file_size
     from tracekit.render.perfetto.manifest import write_manifest
-    from tracekit.render.quantities import count_text, file_size
     from tracekit.render.safe_text import safe_text
 
     found = choice.load()

@@ -31,7 +31,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
     it in your browser. It is served to that page only.
     """
     from tracekit.errors import OutputError
-    from tracekit.render.quantities import file_size
+    from tracekit.model.quantities import file_size
     from tracekit.render.safe_text import safe_text
     from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-__all__ = ["format_ranges"]
+__all__ = ["format_ranges", "ranks_text"]
 
 _SHOWN_RANGES = 8
 
@@ -22,3 +22,8 @@ def format_ranges(numbers: Iterable[int]) -> str:
             runs.append([number, number])
     ranges = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_SHOWN_RANGES]]
     return ",".join(ranges) + (",..." if len(runs) > _SHOWN_RANGES else "") if runs else "none"
+
+
+def ranks_text(ranks: Collection[int]) -> str:
+    """Return `rank 3`, or `ranks 0-3,5` for several."""
+    return f"rank{'s' * (len(ranks) != 1)} {format_ranges(ranks)}"

@@ -14,7 +14,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.model.run import Run
 from tracekit.render.console import headline, next_command
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show
@@ -112,10 +112,7 @@ def _notes(run: Run, width: int) -> list[Text]:
     grave = [note for note in run.notes if note.severity != "info"]
     lines: list[Text] = []
     if run.missing_ranks:
-        count = len(run.missing_ranks)
-        lines += wrapped_lines(
-            f"rank{'s' * (count > 1)} {format_ranges(run.missing_ranks)} not found", "! ", width, 1, "yellow"
-        )
+        lines += wrapped_lines(f"{ranks_text(run.missing_ranks)} not found", "! ", width, 1, "yellow")
         grave = [note for note in grave if note.kind != "missing_rank"]
     if grave:
         more = len(grave) - 1

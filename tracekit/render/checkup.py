@@ -12,11 +12,11 @@ from tracekit.analysis.fsdp.parts import FSDP_UNITS
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.names.modules import names_together
+from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.render.console import note_lines, write
 from tracekit.render.overhead_line import overhead_text
-from tracekit.render.quantities import milliseconds
 from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.phases import memory_text, phase_facts
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tracekit.analysis.events.communication_rules import COMPUTE
 from tracekit.analysis.kernel_list import COPY, KernelUse
+from tracekit.model.quantities import milliseconds
 from tracekit.model.run import Run
 from tracekit.render.console import headline, next_command, statement, table, write
-from tracekit.render.quantities import milliseconds
 
 __all__ = ["KernelTable"]
 

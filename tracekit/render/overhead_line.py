@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.model.quantities import milliseconds
 from tracekit.model.run import Run
-from tracekit.render.quantities import milliseconds
 
 __all__ = ["overhead_text"]
 

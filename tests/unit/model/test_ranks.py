@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import format_ranges, ranks_text
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,7 @@ from tracekit.model.ranks import format_ranges
 )  # fmt: skip
 def test_format_ranges(numbers: list[int], text: str) -> None:
     assert format_ranges(set(numbers)) == text
+
+
+def test_only_one_rank_is_singular() -> None:
+    assert [ranks_text(ranks) for ranks in ([3], [0, 1, 2, 5])] == ["rank 3", "ranks 0-2,5"]

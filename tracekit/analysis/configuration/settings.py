@@ -15,7 +15,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.metadata import Settings, SettingValue
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -152,13 +152,9 @@ def _text(difference: _Difference) -> str:
     (usual, _), *others = difference.ranks
     if difference.setting is None:
         has = next(ranks for value, ranks in difference.ranks if value)
-        return f"only {_ranks(has)} {'have' if len(has) > 1 else 'has'} {difference.component}"
-    of_others = ", ".join(f"{_ranks(ranks)}: {value_text(value)}" for value, ranks in others)
+        return f"only {ranks_text(has)} {'have' if len(has) > 1 else 'has'} {difference.component}"
+    of_others = ", ".join(f"{ranks_text(ranks)}: {value_text(value)}" for value, ranks in others)
     return f"{difference.component} {difference.setting} is {value_text(usual)} ({of_others})"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}"
 
 
 def _evidence(difference: _Difference) -> dict[str, Any]:

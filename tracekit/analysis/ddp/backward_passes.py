@@ -15,8 +15,8 @@ import numpy as np
 
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.ddp.bucket_assignment import Parameters, parameters_of
-from tracekit.analysis.ddp.bucket_replay import BackwardPass, copies_back
-from tracekit.analysis.ddp.bucket_rows import rows_of_reductions
+from tracekit.analysis.ddp.bucket_replay import BackwardPass, copies_back, transfers_at_once
+from tracekit.analysis.ddp.bucket_rows import ranks_of_whole_group, rows_of_reductions
 from tracekit.analysis.ddp.parts import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
@@ -35,8 +35,6 @@ from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["GroupPass", "GroupPasses", "passes_of_groups"]
-
-_GLOO_THREADS = 2  # of each process group; NCCL has one stream
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,16 +81,15 @@ def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
     groups: list[GroupPasses] = []
     missing: list[Unavailable] = []
     for matched in run.collectives:
-        members = run.groups[matched.group].ranks
         present = set(matched.ranks.tolist())
-        summaries = [summary for summary in run.ranks if summary.rank in present]
-        rows = [_rows_in(matched, summary) for summary in summaries]
-        if not any(len(of_rank) for of_rank in rows):
+        if not any(len(_rows_in(matched, summary)) for summary in run.ranks if summary.rank in present):
             continue
-        if len(summaries) < 2 or len(summaries) < (len(members) or run.world_size or 0):
+        summaries = ranks_of_whole_group(run, matched)
+        if summaries is None:
             reason = "not all ranks that reduce together are there, so nobody knows when a transfer could begin"
             missing.append(Unavailable(reason=reason))
             continue
+        rows = [_rows_in(matched, summary) for summary in summaries]
         passes = _group_passes(run, matched, summaries, rows)
         if isinstance(passes, Unavailable):
             missing.append(passes)
@@ -130,7 +127,7 @@ def _group_passes(
     times = group_times(run, matched)
     reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
     begin_ns = times.begin_ns[reduces]
-    in_flight = 1 if summaries[0].device == "gpu" else _GLOO_THREADS
+    in_flight = transfers_at_once(summaries[0].device)
     sizes = matched.size_bytes[times.place][reduces]
     first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
     size_bytes = np.array([size for each in known for size in each.size_bytes], dtype=np.float64)

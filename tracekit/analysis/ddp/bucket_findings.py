@@ -20,6 +20,7 @@ from tracekit.analysis.step_time.savings import saving_of_ns
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
 from tracekit.model.notes import Severity
+from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 __all__ = ["bucket_findings"]
@@ -174,7 +175,7 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
         first = f", from {bucket.parameters[0]} on" if bucket.parameters else ""
         text = (
             f"DDP's reductions after the last gradient, with nothing left to hide them, take {least_ns / step_ns:.0%} "
-            f"of the step; most is bucket {bucket.index} ({bucket.size_bytes / 1e6:.1f} MB{first})"
+            f"of the step; most is bucket {bucket.index} ({file_size(bucket.size_bytes)}{first})"
         )
         evidence = {"index": bucket.index, "size_bytes": bucket.size_bytes, "tail_ns": least_ns}
         action = "make the last bucket smaller, or compute less before its gradients"
@@ -249,7 +250,7 @@ def _before_rebuilding(times: _Rows, modules: Sequence[DdpModule]) -> Iterator[F
         size = max(sum(bucket.size_bytes for bucket in module.buckets) for module in modules)
         text = (
             f"in step {', '.join(map(str, steps))} DDP had not rebuilt its buckets yet: all gradients "
-            f"({size / 1e6:.1f} MB) are in one that nothing overlaps, which is not typical"
+            f"({file_size(size)}) are in one that nothing overlaps, which is not typical"
         )
         action = "record later steps"
         yield Finding(severity="info", text=text, step=steps[0], action=action, evidence={"steps": steps})

@@ -15,7 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BackwardPass", "ManualPass", "Replayed", "Transfers", "copies_back", "replay", "replay_by_hand"]
+__all__ = [
+    "BackwardPass",
+    "ManualPass",
+    "Replayed",
+    "Transfers",
+    "copies_back",
+    "replay",
+    "replay_by_hand",
+    "transfers_at_once",
+]
+
+_GLOO_THREADS = 2  # of each process group; NCCL has one stream
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,6 +100,11 @@ class Replayed:
 
     exposed_ns: np.ndarray
     end_ns: np.ndarray
+
+
+def transfers_at_once(device: str) -> int:
+    """Return how many transfers of a process group a rank on such a device runs at once."""
+    return 1 if device == "gpu" else _GLOO_THREADS
 
 
 def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: Transfers) -> Replayed:

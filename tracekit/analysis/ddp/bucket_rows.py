@@ -1,14 +1,23 @@
-"""Which of a rank's collectives its reductions of gradients are."""
+"""Which of the collectives are reductions of gradients: of a rank, and of a process group."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tracekit.analysis.ddp.parts import BucketReductions, ManualReductions
+from tracekit.model.collectives import MatchedGroup
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["rows_of_reductions"]
+__all__ = ["ranks_of_whole_group", "rows_of_reductions"]
+
+
+def ranks_of_whole_group(run: Run, matched: MatchedGroup) -> list[RankSummary] | None:
+    """Return the ranks of a group, several; None unless all of them were recorded."""
+    members, present = run.groups[matched.group].ranks, set(matched.ranks.tolist())
+    summaries = [summary for summary in run.ranks if summary.rank in present]
+    return None if len(summaries) < 2 or len(summaries) < (len(members) or run.world_size or 0) else summaries
 
 
 def rows_of_reductions(summary: RankSummary, reductions: BucketReductions | ManualReductions) -> Int64:

@@ -120,9 +120,8 @@ def _outcomes(
     missed_ns = replayed_ns - measured_ns
     correction = float(np.clip(measured_ns / replayed_ns, *_CORRECTIONS)) if replayed_ns else 1.0
     one_bucket_mb = max(float(group.size_bytes.sum()) for group in groups) / _MIB
-    larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[
-        1:
-    ]  # all have the same effect: one bucket for each data type
+    # All of these have the same effect: one bucket for each data type.
+    larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[1:]
 
     def outcome_of(groups: Sequence[GroupPasses], cap_mb: float | None) -> SettingOutcome:
         outcome = [_replayed(group, fit, cap_mb) for group, fit in zip(groups, fits, strict=True)]
@@ -176,8 +175,7 @@ def _with_other_latencies(
     groups: Sequence[GroupPasses], fits: Sequence[TransferFit], cap_mb: float | None
 ) -> Iterator[float]:
     """Yield the median exposed time with the least and the most latency that the fit allows."""
-    for way in (-1, 1):
-        others = [fit.with_latency(fit.latency_ns + way * fit.latency_error_ns) for fit in fits]
+    for others in zip(*(fit.latency_bounds() for fit in fits), strict=True):
         outcome = [_replayed(group, fit, cap_mb) for group, fit in zip(groups, others, strict=True)]
         yield statistics.median(_exposed(groups, outcome))
 

@@ -8,6 +8,7 @@ from tracekit.analysis.ddp.bucket_whatif import LEAST_SHARE, BucketWhatIf
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
 from tracekit.analysis.finding import Finding
 from tracekit.model.metadata import DdpModule
+from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 __all__ = ["setting_findings"]
@@ -63,6 +64,6 @@ def _as_bucket_view(modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns
         time_ns=viewed.saving_ns,
         saving_ns=viewed.saving_ns,
         saving_error_ns=viewed.error_ns,
-        action=f"set gradient_as_bucket_view=True (now False), which also saves {size_bytes / 1e6:.0f} MB",
+        action=f"set gradient_as_bucket_view=True (now False), which also saves {file_size(size_bytes)}",
         evidence={"gradient_as_bucket_view": True, "present_gradient_as_bucket_view": False, "bytes": size_bytes},
     )

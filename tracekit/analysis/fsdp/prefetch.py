@@ -27,6 +27,7 @@ from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 __all__ = ["Forecast", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
@@ -240,7 +241,7 @@ def _action(run: Run, chosen: Forecast) -> str:
     now = value_of(run, "fsdp1", _SET[chosen.phase][0])
     if "fsdp1" in run.strategies and not isinstance(now, Unavailable):
         setting += f", now {value_text(now)}"
-    memory = f", for up to {chosen.memory_bytes / 1e6:.0f} MB of memory" if chosen.memory_bytes is not None else ""
+    memory = f", for up to {file_size(chosen.memory_bytes)} of memory" if chosen.memory_bytes is not None else ""
     return f"issue them {_modules_ahead(chosen.ahead)} ({setting}){memory}"
 
 

@@ -22,6 +22,7 @@ from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_late
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import Int64
+from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 __all__ = ["wrapping_findings"]
@@ -76,7 +77,7 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
         return []
     wait_ns = statistics.fmean(waits_ns)
     text = (
-        f"one FSDP unit ({giant or '<root>'}, {sizes[giant] / 1e6:.0f} MB) holds {share:.0%} of the parameters: "
+        f"one FSDP unit ({giant or '<root>'}, {file_size(sizes[giant])}) holds {share:.0%} of the parameters: "
         f"nothing is computed while it is gathered or reduced"
     )
     evidence = {

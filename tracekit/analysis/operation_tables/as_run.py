@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from tracekit.analysis.operation_tables.operations import COMPUTE, KINDS, RECEIVES, SENDS, Operations, OperationTable
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.transfers import MessageExchange
-from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import ClockModel, LeftOutStep, Run
+from tracekit.model.run import ClockModel, Run
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary, StepParts
 
-__all__ = ["exchanges_of", "long_first_steps_of", "run_of_table"]
+__all__ = ["exchanges_of", "run_of_table"]
 
 _MACHINE = "the table"
 _F = KINDS.index("F")
+_PRODUCERS = tuple(kind for kind in COMPUTE if kind != "W")
+"""Kinds whose result another stage waits for."""
 
 
 def run_of_table(table: OperationTable) -> Run:
@@ -50,34 +49,25 @@ def run_of_table(table: OperationTable) -> Run:
     )
 
 
-def long_first_steps_of(run: Run) -> tuple[LeftOutStep, ...]:
-    """Return the first steps that are longer than all others, as of a recorded run."""
-    return first_steps_to_leave_out(run.ranks)
-
-
 def exchanges_of(operations: Operations) -> dict[tuple[int, int], MessageExchange]:
     """Return the messages of a table that lists its receives, by the sending and the receiving rank.
 
     A message is the receive of a rank, and what the stage before, or behind, computed for it. A table need not list
     sends: then a message is sent when that is computed.
     """
-    computes = operations.rows(operations.of_kinds(COMPUTE))
+    computes = operations.rows(operations.of_kinds(_PRODUCERS))
     made = {
         (step, replica, stage, microbatch, kind == _F): (rank, end_ns)
-        for step, replica, stage, microbatch, kind, rank, end_ns in _rows(computes)
+        for step, replica, stage, microbatch, kind, rank, _, end_ns in _rows(computes)
     }
     sends = operations.rows(operations.of_kinds(SENDS))
     sent_at = {
         (step, replica, stage, microbatch, kind == KINDS.index("forward-send")): start_ns
-        for (step, replica, stage, microbatch, kind, _, _), start_ns in zip(
-            _rows(sends), sends.start_ns.tolist(), strict=True
-        )
+        for step, replica, stage, microbatch, kind, _, start_ns, _ in _rows(sends)
     }
     receives = operations.rows(operations.of_kinds(RECEIVES))
     messages: dict[tuple[int, int], list[tuple[int, int, int, int, int]]] = {}
-    for (step, replica, stage, microbatch, kind, rank, end_ns), start_ns in zip(
-        _rows(receives), receives.start_ns.tolist(), strict=True
-    ):
+    for step, replica, stage, microbatch, kind, rank, start_ns, end_ns in _rows(receives):
         is_forward = kind == KINDS.index("forward-recv")
         key = (step, replica, stage - 1 if is_forward else stage + 1, microbatch, is_forward)
         if key in made and made[key][0] != rank:
@@ -103,9 +93,13 @@ def _exchange(rows: Int64) -> MessageExchange:
     )
 
 
-def _rows(operations: Operations) -> list[tuple[int, int, int, int, int, int, int]]:
-    columns = (operations.step, operations.replica, operations.stage, operations.microbatch, operations.kind)
-    return list(zip(*(c.tolist() for c in (*columns, operations.rank, operations.end_ns)), strict=True))
+def _rows(operations: Operations) -> list[tuple[int, int, int, int, int, int, int, int]]:
+    """Return step, replica, stage, microbatch, kind, rank, start and end of each operation."""
+    columns = (
+        *(operations.step, operations.replica, operations.stage, operations.microbatch, operations.kind),
+        *(operations.rank, operations.start_ns, operations.end_ns),
+    )
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _replicas(operations: Operations, path: str) -> list[tuple[int, ...]]:
@@ -183,27 +177,13 @@ def _serial_others_ns(of_rank: Operations, computes: Operations) -> Int64:
     others = of_rank.rows(~of_rank.of_kinds((*COMPUTE, *SENDS, *RECEIVES)))
     time = Intervals.union_of(others.start_ns, others.end_ns)
     opens = np.diff(computes.step, prepend=computes.step[:1] - 1) != 0
-    begin_ns = np.where(opens, _step_begins(of_rank, computes), np.roll(computes.end_ns, 1))
-    return np.asarray(np.maximum(_covered_ns(time, computes.start_ns) - _covered_ns(time, begin_ns), 0))
-
-
-def _covered_ns(time: Intervals, until_ns: Int64) -> Int64:
-    """Return how much of `time` lies before each moment, int64 [n]."""
-    sums = np.concatenate(([0], np.cumsum(time.duration_ns)))
-    place = np.searchsorted(time.start_ns, until_ns)
-    ends_ns = np.concatenate((time.end_ns, until_ns[:1]))[place - 1]  # of the last one that began before the moment
-    return np.asarray(sums[place] - np.where(place > 0, np.maximum(ends_ns - until_ns, 0), 0))
-
-
-def _step_begins(of_rank: Operations, computes: Operations) -> Int64:
-    begins: Mapping[int, int] = {
-        step: int(of_rank.start_ns[of_rank.step == step].min()) for step in np.unique(of_rank.step).tolist()
-    }
-    return np.array([begins[step] for step in computes.step.tolist()], dtype=np.int64)
+    step_begins_ns = of_rank.start_ns[np.searchsorted(of_rank.step, computes.step)]
+    begin_ns = np.where(opens, step_begins_ns, np.roll(computes.end_ns, 1))
+    return np.asarray(np.maximum(time.covered_ns(begin_ns, computes.start_ns), 0))
 
 
 def _step(of_rank: Operations, computes: Operations, number: int) -> StepParts:
-    every, worked = of_rank.rows(of_rank.step == number), computes.rows(computes.step == number)
+    every, worked = of_rank.of_step(number), computes.of_step(number)
     start_ns = int(every.start_ns.min())
     step_ns = int(every.end_ns.max()) - start_ns
     compute_ns = Intervals.union_of(worked.start_ns, worked.end_ns).len_ns

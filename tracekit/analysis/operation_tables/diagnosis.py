@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.operation_tables.as_run import exchanges_of, long_first_steps_of, run_of_table
+from tracekit.analysis.operation_tables.as_run import exchanges_of, run_of_table
 from tracekit.analysis.operation_tables.consistency import consistency_notes
 from tracekit.analysis.operation_tables.critical_path import TableCriticalPath, table_critical_path
 from tracekit.analysis.operation_tables.findings import table_findings
@@ -23,6 +23,7 @@ from tracekit.analysis.operation_tables.slow_ranks import SlowRank, find_slow_ra
 from tracekit.analysis.operation_tables.stalls import Stalls, describe_stalls
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.analysis.whatif.whatif import WhatIf, what_if
 from tracekit.errors import InputError
 from tracekit.model.ranks import format_ranges
@@ -135,7 +136,7 @@ def _with_steps(table: OperationTable, chosen: StepChoice | None) -> tuple[Opera
     steps = np.unique(table.operations.step).tolist()
     kept, notes = _chosen(steps, chosen, table.path), []
     if chosen is None:
-        left_out = long_first_steps_of(run_of_table(table))
+        left_out = first_steps_to_leave_out(run_of_table(table).ranks)
         kept -= {left.step for left in left_out}
         notes = [
             f"step {left.step} left out: it took {left.step_ns / 1e6:,.1f} ms, longer than all others (--steps 0: "

@@ -12,7 +12,8 @@ from tracekit.analysis.operation_tables.stalls import Stalls
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf
-from tracekit.model.ranks import format_ranges
+from tracekit.model.quantities import count_text
+from tracekit.model.ranks import ranks_text
 
 __all__ = ["table_findings"]
 
@@ -67,7 +68,7 @@ def _slow_rank(slow: SlowRank, result: WhatIf) -> Finding:
 
 
 def _stalls(stalls: Stalls, outliers: Outliers, result: WhatIf, *, others_are_slow: bool) -> Finding:
-    operations = f"{stalls.count} operation{'s' * (stalls.count != 1)}"
+    operations = count_text(stalls.count, "operation")
     in_steps = f"in {stalls.steps} of {result.steps} steps"
     longer = f"{stalls.beyond_ns / 1e6:.1f} ms longer than usual"
     action = f"look for {_CAUSES_OF_STALLS} at these times"
@@ -83,9 +84,8 @@ def _stalls(stalls: Stalls, outliers: Outliers, result: WhatIf, *, others_are_sl
     elif stalls.pattern == "recurring":
         text = f"rank {stalls.rank} stalls again and again: {operations}, {in_steps}, last {longer} in all"
     else:
-        where = f"rank{'s' * (len(stalls.ranks) != 1)} {format_ranges(sorted(stalls.ranks))}"
         verb = "lasts" if stalls.count == 1 else "last"
-        text = f"{operations} of {where} {verb} {longer}, {in_steps}"
+        text = f"{operations} of {ranks_text(stalls.ranks)} {verb} {longer}, {in_steps}"
         text += "" if others_are_slow else "; no rank is slow otherwise"
     work = [outlier for outlier in outliers.outliers if not outlier.waits_on_others]
     return Finding(

@@ -49,6 +49,11 @@ class Operations(Columnar):
         """Return which operations are of one of the kinds, bool [n]."""
         return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
 
+    def of_step(self, number: int) -> Operations:
+        """Return the operations of one step."""
+        first, stop = np.searchsorted(self.step, (number, number + 1)).tolist()
+        return self.rows(slice(first, stop))
+
     def in_order(self) -> Operations:
         """Return the operations by step, rank and start, with steps that follow one another."""
         moved_ns = separate_steps(self.rank, self.step, self.start_ns, self.end_ns)

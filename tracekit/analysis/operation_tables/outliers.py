@@ -15,7 +15,7 @@ A replay is the longest of sums of durations, so no saving exceeds the time that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,13 +26,13 @@ from tracekit.analysis.operation_tables.graph.named_graph import NamedGraph
 from tracekit.analysis.replay.critical_chain import synchronised_members
 from tracekit.analysis.replay.even_stages import group_values
 from tracekit.analysis.replay.operation_graph import GraphSteps
+from tracekit.analysis.stats.medians import MAD_TO_SIGMA
 from tracekit.analysis.table import Frame
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
 
 __all__ = ["Outlier", "Outliers", "find_outliers"]
 
 _ENOUGH_STEPS = 5
-_NORMAL = 1.4826
 _DEVIATIONS = {"sure": 12.0, "likely": 6.0}
 _LONGER = {"sure": 1.0, "likely": 0.5}  # beyond the usual time, as a share of that
 _LEAST_SHARE = 0.005  # of a step
@@ -113,9 +113,10 @@ def find_outliers(named: NamedGraph) -> Outliers:
             without = is_outlier & (transfers == of_transfers)[:, None]
             without_ns = np.where(without, usual[:, None], group.duration_ns)
             together_ns[of_transfers] += float((replayed_ns - group.step_ns(without_ns)).sum()) / steps
-        places = _places(group, is_outlier, beyond_ns)
+        members = synchronised_members(group.graph)
+        places = _places(members, is_outlier, beyond_ns)
         partner = _other_pass(group, named.microbatches[number], named.compute_types)
-        saved_ns = _savings(group, places, is_outlier, usual, replayed_ns)
+        saved_ns = _savings(group, members, places, is_outlier, usual, replayed_ns)
         for (operation, place), saves_ns in zip(places, saved_ns.tolist(), strict=True):
             excess_ns = float(beyond_ns[operation, place])
             is_sure = steps >= _ENOUGH_STEPS and excess_ns >= max(
@@ -166,7 +167,7 @@ def _deviations(groups: Sequence[GraphSteps], usual_ns: Sequence[Float64]) -> li
     result = [np.zeros(len(group.rank)) for group in groups]
     beyond_ns = [group.duration_ns - usual[:, None] for group, usual in zip(groups, usual_ns, strict=True)]
     for numbers, rows, values in _by_class(groups, beyond_ns):
-        deviation_ns = _NORMAL * float(np.median(np.abs(values)))
+        deviation_ns = MAD_TO_SIGMA * float(np.median(np.abs(values)))
         for number, of_group in zip(numbers, rows, strict=True):
             result[number][of_group] = deviation_ns
     return result
@@ -220,12 +221,12 @@ def _is_longer_too(partner: int, beyond_ns: Float64, usual_ns: Float64, operatio
     return bool(beyond_ns[partner] / usual_ns[partner] >= _ALIKE * beyond_ns[operation] / usual_ns[operation])
 
 
-def _places(group: GraphSteps, is_outlier: Bool, beyond_ns: Float64) -> list[tuple[int, int]]:
+def _places(members: Mapping[int, Int64], is_outlier: Bool, beyond_ns: Float64) -> list[tuple[int, int]]:
     """Return the outliers, as operation and place of the step, the longest first.
 
-    Members of a group last as long as each other: the one that is longest stands for all.
+    members: of its group, for each operation that is not alone. They last as long as each other: the one that is
+    longest stands for all.
     """
-    members = synchronised_members(group.graph)
     operations, places = np.nonzero(is_outlier)
     order = np.argsort(-beyond_ns[operations, places], kind="stable")
     result: list[tuple[int, int]] = []
@@ -240,10 +241,14 @@ def _places(group: GraphSteps, is_outlier: Bool, beyond_ns: Float64) -> list[tup
 
 
 def _savings(
-    group: GraphSteps, places: Sequence[tuple[int, int]], is_outlier: Bool, usual_ns: Float64, replayed_ns: Float64
+    group: GraphSteps,
+    members: Mapping[int, Int64],
+    places: Sequence[tuple[int, int]],
+    is_outlier: Bool,
+    usual_ns: Float64,
+    replayed_ns: Float64,
 ) -> Float64:
     """Return by how much the step of each outlier is shorter if it alone lasts as usual, float64 [m]."""
-    members = synchronised_members(group.graph)
     saved_ns = np.zeros(len(places))
     at_once = max(1, _AT_ONCE // max(len(group.rank), 1))
     for first in range(0, len(places), at_once):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from tracekit.model.columnar import Columnar
@@ -32,6 +33,18 @@ class RankPauses(Columnar):
     start_ns: Int64
     end_ns: Int64
     waiting_ns: Int64
+
+    @property
+    def duration_ns(self) -> Int64:
+        """Return the length of each pause, int64 [n]."""
+        return self.end_ns - self.start_ns
+
+    def by_step_ns(self) -> Counter[int]:
+        """Return how long the pauses of each step are together."""
+        total_ns = Counter[int]()
+        for step, time_ns in zip(self.step.tolist(), self.duration_ns.tolist(), strict=True):
+            total_ns[step] += time_ns
+        return total_ns
 
 
 PAUSE_TIMES = Part(name="pauses", type=RankPauses, empty=RankPauses.empty, merge=RankPauses.concatenate)

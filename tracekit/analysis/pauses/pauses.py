@@ -21,7 +21,7 @@ _NOTABLE = 0.05  # of the step
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay
 
-__all__ = ["CostlyPause", "Pauses", "costly_pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
+__all__ = ["CostlyPause", "Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def pauses(run: Run) -> Pauses:
     found = rank_pauses(run)
     waits = WaitsForPauses(run, found)
     rows = [_row(each, waits.by_kind_ns(each)) for each in found]
-    return Pauses(ranks=rows, findings=tuple(_finding(costly) for costly in costly_pauses(run, found)))
+    return Pauses(ranks=rows, findings=tuple(_finding(costly) for costly in _costly_pauses(run, found, waits)))
 
 
 def _row(pause: RankPause, waits_ns: Mapping[str, int] | None) -> dict[str, object]:
@@ -73,13 +73,12 @@ def _row(pause: RankPause, waits_ns: Mapping[str, int] | None) -> dict[str, obje
     }
 
 
-def costly_pauses(run: Run, found: Sequence[RankPause] | None = None) -> list[CostlyPause]:
+def _costly_pauses(run: Run, found: Sequence[RankPause], waits: WaitsForPauses) -> list[CostlyPause]:
     """Return the kinds of pauses that cost, one for each kind at most.
 
-    A pause of some ranks costs if others wait for it for a notable part of the step. found: all pauses, if known.
+    A pause of some ranks costs if others wait for it for a notable part of the step. found: the pauses of all ranks.
     """
-    found = rank_pauses(run) if found is None else found
-    step_ns, waits = mean_step_ns(run), WaitsForPauses(run, found)
+    step_ns = mean_step_ns(run)
     training = [summary for summary in run.ranks if summary.is_measured and any(s.complete for s in summary.steps)]
     result = []
     for pause in PAUSES:
@@ -111,7 +110,7 @@ def reason_of_delay(run: Run, ranks: Sequence[int], delay_ns: float) -> CostlyPa
     If all ranks pause, these ranks do so longer than the others.
     """
     found = rank_pauses(run)
-    for costly in costly_pauses(run, found):
+    for costly in _costly_pauses(run, found, WaitsForPauses(run, found)):
         if set(costly.ranks) == set(ranks) and costly.longest.each_ns >= _EXPLAINED * delay_ns:
             return costly
         of_kind = [each for each in found if each.pause == costly.longest.pause]
@@ -127,9 +126,10 @@ def reason_of_delay(run: Run, ranks: Sequence[int], delay_ns: float) -> CostlyPa
 
 def pauses_behind_delays(run: Run, delays_ns: Mapping[int, float]) -> dict[int, str]:
     """Return the kind of pause that explains a rank's delay in the mean step, for the ranks that have one alone."""
+    found = rank_pauses(run)
     return {
         rank: costly.longest.pause
-        for costly in costly_pauses(run)
+        for costly in _costly_pauses(run, found, WaitsForPauses(run, found))
         for rank in costly.ranks
         if len(costly.ranks) == 1 and costly.longest.mean_ns >= _EXPLAINED * delays_ns.get(rank, 0.0) > 0
     }

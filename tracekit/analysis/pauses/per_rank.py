@@ -26,13 +26,12 @@ def rank_pauses(recorded: RecordedSteps) -> RankPauses:
     call = np.searchsorted(calls.start_ns, start_ns, side="right") - 1
     call = np.where(pause == PAUSES.index("checkpoint"), call, ABSENT)
     action, function = (np.append(column, ABSENT)[call].astype(np.int32) for column in (calls.action, calls.function))
-    window = np.searchsorted(windows.host_start_ns, start_ns, side="right") - 1
-    inside = (window >= 0) & (start_ns < windows.host_end_ns)
+    window = windows.index_of(start_ns)
     return RankPauses(
         pause=pause,
         action=action,
         function=function,
-        step=np.where(inside, windows.step[window], ABSENT),
+        step=np.where(window >= 0, windows.step[window], ABSENT),
         start_ns=start_ns,
         end_ns=end_ns,
         waiting_ns=recorded.lanes.exposed_communication.covered_ns(start_ns, end_ns),

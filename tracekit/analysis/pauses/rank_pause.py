@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,16 +68,13 @@ def rank_pauses(run: Run) -> list[RankPause]:
             if not len(rows):
                 continue
             kept = kept.rows(rows)
-            by_step = Counter[int]()
-            for step, time_ns in zip(kept.step.tolist(), (kept.end_ns - kept.start_ns).tolist(), strict=True):
-                by_step[step] += time_ns
             found.append(
                 RankPause(
                     rank=summary.rank,
                     pause=pause,
                     action=_longest(kept, kept.action, CHECKPOINT_ACTIONS),
                     function=_longest(kept, kept.function, CHECKPOINT_FUNCTIONS),
-                    by_step_ns=dict(by_step),
+                    by_step_ns=kept.by_step_ns(),
                     waiting_ns=int(kept.waiting_ns.sum()),
                     of_steps=len(complete),
                     kept=kept,
@@ -91,10 +87,7 @@ def paused_by_step_ns(run: Run) -> dict[int, int]:
     """Return how long each step is paused, on the rank that pauses longest in it."""
     longest_ns: dict[int, int] = {}
     for summary in run.ranks:
-        kept, of_rank = summary[PAUSE_TIMES], Counter[int]()
-        for step, time_ns in zip(kept.step.tolist(), (kept.end_ns - kept.start_ns).tolist(), strict=True):
-            of_rank[step] += time_ns
-        for step, time_ns in of_rank.items():
+        for step, time_ns in summary[PAUSE_TIMES].by_step_ns().items():
             longest_ns[step] = max(longest_ns.get(step, 0), time_ns)
     return longest_ns
 
@@ -103,5 +96,5 @@ def _longest(kept: RankPauses, column: np.ndarray, names: tuple[str, ...]) -> st
     known = column >= 0
     if not known.any():
         return None
-    totals = np.bincount(column[known], (kept.end_ns - kept.start_ns)[known], len(names))
+    totals = np.bincount(column[known], kept.duration_ns[known], len(names))
     return names[int(totals.argmax())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracekit.analysis.pauses.rank_pause import RankPause
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import ranks_text
 
 __all__ = ["action_text", "longer_text", "pause_text"]
 
@@ -43,7 +43,7 @@ def longer_text(pause: RankPause, ranks: Sequence[int], longer_ns: float) -> str
 
 
 def _who_does(pause: RankPause, ranks: Sequence[int]) -> str:
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranges(ranks)}" if ranks else "all ranks"
+    who = ranks_text(ranks) if ranks else "all ranks"
     return f"{who} {_DOES[pause.action or pause.pause][len(ranks) != 1]}"
 
 

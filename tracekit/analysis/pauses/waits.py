@@ -61,7 +61,7 @@ class WaitsForPauses:
             if others
         }
         shares = np.array([share.get(step, 1.0) for step in kept.step.tolist()])
-        longer_ns: Int64 = np.rint(shares * (kept.end_ns - kept.start_ns)).astype(np.int64)
+        longer_ns: Int64 = np.rint(shares * kept.duration_ns).astype(np.int64)
         return longer_ns
 
     def _late_ns(self, matched: MatchedGroup, rank: int, rows: Int64) -> Iterator[tuple[str, int, int]]:

@@ -27,7 +27,7 @@ from tracekit.analysis.pipeline.typical_times import TypicalTimes
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.model.events import ABSENT, Float64
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import ranks_text
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = ["FILLED", "PipelineChange", "find_pipeline_changes", "pipeline_findings"]
@@ -145,7 +145,7 @@ def pipeline_findings(
 
 
 def _uneven_stage_finding(uneven: UnevenStage) -> Finding:
-    ranks = f"rank{'s' * (len(uneven.ranks) > 1)} {format_ranges(uneven.ranks)}"
+    ranks = ranks_text(uneven.ranks)
     text = (
         f"stage {uneven.stage} ({ranks}) takes {uneven.factor:.2f} times as long as the other stages: "
         f"{uneven.work_ns / 1e6:.2f} against {uneven.others_ns / 1e6:.2f} ms a microbatch"

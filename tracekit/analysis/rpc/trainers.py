@@ -133,7 +133,10 @@ def trainer_findings(
     slow = find_slow_rates(
         trainers,
         {summary.rank: waits_ns(summary) for summary in trainers},
-        {summary.rank: _own_times_ns(summary, joined) for summary in trainers},
+        (
+            {summary.rank: _own_times_ns(summary, joined) for summary in trainers},
+            {summary.rank: [step.compute_ns for step in summary.steps if step.complete] for summary in trainers},
+        ),
     )
     if slow is not None:
         besides = "nobody waits for it" if len(slow.slow) == 1 else "nobody waits for them"

@@ -94,6 +94,11 @@ class TransferFit:
         ns_per_byte = max(usual_ns - self.waves * latency_ns, 0.0) / max(self.size_bytes, 1.0)
         return replace(self, latency_ns=latency_ns, ns_per_byte=ns_per_byte)
 
+    def latency_bounds(self) -> tuple[TransferFit, TransferFit]:
+        """Return the fits with the least and the most latency that the error allows."""
+        latency_ns, error_ns = self.latency_ns, self.latency_error_ns
+        return self.with_latency(latency_ns - error_ns), self.with_latency(latency_ns + error_ns)
+
 
 def stretches_of(
     begin_ns: Int64, end_ns: Int64, size_bytes: Int64, in_flight: int, copies: Sequence[Intervals] = ()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -57,26 +57,28 @@ def steps_per_s(summary: RankSummary) -> float | None:
 
 
 def find_slow_rates(
-    ranks: Sequence[RankSummary], waits_ns: Mapping[int, int], own_ns: Mapping[int, Sequence[int]] | None = None
+    ranks: Sequence[RankSummary], waits_ns: Mapping[int, int], steadier_ns: Sequence[Mapping[int, Sequence[int]]] = ()
 ) -> SlowRates | None:
     """Return the ranks, at most half of them, that are clearly slower than the others; None without any.
 
-    They are slower by their steps; or by their own time, and then their rates are lower than their peers' mean rate.
+    Their steps are longer, or else a part of these that varies less; and their rates are lower than their peers' mean.
 
     ranks: two or more that do the same work at their own pace. waits_ns: how long each waits for remote calls, in all
-    its complete steps. own_ns: how long each of its complete steps is without that, which varies less.
+    its complete steps. steadier_ns: parts of each rank's complete steps, those that are asked first first.
     """
     steps_ns = {summary.rank: lengths_ns for summary in ranks if any(lengths_ns := _lengths(summary))}
-    names = _clearly_longer(steps_ns)
-    if by_own_time := names is None and own_ns is not None:
-        names = _clearly_longer({rank: own_ns[rank] for rank in steps_ns})
+    measures: list[Mapping[int, Sequence[int]]] = [
+        steps_ns,
+        *({rank: part_ns[rank] for rank in steps_ns} for part_ns in steadier_ns),
+    ]
+    names = next((found for times_ns in measures if (found := _clearly_longer(times_ns)) is not None), None)
     if names is None:
         return None
     slow = [summary for summary in ranks if summary.rank in names]
     peers = [summary for summary in ranks if summary.rank in steps_ns and summary.rank not in names]
     rates = sorted(rate for summary in slow if (rate := steps_per_s(summary)) is not None)
     peers_rates = [rate for summary in peers if (rate := steps_per_s(summary)) is not None]
-    if by_own_time and _SLOWER * rates[-1] > statistics.fmean(peers_rates):
+    if _SLOWER * rates[-1] > statistics.fmean(peers_rates):
         return None
     of_slow, of_peers = _parts_ns(slow, waits_ns), _parts_ns(peers, waits_ns)
     return SlowRates(
@@ -97,7 +99,7 @@ def slow_rate_finding(found: SlowRates, names: Mapping[int, str], besides: str, 
     advice: what to know or do after looking for the cause.
     """
     name = names.get(found.slow[0])
-    who = f"rank{'s' * (len(found.slow) > 1)} {format_ranges(found.slow)}"
+    who = ranks_text(found.slow)
     if len(found.slow) == 1 and name is not None:
         who = f"{name} ({who})"
     rates = f"{found.rates[0]:.3g}" + (f" to {found.rates[-1]:.3g}" if found.rates[-1] > found.rates[0] else "")

@@ -10,6 +10,7 @@ from tracekit.analysis.fsdp.parts import FSDP_UNITS
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.whatif.changes import Change
+from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 _NOTABLE_SHARE = 0.02  # of the step
@@ -37,7 +38,7 @@ def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Findin
         for row in summary[FSDP_UNITS]
         if (row.kind, row.phase) == ("all_gather", "backward") and row.module is not None
     }
-    more = "" if memory_bytes is None else f", for {memory_bytes / 1e6:.0f} MB more a rank"
+    more = "" if memory_bytes is None else f", for {file_size(memory_bytes)} more a rank"
     yield Finding(
         severity="warning",
         text=f"FSDP frees the parameters of {len(modules)} modules after forward and gathers them again in backward",

@@ -65,8 +65,8 @@ def merged_run(
 
 def _told(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
+    from tracekit.model.quantities import count_text
     from tracekit.render.console import note_lines, statement, write
-    from tracekit.render.quantities import count_text
 
     lines: list[object] = []
     for other in run.other_runs:

@@ -8,7 +8,8 @@ from typing import Any
 from tracekit.analysis.attempts.attempts import PARTS, Attempts, lost_parts_ns
 from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
 from tracekit.analysis.table import Rows, rows_of
-from tracekit.model.ranks import format_ranges
+from tracekit.model.quantities import count_text
+from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.render.console import table
 from tracekit.render.section_view import SectionView
 
@@ -29,7 +30,7 @@ def attempts_text(result: Attempts) -> str:
         return text
     restarts = sum(row["lost_ns"] is not None for row in rows)
     repeated = sum(row["repeated_steps"] or 0 for row in rows)
-    names = {"repeated steps": f"{repeated} repeated step{'s' * (repeated != 1)}"}
+    names = {"repeated steps": count_text(repeated, "repeated step")}
     shown = {names.get(name, name): lost_ns for name, lost_ns in parts_ns.items() if lost_ns or name not in names}
     split = ", ".join(f"{name} {lost_ns / 1e9:.1f}" for name, lost_ns in shown.items())
     where = "the restart" if restarts == 1 else f"{restarts} restarts"
@@ -76,7 +77,7 @@ def _attempt(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _ending(row: dict[str, Any]) -> str:
     ranks = row["ended_ranks"]
-    who = f"rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else None
+    who = ranks_text(ranks) if ranks else None
     if row["ending"] == "killed":
         return f"{who} killed" if who else "killed"
     if row["ending"] == "error":

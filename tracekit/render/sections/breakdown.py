@@ -9,8 +9,8 @@ from tracekit.analysis.step_time.breakdown import Breakdown
 from tracekit.analysis.step_time.idle import place_text
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import milliseconds
 from tracekit.render.console import table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 __all__ = ["BREAKDOWN_VIEW"]

@@ -9,9 +9,9 @@ from tracekit.analysis.communication.collectives import CollectiveTimes
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.communication import GroupKey
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.model.run import Run
 from tracekit.render.console import table
-from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.section_view import SectionView
 
 _SHOWN = 12

@@ -13,7 +13,7 @@ from tracekit.analysis.configuration.sections import CONFIGURATION_SECTION
 from tracekit.analysis.configuration.settings import Configuration, value_text
 from tracekit.analysis.table import rows_of
 from tracekit.model.names.modules import name_of_layers_alike
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.render.console import table
 from tracekit.render.section_view import SectionView
@@ -36,7 +36,7 @@ def configuration_block(result: Configuration, run: Run) -> list[object]:
         if component in _NAMED:
             texts.append(_modules(_names_in(row for of_setting in settings.values() for row in of_setting)))
         if all_ranks != {summary.rank for summary in run.ranks}:
-            texts.append(f"on {_ranks(sorted(all_ranks))}")
+            texts.append(f"on {ranks_text(sorted(all_ranks))}")
         rows.append((component, " · ".join(texts)))
     return table("Configuration", ("", "settings"), rows, left=2)
 
@@ -62,16 +62,12 @@ def _exception(value: str, rows: Sequence[dict[str, Any]], all_ranks: set[int], 
     ranks = {rank for row in rows for rank in row["ranks"]}
     modules = _names_in(rows)
     where = [_modules(modules, elsewhere)] if modules and ranks == all_ranks else []
-    where += [_ranks(sorted(ranks))] if ranks != all_ranks else []
+    where += [ranks_text(sorted(ranks))] if ranks != all_ranks else []
     return f"{', '.join(where)}: {value}" if where else value
 
 
 def _names_in(rows: Iterable[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row["modules"]))
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}"
 
 
 def _modules(names: Iterable[str], apart: Collection[str] = ()) -> str:

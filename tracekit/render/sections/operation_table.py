@@ -9,9 +9,9 @@ from typing import Any
 from tracekit.analysis.operation_tables.diagnosis import TableDiagnosis
 from tracekit.analysis.operation_tables.outliers import Outlier
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import count_text, milliseconds
 from tracekit.render.answer import LINES, finding_lines, wrapped_lines
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import count_text, milliseconds
 from tracekit.render.sections.parallelism.pipeline import bubble_table, pipeline_dict, pipeline_grid, pipeline_table
 from tracekit.render.sections.whatif import whatif_dict, whatif_table
 
@@ -83,7 +83,7 @@ def _head(diagnosis: TableDiagnosis) -> str:
     if pipeline is not None:
         replicas = f" x {diagnosis.replicas} replicas" if diagnosis.replicas > 1 else ""
         parts += [f"{count_text(pipeline.stages, 'stage')}{replicas}"]
-        parts += [f"{pipeline.schedule}, {count_text(pipeline.microbatches, 'microbatch')}".replace("hs", "hes")]
+        parts += [f"{pipeline.schedule}, {count_text(pipeline.microbatches, 'microbatch', 'microbatches')}"]
     parts.append(f"{count_text(result.steps, 'step')} of {milliseconds(result.measured_ns)} ms")
     return f"{diagnosis.path}: {diagnosis.source}; {' · '.join(parts)}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tracekit.analysis.communication.overlap import Overlap
 from tracekit.analysis.communication.sections import OVERLAP_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.render.console import table
-from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.section_view import SectionView
 
 __all__ = ["OVERLAP_VIEW"]

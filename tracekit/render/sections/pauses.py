@@ -5,8 +5,8 @@ from __future__ import annotations
 from tracekit.analysis.pauses.pauses import Pauses
 from tracekit.analysis.pauses.sections import PAUSES_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import milliseconds
 from tracekit.render.console import table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 __all__ = ["PAUSES_VIEW"]

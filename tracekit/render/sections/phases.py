@@ -6,8 +6,8 @@ from tracekit.analysis.step_time.memory import Memory
 from tracekit.analysis.step_time.phases import StepPhases
 from tracekit.analysis.step_time.sections import MEMORY_SECTION, PHASES_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.section_view import SectionView
 
 __all__ = ["MEMORY_VIEW", "PHASES_VIEW", "memory_text", "phase_facts", "phase_tables"]

@@ -7,8 +7,8 @@ from typing import Any
 from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION
 from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import milliseconds
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 __all__ = ["STRAGGLERS_VIEW", "straggler_table", "stragglers_dict"]

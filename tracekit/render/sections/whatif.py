@@ -6,8 +6,8 @@ from typing import Any
 
 from tracekit.analysis.whatif.sections import WHATIF_SECTION
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.model.quantities import milliseconds
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 _SHOWN = 8

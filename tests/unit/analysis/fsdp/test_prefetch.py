@@ -87,7 +87,7 @@ def test_modules_that_wait_are_named_with_the_setting_and_what_it_saves() -> Non
     assert "issued as they are needed" in forward.text
     assert forward.action is not None
     assert "one module ahead (set_modules_to_forward_prefetch)" in forward.action
-    assert "for up to 8 MB of memory" in forward.action
+    assert "for up to 8.39 MB of memory" in forward.action
     assert "set_modules_to_backward_prefetch" in str(backward.action)
     assert (forward.evidence["modules_ahead"], forward.evidence["memory_bytes"]) == (1, 8 << 20)
     assert {finding.cause for finding in findings.values()} == {"transfer"}

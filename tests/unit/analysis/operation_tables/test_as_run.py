@@ -68,3 +68,15 @@ def test_other_operations_between_two_forwards_are_no_lateness() -> None:
     (summary,) = run_of_table(table).ranks
     assert summary.parts["actions"].other_ns.tolist() == [0, 8]
     assert np.array_equal(summary.parts["actions"].work_ns, [10, 10])
+
+
+def test_a_message_of_a_split_backward_is_sent_when_its_gradient_is_there() -> None:
+    """GIVEN no sends, and a late gradient of weights THEN the message is sent once the inputs' gradient is there."""
+    rows = [
+        *(("0", "F", "0", "0", "10"), ("1", "forward-recv", "0", "2", "12"), ("1", "F", "0", "12", "20")),
+        *(("1", "I", "0", "20", "30"), ("0", "backward-recv", "0", "15", "33"), ("1", "W", "0", "50", "60")),
+        ("0", "B", "0", "33", "45"),
+    ]
+    table = read_plain_table(pd.DataFrame(rows, columns=["rank", "kind", "mb", "start_ns", "end_ns"]), "ops.csv")
+    exchange = exchanges_of(table.operations)[1, 0]
+    assert (exchange.sent_ns.tolist(), exchange.ended_ns.tolist()) == ([30], [33])

@@ -81,7 +81,7 @@ def test_a_slow_rank_stands_out_by_its_own_time_where_waits_for_calls_vary() -> 
     own_ns = {0: [8 * MS] * 3, 1: [60 * MS] * 3, 2: [9 * MS] * 3}
 
     assert find_slow_rates(ranks, {}) is None
-    found = find_slow_rates(ranks, {}, own_ns)
+    found = find_slow_rates(ranks, {}, [own_ns])
     assert found is not None
     assert found.slow == (1,)
 
@@ -90,17 +90,33 @@ def test_a_slow_rank_keeps_its_name_beside_one_that_waits_nearly_as_long_for_cal
     ranks = [rank_with(1, [15, 16, 15]), rank_with(2, [117, 118, 120]), rank_with(3, [22, 165, 108])]
     own_ns = {1: [11 * MS] * 3, 2: [112 * MS] * 3, 3: [12 * MS] * 3}
 
-    found = find_slow_rates(ranks, {}, own_ns)
+    found = find_slow_rates(ranks, {}, [own_ns])
 
     assert found is not None
     assert found.slow == (2,)
+
+
+def test_a_slow_rank_stands_out_by_its_compute_where_hosts_stall() -> None:
+    """GIVEN stalls of hosts in steps of two ranks, one of which computes longer in all its steps."""
+    ranks = [rank_with(1, [35, 19, 23]), rank_with(2, [357, 147, 789]), rank_with(3, [349, 796, 46])]
+    own_ns = {1: [12 * MS] * 3, 2: [340 * MS, 130 * MS, 120 * MS], 3: [330 * MS, 780 * MS, 30 * MS]}
+    compute_ns = {1: [11 * MS] * 3, 2: [111 * MS] * 3, 3: [11 * MS] * 3}
+
+    assert find_slow_rates(ranks, {}, [own_ns]) is None
+    found = find_slow_rates(ranks, {}, [own_ns, compute_ns])
+    assert found is not None
+    assert found.slow == (2,)
+
+
+def test_a_rank_whose_steps_are_mostly_longer_is_not_slow_if_its_peer_made_fewer_steps() -> None:
+    assert find_slow_rates([rank_with(0, [120] * 5), rank_with(1, [20, 20, 20, 20, 1500])], {}) is None
 
 
 def test_more_time_of_its_own_without_a_lower_rate_makes_no_rank_slow() -> None:
     ranks = [rank_with(number, [70, 70, 70]) for number in range(3)]
     own_ns = {0: [8 * MS] * 3, 1: [60 * MS] * 3, 2: [9 * MS] * 3}
 
-    assert find_slow_rates(ranks, {}, own_ns) is None
+    assert find_slow_rates(ranks, {}, [own_ns]) is None
 
 
 @pytest.mark.parametrize(

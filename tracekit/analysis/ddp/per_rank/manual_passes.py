@@ -97,7 +97,11 @@ def _same_window(lanes: Lanes, passes: Int64, of_pass: Int64, times_ns: Int64) -
 
 
 def _numbered(lanes: Lanes, passes: Int64) -> tuple[Int64, Int32]:
-    """Return the step of each pass, int64 [p], and its number among those of the step, int32 [p]."""
+    """Return the step of each pass, int64 [p], and its number among those of the step, int32 [p].
+
+    Both mean nothing for a pass outside all steps. passes: int64 [p] in ascending order.
+    """
     window = lanes.windows.index_of(passes)
-    first = np.searchsorted(window, window, side="left")
-    return lanes.windows.step[window].astype(np.int64), (np.arange(len(passes)) - first).astype(np.int32)
+    # Passes outside all steps have the window -1, so `window` is not sorted.
+    _, first, place = np.unique(window, return_index=True, return_inverse=True)
+    return lanes.windows.step[window].astype(np.int64), (np.arange(len(passes)) - first[place]).astype(np.int32)

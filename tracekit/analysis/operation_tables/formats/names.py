@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["COLUMN_NAMES", "KIND_NAMES", "UNITS", "column_of", "kind_of", "simplified"]
+__all__ = ["COLUMN_NAMES", "KIND_NAMES", "UNITS", "column_of", "kind_of"]
 
 COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "rank": ("global_rank", "device", "gpu", "worker"),
-    "kind": ("op", "operation", "optype", "op_type", "type", "name", "phase"),
+    "kind": ("op", "operation", "optype", "op_type", "type", "name", "phase", "direction"),
     "microbatch": ("micro_batch", "microbatch_id", "micro_batch_id", "mb", "mb_id"),
     "start": ("begin", "start_time", "start_ts", "ts"),
     "end": ("stop", "end_time", "end_ts"),
@@ -51,16 +51,16 @@ KIND_NAMES: Mapping[str, tuple[str, ...]] = {
 """Other names of each kind."""
 
 
-def simplified(name: object) -> str:
+def _simplified(name: object) -> str:
     return str(name).strip().lower().replace("-", "_").replace(" ", "_")
 
 
-_KIND_OF = {simplified(name): kind for kind, names in KIND_NAMES.items() for name in (kind, *names)}
+_KIND_OF = {_simplified(name): kind for kind, names in KIND_NAMES.items() for name in (kind, *names)}
 
 
 def kind_of(name: object) -> str | None:
     """Return the kind that a name stands for; None for a name that is not known."""
-    return _KIND_OF.get(simplified(name))
+    return _KIND_OF.get(_simplified(name))
 
 
 def column_of(column: str, present: Iterable[str]) -> tuple[str, str | None] | None:
@@ -68,7 +68,7 @@ def column_of(column: str, present: Iterable[str]) -> tuple[str, str | None] | N
 
     None where there is no such column. A column of its own name comes before one of another name.
     """
-    by_name = {simplified(name): name for name in reversed(list(present))}
+    by_name = {_simplified(name): name for name in reversed(list(present))}
     for name in (column, *COLUMN_NAMES[column]):
         if name in by_name:
             return by_name[name], None

@@ -79,11 +79,12 @@ def separate_steps(rank: Int64, step: Int64, start_ns: Int64, end_ns: Int64) -> 
     """
     steps, place = np.unique(step, return_inverse=True)
     place = place.reshape(-1)
-    first_ns, last_ns = np.full(len(steps), np.iinfo(np.int64).max), np.full(len(steps), np.iinfo(np.int64).min)
+    largest = np.full(len(steps), np.iinfo(np.int64).max)
+    first_ns, last_ns = largest, ~largest  # `~largest` is the smallest integer
     overlap = False
     for number in np.unique(rank).tolist():
         here = rank == number
-        begin_ns, until_ns = first_ns * 0 + np.iinfo(np.int64).max, last_ns * 0 + np.iinfo(np.int64).min
+        begin_ns, until_ns = largest.copy(), ~largest
         np.minimum.at(begin_ns, place[here], start_ns[here])
         np.maximum.at(until_ns, place[here], end_ns[here])
         present = until_ns >= begin_ns

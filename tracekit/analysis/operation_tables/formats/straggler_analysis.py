@@ -19,12 +19,12 @@ from tracekit.analysis.operation_tables.formats.places import number_microbatche
 from tracekit.analysis.operation_tables.graph.megatron_dependencies import OPTYPES
 from tracekit.analysis.operation_tables.operations import KINDS, Operations, OperationTable
 from tracekit.errors import InputError
-from tracekit.model.events import Float64
+from tracekit.model.events import Float64, Int64
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "INTEGERS", "check_operations", "computations"]
+__all__ = ["COLUMNS", "INTEGERS", "check_operations", "chunks_of_model", "computations"]
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc", "mb_id")
 INTEGERS = tuple(name for name in COLUMNS if name not in {"optype", "start_ts", "duration"})
@@ -89,16 +89,19 @@ def _numbers(table: pd.DataFrame, column: str) -> Float64 | None:
         return None
 
 
+def chunks_of_model(table: pd.DataFrame) -> Int64:
+    """Return the chunk in the model of each operation, int64 [n]: `gmc`, else by its stage and chunk in the stage."""
+    stage, chunk, named = (table[name].to_numpy(dtype=np.int64) for name in ("stage", "mc", "gmc"))
+    stages = int(stage.max(initial=0)) + 1
+    return np.where(named >= 0, named, np.maximum(chunk, 0) * stages + stage)
+
+
 def computations(table: pd.DataFrame, path: str) -> OperationTable:
     """Return the forwards and backwards of a checked table, from which bubbles follow."""
     rows = table[table["optype"].isin(["forward-compute", "backward-compute"])].reset_index(drop=True)
-    columns = {
-        name: rows[name].to_numpy(dtype=np.int64) for name in ("rank", "dp_rank", "stage", "step", "gmc", "mc", "mb_id")
-    }
+    columns = {name: rows[name].to_numpy(dtype=np.int64) for name in ("rank", "dp_rank", "step", "mb_id")}
     kind = np.where(rows["optype"] == "forward-compute", KINDS.index("F"), KINDS.index("B")).astype(np.int32)
-    stages = int(columns["stage"].max(initial=0)) + 1
-    unnamed = np.maximum(columns["mc"], 0) * stages + columns["stage"]
-    stage = np.where(columns["gmc"] >= 0, columns["gmc"], unnamed)
+    stage = chunks_of_model(rows)
     start_ns, duration_ns = (rows[name].to_numpy(dtype=np.float64) for name in ("start_ns", "duration_ns"))
     microbatch = columns["mb_id"].copy()
     if (microbatch < 0).any():  # by order

@@ -13,9 +13,9 @@ from tracekit.model.events import Int64
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LONGEST_NS", "UnreadableValueError", "integers", "nanoseconds"]
+__all__ = ["UnreadableValueError", "integers", "nanoseconds"]
 
-LONGEST_NS = 4 * 10**18
+_LONGEST_NS = 4 * 10**18
 """In ns since 1970 this is the year 2096: later times are in another unit."""
 _DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?")
 
@@ -47,8 +47,8 @@ def nanoseconds(values: pd.Series, unit: str) -> Int64:
     else:
         exact = [_of_text(row, value, scale) for row, value in enumerate(values.tolist())]
     for row, value in enumerate(exact):
-        if abs(value) > LONGEST_NS:
-            raise UnreadableValueError(row, f"{values.iloc[row]} {unit} is beyond {LONGEST_NS / 1e9:.0e} s")
+        if abs(value) > _LONGEST_NS:
+            raise UnreadableValueError(row, f"{values.iloc[row]} {unit} is beyond {_LONGEST_NS / 1e9:.0e} s")
     return np.array(exact, dtype=np.int64)
 
 

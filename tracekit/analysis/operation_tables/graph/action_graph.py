@@ -79,7 +79,7 @@ def _graph_steps(
     steps: Sequence[int],
 ) -> tuple[GraphSteps, Int64, Int64]:
     """Return the graph of steps with the same operations, and the microbatch and stage to name for each operation."""
-    of_steps = [table.operations.rows(table.operations.step == step) for step in steps]
+    of_steps = [table.operations.of_step(step) for step in steps]
     origin_ns = np.array([rows.start_ns.min() for rows in of_steps])
     measured_ns = np.array([rows.end_ns.max() for rows in of_steps]) - origin_ns
     builder = GraphBuilder(steps=np.array(steps, dtype=np.int64))

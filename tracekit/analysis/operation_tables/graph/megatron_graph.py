@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.analysis.operation_tables.formats.straggler_analysis import INTEGERS
+from tracekit.analysis.operation_tables.formats.straggler_analysis import INTEGERS, chunks_of_model
 from tracekit.analysis.operation_tables.graph.megatron_dependencies import (
     BACKWARD,
     CHAIN,
@@ -119,10 +119,7 @@ def _canonical(table: pd.DataFrame) -> dict[str, Int64 | Float64]:
     code = table["optype"].map({name: code for code, name in enumerate(OPTYPES)}).to_numpy(dtype=np.int64)
     columns |= {"code": code, "end_ns": columns["start_ns"] + columns["duration_ns"]}
     computes = code <= 1
-    unnamed = computes & (columns["gmc"] < 0)
-    stages = int(columns["stage"].max()) + 1
-    columns["gmc"] = np.where(computes, columns["gmc"], -1)
-    columns["gmc"][unnamed] = np.maximum(columns["mc"][unnamed], 0) * stages + columns["stage"][unnamed]
+    columns["gmc"] = np.where(computes, chunks_of_model(table), -1)
     places = np.stack((columns["step"], columns["dp_rank"], columns["stage"]), axis=1)
     place = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
     direction = DIRECTION[code]

@@ -8,9 +8,9 @@ from tracekit.analysis.ddp.bucket_picture import BucketPicture
 from tracekit.analysis.ddp.buckets import Buckets
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.model.run import Run
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.safe_text import safe_text
 from tracekit.render.section_view import SectionView
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tracekit.analysis.model_parallel.expert_communication import ExpertCommunication
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.render.console import table
-from tracekit.render.quantities import file_size, milliseconds
 
 __all__ = ["expert_communication_tables"]
 

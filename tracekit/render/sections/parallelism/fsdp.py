@@ -9,8 +9,8 @@ from tracekit.analysis.fsdp.sections import FSDP_SECTION
 from tracekit.analysis.fsdp.units import Fsdp
 from tracekit.analysis.table import rows_of
 from tracekit.model.names.modules import names_together
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.section_view import SectionView
 
 _SHOWN = 12

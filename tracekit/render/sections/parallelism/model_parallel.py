@@ -9,9 +9,9 @@ from tracekit.analysis.model_parallel.expert_load import ESTIMATED, ExpertLoad
 from tracekit.analysis.model_parallel.layers import TensorParallel
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.model.run import Run
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.section_view import SectionView
 from tracekit.render.sections.parallelism.expert_communication import expert_communication_tables
 

@@ -11,10 +11,10 @@ from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_NAMES
 from tracekit.render.console import table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def pipeline_table(pipeline: Pipeline) -> list[object]:
         )
         for stage in numbers[:_SHOWN_STAGES]
     ]
-    microbatches = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches} microbatches"
+    microbatches = count_text(pipeline.microbatches, "microbatch", "microbatches")
     title = f"Pipeline ({pipeline.schedule}, {microbatches}): actions a step x mean ms"
     if len(numbers) > _SHOWN_STAGES:
         title += f"; the first {_SHOWN_STAGES} of {len(numbers)} stages, --json has all"

@@ -8,8 +8,8 @@ from typing import Any
 from tracekit.analysis.rpc.remote_calls import RemoteCalls
 from tracekit.analysis.rpc.sections import RPC_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import milliseconds
 from tracekit.render.console import statement, table
-from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
 _SHOWN = 12

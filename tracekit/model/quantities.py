@@ -1,4 +1,4 @@
-"""Times, sizes and counts as text. Needs no rich, so that commands without tables start faster."""
+"""Times, sizes and counts as text."""
 
 from __future__ import annotations
 
@@ -17,5 +17,6 @@ def file_size(size_bytes: float) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def count_text(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+def count_text(number: int, noun: str, plural: str | None = None) -> str:
+    """Return `1 rank` or `2 ranks`. plural: where it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

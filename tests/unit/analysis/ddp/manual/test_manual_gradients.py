@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.analysis.exchanges import rank, run_of
-from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
+from tracekit.analysis.ddp.manual.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import GradientSum
 from tracekit.model.run import Run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.render.quantities import count_text, file_size, milliseconds
+from tracekit.model.quantities import count_text, file_size, milliseconds
 
 
 def test_milliseconds_have_two_digits() -> None:
@@ -21,3 +21,4 @@ def test_sizes_have_decimal_units_and_three_digits(size_bytes: float, text: str)
 
 def test_only_one_is_singular() -> None:
     assert [count_text(number, "rank") for number in (0, 1, 2, 1024)] == ["0 ranks", "1 rank", "2 ranks", "1,024 ranks"]
+    assert [count_text(number, "batch", "batches") for number in (1, 2)] == ["1 batch", "2 batches"]

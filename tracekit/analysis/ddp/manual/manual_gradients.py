@@ -5,16 +5,13 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
-from tracekit.analysis.ddp.manual_whatif import ManualWhatIf, manual_whatif
+from tracekit.analysis.ddp.manual.manual_whatif import ManualWhatIf, manual_whatif
 from tracekit.analysis.ddp.parts import MANUAL_GRADIENTS
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
-from tracekit.model.communication import KINDS
 from tracekit.model.notes import Severity
 from tracekit.model.run import Run
 
-_REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
-_SCALAR_BYTES = 8  # scalars, such as a loss
 _NOTABLE = 0.05  # of a step
 _LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
 _LEAST_SHARE = 0.01  # of a step
