@@ -114,7 +114,7 @@ function patternTile(style, colour, scale) {
 
 /** Return a legend: a swatch and a name for each part. `names` may give a part another name here. */
 function legend(parts, names = {}) {
-  return el("ul", { class: "legend" }, parts.map((part) => el("li", {}, swatch(part), names[part] ?? PARTS[part][0])));
+  return el("ul", { class: "legend" }, parts.map((part) => el("li", null, swatch(part), names[part] ?? PARTS[part][0])));
 }
 
 const swatches = [];

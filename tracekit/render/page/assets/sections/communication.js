@@ -38,7 +38,7 @@ function communicationMeans() {
 function kindsChart() {
   return barChart({
     id: "kinds", title: "Time by kind, group and phase", list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
-    summary: () => `Mean a step of ${chosenRanksText()}, of those that take part. Exposed is what no compute covers, waiting for other ranks included. Rows may overlap.`,
+    summary: () => `Mean a step over ${chosenRanksText()} that take part. Exposed is what no compute covers, with the waiting for other ranks. Rows may overlap.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"]),
     bar: (row) => ({ label: row.kind, note: [row.group, row.phase].filter(Boolean).join(", "), ends: timeText(row.total_ns), segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
   });

@@ -1,7 +1,7 @@
 "use strict";
 // All ranks at their places of the mesh, coloured by a number. The groups of the rank under the pointer are outlined.
 
-const MAP = { least: 3, most: 46, gap: 8, left: 54, top: 18 };
+const MAP = { least: 3, most: 46, height: 560, gap: 8, left: 54, top: 18 };
 
 /**
  * Return where each rank stands: {cell, boxes: [x, y] of each, height, labels: [text, x, y, room]}.
@@ -22,7 +22,9 @@ function mapLayout(width) {
   const gap = inside.length && across * down > 1 ? MAP.gap : 0;
   const left = !isWrapped && down > 1 ? MAP.left : 0;
   const top = !isWrapped && across > 1 ? MAP.top : 0;
-  const cell = Math.min(Math.max((width - left - (across - 1) * gap) / (across * innerColumns), MAP.least), MAP.most);
+  const wide = (width - left - (across - 1) * gap) / (across * innerColumns);
+  const high = (MAP.height - down * gap) / (down * innerRows);
+  const cell = Math.max(Math.min(wide, Math.max(high, 12), MAP.most), MAP.least);
   const [blockWidth, blockHeight] = [cell * innerColumns + gap, cell * innerRows + gap];
   const bottom = top + down * blockHeight;
   const perLine = Math.max(1, Math.floor((width - left) / cell));
@@ -107,7 +109,7 @@ function rankMapChart() {
       const range = extent(values);
       if (!range) return `${layoutText}. ${title} is not known.`;
       const ends = range.map((value) => `${valueText(value, unit)} (rank ${map.ranks[values.indexOf(value)]})`);
-      return `${layoutText}. ${meaning} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
+      return `${layoutText}. Colour is ${title}: ${lowerFirst(meaning)} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
     },
     legend: () => el(
       "div", { class: "scale-row" }, heatScale(extent(metric().values, [0, 0]), metric().unit, metric().worse),

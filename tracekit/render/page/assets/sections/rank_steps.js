@@ -60,12 +60,19 @@ function heatChart() {
   let order = [];
   let place = null;
 
-  function draw(pen) {
+  function plan(whole) {
     order = heatOrder();
-    const { inner, height, cellWidth, cellHeight } = place;
-    const lines = Math.min(order.length, Math.max(1, Math.floor(height * (window.devicePixelRatio || 1))));
+    const inner = whole - HEAT.left;
+    const height = Math.min(Math.max(order.length * HEAT.row, 40), HEAT.most);
+    const lines = Math.min(order.length, Math.floor(height * (window.devicePixelRatio || 1)));
+    place = { inner, height, cellWidth: inner / width, cellHeight: height / order.length, image: heatImage(heatMetric(), order, width, lines) };
+    return height + HEAT.bottom;
+  }
+
+  function draw(pen) {
+    const { inner, height, cellWidth, cellHeight, image } = place;
     pen.context.imageSmoothingEnabled = false;
-    pen.context.drawImage(heatImage(heatMetric(), order, width, lines), HEAT.left, 0, inner, height);
+    pen.context.drawImage(image, HEAT.left, 0, inner, height);
     if (cellWidth > 8 && cellHeight > 8) {
       for (let column = 1; column < width; column += 1) pen.line(HEAT.left + column * cellWidth, 0, HEAT.left + column * cellWidth, height, palette.page);
       for (let row = 1; row < order.length; row += 1) pen.line(HEAT.left, row * cellHeight, HEAT.left + inner, row * cellHeight, palette.page);
@@ -95,15 +102,10 @@ function heatChart() {
       const range = extent(values);
       if (!range) return `${title} is not known.`;
       const most = values.indexOf(range[1]);
-      return `${meaning} The most is ${timeText(range[1])}, ${rowText(Math.floor(most / width))} in ${columnText(most % width)}. Drag over cells to choose ranks and steps for all charts. ${grid.text ?? ""}`;
+      return `Colour is ${title}: ${lowerFirst(meaning)} The most is ${timeText(range[1])}, ${rowText(Math.floor(most / width))} in ${columnText(most % width)}. Drag over cells to choose ranks and steps for all charts. ${grid.text ?? ""}`;
     },
     legend: () => heatScale(extent(heatMetric().values, [0, 0]), "ns"),
-    height: (whole) => {
-      const inner = whole - HEAT.left;
-      const height = Math.min(Math.max(row_first.length * HEAT.row, 40), HEAT.most);
-      place = { inner, height, cellWidth: inner / width, cellHeight: height / row_first.length };
-      return height + HEAT.bottom;
-    },
+    height: plan,
     draw,
     hit(x, y) {
       const [line, column] = at([x, y]);
