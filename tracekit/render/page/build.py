@@ -17,6 +17,7 @@ from tracekit.render.page.definitions import definitions
 from tracekit.render.page.first_screen import finding_views, header, step_view
 from tracekit.render.page.inert import inert
 from tracekit.render.page.lanes import LaneReader, lane_views
+from tracekit.render.page.pipeline_view import pipeline_view
 from tracekit.render.page.rank_map import rank_map
 from tracekit.render.page.rank_steps import rank_steps
 from tracekit.render.page.size import Amounts, cut_tables
@@ -63,6 +64,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
         bandwidth=bandwidths,
         communication_reason=None if skews else _no_collectives(report),
         pairs=pairs,
+        pipeline=pipeline_view(report),
         lanes=lanes,
         lanes_reason=None if lanes else lanes_reason,
         cuts=cuts,

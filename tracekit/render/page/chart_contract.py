@@ -15,6 +15,8 @@ __all__ = [
     "MapDimension",
     "MapMetric",
     "MessagePairs",
+    "PipelineGaps",
+    "PipelineView",
     "RankMap",
     "RankStepMetric",
     "RankSteps",
@@ -228,3 +230,40 @@ class LaneView(TypedDict):
     lanes: list[Literal["compute", "communication", "copy"]]
     names: list[str]
     ranks: list[LaneRank]
+
+
+class PipelineGaps(TypedDict):
+    """Bubbles of a step, k columns. Times are since the start of the view.
+
+    Attributes:
+        cause: The cause that adds most to it: warmup, drain, imbalance, transfer, late_peer or other.
+    """
+
+    rank: list[int]
+    start_ns: list[int]
+    end_ns: list[int]
+    cause: list[str]
+
+
+class PipelineView(TypedDict):
+    """The actions of one pipeline in the step of median length, k columns. Times are since the start of the view.
+
+    Attributes:
+        ranks: In the order of their first stage.
+        kind: F, B, I or W.
+        start_ns: When the action's input was there: waiting for a receive is part of the bubble before it.
+        gaps: Null where causes are not known.
+        text: What is left out; null: nothing.
+    """
+
+    step: int
+    length_ns: int
+    ranks: list[int]
+    rank: list[int]
+    stage: list[int]
+    microbatch: list[int]
+    kind: list[str]
+    start_ns: list[int]
+    end_ns: list[int]
+    gaps: PipelineGaps | None
+    text: str | None

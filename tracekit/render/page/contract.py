@@ -21,7 +21,15 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
-from tracekit.render.page.chart_contract import Bandwidth, LaneView, MessagePairs, RankMap, RankSteps, Skew
+from tracekit.render.page.chart_contract import (
+    Bandwidth,
+    LaneView,
+    MessagePairs,
+    PipelineView,
+    RankMap,
+    RankSteps,
+    Skew,
+)
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -218,6 +226,7 @@ class Page(TypedDict):
         communication: Rows of `columns.communication_by_kind`: communication by kind, phase and group.
         communication_reason: Why `skew` and `bandwidth` are empty; null where they are not.
         pairs: Null where no rank sent messages.
+        pipeline: Null where no rank recorded actions of a pipeline.
         lanes: The typical and the worst step; empty where `lanes_reason` says why.
         cuts: Empty where the page has everything.
         columns: By the name of a table in `result`; unit and meaning of each column.
@@ -234,6 +243,7 @@ class Page(TypedDict):
     bandwidth: list[Bandwidth]
     communication_reason: str | None
     pairs: MessagePairs | None
+    pipeline: PipelineView | None
     lanes: list[LaneView]
     lanes_reason: str | None
     cuts: list[Cut]

@@ -1,14 +1,14 @@
 "use strict";
 // The page: its sections in order, the filter, the keys, the theme, and printing.
 
-/** Return a section with a heading, without the parts that are null; null without any. */
+/** Return a section with a heading; parts that are null are left out. */
 function section(id, title, parts) {
-  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), parts);
+  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...parts);
 }
 
 /** Return the bar at the top: where to go, the filter, the theme. */
 function topBar(sections) {
-  const links = sections.map(([id, title]) => [id, title, () => document.getElementById(id).scrollIntoView({ block: "start" })]);
+  const links = sections.map(([id, title]) => [id, title, () => document.getElementById(id).scrollIntoView()]);
   const select = el("select", { "aria-label": "Go to a section", on: { change: () => links.find(([id]) => id === select.value)?.[2]() } }, links.map(([id, title]) => el("option", { value: id }, title)));
   const theme = button("Dark", () => setState({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }), { id: "theme" });
   return el(
@@ -35,10 +35,10 @@ function filterBox() {
   }
   const box = el(
     "details", { class: "filter" }, summary,
-    el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => el("label", { class: "chooser" }, el("span", {}, key === "ranks" ? "Ranks" : "Steps"), input)), choices.dimensions.length ? dimension : null, choices.phases.length ? phase : null, clear),
+    el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => labelled(key === "ranks" ? "Ranks" : "Steps", input)), choices.dimensions.length ? dimension : null, choices.phases.length ? phase : null, clear),
   );
   const show = () => {
-    summary.textContent = `Showing ${filterText()}`;
+    summary.textContent = filterText();
     summary.classList.toggle("active", isFiltered());
     clear.disabled = !isFiltered();
     for (const [key, input] of Object.entries(fields)) if (document.activeElement !== input) input.value = state[key] ? rangesText(state[key], Infinity) : "";

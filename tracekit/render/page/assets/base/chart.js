@@ -18,20 +18,21 @@ const tooltip = el("div", { class: "tooltip", hidden: true, role: "status" });
  *   draw(pen)      draws it
  *   hit(x, y)      what is there: {lines: [text], ...} or null
  *   leave(), press(hit), brush(from, to)   the pointer left; pressed; dragged from one point to another
- *   build(holder, width)  instead of a canvas: fills the holder with elements of its own
- *   table()        {caption, columns, rows}, of what is shown
+ *   build(holder, width, spoken)  instead of a canvas: fills the holder, and gives it the text for screen readers
+ *   table()        {columns, rows}, of what is shown
  */
 function chart(options) {
   const canvas = options.build ? null : el("canvas", { role: "img", tabindex: options.press || options.brush ? 0 : null });
   const holder = el("div", { class: "canvas" }, canvas);
   const summary = el("p", { class: "summary" });
   const keys = el("div", { class: "keys" });
+  const table = twin("Table", options.title, options.table);
   const figure = el(
     "figure", { id: options.id },
-    el("figcaption", {}, el("h3", {}, options.title), options.controls?.length ? el("div", { class: "controls" }, options.controls) : null),
-    summary, keys, holder, options.table ? tableTwin(options) : null,
+    el("figcaption", null, el("h3", null, options.title), el("div", { class: "controls" }, options.controls ?? [])),
+    summary, keys, holder, table,
   );
-  const self = { options, figure, holder, canvas, summary, keys, isStale: true, isNear: false, width: 0, pen: null };
+  const self = { options, holder, canvas, summary, keys, table, isStale: true, isNear: false, width: 0, pen: null };
   charts.set(options.id, self);
   if (canvas) listenToPointer(self);
   nearness.observe(figure);
@@ -68,12 +69,13 @@ function drawChart(self) {
   const { options, canvas, holder } = self;
   self.isStale = false;
   self.width = holder.clientWidth;
-  const sentence = options.summary?.() ?? "";
-  self.summary.textContent = safeText(sentence, 1000);
+  const sentence = safeText(options.summary());
+  const spoken = safeText(`${options.title}. ${sentence} The table below has the numbers.`);
+  self.summary.textContent = sentence;
   self.keys.replaceChildren(...[options.legend?.()].filter(Boolean));
-  self.refreshTable?.();
+  self.table.refresh();
   if (options.build) {
-    options.build(holder, self.width);
+    options.build(holder, self.width, spoken);
     return;
   }
   const scale = window.devicePixelRatio || 1;
@@ -84,23 +86,10 @@ function drawChart(self) {
   canvas.height = Math.round(pen.height * scale);
   canvas.style.width = `${self.width}px`;
   canvas.style.height = `${pen.height}px`;
-  canvas.setAttribute("aria-label", safeText(`${options.title}. ${sentence} The table below has the numbers.`, 1000));
+  canvas.setAttribute("aria-label", spoken);
   context.setTransform(scale, 0, 0, scale, 0, 0);
   self.pen = pen;
   options.draw(pen);
-}
-
-/** Return the table of a chart, which is made when it is opened. */
-function tableTwin(options) {
-  const holder = el("div");
-  const details = el("details", { class: "twin", on: { toggle: fill } }, el("summary", {}, "Table"), holder);
-  function fill() {
-    if (!details.open) return;
-    const { caption, columns, rows } = options.table();
-    holder.replaceChildren(dataTable(caption ?? options.title, columns, rows));
-  }
-  queueMicrotask(() => (charts.get(options.id).refreshTable = fill));
-  return details;
 }
 
 function listenToPointer(self) {
@@ -145,7 +134,7 @@ function redraw(self) {
 function showHit(self, hit, event) {
   self.canvas.classList.toggle("over", Boolean(hit && self.options.press));
   if (!hit) return hideTooltip();
-  tooltip.replaceChildren(...hit.lines.filter(Boolean).map((line, at) => el(at ? "div" : "strong", {}, line)));
+  tooltip.replaceChildren(...hit.lines.filter(Boolean).map((line, at) => el(at ? "div" : "strong", null, safeText(line, 200))));
   tooltip.hidden = false;
   const { width, height } = tooltip.getBoundingClientRect();
   const left = Math.min(Math.max(event.clientX + 14, 8), document.documentElement.clientWidth - width - 8);
@@ -170,28 +159,25 @@ class Pen {
     this.context.clearRect(0, 0, this.width, this.height);
   }
 
-  /** Fill a box with a part's colour and pattern, or with a colour. What is narrower than a pixel gets one. */
-  box(x, y, width, height, { part = null, colour = null, least = 0, outline = null }) {
-    const wide = Math.max(width, least);
-    this.context.fillStyle = part ? fillOf(this.context, part) : (colour ?? "transparent");
-    if (part || colour) this.context.fillRect(x, y, wide, height);
-    if (outline) {
-      this.context.strokeStyle = outline;
-      this.context.strokeRect(x + 0.5, y + 0.5, Math.max(wide - 1, 0), Math.max(height - 1, 0));
-    }
+  /** Fill a box with a part's colour and pattern, or with a colour; `outline` is the colour of its edge. */
+  box(x, y, width, height, { part, colour, outline, edge = 1 }) {
+    const { context } = this;
+    context.fillStyle = part ? fillOf(context, part) : (colour ?? "transparent");
+    context.fillRect(x, y, width, height);
+    if (!outline) return;
+    context.strokeStyle = outline;
+    context.lineWidth = edge;
+    context.strokeRect(x + edge / 2, y + edge / 2, Math.max(width - edge, 0), Math.max(height - edge, 0));
   }
 
-  line(x0, y0, x1, y1, colour = palette.line, width = 1, dash = []) {
+  line(x0, y0, x1, y1, colour = palette.line, width = 1) {
     const { context } = this;
     context.strokeStyle = colour;
     context.lineWidth = width;
-    context.setLineDash(dash);
     context.beginPath();
     context.moveTo(x0, y0);
     context.lineTo(x1, y1);
     context.stroke();
-    context.setLineDash([]);
-    context.lineWidth = 1;
   }
 
   font(size = 12, weight = 400) {
@@ -205,6 +191,11 @@ class Pen {
     this.context.textAlign = align;
     this.context.textBaseline = base;
     this.context.fillText(most === Infinity ? text : this.fitted(text, most), x, y);
+  }
+
+  /** Write a line of the axes and the remarks. */
+  small(text, x, y, align = "left", most = Infinity) {
+    this.text(text, x, y, { size: 11, colour: palette.muted, align, most });
   }
 
   widthOf(text, size = 12, weight = 400) {
@@ -242,11 +233,10 @@ class Pen {
   }
 
   selection(x0, y0, x1, y1) {
-    const { context } = this;
-    context.globalAlpha = 0.18;
-    this.box(Math.min(x0, x1), Math.min(y0, y1), Math.abs(x1 - x0), Math.abs(y1 - y0), { colour: palette.accent });
-    context.globalAlpha = 1;
-    this.box(Math.min(x0, x1), Math.min(y0, y1), Math.abs(x1 - x0), Math.abs(y1 - y0), { outline: palette.accent });
+    const [left, top] = [Math.min(x0, x1), Math.min(y0, y1)];
+    this.context.globalAlpha = 0.25;
+    this.box(left, top, Math.abs(x1 - x0), Math.abs(y1 - y0), { colour: palette.accent });
+    this.context.globalAlpha = 1;
   }
 }
 
@@ -262,7 +252,7 @@ function ticks(least, most, count) {
 }
 
 /** Draw an axis below a chart, with lines through it. `toX` maps values to pixels; `unit` is that of the values. */
-function bottomAxis(pen, toX, least, most, bottom, { unit, isLog = false }) {
+function bottomAxis(pen, toX, least, most, bottom, unit, isLog = false) {
   const places = isLog ? powers(least, most) : ticks(least, most, Math.max(toX(most) - toX(least), 1) / 90);
   const text = isLog ? (value) => valueText(value, unit) : tickText(places, unit);
   for (const at of places) {
@@ -270,7 +260,7 @@ function bottomAxis(pen, toX, least, most, bottom, { unit, isLog = false }) {
     const label = text(at);
     const half = pen.widthOf(label, 11) / 2;
     pen.line(x, 0, x, bottom + 4);
-    pen.text(label, Math.min(Math.max(x, half), pen.width - half), bottom + 12, { size: 11, colour: palette.muted, align: "center" });
+    pen.small(label, Math.min(Math.max(x, half), pen.width - half), bottom + 12, "center");
   }
 }
 

@@ -3,52 +3,38 @@
 
 const { result, page } = JSON.parse(document.getElementById("tracekit-data").textContent);
 
-const STEPS_OF_RANK = new Map((result.ranks ?? []).map((row) => [row.rank, row.steps]));
-const PLACE_OF_RANK = new Map(page.rank_map.ranks.map((rank, place) => [rank, place]));
+const groupOf = (id) => (typeof id === "number" ? result.groups?.[id] : null);
 
 /** Return the name of a process group: its dimension of the mesh, and its ranks. */
 function groupText(id) {
-  const group = id === null || id === undefined ? null : result.groups?.[id];
-  if (!group) return "unknown group";
-  const purpose = group.dimension ?? group.parallelism ?? group.desc;
-  return `${purpose}, ${group.ranks === "world" ? "all ranks" : ranksText(group.ranks)}`;
+  const group = groupOf(id);
+  return group ? `${dimensionOf(id)}, ${group.ranks === "world" ? "all ranks" : ranksText(group.ranks)}` : (id ?? "unknown group");
 }
 
 /** Return the dimension of a group, such as dp; without one its description. */
 function dimensionOf(id) {
-  const group = id === null || id === undefined ? null : result.groups?.[id];
+  const group = groupOf(id);
   return group ? (group.dimension ?? group.parallelism ?? group.desc) : "unknown group";
 }
 
-/** Return whether a rank belongs to a group. */
 function isInGroup(rank, id) {
-  const group = result.groups?.[id];
-  return Boolean(group) && (group.ranks === "world" || group.ranks.includes(rank));
+  const ranks = groupOf(id)?.ranks;
+  return ranks === "world" || Boolean(ranks?.includes(rank));
 }
 
-/** Return [name, unit, meaning] of the columns of a table of the result that its rows have. */
-function columnsOf(table, rows) {
-  const present = rows.length ? Object.keys(rows[0]) : [];
-  const described = new Map((page.columns[table] ?? []).map((column) => [column.name, column]));
-  const names = [...[...described.keys()].filter((name) => present.includes(name)), ...present.filter((name) => !described.has(name))];
-  return names.map((name) => [name, described.get(name)?.unit || unitOf(name), described.get(name)?.meaning ?? ""]);
+/** Return columns for a table of the result, with the units and meanings of the page's `columns`. */
+function resultColumns(name, rows) {
+  const present = Object.keys(rows[0] ?? {});
+  const described = new Map((page.columns[name] ?? []).map((column) => [column.name, column]));
+  const keys = [...[...described.keys()].filter((key) => present.includes(key)), ...present.filter((key) => !described.has(key))];
+  return keys.map((key) => ({
+    key, label: words(key), unit: described.get(key)?.unit || unitOf(key), meaning: described.get(key)?.meaning,
+    value: key === "group" ? (row) => groupText(row.group) : (row) => row[key],
+  }));
 }
 
-/** Return the middle of numbers (the upper one of two), or null without any. */
-function upperMedian(values) {
-  const sorted = values.filter(isKnown).sort((a, b) => a - b);
-  return sorted.length ? sorted[sorted.length >> 1] : null;
-}
-
-/** Return the sums of `value(row)` by `key(row)`, in the order in which keys come. */
-function sumsBy(rows, key, value) {
-  const sums = new Map();
-  for (const row of rows) sums.set(key(row), (sums.get(key(row)) ?? 0) + value(row));
-  return sums;
-}
-
-/** Return the least and the greatest of the known values; null without any. */
-function extent(values) {
+/** Return the least and the greatest of the known values; `otherwise` without any. */
+function extent(values, otherwise = null) {
   let least = Infinity;
   let most = -Infinity;
   for (const value of values) {
@@ -56,5 +42,35 @@ function extent(values) {
     if (value < least) least = value;
     if (value > most) most = value;
   }
-  return least <= most ? [least, most] : null;
+  return least <= most ? [least, most] : otherwise;
+}
+
+function sumOf(rows, value) {
+  return rows.reduce((sum, row) => sum + (value(row) ?? 0), 0);
+}
+
+/**
+ * Return a row for each combination of `keys` among rows of chosen ranks. Its `values` are `reduce(known, rows)`, of the
+ * known values and all the rows that it stands for; null without any.
+ */
+function grouped(rows, keys, values, reduce) {
+  const groups = new Map();
+  for (const row of rows) {
+    if (!isRankChosen(row.rank)) continue;
+    const key = keys.map((name) => row[name]).join("\u0000");
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(row);
+  }
+  return [...groups.values()].map((members) => {
+    const sums = values.map((name) => members.map((row) => row[name]).filter(isKnown)).map((known) => (known.length ? reduce(known, members) : null));
+    return Object.fromEntries([...keys.map((name) => [name, members[0][name]]), ...values.map((name, at) => [name, sums[at]])]);
+  });
+}
+
+const meanOf = (known) => sumOf(known, (value) => value) / known.length;
+
+/** Return what makes the sum over the chosen ranks' steps a mean a step. */
+function perStep() {
+  const steps = sumOf(result.ranks ?? [], (row) => (isRankChosen(row.rank) ? row.steps : 0)) || 1;
+  return (known) => sumOf(known, (value) => value) / steps;
 }

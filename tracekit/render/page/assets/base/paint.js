@@ -53,6 +53,8 @@ function heatRgb(share) {
   return palette.heat[low].map((value, channel) => Math.round(value + (palette.heat[low + 1][channel] - value) * (at - low)));
 }
 
+const heatColour = (share) => `rgb(${heatRgb(share)})`;
+
 function colourOf(part) {
   return palette[COLOUR_OF_PART[part] ?? part] ?? palette.other;
 }
@@ -112,7 +114,7 @@ function patternTile(style, colour, scale) {
 
 /** Return a legend: a swatch and a name for each part. `names` may give a part another name here. */
 function legend(parts, names = {}) {
-  return el("ul", { class: "legend" }, parts.map((part) => el("li", {}, swatch(part), names[part] ?? PARTS[part][0])));
+  return el("ul", { class: "legend" }, parts.map((part) => el("li", null, swatch(part), names[part] ?? PARTS[part][0])));
 }
 
 const swatches = [];

@@ -12,103 +12,102 @@ const NUMBERED = /(^|_)(rank|step|stage|index|id|version|from|to|source|destinat
  * `row[key]`. A column whose values are numbers is aligned right and has one unit for all of its cells, which its head
  * names.
  */
-function dataTable(caption, columns, rows, attributes = {}) {
+function dataTable(caption, columns, rows) {
   const body = el("tbody");
   const more = el("p", { class: "more" });
-  const table = el("table", attributes, el("caption", {}, caption));
   const prepared = columns.map((column) => prepareColumn(column, rows));
   let shown = rows;
-  let sorted = { column: null, descending: false };
+  let sorted = null;
   let count = 0;
 
   function showMore(wanted) {
     const end = Math.min(count + wanted, shown.length);
-    const fragment = document.createDocumentFragment();
-    for (; count < end; count += 1) fragment.append(tableRow(prepared, shown[count]));
-    body.append(fragment);
+    append(body, shown.slice(count, end).map((row) => tableRow(prepared, row)));
+    count = end;
+    const left = shown.length - count;
     more.replaceChildren();
-    if (count < shown.length) {
-      append(more, `${decimal(count, 0)} of ${countText(shown.length, "row")}. `, button(`Show ${decimal(Math.min(ROWS_MORE, shown.length - count), 0)} more`, () => showMore(ROWS_MORE)));
-    }
+    if (left) append(more, `${decimal(count, 0)} of ${countText(shown.length, "row")}. `, button(`Show ${decimal(Math.min(ROWS_MORE, left), 0)} more`, () => showMore(ROWS_MORE)));
   }
 
   function sortBy(column) {
-    const descending = sorted.column === column ? !sorted.descending : column.isNumeric;
-    sorted = { column, descending };
-    shown = [...rows].sort((a, b) => compare(column.value(a), column.value(b), descending));
-    for (const each of prepared) each.head.setAttribute("aria-sort", each === column ? (descending ? "descending" : "ascending") : "none");
+    const isDescending = sorted?.column === column ? !sorted.isDescending : column.isNumeric;
+    sorted = { column, isDescending };
+    shown = [...rows].sort((a, b) => compare(column.value(a), column.value(b), isDescending));
+    for (const each of prepared) each.head.setAttribute("aria-sort", each === column ? (isDescending ? "descending" : "ascending") : "none");
     body.replaceChildren();
     count = 0;
     showMore(ROWS_AT_FIRST);
   }
 
-  const heads = prepared.map((column) => {
-    const title = column.meaning ? { title: column.meaning } : {};
-    column.head = el("th", { scope: "col", class: column.isNumeric ? "number" : null, ...title }, button(column.heading, () => sortBy(column)));
-    return column.head;
-  });
-  append(table, el("thead", {}, el("tr", {}, heads)), body);
+  for (const column of prepared) {
+    column.head = el("th", { scope: "col", class: column.isNumeric && "number", title: column.meaning }, button(column.heading, () => sortBy(column)));
+  }
+  const head = el("thead", null, el("tr", null, prepared.map((column) => column.head)));
   showMore(ROWS_AT_FIRST);
-  return el("div", { class: "table", tabindex: 0, role: "region", "aria-label": caption }, rows.length ? table : el("p", { class: "quiet" }, "No rows."), more);
+  const table = rows.length ? el("table", null, el("caption", null, caption), head, body) : el("p", { class: "quiet" }, "No rows.");
+  return el("div", { class: "table", tabindex: 0, role: "region", "aria-label": caption }, table, more);
 }
 
-/** Return columns for a table of the result, described by the page's `columns`. `omitted` names are left out. */
-function resultColumns(name, rows, omitted = []) {
-  return columnsOf(name, rows)
-    .filter(([key]) => !omitted.includes(key))
-    .map(([key, unit, meaning]) => ({
-      key, unit, meaning, label: words(key),
-      ...(key === "group" ? { text: (row) => groupCell(row.group) } : {}),
-    }));
+/** Return an element that opens a table, made when it is opened. `make` returns {columns, rows}. */
+function twin(label, caption, make) {
+  const holder = el("div");
+  const details = el("details", { class: "twin" }, el("summary", null, label), holder);
+  details.refresh = () => {
+    if (!details.open) return;
+    const { columns, rows } = make();
+    holder.replaceChildren(dataTable(caption, columns, rows));
+  };
+  details.addEventListener("toggle", details.refresh);
+  return details;
 }
 
-function groupCell(group) {
-  return typeof group === "number" ? groupText(group) : (group ?? "unknown");
+/** Return a figure that is a table; with `label`, one that is opened by it. */
+function tableFigure(id, title, rows, columns, label = null) {
+  const table = label ? twin(label, title, () => ({ columns, rows })) : dataTable(title, columns, rows);
+  return el("figure", { id }, el("figcaption", null, el("h3", null, title)), table);
 }
 
 function prepareColumn(given, rows) {
-  const [key, label] = typeof given === "string" ? given.split("=") : [];
-  const column = key ? { key, label: label ?? words(key) } : given;
+  const [name, label] = typeof given === "string" ? given.split("=") : [];
+  const column = name ? { key: name, label: label ?? words(name) } : given;
   const value = column.value ?? ((row) => row[column.key]);
   const unit = column.unit ?? unitOf(column.key);
-  const values = rows.map(value);
-  const isNumeric = !column.text && values.some(isKnown) && values.every((each) => each === null || each === undefined || isKnown(each));
-  const scale = isNumeric ? columnScale(unit, values) : null;
-  const heading = scale?.name ? `${column.label} (${scale.name})` : column.label;
-  return { ...column, value, unit, isNumeric, scale, heading };
+  const known = rows.map(value).filter((each) => each !== null && each !== undefined);
+  const isNumeric = !column.text && known.length > 0 && known.every(isKnown);
+  const scale = isNumeric ? columnScale(unit, known) : null;
+  return { ...column, value, unit, isNumeric, scale, heading: scale?.name ? `${column.label} (${scale.name})` : column.label };
 }
 
 /** Return {divisor, name, decimals} of a column: one unit for all its cells, with three digits for the greatest. */
 function columnScale(unit, values) {
-  const most = Math.max(...(extent(values) ?? [0, 0]).map(Math.abs));
-  const units = { ns: TIME_UNITS, bytes: BYTE_UNITS, "B/s": BYTE_UNITS, "FLOP/s": FLOPS_UNITS }[unit];
+  const most = Math.max(...extent(values, [0, 0]).map(Math.abs));
+  const units = unit === "B/s" ? UNITS.bytes : UNITS[unit];
   if (units) {
     const [divisor, name] = units.find(([least]) => most >= least) ?? units.at(-1);
     return { divisor, name: unit === "B/s" ? `${name}/s` : name, decimals: divisor === 1 ? 0 : most / divisor >= 100 ? 1 : 2 };
   }
   if (unit === "ratio") return { divisor: 0.01, name: "%", decimals: 1 };
-  const isWhole = values.every((value) => !isKnown(value) || Number.isInteger(value));
-  return { divisor: 1, name: unit, decimals: isWhole ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 3 };
+  return { divisor: 1, name: unit, decimals: values.every(Number.isInteger) ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 3 };
 }
 
 function tableRow(columns, row) {
-  return el("tr", {}, columns.map((column) => {
+  const cells = columns.map((column) => {
+    const { key, unit, scale } = column;
     const value = column.value(row);
     if (column.isNumeric) {
-      const number = () => decimal(value / column.scale.divisor, column.scale.decimals);
-      const text = !isKnown(value) ? UNKNOWN : NUMBERED.test(column.key) ? String(value) : number();
+      const text = !isKnown(value) ? UNKNOWN : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
       return el("td", { class: "number", data: isKnown(value) ? { value } : {} }, text);
     }
-    const text = column.text ? column.text(row) : valueText(value, column.unit);
-    return el("td", { data: typeof value === "number" || typeof value === "string" ? { value: safeText(value) } : {} }, text);
-  }));
+    const isPlain = typeof value === "number" || typeof value === "string";
+    return el("td", { data: isPlain ? { value: safeText(value) } : {} }, column.text ? column.text(row) : valueText(value, unit));
+  });
+  return el("tr", null, cells);
 }
 
 /** Return the order of two values; unknown ones come last either way. */
-function compare(a, b, descending) {
-  const aUnknown = a === null || a === undefined;
-  const bUnknown = b === null || b === undefined;
-  if (aUnknown || bUnknown) return Number(aUnknown) - Number(bUnknown);
-  const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
-  return descending ? -order : order;
+function compare(a, b, isDescending) {
+  const isMissing = (value) => value === null || value === undefined;
+  if (isMissing(a) || isMissing(b)) return isMissing(a) - isMissing(b);
+  const order = isKnown(a) && isKnown(b) ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  return isDescending ? -order : order;
 }

@@ -4,26 +4,19 @@
 /** Return the header of the page. */
 function headerSection() {
   const { header } = page;
-  const { run } = result;
-  const [title, ...lines] = header.title.split("\n");
+  const isBad = (text) => text !== null && text !== "none";
+  const ranks = (text) => `${/[-,…]/.test(text) ? "ranks" : "rank"} ${text}`;
   const facts = [
-    ["Ranks", `${decimal(header.rank_count, 0)} found${isKnown(run.world_size) ? ` of ${decimal(run.world_size, 0)}` : ""}`, null],
-    header.missing ? ["Missing", `${plural(header.missing)} ${header.missing}`, "bad"] : null,
-    header.unmeasured ? ["Without device records", `${plural(header.unmeasured)} ${header.unmeasured}`, "bad"] : null,
-    ["Steps", header.steps === null ? "none that all ranks completed" : `${decimal(header.step_count, 0)} (${header.steps})`, header.steps === null ? "bad" : null],
-    ["Clocks", header.clock_text, null],
-    ["Cost of recording", header.overhead_text ?? "not measured", null],
+    isBad(header.missing) ? ["Missing", ranks(header.missing), "bad"] : ["Ranks", `all ${decimal(header.rank_count, 0)} found`],
+    isBad(header.unmeasured) ? ["No device records", ranks(header.unmeasured), "bad"] : null,
+    header.step_count ? ["Steps", header.steps] : ["Steps", "none that all ranks completed", "bad"],
+    ["Clocks", header.clock_text], ["Recording", header.overhead_text ?? "what it cost was not measured"],
   ];
   return el(
     "header", { id: "header" },
-    el("p", { class: "brand" }, "tracekit report"),
-    el("h1", {}, title),
-    lines.map((line) => el("p", { class: "subtitle" }, line)),
-    el("dl", { class: "facts" }, facts.filter(Boolean).map(([term, text, kind]) => el("div", { class: kind }, el("dt", {}, term), el("dd", {}, text)))),
-    page.cuts.length ? el("p", { class: "remark" }, "Shortened for size: ", page.cuts.map((cut) => `${cut.text} `)) : null,
+    el("p", { class: "brand" }, "tracekit report"), el("h1", null, header.title),
+    header.facts.map((fact) => el("p", { class: "subtitle" }, fact)),
+    el("dl", { class: "facts" }, facts.filter(Boolean).map(([term, text, kind]) => el("div", { class: kind }, el("dt", null, term), el("dd", null, text)))),
+    page.cuts.length ? el("p", { class: "remark" }, page.cuts.map(({ text }) => `${text} `)) : null,
   );
-}
-
-function plural(ranges) {
-  return /[-,…]/.test(ranges) ? "ranks" : "rank";
 }

@@ -2,13 +2,11 @@
 // What the ranks that matter did in one step: how full each lane was, phase by phase.
 
 const LANE = { left: 92, head: 15, phase: 12, lane: 20, gap: 12 };
-const LANE_PARTS = { compute: "compute", communication: "communication", copy: "copy" };
 const REASONS = { blamed: "named by a finding", critical: "bounds the step", median: "waits as the median does", lowest: "for comparison" };
 
-/** Return the section with the lanes, or null without them. */
 function lanesSection() {
-  if (!page.lanes.length) return section("lanes", "Lanes", [el("p", { class: "remark" }, `No lanes: ${page.lanes_reason ?? "they were not asked for"}.`)]);
-  return section("lanes", "Lanes of one step", [lanesChart()]);
+  const reason = `No lanes: ${page.lanes_reason ?? "they were not asked for"}.`;
+  return section("lanes", "Lanes of one step", [page.lanes.length ? lanesChart() : el("p", { class: "remark" }, reason)]);
 }
 
 function lanesChart() {
@@ -36,16 +34,13 @@ function lanesChart() {
     const shown = view();
     const [from, to] = window_();
     const bin = shown.length_ns / shown.bins;
-    bottomAxis(pen, toX, from, to, pen.height - 24, { unit: "ns" });
-    pen.context.save();
+    bottomAxis(pen, toX, from, to, pen.height - 24, "ns");
     for (const { row, top } of rows) {
-      pen.context.restore();
-      pen.context.save();
-      const isNarrow = pen.width < BAR.narrow;
       pen.text(`rank ${row.rank}`, 0, top + LANE.head / 2, { weight: 600 });
-      pen.text(REASONS[row.reason] ?? "", isNarrow ? 70 : LANE.left, top + LANE.head / 2, { size: 11, colour: palette.muted });
+      pen.small(REASONS[row.reason] ?? "", LANE.left, top + LANE.head / 2);
       const phases = top + LANE.head;
-      shown.lanes.forEach((lane, at) => pen.text({ communication: "communic." }[lane] ?? lane, LANE.left - 8, phases + LANE.phase + (at + 0.5) * LANE.lane, { size: 11, align: "right", colour: palette.muted }));
+      shown.lanes.forEach((lane, at) => pen.small(lane, LANE.left - 8, phases + LANE.phase + (at + 0.5) * LANE.lane, "right"));
+      pen.context.save();
       pen.context.beginPath();
       pen.context.rect(LANE.left, 0, pen.width - LANE.left, pen.height);
       pen.context.clip();
@@ -55,11 +50,11 @@ function lanesChart() {
         pen.box(x, phases + 1, width - 1, LANE.phase - 2, { colour: palette.surface, outline: palette.line });
         if (width > 34) pen.text(shown.names[name], Math.max(x, LANE.left) + 4, phases + LANE.phase / 2, { size: 9, colour: palette.muted, most: width - 8 });
       }
-      shown.lanes.forEach((lane, at) => drawCover(pen, row.covered[at], LANE_PARTS[lane], bin, phases + LANE.phase + at * LANE.lane));
+      shown.lanes.forEach((lane, at) => drawCover(pen, row.covered[at], lane, bin, phases + LANE.phase + at * LANE.lane));
       drawWaits(pen, row, phases + LANE.phase, shown.lanes.indexOf("communication"));
       drawNames(pen, shown, row, phases + LANE.phase);
+      pen.context.restore();
     }
-    pen.context.restore();
   }
 
   /** Draw how full a lane was in each bin, as one shape. */
@@ -130,7 +125,7 @@ function lanesChart() {
     id: "lanes-chart", title: "Lanes",
     controls: [kinds.length > 1 ? chooser("Step", kinds, view().kind, (key) => { zoom = null; reset.disabled = true; setState({ lanes: key }); }) : null, reset],
     summary: () => `Step ${view().step}, ${view().kind === "typical" ? "of median length" : "the longest"}, on the run's clock. The height is how much of each moment a lane was busy. Drag to enlarge a part.`,
-    legend: () => append(legend(view().lanes.map((lane) => LANE_PARTS[lane]), { communication: "Communication" }), view().ranks.some((row) => row.waits.length) ? el("li", {}, el("span", { class: "line-sample longest" }), "Waits for another rank") : null),
+    legend: () => append(legend(view().lanes), view().ranks.some((row) => row.waits.length) ? el("li", null, el("span", { class: "line-sample" }), "Waits for another rank") : null),
     height(width) {
       const [from, to] = window_();
       const right = width - 2;
@@ -151,8 +146,8 @@ function lanesChart() {
     },
     table: () => {
       const shown = view();
-      const rows_ = shownRanks().flatMap((row) => row.spans.start_ns.map((_, at) => ({ rank: row.rank, lane: shown.lanes[row.spans.lane[at]], name: shown.names[row.spans.name[at]], start_ns: row.spans.start_ns[at], length_ns: row.spans.end_ns[at] - row.spans.start_ns[at] })));
-      return { caption: "The longest operations of these ranks", rows: rows_, columns: ["rank", "lane", "name", "start_ns", "length_ns"] };
+      const spans = shownRanks().flatMap((row) => row.spans.start_ns.map((_, at) => ({ rank: row.rank, lane: shown.lanes[row.spans.lane[at]], name: shown.names[row.spans.name[at]], start_ns: row.spans.start_ns[at], length_ns: row.spans.end_ns[at] - row.spans.start_ns[at] })));
+      return { rows: spans, columns: ["rank", "lane", "name=operation", "start_ns", "length_ns"] };
     },
   });
 }

@@ -1,206 +1,165 @@
 "use strict";
 // All ranks at their places of the mesh, coloured by a number. The groups of the rank under the pointer are outlined.
 
-const MAP = { least: 3, most: 46, gap: 1, block: 8, label: 12 };
+const MAP = { least: 3, most: 46, height: 560, gap: 8, left: 54, top: 18 };
 
-/** Return the section with the map of the ranks. */
-function ranksSection() {
-  return section("ranks", "Ranks, by the mesh", [rankMapChart()]);
-}
-
-/** Return the index of each rank in the layout: {columns, rows, places: [[column, row] of each rank], blocks, caption}. */
+/**
+ * Return where each rank stands: {cell, boxes: [x, y] of each, height, labels: [text, x, y, room]}.
+ *
+ * Dimensions inside fill a block; those of rows and columns arrange the blocks. Without one of columns, blocks are wrapped.
+ */
 function mapLayout(width) {
-  const map = page.rank_map;
-  const of = (place) => map.dimensions.map((dimension, at) => ({ ...dimension, at })).filter((dimension) => dimension.place === place);
-  const [outerRows, outerColumns, inside] = [of("row"), of("column"), of("inside")];
-  const size = (dimensions) => dimensions.reduce((product, dimension) => product * dimension.size, 1);
-  const index = (dimensions, rank) => dimensions.reduce((sum, dimension) => (sum === null || map.coordinates[dimension.at][rank] === null ? null : sum * dimension.size + map.coordinates[dimension.at][rank]), 0);
-  const insideSize = size(inside);
-  const insideColumns = inside.length > 1 ? inside.at(-1).size : squareWidth(insideSize);
-  const insideRows = Math.ceil(insideSize / insideColumns);
-  let blockColumns = size(outerColumns);
-  let blockRows = size(outerRows);
-  const isWrapped = outerColumns.length === 0;
-  if (isWrapped) {
-    blockColumns = wrapWidth(blockRows, insideColumns, insideRows, width);
-    blockRows = Math.ceil(blockRows / blockColumns);
-  }
-  const outside = [];
-  const places = map.ranks.map((_, rank) => {
-    const [row, column, inner] = [index(outerRows, rank), index(outerColumns, rank), index(inside, rank)];
-    if (row === null || column === null || inner === null) {
-      outside.push(rank);
-      return null;
-    }
-    const [blockColumn, blockRow] = isWrapped ? [row % blockColumns, Math.floor(row / blockColumns)] : [column, row];
-    return { blockColumn, blockRow, x: inner % insideColumns, y: Math.floor(inner / insideColumns) };
-  });
-  const hasBlocks = insideSize > 1 && blockColumns * blockRows > 1;
-  const gap = hasBlocks ? MAP.block : 0;
-  const left = !isWrapped && blockRows > 1 ? 54 : 0;
-  const top = !isWrapped && blockColumns > 1 ? 18 : 0;
-  const cell = Math.min(Math.max((width - left - (blockColumns - 1) * gap) / (blockColumns * insideColumns), MAP.least), MAP.most);
-  const blockWidth = cell * insideColumns + gap;
-  const blockHeight = cell * insideRows + gap;
+  const { dimensions, coordinates, ranks } = page.rank_map;
+  const [rows, columns, inside] = ["row", "column", "inside"].map((place) => dimensions.map((dimension, at) => ({ ...dimension, at })).filter((dimension) => dimension.place === place));
+  const sizeOf = (some) => some.reduce((product, { size }) => product * size, 1);
+  const indexOf = (some, place) => some.reduce((index, { at, size }) => (index === null || coordinates[at][place] === null ? null : index * size + coordinates[at][place]), 0);
+  const nameOf = (some, index) => some.reduceRight(([texts, rest], { name, size }) => [[`${name} ${rest % size}`, ...texts], Math.floor(rest / size)], [[], index])[0].join(" ");
+  const innerColumns = inside.length > 1 ? inside.at(-1).size : squareWidth(sizeOf(inside));
+  const innerRows = sizeOf(inside) / innerColumns;
+  const isWrapped = !columns.length;
+  const across = isWrapped ? wrapWidth(sizeOf(rows), innerColumns, innerRows, width) : sizeOf(columns);
+  const down = isWrapped ? Math.ceil(sizeOf(rows) / across) : sizeOf(rows);
+  const gap = inside.length && across * down > 1 ? MAP.gap : 0;
+  const left = !isWrapped && down > 1 ? MAP.left : 0;
+  const top = !isWrapped && across > 1 ? MAP.top : 0;
+  const wide = (width - left - (across - 1) * gap) / (across * innerColumns);
+  const high = (MAP.height - down * gap) / (down * innerRows);
+  const cell = Math.max(Math.min(wide, Math.max(high, 12), MAP.most), MAP.least);
+  const [blockWidth, blockHeight] = [cell * innerColumns + gap, cell * innerRows + gap];
+  const bottom = top + down * blockHeight;
   const perLine = Math.max(1, Math.floor((width - left) / cell));
-  const bottom = top + blockRows * blockHeight;
-  const box = (rank) => {
-    const place = places[rank];
-    if (place) return [left + place.blockColumn * blockWidth + place.x * cell, top + place.blockRow * blockHeight + place.y * cell];
-    const at = outside.indexOf(rank);
-    return [left + (at % perLine) * cell, bottom + 22 + Math.floor(at / perLine) * cell];
-  };
-  const boxes = map.ranks.map((_, rank) => box(rank));
-  const height = bottom + (outside.length ? 26 + Math.ceil(outside.length / perLine) * cell : 0);
-  return { cell, boxes, height, left, top, bottom, blockWidth, blockHeight, blockColumns, blockRows, isWrapped, outerRows, outerColumns, hasOutside: outside.length > 0 };
+  let outside = 0;
+  const boxes = ranks.map((_, place) => {
+    const [row, column, inner] = [rows, columns, inside].map((some) => indexOf(some, place));
+    if (row === null || column === null || inner === null) {
+      const at = outside++;
+      return [left + (at % perLine) * cell, bottom + MAP.top + Math.floor(at / perLine) * cell];
+    }
+    const [x, y] = isWrapped ? [row % across, Math.floor(row / across)] : [column, row];
+    return [left + x * blockWidth + (inner % innerColumns) * cell, top + y * blockHeight + Math.floor(inner / innerColumns) * cell];
+  });
+  const labels = outside ? [["outside of the mesh", left, bottom + MAP.top / 2, width]] : [];
+  const every = (room, least) => Math.ceil(least / room);
+  for (let row = 0; left && row < down; row += every(blockHeight, 14)) labels.push([nameOf(rows, row), 0, top + row * blockHeight + Math.max(cell / 2, 6), left - 4]);
+  for (let column = 0; top && column < across; column += every(blockWidth, 48)) labels.push([nameOf(columns, column), left + column * blockWidth, 7, width]);
+  return { cell, boxes, labels, height: bottom + (outside ? MAP.top + Math.ceil(outside / perLine) * cell : 0) };
 }
 
 /** Return the width of the squarest box of whole rows for so many cells. */
 function squareWidth(count) {
-  for (let width = Math.ceil(Math.sqrt(count)); width <= count; width += 1) if (count % width === 0) return width;
-  return count;
+  let width = Math.ceil(Math.sqrt(count));
+  while (count % width) width += 1;
+  return width;
 }
 
-/** Return how many blocks stand beside each other, so that the map is about twice as wide as high and rows end evenly. */
+/** Return how many blocks stand beside each other: the map is about twice as wide as high, and rows end evenly if they can. */
 function wrapWidth(blocks, columns, rows, width) {
-  const room = Math.max(1, Math.floor(width / (columns * 14)));
-  const wanted = Math.min(Math.max(1, Math.ceil(Math.sqrt((blocks * rows * 2.5) / columns))), room, blocks);
+  const wanted = Math.max(1, Math.min(Math.ceil(Math.sqrt((blocks * rows * 2.5) / columns)), Math.floor(width / (columns * 14)), blocks));
   for (let each = wanted; each > wanted / 2; each -= 1) if (blocks % each === 0) return each;
   return wanted;
 }
 
-function mapMetric() {
-  const { metrics } = page.rank_map;
-  return metrics.find((metric) => metric.key === state.map) ?? metrics[0];
+function ranksSection() {
+  return section("ranks", "Ranks, by the mesh", [rankMapChart()]);
 }
 
 function rankMapChart() {
   const map = page.rank_map;
   let layout = null;
-  let hovered = null;
-  const caption = () => map.dimensions.map((dimension) => `${dimension.name} ${dimension.size}`).join(" × ");
-  const layoutText = { mesh: `Laid out by the mesh ${caption()}`, hosts: "Laid out by host", ranks: "In order of rank; no mesh was recorded" }[map.source];
+  let hovered = -1;
+  const metric = () => map.metrics.find(({ key }) => key === state.map) ?? map.metrics.find(({ key, values }) => key === "lateness_ns" && extent(values)?.[1] > 0) ?? map.metrics[0];
+  const isAbsent = (place) => map.state[place] === "missing" || map.state[place] === "unmeasured";
+  const blamed = () => (result.findings[state.finding]?.ranks ?? []).filter((_, __, all) => all.length < map.ranks.length);
+  const coordinates = (place) => map.dimensions.map(({ name }, at) => `${name} ${map.coordinates[at][place] ?? "none"}`).join(", ");
 
   function draw(pen) {
-    const metric = mapMetric();
-    const range = metric ? extent(metric.values) : null;
-    const { cell, boxes } = layout;
-    const blamed = new Set(result.findings[state.finding]?.ranks ?? []);
-    const mates = hovered === null ? null : matesOf(hovered);
-    const inner = Math.max(cell - MAP.gap, 1);
-    layoutLabels(pen, layout);
+    const { values, worse } = metric();
+    const range = extent(values);
+    const { cell, boxes, labels } = layout;
+    const size = Math.max(cell - 1, 1);
+    const named = new Set(blamed());
+    const mates = new Set((map.groups[hovered] ?? []).flatMap((id) => (Array.isArray(groupOf(id)?.ranks) ? groupOf(id).ranks : [])));
+    for (const [text, x, y, room] of labels) pen.small(text, x, y, "left", room);
     boxes.forEach(([x, y], place) => {
       const rank = map.ranks[place];
-      const value = metric?.values[place] ?? null;
-      const faded = !isRankChosen(rank);
-      pen.context.globalAlpha = faded ? 0.22 : 1;
-      const share = value === null ? null : shareOf(value, range, metric.worse);
-      if (map.state[place] === "missing" || map.state[place] === "unmeasured") pen.box(x, y, inner, inner, { part: "idle" });
-      else pen.box(x, y, inner, inner, { colour: share === null ? palette.surface : `rgb(${heatRgb(share)})`, outline: share === null ? palette.line : null });
-      if (cell >= 24) {
-        const missing = map.state[place] === "missing" ? "×" : "";
-        pen.text(`${rank}${missing}`, x + inner / 2, y + inner / 2 + 0.5, { size: cell >= 34 ? 11 : 10, align: "center", colour: share === null ? palette.muted : inkOn(heatRgb(share)) });
-      }
+      const share = isKnown(values[place]) ? shareOf(values[place], range, worse) : null;
+      pen.context.globalAlpha = isRankChosen(rank) ? 1 : 0.22;
+      pen.box(x, y, size, size, isAbsent(place) ? { part: "idle" } : share === null ? { colour: palette.surface, outline: palette.line } : { colour: heatColour(share) });
+      if (cell >= 24) pen.text(`${rank}`, x + size / 2, y + size / 2 + 0.5, { size: cell >= 34 ? 11 : 10, align: "center", colour: share === null ? palette.ink : inkOn(heatRgb(share)) });
       pen.context.globalAlpha = 1;
-      if (blamed.has(rank) && blamed.size < map.ranks.length) markBlamed(pen, x, y, inner);
-      if (mates?.has(rank)) pen.box(x - 1, y - 1, inner + 2, inner + 2, { outline: palette.accent });
+      if (named.has(rank)) markNamed(pen, x, y, size);
+      if (mates.has(rank)) pen.box(x - 1, y - 1, size + 2, size + 2, { outline: palette.accent, edge: 2 });
+      if (place === hovered) pen.box(x - 2, y - 2, size + 4, size + 4, { outline: palette.ink, edge: 2 });
     });
-    if (hovered !== null) {
-      const [x, y] = boxes[hovered];
-      pen.context.lineWidth = 2;
-      pen.box(x - 1.5, y - 1.5, inner + 3, inner + 3, { outline: palette.ink });
-      pen.context.lineWidth = 1;
-    }
   }
 
-  /** Return the ranks that share a group with a rank, of each group but that of all ranks. */
-  function matesOf(place) {
-    const ids = map.groups[place] ?? [];
-    return new Set(ids.flatMap((id) => (Array.isArray(result.groups[id]?.ranks) ? result.groups[id].ranks : [])));
+  function hover(place) {
+    if (place === hovered) return;
+    hovered = place;
+    redraw(charts.get("rank-map"));
   }
 
-  function hit(x, y) {
-    const { cell, boxes } = layout;
-    const place = boxes.findIndex(([left, top]) => x >= left && x < left + cell && y >= top && y < top + cell);
-    if (place !== hovered && !(place < 0 && hovered === null)) {
-      hovered = place < 0 ? null : place;
-      redraw(charts.get("rank-map"));
-    }
-    if (place < 0) return null;
-    const metric = mapMetric();
-    const at = map.dimensions.map((dimension, index) => (map.coordinates[index][place] === null ? null : `${dimension.name} ${map.coordinates[index][place]}`)).filter(Boolean);
-    const ids = map.groups[place] ?? [];
-    return {
-      rank: map.ranks[place],
-      lines: [
-        `Rank ${map.ranks[place]}${map.state[place] === "present" ? "" : `, ${map.state[place]}`}`,
-        metric ? `${metric.title}: ${valueText(metric.values[place], metric.unit)}` : null,
-        map.source === "mesh" ? at.join(", ") : null,
-        map.host[place] === null ? null : `host ${map.hosts[map.host[place]]}`,
-        ...ids.slice(0, 6).map((id) => `group ${groupText(id)}`),
-      ],
-    };
-  }
-
-  const metrics = map.metrics.map((metric) => [metric.key, metric.title]);
   return chart({
     id: "rank-map", title: "Rank map",
-    controls: metrics.length ? [chooser("Colour by", metrics, state.map ?? metrics[0][0], (key) => setState({ map: key }))] : [],
-    summary: () => mapText(layoutText),
-    legend: () => mapLegend(),
+    controls: [chooser("Colour by", map.metrics.map(({ key, title }) => [key, title]), metric().key, (key) => setState({ map: key }))],
+    summary: () => {
+      const { title, unit, meaning, values } = metric();
+      const mesh = map.dimensions.map(({ name, size }) => `${name} ${size}`).join(" × ");
+      const layoutText = { mesh: `Laid out by the mesh, ${mesh}`, hosts: "Laid out by host", ranks: "In the order of ranks; no mesh was recorded" }[map.source];
+      const range = extent(values);
+      if (!range) return `${layoutText}. ${title} is not known.`;
+      const ends = range.map((value) => `${valueText(value, unit)} (rank ${map.ranks[values.indexOf(value)]})`);
+      return `${layoutText}. Colour is ${title}: ${lowerFirst(meaning)} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
+    },
+    legend: () => el(
+      "div", { class: "scale-row" }, heatScale(extent(metric().values, [0, 0]), metric().unit, metric().worse),
+      map.ranks.some((_, place) => isAbsent(place)) ? el("span", { class: "key" }, swatch("idle"), "missing, or without device records") : null,
+      blamed().length ? el("span", { class: "key" }, el("span", { class: "named-sample" }), `named by finding ${state.finding + 1}`) : null,
+    ),
     height: (width) => (layout = mapLayout(width)).height,
-    draw, hit,
-    leave: () => { if (hovered !== null) { hovered = null; redraw(charts.get("rank-map")); } },
+    draw,
+    hit(x, y) {
+      const place = layout.boxes.findIndex(([left, top]) => x >= left && x < left + layout.cell && y >= top && y < top + layout.cell);
+      hover(place);
+      if (place < 0) return null;
+      const { title, unit, values } = metric();
+      return {
+        rank: map.ranks[place],
+        lines: [
+          `Rank ${map.ranks[place]}${map.state[place] === "present" ? "" : `, ${map.state[place]}`}`, `${title}: ${valueText(values[place], unit)}`,
+          map.source === "mesh" ? coordinates(place) : null, map.host[place] === null ? null : `host ${map.hosts[map.host[place]]}`,
+          ...map.groups[place].slice(0, 6).map((id) => `group ${groupText(id)}`),
+        ],
+      };
+    },
+    leave: () => hover(-1),
     press: (found) => setState({ ranks: found ? [found.rank] : null }),
     table: () => ({
-      rows: map.ranks.map((rank, place) => ({ rank, place })).filter((row) => isRankChosen(row.rank)),
+      rows: map.ranks.map((_, place) => place).filter((place) => isRankChosen(map.ranks[place])),
       columns: [
-        { key: "rank", label: "rank" }, { key: "state", label: "state", text: (row) => map.state[row.place], value: (row) => map.state[row.place] },
-        ...map.dimensions.filter((dimension) => map.source !== "ranks").map((dimension) => ({ key: "index", label: dimension.name, value: (row) => map.coordinates[map.dimensions.indexOf(dimension)][row.place] })),
-        ...(map.hosts.length ? [{ key: "host", label: "host", value: (row) => (map.host[row.place] === null ? null : map.hosts[map.host[row.place]]) }] : []),
-        ...map.metrics.map((metric) => ({ key: metric.key, label: metric.title, unit: metric.unit, meaning: metric.meaning, value: (row) => metric.values[row.place] })),
+        { key: "rank", label: "rank", value: (place) => map.ranks[place] }, { key: "state", label: "state", value: (place) => map.state[place] },
+        ...map.dimensions.map(({ name }, at) => ({ key: "index", label: name, value: (place) => map.coordinates[at][place] })).filter(() => map.source === "mesh"),
+        { key: "host", label: "host", value: (place) => map.hosts[map.host[place]] },
+        ...map.metrics.map(({ key, title, unit, meaning, values }) => ({ key, label: title, unit, meaning, value: (place) => values[place] })),
       ],
     }),
   });
 }
 
-function mapText(layoutText) {
-  const metric = mapMetric();
-  if (!metric) return `${layoutText}.`;
-  const range = extent(metric.values);
-  if (!range) return `${layoutText}. ${metric.title} is not known.`;
-  const low = page.rank_map.ranks[metric.values.indexOf(range[0])];
-  const high = page.rank_map.ranks[metric.values.indexOf(range[1])];
-  const spread = range[0] === range[1] ? `${valueText(range[0], metric.unit)} on every rank` : `from ${valueText(range[0], metric.unit)} (rank ${low}) to ${valueText(range[1], metric.unit)} (rank ${high})`;
-  return `${layoutText}. ${metric.title}: ${spread}. ${metric.meaning}`;
-}
-
-function mapLegend() {
-  const metric = mapMetric();
-  const range = metric ? extent(metric.values) : null;
-  const items = [];
-  if (range) items.push(heatScale(range, metric.unit, metric.worse));
-  if (page.rank_map.state.some((each) => each === "missing" || each === "unmeasured")) items.push(el("span", { class: "key" }, swatch("idle"), "missing, or without device records"));
-  if ((result.findings[state.finding]?.ranks ?? []).length) items.push(el("span", { class: "key" }, el("span", { class: "blamed-sample" }), `named by finding ${state.finding + 1}`));
-  return el("div", { class: "scale-row" }, items);
-}
-
 /** Return the scale of a heat map: its colours, with the least and the greatest value. */
-function heatScale(range, unit, worse = "high") {
-  const canvas = el("canvas", { class: "scale", "aria-hidden": "true" });
-  canvas.width = 120;
-  canvas.height = 1;
+function heatScale(range, unit, worse) {
+  const canvas = el("canvas", { class: "scale", "aria-hidden": "true", width: 120, height: 1 });
   const context = canvas.getContext("2d");
   for (let x = 0; x < 120; x += 1) {
-    context.fillStyle = `rgb(${heatRgb(worse === "low" ? 1 - x / 119 : x / 119)})`;
+    context.fillStyle = heatColour(shareOf(x, [0, 119], worse));
     context.fillRect(x, 0, 1, 1);
   }
   return el("span", { class: "key" }, valueText(range[0], unit), canvas, valueText(range[1], unit));
 }
 
 /** Return where a value is on the scale, from 0 to 1 (what stands out). */
-function shareOf(value, range, worse = "high") {
-  const share = range[1] > range[0] ? (value - range[0]) / (range[1] - range[0]) : 0;
+function shareOf(value, [least, most], worse = "high") {
+  const share = most > least ? (value - least) / (most - least) : 0;
   return worse === "low" ? 1 - share : share;
 }
 
@@ -209,39 +168,13 @@ function inkOn([red, green, blue]) {
   return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#000000" : "#ffffff";
 }
 
-function markBlamed(pen, x, y, size) {
+/** Mark a rank that the current finding names, by its edge and a corner. */
+function markNamed(pen, x, y, size) {
   const { context } = pen;
-  context.lineWidth = size >= 12 ? 2 : 1;
-  pen.box(x, y, size, size, { outline: palette.delay });
-  context.lineWidth = 1;
   const corner = Math.min(size * 0.4, 9);
+  pen.box(x, y, size, size, { outline: palette.delay, edge: size >= 12 ? 2 : 1 });
   context.fillStyle = palette.delay;
   context.beginPath();
-  context.moveTo(x, y);
-  context.lineTo(x + corner, y);
-  context.lineTo(x, y + corner);
+  for (const [dx, dy] of [[0, 0], [corner, 0], [0, corner]]) context.lineTo(x + dx, y + dy);
   context.fill();
-}
-
-/** Write the coordinates of the outer dimensions beside the rows and above the columns. */
-function layoutLabels(pen, layout) {
-  const { outerRows, outerColumns, blockWidth, blockHeight, blockColumns, blockRows, left, top, bottom } = layout;
-  const name = (dimensions, at) => {
-    const parts = [];
-    for (const dimension of [...dimensions].reverse()) {
-      parts.unshift(`${dimension.name} ${at % dimension.size}`);
-      at = Math.floor(at / dimension.size);
-    }
-    return parts.join(" ");
-  };
-  const each = (count, room, least) => Math.max(1, Math.ceil(least / room));
-  if (left) {
-    const spacing = each(blockRows, blockHeight, 14);
-    for (let row = 0; row < blockRows; row += spacing) pen.text(name(outerRows, row), 0, top + row * blockHeight + Math.max(layout.cell / 2, 5), { size: 11, colour: palette.muted, most: left - 4 });
-  }
-  if (top) {
-    const spacing = each(blockColumns, blockWidth, pen.widthOf(name(outerColumns, blockColumns - 1), 11) + 10);
-    for (let column = 0; column < blockColumns; column += spacing) pen.text(name(outerColumns, column), left + column * blockWidth, 7, { size: 11, colour: palette.muted });
-  }
-  if (layout.hasOutside) pen.text("Outside of the mesh", left, bottom + 12, { size: 11, colour: palette.muted });
 }

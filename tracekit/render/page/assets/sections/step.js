@@ -1,162 +1,147 @@
 "use strict";
 // Where the time of a step goes: its causes, ranks beside each other, its length over time, and what changes would save.
 
+const STEP_PARTS = ["compute", "exposed_comm", "exposed_copy", "idle"];
+const PART_COLUMNS = STEP_PARTS.map((part) => `${part}_ns=${PARTS[part][0].toLowerCase()}`);
+const partSegments = (row) => stacked(STEP_PARTS.map((part) => [part, row[`${part}_ns`]]));
+const chosenRanksText = () => (state.ranks ? ranksText(state.ranks) : "all ranks");
+
 /** Return the section on the step. */
 function stepSection() {
   const { step } = page;
+  const remark = (text, reason) => el("p", { class: "remark" }, `${text}: ${reason ?? "it was not asked for"}.`);
   return section("step", "Where the step goes", [
-    step.causes.length ? causesChart() : el("p", { class: "remark" }, `The step is not divided among causes: ${step.reason ?? "no diagnosis was made"}.`),
-    barsChart(),
+    step.causes.length ? causesChart() : remark("The step is not divided among causes", step.reason),
+    step.bars.length ? ranksChart() : null,
     page.rank_steps.steps.length > 1 ? lengthsChart() : null,
-    step.waterfall.length ? waterfallChart() : el("p", { class: "remark" }, `What changes would save is not known: ${step.waterfall_reason ?? "no replay was made"}.`),
-    idleChart(), phasesChart(),
+    step.waterfall.length ? waterfallChart() : remark("What changes would save is not known", step.waterfall_reason),
+    phasesChart(), idleChart(),
   ]);
-}
-
-function causeName(cause) {
-  return cause.where ? `${cause.label} · ${cause.where}` : cause.label;
 }
 
 function causesChart() {
   const { causes, step_ns } = page.step;
-  const few = 12;
-  const shown = causes.length > few + 1 ? causes.slice(0, few) : causes;
-  const rest = causes.slice(shown.length);
-  const parts = [...new Set(causes.map((cause) => cause.part))];
-  const restTime = rest.reduce((sum, cause) => sum + cause.time_ns, 0);
+  const name = (cause) => (cause.where ? `${cause.label}, ${cause.where}` : cause.label);
+  const ends = (time) => `${millisecondsText(time, 2)}  ${percentText(time / step_ns)}`;
   return barChart({
-    id: "causes", title: "The step, divided among its causes", unit: "ns",
-    summary: () => `The mean step of ${millisecondsText(step_ns, 2)}, along the longest chain over all ranks. The rows add up to it exactly. The largest: ${causeName(causes[0])}, ${percentText(causes[0].share)}.`,
-    legend: () => legend(parts),
-    rows: () => [
-      { label: "The whole step", strong: true, segments: stacked(causes.map((cause) => [cause.part, cause.time_ns, `${causeName(cause)}: ${timeText(cause.time_ns)}`])), ends: millisecondsText(step_ns, 2) },
-      ...shown.map((cause) => ({
-        label: cause.label, note: cause.where, ranks: cause.ranks, strong: cause.ranks.length > 0 && cause.ranks.every(isRankChosen) && state.ranks !== null,
-        segments: [{ part: cause.part, from: 0, to: cause.time_ns }], ends: `${millisecondsText(cause.time_ns, 2)}  ${percentText(cause.share)}`,
-      })),
-      ...(rest.length ? [{ label: countText(rest.length, "smaller cause"), segments: stacked(rest.map((cause) => [cause.part, cause.time_ns, causeName(cause)])), ends: `${millisecondsText(restTime, 2)}  ${percentText(restTime / step_ns)}` }] : []),
-    ],
-    press: (row) => row.ranks?.length && setState({ ranks: parseList(row.ranks, page.rank_map.ranks) }),
-    table: () => ({
-      rows: causes,
-      columns: [
-        { key: "label", label: "cause" }, { key: "where", label: "where" }, { key: "part", label: "counts as" },
-        { key: "time_ns", label: "time a step", unit: "ns" }, { key: "share", label: "share of the step", unit: "ratio" },
-      ],
-    }),
+    id: "causes", title: "The step, divided among its causes", most: 12, ranksOf: (cause) => cause.ranks, list: () => causes,
+    columns: ["label=cause", "where", "part=counts as", "time_ns=time a step", "share=share of the step"],
+    summary: () => `The mean step of ${millisecondsText(step_ns, 2)}, along the longest chain over all ranks. All rows add up to it exactly. The largest: ${name(causes[0])}, ${percentText(causes[0].share)}.`,
+    legend: () => legend([...new Set(causes.map((cause) => cause.part))]),
+    before: () => [{ label: "The whole step", isStrong: true, segments: stacked(causes.map((cause) => [cause.part, cause.time_ns, `${name(cause)}: ${timeText(cause.time_ns)}`])), ends: ends(step_ns) }],
+    bar: (cause) => ({ label: cause.label, note: cause.where, segments: [{ part: cause.part, from: 0, to: cause.time_ns }], ends: ends(cause.time_ns) }),
   });
 }
 
-const STEP_PARTS = [["compute", "compute_ns"], ["exposed_comm", "exposed_comm_ns"], ["exposed_copy", "exposed_copy_ns"], ["idle", "idle_ns"]];
-const MOST_BARS = 16;
-
-/** Return the bars to show: slowest, median and fastest rank, or the chosen ranks, each as the mean of its steps. */
-function shownBars() {
-  const roles = new Map(page.step.bars.map((bar) => [bar.rank, bar.role]));
-  if (state.ranks === null) return page.step.bars;
-  const shown = (result.ranks ?? []).filter((row) => isRankChosen(row.rank) && row.steps).slice(0, MOST_BARS).map((row) => ({
-    rank: row.rank, role: roles.get(row.rank) ?? null, steps: row.steps, step_ns: row.step_ns / row.steps,
-    ...Object.fromEntries(STEP_PARTS.map(([, key]) => [key, row[key] / row.steps])), idle_by_cause: {},
-  }));
-  const shownRanks = new Set(shown.map((bar) => bar.rank));
-  return [...shown, ...page.step.bars.filter((bar) => !shownRanks.has(bar.rank))];
+/** Return the bars to show: the chosen ranks, then slowest, median and fastest rank; each is the mean of its steps. */
+function rankBars() {
+  const roles = page.step.bars;
+  if (state.ranks === null) return roles;
+  const chosen = (result.ranks ?? []).filter((row) => isRankChosen(row.rank) && row.steps && !roles.some((bar) => bar.rank === row.rank));
+  const means = chosen.slice(0, BAR.most).map((row) => ({ ...row, ...Object.fromEntries(["step", ...STEP_PARTS].map((part) => [`${part}_ns`, row[`${part}_ns`] / row.steps])) }));
+  return [...roles.filter((bar) => isRankChosen(bar.rank)), ...means, ...roles.filter((bar) => !isRankChosen(bar.rank))];
 }
 
-function barsChart() {
-  if (!page.step.bars.length) return null;
-  const name = (bar) => (bar.role ? `rank ${bar.rank}, ${bar.role}` : `rank ${bar.rank}`);
+function ranksChart() {
   return barChart({
-    id: "bars", title: "Ranks beside each other", unit: "ns",
-    summary: () => barsText(), legend: () => legend(STEP_PARTS.map(([part]) => part).filter((part) => part !== "exposed_copy" || page.step.bars.some((bar) => bar.exposed_copy_ns > 0))),
-    rows: () => shownBars().map((bar) => ({
-      label: name(bar), strong: state.ranks !== null && isRankChosen(bar.rank), rank: bar.rank, ends: millisecondsText(bar.step_ns),
-      segments: stacked(STEP_PARTS.map(([part, key]) => [part, bar[key], `${PARTS[part][0]}: ${timeText(bar[key])}, ${percentText(bar[key] / bar.step_ns)}`])),
-    })),
-    press: (row) => setState({ ranks: [row.rank] }),
-    table: () => ({
-      rows: shownBars(),
-      columns: [
-        { key: "rank", label: "rank" }, { key: "role", label: "role", text: (bar) => bar.role ?? "" }, { key: "steps", label: "steps" }, { key: "step_ns", label: "step", unit: "ns" },
-        ...STEP_PARTS.map(([part, key]) => ({ key, label: PARTS[part][0].toLowerCase(), unit: "ns" })),
-      ],
-    }),
+    id: "bars", title: "Ranks beside each other", list: rankBars, ranksOf: (bar) => [bar.rank], columns: ["rank", "role", "steps", "step_ns=step", ...PART_COLUMNS],
+    summary: () => {
+      const [slowest, fastest] = ["slowest", "fastest"].map((role) => page.step.bars.find((bar) => bar.role === role));
+      const busy = (bar) => `rank ${bar.rank} is busy for ${millisecondsText(bar.step_ns - bar.exposed_comm_ns)} a step`;
+      const text = "Means over each rank's steps. Slowest and fastest are by the time without exposed communication: ranks that meet in every step all take equally long.";
+      return slowest && fastest && slowest !== fastest ? `${text} The slowest, ${busy(slowest)}; the fastest, ${busy(fastest)}.` : text;
+    },
+    legend: () => legend(STEP_PARTS),
+    bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: millisecondsText(bar.step_ns) }),
   });
 }
 
-function barsText() {
-  const slowest = page.step.bars.find((bar) => bar.role === "slowest");
-  const fastest = page.step.bars.find((bar) => bar.role === "fastest");
-  const busy = (bar) => bar.step_ns - bar.exposed_comm_ns;
-  const text = "Means of each rank's steps. Slowest and fastest are by the step without exposed communication, since ranks that meet in every step take equally long. ";
-  if (!slowest || !fastest || slowest.rank === fastest.rank) return text;
-  return `${text}Rank ${slowest.rank} is busy for ${millisecondsText(busy(slowest))} a step, rank ${fastest.rank} for ${millisecondsText(busy(fastest))}.`;
+/** Return the length of each step: the longest and the shortest of the ranks; a drag chooses steps. */
+function lengthsChart() {
+  const grid = page.rank_steps;
+  const metric = grid.metrics.find((each) => each.key === "step_ns");
+  const width = grid.column_first.length;
+  const rows = () => grid.column_first.map((first, column) => {
+    const lengths = grid.row_first.map((_, row) => (isRowChosen(row) ? metric.values[row * width + column] : null));
+    const [least, most] = extent(lengths, [null, null]);
+    return { column, step: grid.steps[first], least, most };
+  });
+  const range = ({ least, most }) => (least === most ? timeText(most) : `${timeText(least)} to ${timeText(most)}`);
+  const line = (colour, more) => ({ stroke: () => palette[colour], width: 2, points: { show: width < 60, size: 6, fill: () => palette[colour] }, ...more });
+  return plotChart({
+    id: "lengths", title: "Length of each step",
+    summary: () => `Longest and shortest of ${chosenRanksText()}, ${range({ least: extent(rows().map((row) => row.least), [null])[0], most: extent(rows().map((row) => row.most), [null, null])[1] })}. Drag over steps to choose them.`,
+    legend: () => el("ul", { class: "legend" }, el("li", null, el("span", { class: "line-sample" }), "Longest"), el("li", null, el("span", { class: "line-sample shortest" }), "Shortest")),
+    readout: (at) => `${columnText(at)}: ${range(rows()[at])}`,
+    plot: () => ({
+      data: ["step", "most", "least"].map((key) => rows().map((row) => row[key])),
+      options: {
+        height: 200, scales: { x: { time: false }, y: { range: (_, low, high) => [0, high * 1.08 || 1] } },
+        axes: [plotAxis("", { label: "step", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], size: 28 }), plotAxis("ns")],
+        series: [{}, line("delay"), line("compute", { dash: [6, 4] })],
+        cursor: { drag: { x: true, y: false, setScale: false }, y: false },
+        hooks: { drawClear: [shadeSteps], setSelect: [chooseSteps] },
+      },
+    }),
+    table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, { key: "least_ns", label: "shortest", value: (row) => row.least }, { key: "most_ns", label: "longest", value: (row) => row.most }] }),
+  });
+}
+
+function shadeSteps(plot) {
+  if (state.steps === null) return;
+  const [left, right] = [state.steps[0] - 0.3, state.steps.at(-1) + 0.3].map((step) => plot.valToPos(step, "x", true));
+  plot.ctx.globalAlpha = 0.15;
+  plot.ctx.fillStyle = palette.accent;
+  plot.ctx.fillRect(left, plot.bbox.top, right - left, plot.bbox.height);
+  plot.ctx.globalAlpha = 1;
+}
+
+function chooseSteps(plot) {
+  const { left, width } = plot.select;
+  if (width < 3) return;
+  const [from, to] = [left, left + width].map((x) => plot.posToVal(x, "x"));
+  const { steps } = page.rank_steps;
+  setState({ steps: someOf(steps.filter((step) => step >= from && step <= to), steps) });
 }
 
 function waterfallChart() {
   const { waterfall } = page.step;
-  const changes = waterfall.filter((row) => row.kind === "change");
-  const best = changes.reduce((most, row) => (!most || row.saving_ns > most.saving_ns ? row : most), null);
-  const names = { measured: "as measured", replayed: "as replayed", ideal: "all ranks and steps alike" };
+  const best = waterfall.filter((row) => row.kind === "change").sort((a, b) => b.saving_ns - a.saving_ns)[0];
   return barChart({
-    id: "waterfall", title: "What changes would save", unit: "ns",
+    id: "waterfall", title: "What changes would save", list: () => waterfall, ranksOf: (row) => row.ranks,
+    columns: ["label=change", "kind", "from_ns", "to_ns", "saving_ns=saving a step", "error_ns=error", "ranks"],
     summary: () => `Replays of this run, each with one change alone. Savings overlap, so they do not add up. ${best ? `The most: ${best.label}, ${millisecondsText(best.saving_ns)} a step.` : "No change saves more than its error."}`,
-    legend: () => legend(["step", "saving"], { step: "The step", saving: "Saved; the line is its error" }),
-    rows: () => waterfall.map((row) => {
-      const isChange = row.kind === "change";
-      const [low, high] = [Math.min(row.from_ns, row.to_ns), Math.max(row.from_ns, row.to_ns)];
+    legend: () => legend(["step", "saving"]),
+    bar: (row) => {
+      const [low, high] = extent([row.from_ns, row.to_ns]);
+      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: millisecondsText(high) };
       return {
-        label: row.label || names[row.kind], strong: row.kind === "measured", ranks: row.ranks,
-        segments: isChange ? [{ part: "step", from: 0, to: low }, { part: "saving", from: low, to: high, text: `saves ${timeText(row.saving_ns)}` }] : [{ part: "step", from: 0, to: high }],
-        error: isChange && isKnown(row.error_ns) ? [low - row.error_ns, low + row.error_ns] : null,
-        ends: isChange ? `−${millisecondsText(row.saving_ns)}` : millisecondsText(high),
+        label: row.label, ends: `−${millisecondsText(row.saving_ns)}`, error: [low - row.error_ns, low + row.error_ns],
+        segments: [{ part: "step", from: 0, to: low }, { part: "saving", from: low, to: high, text: `saves ${timeText(row.saving_ns)} ± ${timeText(row.error_ns)}` }],
       };
-    }),
-    press: (row) => row.ranks.length && setState({ ranks: parseList(row.ranks, page.rank_map.ranks) }),
-    table: () => ({
-      rows: waterfall,
-      columns: [
-        { key: "label", label: "change" }, { key: "kind", label: "kind" }, { key: "from_ns", label: "from", unit: "ns" }, { key: "to_ns", label: "to", unit: "ns" },
-        { key: "saving_ns", label: "saving a step", unit: "ns" }, { key: "error_ns", label: "error", unit: "ns" },
-        { key: "ranks", label: "ranks", text: (row) => (row.ranks.length ? rangesText(row.ranks) : "") },
-      ],
-    }),
-  });
-}
-
-/** Return idle time by cause, the mean a step of the chosen ranks. */
-function idleChart() {
-  const rows = () => (result.idle_causes ?? []).filter((row) => isRankChosen(row.rank) && row.total_ns > 0);
-  if (!(result.idle_causes ?? []).some((row) => row.total_ns > 0)) return null;
-  const means = () => {
-    const chosen = (result.ranks ?? []).filter((row) => isRankChosen(row.rank));
-    const steps = chosen.reduce((sum, row) => sum + row.steps, 0) || 1;
-    return [...sumsBy(rows(), (row) => row.cause, (row) => row.total_ns)].map(([cause, total]) => ({ cause, mean_ns: total / steps })).sort((a, b) => b.mean_ns - a.mean_ns);
-  };
-  return barChart({
-    id: "idle", title: "Why ranks idle", unit: "ns",
-    summary: () => `Idle time a step by its cause, mean of ${state.ranks ? ranksText(state.ranks) : "all ranks"}.`,
-    rows: () => means().map(({ cause, mean_ns }) => ({ label: words(cause), segments: [{ part: "idle", from: 0, to: mean_ns }], ends: timeText(mean_ns) })),
-    table: () => ({ rows: means(), columns: [{ key: "cause", label: "cause", text: (row) => words(row.cause) }, { key: "mean_ns", label: "mean a step", unit: "ns" }] }),
+    },
   });
 }
 
 function phasesChart() {
-  const all = result.phases?.parts ?? [];
-  if (!all.some((row) => row.total_ns > 0)) return null;
-  const means = () => {
-    const steps = (result.phases.ranks ?? []).filter((row) => isRankChosen(row.rank)).reduce((sum, row) => sum + row.steps, 0) || 1;
-    const chosen = all.filter((row) => isRankChosen(row.rank));
-    const phases = [...new Set(all.map((row) => row.phase))];
-    return phases.map((phase) => {
-      const of = chosen.filter((row) => row.phase === phase);
-      return { phase, ...Object.fromEntries(["total_ns", ...STEP_PARTS.map(([, key]) => key)].map((key) => [key, of.reduce((sum, row) => sum + row[key], 0) / steps])) };
-    }).filter((row) => row.total_ns > 0);
-  };
+  const parts = result.phases?.parts ?? [];
+  if (!parts.some((row) => row.total_ns > 0)) return null;
   return barChart({
-    id: "phases", title: "Phases of the step", unit: "ns",
-    summary: () => `Mean time a step in each phase, and what it consists of, of ${state.ranks ? ranksText(state.ranks) : "all ranks"}.`,
-    legend: () => legend(STEP_PARTS.map(([part]) => part)),
-    rows: () => means().map((row) => ({ label: row.phase, ends: timeText(row.total_ns), segments: stacked(STEP_PARTS.map(([part, key]) => [part, row[key], `${PARTS[part][0]}: ${timeText(row[key])}`])) })),
-    table: () => ({ rows: means(), columns: [{ key: "phase", label: "phase" }, { key: "total_ns", label: "time a step", unit: "ns" }, ...STEP_PARTS.map(([part, key]) => ({ key, label: PARTS[part][0].toLowerCase(), unit: "ns" }))] }),
+    id: "phases", title: "Phases of the step", columns: ["phase", "total_ns=time a step", ...PART_COLUMNS],
+    list: () => grouped(parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)], perStep()).filter((row) => row.total_ns > 0),
+    summary: () => `Mean time a step in each phase, and what it consists of, of ${chosenRanksText()}.`,
+    legend: () => legend(STEP_PARTS),
+    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: timeText(row.total_ns) }),
+  });
+}
+
+function idleChart() {
+  const causes = (result.idle_causes ?? []).filter((row) => row.total_ns > 0);
+  if (!causes.length) return null;
+  return barChart({
+    id: "idle", title: "Why ranks idle", columns: ["cause", "total_ns=mean a step"],
+    list: () => grouped(causes, ["cause"], ["total_ns"], perStep()).sort((a, b) => b.total_ns - a.total_ns),
+    summary: () => `Idle time a step by its cause, mean of ${chosenRanksText()}.`,
+    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: timeText(row.total_ns) }),
   });
 }
