@@ -31,13 +31,18 @@ class Elements(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None], str]] = []
+        self.open = False
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs), ""))
+        self.open = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open = False
 
     def handle_data(self, data: str) -> None:
-        if self.found:
+        if self.open:
             tag, attributes, text = self.found[-1]
             self.found[-1] = (tag, attributes, text + data)
 
@@ -94,8 +99,8 @@ def test_the_data_block_holds_the_data(data: PageData) -> None:
 
 
 def test_hostile_names_are_no_elements(tmp_path: Path) -> None:
-    """GIVEN a trace whose names are markup, scripts, control characters and a megabyte long WHEN it is written as a page
-    THEN the page has no element more than that of a harmless trace.
+    """GIVEN a trace whose names are markup, scripts, control characters and a megabyte long WHEN it becomes a page THEN
+    the page has no element more than that of a harmless trace.
     """
     hostile = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[2J\u2028<!--"
 
@@ -122,7 +127,7 @@ def test_the_title_is_text() -> None:
 def test_code_is_joined_in_the_order_of_the_manifest(tmp_path: Path) -> None:
     code = page_code(folder_of(tmp_path / "assets", scripts=("let a = 1", "a += 1")))
 
-    assert code.script == "let a = 1\n;\na += 1"
+    assert code.script == "let a=1\n;\na+=1"
     assert code.style == "p {}"
 
 
