@@ -25,6 +25,7 @@ from tracekit.analysis.kernels.per_rank import parents
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import rows_of
+from tracekit.render.terminal import TerminalReport
 
 
 def found(folder: Path, *traces: TraceBuilder) -> Kernels:
@@ -240,6 +241,18 @@ def test_the_parent_is_the_innermost_span_around(drawn: list[tuple[int, int]]) -
         around = [j for j, (a, b) in enumerate(spans) if j != i and a <= start and end <= b]
         expected = min(around, key=lambda j: spans[j][1] - spans[j][0], default=-1)
         assert actual[i] == expected
+
+
+def test_the_terminal_shows_functions_and_milliseconds_a_step(tmp_path: Path) -> None:
+    trace = TraceBuilder(world_size=1).step(1, 0, 10_000).op("aten::mm", 10, 50)
+    trace.kernel("void at::native::gemm<float, 4>(float*)", 100, 4_000, launched_at=20)
+    report = analyze(load(write_run(tmp_path, [trace])), only="kernels")
+
+    lines = TerminalReport(extent="sections").render(report).splitlines()
+
+    (kernel,) = [line.split() for line in lines if "gemm" in line]
+    assert kernel == ["gemm", "1", "4.00", "4.00", "4.00", "0", "(4.00)"]
+    assert any(line.split() == ["aten::mm", "1", "0.05", "0.05", "0.05", "0", "(0.05)"] for line in lines)
 
 
 def test_a_rank_without_steps_has_none() -> None:

@@ -128,7 +128,7 @@ def test_code_is_joined_in_the_order_of_the_manifest(tmp_path: Path) -> None:
     code = page_code(folder_of(tmp_path / "assets", scripts=("let a = 1", "a += 1")))
 
     assert code.script == "let a=1\n;\na+=1"
-    assert code.style == "p {}"
+    assert code.style == "p{}"
 
 
 @pytest.mark.parametrize(
