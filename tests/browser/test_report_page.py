@@ -1,4 +1,4 @@
-"""The HTML report in a real Chromium, from file://: its numbers, its filter, its keys, and names that want to be markup."""
+"""The HTML report in a real Chromium, from file://: its numbers, filter and keys, and names that want to be markup."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def test_it_opens_from_a_file_without_an_error_or_a_request(
         assert {"causes", "bars", "rank-map", "heat", "kinds", "buckets", "lanes-chart"} <= set(report.chart_ids)
 
 
-def test_the_tables_have_the_numbers_of_the_result(
-    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
-) -> None:
+def test_the_tables_have_the_numbers_of_the_result(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
     result = result_dict(ddp[0])
     causes = result["diagnosis"]["causes"]
     with opened(browser, ddp[1], tmp_path) as report:
@@ -69,9 +67,7 @@ def test_the_tables_have_the_numbers_of_the_result(
         assert report.column("memory-table", "peak") == [row["peak_bytes"] for row in result["memory"]]
 
 
-def test_a_chart_says_the_number_under_the_pointer(
-    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
-) -> None:
+def test_a_chart_says_the_number_under_the_pointer(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
     bars = ddp[1]["page"]["step"]["bars"]
     with opened(browser, ddp[1], tmp_path) as report:
         said = report.tooltip("bars", 400, 10)
@@ -138,8 +134,8 @@ def test_j_and_k_go_through_the_findings(browser: Any, mesh: PageData, tmp_path:
 
 
 def test_names_from_traces_stay_text(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
-    """GIVEN names that are markup, turn the line around, colour a terminal, or have 1 MB WHEN the page shows them THEN they
-    are text, and the page is as wide as before.
+    """GIVEN names that are markup, turn the line around, colour a terminal, or have 1 MB WHEN the page shows them THEN
+    they are text, and the page is no wider.
     """
     data: Any = copy.deepcopy(ddp[1])
     names = [HOSTILE, "x" * 1_000_000]
@@ -214,7 +210,7 @@ def test_every_chart_has_a_text_and_a_table(browser: Any, mesh: PageData, tmp_pa
 
 @pytest.mark.parametrize(("ranks", "most_s"), [(1024, 2), (4096, 5)])
 def test_a_large_run_is_soon_interactive(browser: Any, tmp_path: Path, ranks: int, most_s: float) -> None:
-    """The limit is on the CPU time of the page's thread until the first screen is drawn: other processes do not count."""
+    """Until the first screen is drawn, in CPU time of the page's thread: what other processes do does not count."""
     data = page_data(report_of(job(ranks, steps=4)), made_up_lanes, amounts_for(ranks))
     with opened(browser, data, tmp_path) as report:
         session = report.page.context.new_cdp_session(report.page)

@@ -46,24 +46,24 @@ def _compact(text: str, at: int, until: str) -> tuple[str, int]:
     while at < len(text):
         expression = _REGULAR_EXPRESSION.match(text, at) if last in _BEFORE_REGULAR_EXPRESSION else None
         if text[at] == "`":
-            kind, (token, at) = "text", _compact_template(text, at)
+            kind, (piece, at) = "text", _compact_template(text, at)
         else:
             match = expression or _TOKEN.match(text, at)
             assert match is not None, at  # `sign` matches whatever is left
-            kind, token, at = match.lastgroup or "text", match.group(), match.end()
+            kind, piece, at = match.lastgroup or "text", match.group(), match.end()
         if kind in ("space", "comment"):
-            gap = "\n" if "\n" in gap + token else " "
+            gap = "\n" if "\n" in gap + piece else " "
             continue
-        depth += (token == "{") - (token == "}")
-        if token == until and depth < 0:
+        depth += (piece == "{") - (piece == "}")
+        if piece == until and depth < 0:
             break
         if gap:
-            written.append(_separator(last, token[0], gap))
-        if (token == "}" and last in ";,") or (token == "]" and last == ","):
+            written.append(_separator(last, piece[0], gap))
+        if (piece == "}" and last in ";,") or (piece == "]" and last == ","):
             while written.pop() != last:
                 pass
-        written.append(token)
-        last, gap = token[-1], ""
+        written.append(piece)
+        last, gap = piece[-1], ""
     return "".join(written), at
 
 

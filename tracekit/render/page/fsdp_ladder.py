@@ -14,7 +14,7 @@ __all__ = ["fsdp_ladder"]
 
 
 def fsdp_ladder(report: Report) -> FsdpLadder | None:
-    """Return the step of median length of the rank that waits longest for its gathers; None where no gathers are kept."""
+    """Return the step of median length on the rank that waits longest for its gathers; None without gathers."""
     step = typical_step(report.run)
     ladders = [(s.rank, s[FSDP_GATHERS].rows(s[FSDP_GATHERS].step == step)) for s in report.run.ranks]
     rank, gathers = max(ladders, key=lambda ladder: int(ladder[1].wait_ns.sum()), default=(0, None))

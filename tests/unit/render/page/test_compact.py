@@ -42,7 +42,7 @@ def test_a_style_keeps_what_means_something() -> None:
 
 
 def test_the_page_s_scripts_still_parse(tmp_path: Path) -> None:
-    """GIVEN the page's own scripts WHEN they are made shorter THEN JavaScript reads them, and nothing is left to shorten."""
+    """GIVEN the page's own scripts WHEN they are made shorter THEN JavaScript reads them, and no more can go."""
     node = shutil.which("node")
     require("node", node, "it reads the scripts; install Debian's nodejs")
     manifest = json.loads((ASSETS / "manifest.json").read_text())

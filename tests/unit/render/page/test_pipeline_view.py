@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.gpu_jobs import simulate, spec_of
@@ -28,7 +30,7 @@ def test_a_rank_is_busy_or_in_a_bubble_at_every_instant(report: Report) -> None:
         )
         assert edges[0][0] == 0
         assert edges[-1][1] == view["length_ns"]
-        assert all(end_ns == next_ns for (_, end_ns), (next_ns, _) in zip(edges, edges[1:], strict=False))
+        assert all(end_ns == next_ns for (_, end_ns), (next_ns, _) in pairwise(edges))
 
 
 def test_an_uneven_stage_shows_in_the_colours_of_the_bubbles(report: Report) -> None:
@@ -36,7 +38,7 @@ def test_an_uneven_stage_shows_in_the_colours_of_the_bubbles(report: Report) -> 
     assert view is not None
     assert view["gaps"] is not None
     gaps = view["gaps"]
-    lengths_ns = {cause: 0 for cause in gaps["cause"]}
+    lengths_ns = dict.fromkeys(gaps["cause"], 0)
     for cause, start_ns, end_ns in zip(gaps["cause"], gaps["start_ns"], gaps["end_ns"], strict=True):
         lengths_ns[cause] += end_ns - start_ns
 
