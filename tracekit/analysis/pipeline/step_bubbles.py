@@ -1,7 +1,7 @@
 """The bubbles of one step of a pipeline, each with the cause that most of it has.
 
-Replays tell the causes of a rank's idle time apart (`bubble_causes`). The same replays tell those of the idle time before
-each of its actions, which sum to them.
+Replays tell the causes of a rank's idle time apart (`bubble_causes`). The same replays tell those of the idle time
+before each of its actions, which sum to them.
 """
 
 from __future__ import annotations

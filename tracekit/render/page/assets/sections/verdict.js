@@ -29,7 +29,7 @@ function verdictText() {
   const lengths = result.run.step_ns;
   const step = lengths ? `A step takes ${millisecondsText(lengths.median)}.` : "No step was completed by all ranks.";
   const first = result.findings[0];
-  if (!(first?.saving_ns > 0)) return step;
+  if (!(first?.saving_ns > 0)) return first ? `${step} What stands out:` : step;
   const share = page.findings[0].saving_share;
   return `${step} ${millisecondsText(first.saving_ns)}${isKnown(share) ? `, ${percentText(share, 0)},` : ""} can be saved:`;
 }
