@@ -20,7 +20,7 @@ from tracekit.model.intervals import Intervals
 __all__ = ["COPY", "MOST_OPERATORS", "kernel_times", "operator_times", "parents"]
 
 COPY = "copy"
-MOST_OPERATORS = 30_000
+MOST_OPERATORS = 20_000
 """About so many operators are looked at: those of whole steps, at least one, evenly spread over the recording."""
 
 _KINDS = (COMPUTE, COPY, *KINDS)
@@ -60,8 +60,11 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
     shown = lanes.idle if lanes.device == "gpu" else lanes.communication
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
     for rows in rows_of:
-        rows = outermost_first(events, rows)
-        rows = rows[_rows_in(events.start_ns[rows], windows)]
+        start_ns = events.start_ns[rows]
+        if (start_ns[1:] < start_ns[:-1]).any():  # in most files the rows of a thread are in order
+            order = np.argsort(start_ns, kind="stable")
+            rows, start_ns = rows[order], start_ns[order]
+        rows = outermost_first(events, rows[_rows_in(start_ns, windows)])
         if len(rows):
             columns.append(_operator_columns(events, rows, shown, is_exposed=lanes.device == "gpu"))
     if not columns:
