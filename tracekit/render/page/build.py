@@ -16,6 +16,7 @@ from tracekit.render.page.communication import message_pairs, skews_and_bandwidt
 from tracekit.render.page.contract import CONTRACT_VERSION, ColumnText, Cut, Page, PageData
 from tracekit.render.page.definitions import definitions
 from tracekit.render.page.first_screen import finding_views, header, step_view
+from tracekit.render.page.fsdp_ladder import fsdp_ladder
 from tracekit.render.page.inert import inert
 from tracekit.render.page.lanes import LaneReader, lane_views
 from tracekit.render.page.pipeline_view import pipeline_view
@@ -60,6 +61,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
         communication_reason=None if skews else _no_collectives(report),
         pairs=pairs,
         pipeline=pipeline_view(report),
+        fsdp_ladder=fsdp_ladder(report),
         lanes=lanes,
         lanes_reason=lanes_reason,
         cuts=cuts,

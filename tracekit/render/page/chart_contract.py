@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 
 __all__ = [
     "Bandwidth",
+    "FsdpLadder",
     "LaneRank",
     "LaneSpans",
     "LaneView",
@@ -267,3 +268,25 @@ class PipelineView(TypedDict):
     end_ns: list[int]
     gaps: PipelineGaps | None
     text: str | None
+
+
+class FsdpLadder(TypedDict):
+    """All-gathers of FSDP on one rank in one step, k columns in the order in which the modules are used.
+
+    Attributes:
+        module: "" for the outermost.
+        phase: Of the use; null: unknown.
+        ahead: Of how many modules compute was launched between the issue of the gather and its use.
+        transfer_ns: On the device.
+        wait_ns: How long compute that was launched waited for it.
+        compute_before_ns: Compute of the module before it, under which it can hide; null for the first.
+    """
+
+    rank: int
+    step: int
+    module: list[str]
+    phase: list[str | None]
+    ahead: list[int]
+    transfer_ns: list[int]
+    wait_ns: list[int]
+    compute_before_ns: list[int | None]

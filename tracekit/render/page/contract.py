@@ -23,6 +23,7 @@ from typing import Any, Literal, TypedDict
 
 from tracekit.render.page.chart_contract import (
     Bandwidth,
+    FsdpLadder,
     LaneView,
     MessagePairs,
     PipelineView,
@@ -227,6 +228,7 @@ class Page(TypedDict):
         communication_reason: Why `skew` and `bandwidth` are empty; null where they are not.
         pairs: Null where no rank sent messages.
         pipeline: Null where no rank recorded actions of a pipeline.
+        fsdp_ladder: Null without FSDP on GPUs.
         lanes: The typical and the worst step; empty where `lanes_reason` says why.
         cuts: Empty where the page has everything.
         columns: By the name of a table in `result`; unit and meaning of each column.
@@ -244,6 +246,7 @@ class Page(TypedDict):
     communication_reason: str | None
     pairs: MessagePairs | None
     pipeline: PipelineView | None
+    fsdp_ladder: FsdpLadder | None
     lanes: list[LaneView]
     lanes_reason: str | None
     cuts: list[Cut]

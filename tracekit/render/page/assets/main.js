@@ -1,4 +1,3 @@
-"use strict";
 // The page: its sections in order, the filter, the keys, the theme, and printing.
 
 /** Return a section with a heading; parts that are null are left out. */
@@ -59,12 +58,10 @@ const darkSystem = window.matchMedia("(prefers-color-scheme: dark)");
 /** Take the theme that is chosen, else that of the system, and read its colours. Paper is always light. */
 function applyTheme(isPrinted = false) {
   const theme = isPrinted ? "light" : (state.theme ?? (darkSystem.matches ? "dark" : "light"));
-  const isNew = document.documentElement.dataset.theme !== theme;
   document.documentElement.dataset.theme = theme;
   const toggle = document.getElementById("theme");
   if (toggle) toggle.textContent = theme === "dark" ? "Light" : "Dark";
   readPalette();
-  if (isNew) repaintSwatches();
 }
 
 function pressKey(event) {

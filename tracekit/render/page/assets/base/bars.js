@@ -1,4 +1,3 @@
-"use strict";
 // A chart of horizontal bars, each of one or more parts. Labels stand beside the bars, or above them where it is narrow.
 
 const BAR = { height: 18, line: 15, gap: 9, narrow: 560, most: 16 };
@@ -44,8 +43,8 @@ function barChart(options) {
     let top = 2;
     places = all.map((bar) => {
       const room = isNarrow ? pen.width - 4 : left - 14;
-      const lines = pen.wrapped(bar.label, room, 2, 12, bar.isStrong ? 600 : 400);
-      const notes = bar.note ? pen.wrapped(bar.note, room, 2, 11) : [];
+      const lines = pen.wrapped(bar.label, room, 12, bar.isStrong ? 600 : 400);
+      const notes = bar.note ? pen.wrapped(bar.note, room, 11) : [];
       const height = (lines.length + notes.length) * BAR.line;
       const place = { bar, lines, notes, top, y: isNarrow ? top + height + 2 : top + Math.max((height - BAR.height) / 2, 0) };
       top = isNarrow ? place.y + BAR.height + BAR.gap : top + Math.max(height, BAR.height) + BAR.gap;

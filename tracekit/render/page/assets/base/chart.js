@@ -1,4 +1,3 @@
-"use strict";
 // A chart: a title, a sentence that says what it shows, a canvas, and the same numbers as a table.
 //
 // A chart is drawn when it comes near the window, and again when the state, the theme or its width changes.
@@ -215,21 +214,13 @@ class Pen {
     return low ? `${text.slice(0, low)}…` : "";
   }
 
-  /** Return the lines of a text that is `most` pixels wide, at most `lines` of them. */
-  wrapped(text, most, lines, size = 12, weight = 400) {
+  /** Return a text as at most two lines that are `most` pixels wide. */
+  wrapped(text, most, size = 12, weight = 400) {
     this.font(size, weight);
-    const result = [];
-    let rest = text.split(/\s+/);
-    while (rest.length && result.length < lines) {
-      let count = rest.length;
-      if (result.length < lines - 1) {
-        count = 1;
-        while (count < rest.length && this.context.measureText(rest.slice(0, count + 1).join(" ")).width <= most) count += 1;
-      }
-      result.push(this.fitted(rest.slice(0, count).join(" "), most));
-      rest = rest.slice(count);
-    }
-    return result;
+    const words_ = text.split(" ");
+    let count = words_.length;
+    while (count > 1 && this.context.measureText(words_.slice(0, count).join(" ")).width > most) count -= 1;
+    return [words_.slice(0, count), words_.slice(count)].filter((line) => line.length).map((line) => this.fitted(line.join(" "), most));
   }
 
   selection(x0, y0, x1, y1) {

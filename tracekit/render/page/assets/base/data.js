@@ -1,4 +1,3 @@
-"use strict";
 // The data of the page (tracekit/render/page/contract.py), and what several sections look up in it.
 
 const { result, page } = JSON.parse(document.getElementById("tracekit-data").textContent);

@@ -1,4 +1,3 @@
-"use strict";
 // Elements of the page. Every text goes through a text node, so that names from traces cannot become markup.
 
 /** Return a text without control, format and unassigned characters, which are escaped, and no longer than `most`. */
@@ -15,7 +14,7 @@ function safeText(value, most = 4000) {
 function el(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value == null || value === false) continue;
     if (name === "class") element.className = value;
     else if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
     else if (name === "data") Object.assign(element.dataset, value);
@@ -27,7 +26,7 @@ function el(tag, attributes, ...children) {
 /** Append elements and texts. Null and false are left out, and lists are taken apart. */
 function append(parent, ...children) {
   for (const child of children.flat(2)) {
-    if (child !== null && child !== undefined && child !== false) parent.append(child instanceof Node ? child : safeText(child));
+    if (child != null && child !== false) parent.append(child instanceof Node ? child : safeText(child));
   }
   return parent;
 }
@@ -48,20 +47,14 @@ function chooser(label, options, value, choose) {
   return labelled(label, select);
 }
 
-/** Copy a text to the clipboard, and say on the button that it was done. Pages from file:// may need the old way. */
+/** Copy a text to the clipboard, and say on the button whether that worked. */
 async function copyText(text, pressed) {
-  let isCopied = true;
+  const label = pressed.textContent;
   try {
     await navigator.clipboard.writeText(text);
+    pressed.textContent = "Copied";
   } catch {
-    const area = el("textarea", { readonly: true, class: "off-screen" });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    isCopied = document.execCommand("copy");
-    area.remove();
+    pressed.textContent = "Not allowed: select it";
   }
-  const label = pressed.textContent;
-  pressed.textContent = isCopied ? "Copied" : "Select and copy it";
   setTimeout(() => (pressed.textContent = label), 1500);
 }

@@ -1,4 +1,3 @@
-"use strict";
 // Colours and patterns. A part of the step has the same colour and pattern in every chart; either alone tells it apart.
 
 const PARTS = {
@@ -117,28 +116,14 @@ function legend(parts, names = {}) {
   return el("ul", { class: "legend" }, parts.map((part) => el("li", null, swatch(part), names[part] ?? PARTS[part][0])));
 }
 
-const swatches = [];
-
 /** Return a small sample of a part's colour and pattern. */
 function swatch(part) {
-  const canvas = el("canvas", { class: "swatch", "aria-hidden": "true" });
-  swatches.push([canvas, part]);
-  paintSwatch(canvas, part);
-  return canvas;
-}
-
-function paintSwatch(canvas, part) {
   const scale = window.devicePixelRatio || 1;
-  canvas.width = canvas.height = Math.round(14 * scale);
+  const side = Math.round(14 * scale);
+  const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: side, height: side });
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
   context.fillStyle = fillOf(context, part);
   context.fillRect(0, 0, 14, 14);
-}
-
-/** Paint all samples again, after the theme changed; those that left the page are forgotten. */
-function repaintSwatches() {
-  const present = swatches.filter(([canvas]) => canvas.isConnected);
-  swatches.splice(0, swatches.length, ...present);
-  for (const [canvas, part] of present) paintSwatch(canvas, part);
+  return canvas;
 }

@@ -1,4 +1,3 @@
-"use strict";
 // Charts of uPlot, with this page's fonts and colours.
 
 /**

@@ -1,4 +1,3 @@
-"use strict";
 // Numbers as text: times, sizes, bandwidths, shares, and sets of ranks or steps.
 
 const UNKNOWN = "n/a";
@@ -25,7 +24,7 @@ function threeDigits(value) {
 
 /** Return a value with its unit. Units are those of the contract: ns, bytes, B/s, ratio, FLOP/s, or none. */
 function valueText(value, unit) {
-  if (value === null || value === undefined) return UNKNOWN;
+  if (value == null) return UNKNOWN;
   if (typeof value !== "number") return listText(value);
   if (!Number.isFinite(value)) return UNKNOWN;
   if (unit === "ratio") return percentText(value);

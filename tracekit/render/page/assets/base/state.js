@@ -1,4 +1,3 @@
-"use strict";
 // What the reader has chosen: the filter of all charts, and how each is drawn. It is kept in the hash of the address.
 //
 //   finding        the current finding, from 0

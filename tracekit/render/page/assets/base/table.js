@@ -1,5 +1,4 @@
-"use strict";
-// Tables: sorted by a press on a column's head, and longer ones shown in pieces. `data-value` of a cell is its exact value.
+// Tables: sorted by a press on a column's head, and longer ones shown in pieces. `data-value` of a number's cell is its exact value.
 
 const ROWS_AT_FIRST = 50;
 const ROWS_MORE = 500;
@@ -72,7 +71,7 @@ function prepareColumn(given, rows) {
   const column = name ? { key: name, label: label ?? words(name) } : given;
   const value = column.value ?? ((row) => row[column.key]);
   const unit = column.unit ?? unitOf(column.key);
-  const known = rows.map(value).filter((each) => each !== null && each !== undefined);
+  const known = rows.map(value).filter((each) => each != null);
   const isNumeric = !column.text && known.length > 0 && known.every(isKnown);
   const scale = isNumeric ? columnScale(unit, known) : null;
   return { ...column, value, unit, isNumeric, scale, heading: scale?.name ? `${column.label} (${scale.name})` : column.label };
@@ -98,16 +97,14 @@ function tableRow(columns, row) {
       const text = !isKnown(value) ? UNKNOWN : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
       return el("td", { class: "number", data: isKnown(value) ? { value } : {} }, text);
     }
-    const isPlain = typeof value === "number" || typeof value === "string";
-    return el("td", { data: isPlain ? { value: safeText(value) } : {} }, column.text ? column.text(row) : valueText(value, unit));
+    return el("td", null, column.text ? column.text(row) : valueText(value, unit));
   });
   return el("tr", null, cells);
 }
 
 /** Return the order of two values; unknown ones come last either way. */
 function compare(a, b, isDescending) {
-  const isMissing = (value) => value === null || value === undefined;
-  if (isMissing(a) || isMissing(b)) return isMissing(a) - isMissing(b);
+  if (a == null || b == null) return (a == null) - (b == null);
   const order = isKnown(a) && isKnown(b) ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
   return isDescending ? -order : order;
 }

@@ -1,4 +1,3 @@
-"use strict";
 // Communication: by kind, group and phase; how far apart ranks arrive; bandwidth by size; who sends to whom.
 
 /** Return the section on communication, or null without any. */

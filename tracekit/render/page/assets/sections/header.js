@@ -1,4 +1,3 @@
-"use strict";
 // What ran, how much of it was found, and how far its numbers can be trusted.
 
 /** Return the header of the page. */

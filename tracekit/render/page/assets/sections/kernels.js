@@ -1,4 +1,3 @@
-"use strict";
 // Kernels and operators that take the most time, to be searched.
 
 const ORDERS = [["total_ns", "total time"], ["self_ns", "own time"], ["exposed_ns", "exposed time"]];

@@ -1,4 +1,3 @@
-"use strict";
 // What the ranks that matter did in one step: how full each lane was, phase by phase.
 
 const LANE = { left: 92, head: 15, phase: 12, lane: 20, gap: 12 };

@@ -1,4 +1,3 @@
-"use strict";
 // What each form of parallelism costs: DDP's buckets, FSDP's modules, layers of tensor parallelism, experts, remote calls.
 
 /** Return the section on parallelism, or null where the run has none that leaves a trace. */
@@ -71,19 +70,17 @@ function bucketSizesChart() {
 }
 
 function ladderChart() {
-  const { rank, step, module, ...columns } = page.fsdp_ladder;
-  const keys = ["kind", "phase", "issue_ns", "start_ns", "end_ns", "use_ns"];
-  const rows = module.map((name, at) => ({ module: name, ...Object.fromEntries(keys.map((key) => [key, columns[key][at]])) }));
+  const { rank, step, module: modules, ...columns } = page.fsdp_ladder;
+  const keys = ["phase", "ahead", "transfer_ns", "wait_ns", "compute_before_ns"];
+  const rows = modules.map((module, at) => ({ module, ...Object.fromEntries(keys.map((key) => [key, columns[key][at]])) }));
   return barChart({
-    id: "ladder", title: "FSDP: gathered before use", most: 60, columns: ["module", ...keys], list: () => rows.filter((row) => state.phase === null || row.phase === state.phase),
-    summary: () => `Rank ${rank} in step ${step}, since the step began. The line is the first use: a gather that ends before it is hidden.`,
-    legend: () => legend(["wait", "communication", "bubble"], { wait: "Issued, queued", communication: "All-gather", bubble: "Reduce-scatter" }),
+    id: "ladder", title: "FSDP: gathers in the order of use", most: 60, columns: ["module", ...keys], list: () => rows.filter((row) => state.phase === null || row.phase === state.phase),
+    summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before: a gather that is issued one module ahead can hide under it.`,
+    legend: () => legend(["exposed_comm", "overlapped_comm"], { exposed_comm: "Compute waits for it" }),
     bar: (row) => ({
-      label: moduleText(row), note: placeText(row), marks: isKnown(row.use_ns) ? [{ at: row.use_ns, text: `first used at ${timeText(row.use_ns)}` }] : [],
-      segments: [
-        { part: "wait", from: row.issue_ns ?? row.start_ns, to: row.start_ns, text: `queued ${timeText(row.start_ns - (row.issue_ns ?? row.start_ns))}` },
-        { part: row.kind === "all_gather" ? "communication" : "bubble", from: row.start_ns, to: row.end_ns, text: `takes ${timeText(row.end_ns - row.start_ns)}` },
-      ],
+      label: moduleText(row), note: [row.phase, `issued ${countText(row.ahead, "module")} ahead`].filter(Boolean).join(", "), ends: `${timeText(row.wait_ns)} exposed`,
+      segments: stacked([["exposed_comm", row.wait_ns], ["overlapped_comm", Math.max(row.transfer_ns - row.wait_ns, 0)]]),
+      marks: isKnown(row.compute_before_ns) ? [{ at: row.compute_before_ns, text: `compute before it ${timeText(row.compute_before_ns)}` }] : [],
     }),
   });
 }

@@ -1,4 +1,3 @@
-"use strict";
 // A pipeline as it ran, its bubbles by cause, and the time of its stages.
 
 const BUBBLES = ["warmup", "drain", "imbalance", "transfer", "late_peer", "other"];

@@ -1,4 +1,3 @@
-"use strict";
 // What is missing, repaired or uncertain, how ranks are set, and what the words of the page mean.
 
 function qualitySection() {

@@ -1,4 +1,3 @@
-"use strict";
 // All ranks at their places of the mesh, coloured by a number. The groups of the rank under the pointer are outlined.
 
 const MAP = { least: 3, most: 46, height: 560, gap: 8, left: 54, top: 18 };

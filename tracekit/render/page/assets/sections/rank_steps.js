@@ -1,4 +1,3 @@
-"use strict";
 // Each rank in each step as one cell. A drag chooses ranks and steps for all charts.
 
 const HEAT = { left: 58, bottom: 24, row: 15, most: 620 };

@@ -1,4 +1,3 @@
-"use strict";
 // Where the time of a step goes: its causes, ranks beside each other, its length over time, and what changes would save.
 
 const STEP_PARTS = ["compute", "exposed_comm", "exposed_copy", "idle"];

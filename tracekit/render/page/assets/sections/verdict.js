@@ -1,4 +1,3 @@
-"use strict";
 // The diagnosis in words: at most five findings, each with what mending it saves, how sure it is, and what to do.
 
 const SHOWN_FINDINGS = 5;
