@@ -15,7 +15,7 @@ from tracekit.render.page.chart_contract import LaneView
 from tracekit.render.page.communication import message_pairs, skews_and_bandwidths
 from tracekit.render.page.contract import CONTRACT_VERSION, ColumnText, Cut, Page, PageData
 from tracekit.render.page.definitions import definitions
-from tracekit.render.page.first_screen import finding_views, header, step_view
+from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
 from tracekit.render.page.fsdp_ladder import fsdp_ladder
 from tracekit.render.page.inert import inert
 from tracekit.render.page.lanes import LaneReader, lane_views
@@ -51,6 +51,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
     page = Page(
         version=CONTRACT_VERSION,
         header=header(report, result),
+        open_command=open_command(report),
         findings=finding_views(report),
         step=step_view(report, result),
         rank_map=ranks,
