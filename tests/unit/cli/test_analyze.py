@@ -48,6 +48,16 @@ def test_an_html_report_is_written_once(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, [*command, "--force"]).exit_code == 0
 
 
+def test_an_html_report_has_the_sections_that_were_asked_for(tmp_path: Path) -> None:
+    path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
+    page = tmp_path / "report.html"
+
+    outcome = CliRunner().invoke(cli, ["analyze", str(path), "--section", "breakdown", "-o", str(page)])
+
+    assert outcome.exit_code == 0, outcome.stderr
+    assert '"lanes_reason":null' in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
