@@ -77,7 +77,7 @@ function drawChart(self) {
     options.build(holder, self.width, spoken);
     return;
   }
-  const scale = window.devicePixelRatio || 1;
+  const scale = pixelRatio();
   const context = canvas.getContext("2d");
   const pen = new Pen(context, self.width);
   pen.height = Math.ceil(options.height(self.width, pen));
@@ -154,6 +154,11 @@ class Pen {
     this.height = 0;
   }
 
+  /** How opaque what follows is, from 0 to 1. */
+  set opacity(share) {
+    this.context.globalAlpha = share;
+  }
+
   clear() {
     this.context.clearRect(0, 0, this.width, this.height);
   }
@@ -203,15 +208,11 @@ class Pen {
   }
 
   fitted(text, most) {
-    if (this.context.measureText(text).width <= most) return text;
-    let low = 0;
-    let high = text.length;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.context.measureText(`${text.slice(0, middle)}…`).width <= most) low = middle;
-      else high = middle - 1;
-    }
-    return low ? `${text.slice(0, low)}…` : "";
+    const width = this.context.measureText(text).width;
+    if (width <= most) return text;
+    let cut = text.slice(0, Math.floor((text.length * most) / width));
+    while (cut && this.context.measureText(`${cut}…`).width > most) cut = cut.slice(0, -1);
+    return cut && `${cut}…`;
   }
 
   /** Return a text as at most two lines that are `most` pixels wide. */
@@ -225,9 +226,9 @@ class Pen {
 
   selection(x0, y0, x1, y1) {
     const [left, top] = [Math.min(x0, x1), Math.min(y0, y1)];
-    this.context.globalAlpha = 0.25;
+    this.opacity = 0.25;
     this.box(left, top, Math.abs(x1 - x0), Math.abs(y1 - y0), { colour: palette.accent });
-    this.context.globalAlpha = 1;
+    this.opacity = 1;
   }
 }
 

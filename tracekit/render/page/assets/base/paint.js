@@ -58,13 +58,14 @@ function colourOf(part) {
   return palette[COLOUR_OF_PART[part] ?? part] ?? palette.other;
 }
 
+const pixelRatio = () => window.devicePixelRatio || 1;
 const tiles = new Map();
 
 /** Return what to fill a part with in a canvas: its colour under its pattern. */
 function fillOf(context, part) {
   const style = (PARTS[part] ?? PARTS.other)[1];
   if (style === "solid") return colourOf(part);
-  const scale = window.devicePixelRatio || 1;
+  const scale = pixelRatio();
   const key = `${part} ${scale}`;
   if (!tiles.has(key)) tiles.set(key, patternTile(style, colourOf(part), scale));
   const pattern = context.createPattern(tiles.get(key), "repeat");
@@ -113,12 +114,19 @@ function patternTile(style, colour, scale) {
 
 /** Return a legend: a swatch and a name for each part. `names` may give a part another name here. */
 function legend(parts, names = {}) {
-  return el("ul", { class: "legend" }, parts.map((part) => el("li", null, swatch(part), names[part] ?? PARTS[part][0])));
+  return samples(parts.map((part) => [swatch(part), names[part] ?? PARTS[part][0]]));
 }
+
+/** Return a legend of [sample, name]. */
+function samples(pairs) {
+  return el("ul", { class: "legend" }, pairs.map((pair) => el("li", null, pair)));
+}
+
+const lineSample = (kind = "") => el("span", { class: `line-sample ${kind}` });
 
 /** Return a small sample of a part's colour and pattern. */
 function swatch(part) {
-  const scale = window.devicePixelRatio || 1;
+  const scale = pixelRatio();
   const side = Math.round(14 * scale);
   const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: side, height: side });
   const context = canvas.getContext("2d");

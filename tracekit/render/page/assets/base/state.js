@@ -3,12 +3,12 @@
 //   finding        the current finding, from 0
 //   ranks, steps   lists; null is all of them
 //   dimension, phase   of communication; null is all of them
-//   map, heat, sort, lanes, pairs, order, look   choices of single charts
+//   map, heat, sort, lanes, pairs, look   choices of single charts
 //   theme          light or dark; null is that of the system
 
 const DEFAULTS = {
   finding: 0, ranks: null, steps: null, dimension: null, phase: null,
-  map: null, heat: null, sort: "rank", lanes: "typical", pairs: "size_bytes", order: "total_ns", look: "", theme: null,
+  map: null, heat: null, sort: "rank", lanes: "typical", pairs: "size_bytes", look: "", theme: null,
 };
 const LISTS = { ranks: () => page.rank_map.ranks, steps: () => page.rank_steps.steps };
 const state = { ...DEFAULTS };

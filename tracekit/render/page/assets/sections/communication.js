@@ -90,7 +90,7 @@ function bandwidthChart() {
   return plotChart({
     id: "bandwidth", title: "Bandwidth by size",
     summary: () => `Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth. ${hasCeiling ? "A dash is what the idle link reaches." : "What the links can reach was not measured: see tracekit links."}`,
-    legend: () => el("ul", { class: "legend" }, kinds.map((kind, at) => el("li", null, pointSample(at), kind))),
+    legend: () => samples(kinds.map((kind, at) => [pointSample(at), kind])),
     readout: (at) => {
       const { of, size_bytes, busbw_bps, ceiling_bps } = shown()[at];
       return `${of.kind} in ${groupText(of.group)}, ${bytesText(size_bytes)}: ${valueText(busbw_bps, "B/s")}${ceiling_bps ? `, ${percentText(busbw_bps / ceiling_bps)} of ${valueText(ceiling_bps, "B/s")}` : ""}`;
@@ -114,7 +114,7 @@ function bandwidthChart() {
 
 function drawBandwidth(plot, point, kind) {
   const context = plot.ctx;
-  const scale = window.devicePixelRatio || 1;
+  const scale = pixelRatio();
   const x = plot.valToPos(point.size_bytes, "x", true);
   const [low, high, middle, ceiling] = ["low_bps", "high_bps", "busbw_bps", "ceiling_bps"].map((key) => plot.valToPos(point[key] || 1, "y", true));
   context.strokeStyle = context.fillStyle = palette[POINT_COLOURS[kind % POINT_COLOURS.length]];
@@ -177,11 +177,11 @@ function pairsChart() {
         pen.small(String(ranks[place]), PAIRS.left + (place + 0.5) * cell, 10, "center");
       }
       pairs.source.forEach((source, at) => {
-        pen.context.globalAlpha = isShown(at) ? 1 : 0.2;
+        pen.opacity = isShown(at) ? 1 : 0.2;
         const [x, y] = [PAIRS.left + placeOf.get(pairs.destination[at]) * cell, PAIRS.top + placeOf.get(source) * cell];
         pen.box(x, y, inner, inner, values[at] === null ? { part: "idle" } : { colour: heatColour(0.15 + 0.85 * shareOf(values[at], range)) });
       });
-      pen.context.globalAlpha = 1;
+      pen.opacity = 1;
     },
     hit(x, y) {
       const [column, row] = [x - PAIRS.left, y - PAIRS.top].map((offset) => ranks[Math.floor(offset / cell)]);

@@ -90,9 +90,9 @@ function lanesChart() {
       if (width < 60) continue;
       const y = top + (spans.lane[at] + 0.5) * LANE.lane;
       const text = pen.fitted(shown.names[spans.name[at]], (pen.font(10), width - 8));
-      pen.context.globalAlpha = 0.8;
+      pen.opacity = 0.8;
       pen.box(x + 2, y - 6, pen.widthOf(text, 10) + 4, 12, { colour: palette.page });
-      pen.context.globalAlpha = 1;
+      pen.opacity = 1;
       pen.text(text, x + 4, y, { size: 10 });
     }
   }
@@ -124,7 +124,7 @@ function lanesChart() {
     id: "lanes-chart", title: "Lanes",
     controls: [kinds.length > 1 ? chooser("Step", kinds, view().kind, (key) => { zoom = null; reset.disabled = true; setState({ lanes: key }); }) : null, reset],
     summary: () => `Step ${view().step}, ${view().kind === "typical" ? "of median length" : "the longest"}, on the run's clock. The height is how much of each moment a lane was busy. Drag to enlarge a part.`,
-    legend: () => append(legend(view().lanes), view().ranks.some((row) => row.waits.length) ? el("li", null, el("span", { class: "line-sample" }), "Waits for another rank") : null),
+    legend: () => append(legend(view().lanes), view().ranks.some((row) => row.waits.length) ? el("li", null, lineSample(), "Waits for another rank") : null),
     height(width) {
       const [from, to] = window_();
       const right = width - 2;

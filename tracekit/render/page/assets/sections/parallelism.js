@@ -2,13 +2,15 @@
 
 /** Return the section on parallelism, or null where the run has none that leaves a trace. */
 function parallelismSection() {
-  const charts_ = [
-    [result.buckets, bucketsChart], [result.bucket_whatif, bucketSizesChart], [page.fsdp_ladder?.module, ladderChart], [result.fsdp, fsdpChart],
+  const candidates = [
+    [result.buckets, bucketsChart], [page.fsdp_ladder?.module, ladderChart], [result.fsdp, fsdpChart],
     [page.pipeline?.ranks, actionsChart], [result.pipeline?.by_rank, bubblesChart], [result.pipeline?.by_stage, stagesChart],
     [result.expert_load, expertsChart], [result.tensor, tensorChart],
   ];
+  const sizes = result.bucket_whatif ?? [];
   const tables = { servers: "Servers", trainers: "Trainers", service: "Functions that servers ran", calls: "Remote calls" };
-  const parts = charts_.filter(([rows]) => rows?.length).map(([, make]) => make());
+  const parts = candidates.filter(([rows]) => rows?.length).map(([, make]) => make());
+  if (sizes.length) parts.push(tableFigure("bucket-sizes", "Other sizes of DDP buckets, replayed", sizes, resultColumns("bucket_whatif", sizes)));
   for (const [key, title] of Object.entries(tables)) {
     if (result.rpc?.[key]?.length) parts.push(tableFigure(`rpc-${key}`, title, result.rpc[key], resultColumns(`rpc_${key}`, result.rpc[key])));
   }
@@ -52,19 +54,6 @@ function bucketsChart() {
         { part: "communication", from: row.start_ns, to: row.end_ns, text: `reduced in ${timeText(row.end_ns - row.start_ns)}` },
       ],
       marks: isKnown(row.ready_ns) ? [{ at: row.ready_ns, text: `ready at ${timeText(row.ready_ns)}` }] : [],
-    }),
-  });
-}
-
-function bucketSizesChart() {
-  const rows = result.bucket_whatif;
-  return barChart({
-    id: "bucket-sizes", title: "Other sizes of buckets", list: () => rows, columns: resultColumns("bucket_whatif", rows),
-    summary: () => "Exposed reductions a step with other values of bucket_cap_mb, replayed; the line is the error.",
-    legend: () => legend(["exposed_comm"], { exposed_comm: "Exposed" }),
-    bar: (row) => ({
-      label: `${threeDigits(row.bucket_cap_mb)} MB${row.present ? ", as it is" : ""}`, isStrong: row.present, ends: timeText(row.exposed_ns),
-      segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }], error: [Math.max(row.exposed_ns - row.error_ns, 0), row.exposed_ns + row.error_ns],
     }),
   });
 }

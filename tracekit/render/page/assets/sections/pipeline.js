@@ -51,7 +51,7 @@ function actionsChart() {
       bottomAxis(pen, toX, 0, view.length_ns, ranks.length * ACTION.row, "ns");
       ranks.forEach((rank, line) => pen.small(`rank ${rank}`, ACTION.left - 6, (line + 0.5) * ACTION.row, "right", ACTION.left - 8));
       const box = (list, at, part, inset) => {
-        pen.context.globalAlpha = isRankChosen(list.rank[at]) ? 1 : 0.25;
+        pen.opacity = isRankChosen(list.rank[at]) ? 1 : 0.25;
         const x = toX(list.start_ns[at]);
         const width = Math.max(toX(list.end_ns[at]) - x, 0.7);
         pen.box(x, lineOf.get(list.rank[at]) * ACTION.row + inset, width, ACTION.row - 2 * inset, { part });
@@ -67,7 +67,7 @@ function actionsChart() {
         pen.box(x - room / 2, y - 6, room, 12, { colour: palette.page });
         pen.text(text, x, y + 0.5, { size: 10, weight: 600, align: "center" });
       });
-      pen.context.globalAlpha = 1;
+      pen.opacity = 1;
     },
     hit(x, y) {
       const rank = ranks[Math.floor(y / ACTION.row)];

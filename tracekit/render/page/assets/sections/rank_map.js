@@ -82,10 +82,10 @@ function rankMapChart() {
     boxes.forEach(([x, y], place) => {
       const rank = map.ranks[place];
       const share = isKnown(values[place]) ? shareOf(values[place], range, worse) : null;
-      pen.context.globalAlpha = isRankChosen(rank) ? 1 : 0.22;
+      pen.opacity = isRankChosen(rank) ? 1 : 0.22;
       pen.box(x, y, size, size, isAbsent(place) ? { part: "idle" } : share === null ? { colour: palette.surface, outline: palette.line } : { colour: heatColour(share) });
       if (cell >= 24) pen.text(`${rank}`, x + size / 2, y + size / 2 + 0.5, { size: cell >= 34 ? 11 : 10, align: "center", colour: share === null ? palette.ink : inkOn(heatRgb(share)) });
-      pen.context.globalAlpha = 1;
+      pen.opacity = 1;
       if (named.has(rank)) markNamed(pen, x, y, size);
       if (mates.has(rank)) pen.box(x - 1, y - 1, size + 2, size + 2, { outline: palette.accent, edge: 2 });
       if (place === hovered) pen.box(x - 2, y - 2, size + 4, size + 4, { outline: palette.ink, edge: 2 });

@@ -63,7 +63,7 @@ function heatChart() {
     order = heatOrder();
     const inner = whole - HEAT.left;
     const height = Math.min(Math.max(order.length * HEAT.row, 40), HEAT.most);
-    const lines = Math.min(order.length, Math.floor(height * (window.devicePixelRatio || 1)));
+    const lines = Math.min(order.length, Math.floor(height * pixelRatio()));
     place = { inner, height, cellWidth: inner / width, cellHeight: height / order.length, image: heatImage(heatMetric(), order, width, lines) };
     return height + HEAT.bottom;
   }

@@ -70,7 +70,7 @@ function lengthsChart() {
   return plotChart({
     id: "lengths", title: "Length of each step",
     summary: () => `Longest and shortest of ${chosenRanksText()}, ${range({ least: extent(rows().map((row) => row.least), [null])[0], most: extent(rows().map((row) => row.most), [null, null])[1] })}. Drag over steps to choose them.`,
-    legend: () => el("ul", { class: "legend" }, el("li", null, el("span", { class: "line-sample" }), "Longest"), el("li", null, el("span", { class: "line-sample shortest" }), "Shortest")),
+    legend: () => samples([[lineSample(), "Longest"], [lineSample("shortest"), "Shortest"]]),
     readout: (at) => `${columnText(at)}: ${range(rows()[at])}`,
     plot: () => ({
       data: ["step", "most", "least"].map((key) => rows().map((row) => row[key])),
