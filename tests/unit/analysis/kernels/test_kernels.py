@@ -259,7 +259,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(st.randoms(use_true_random=False), st.integers(0, 9))
 def test_order_and_duplicates_of_events_do_not_matter(scratch: Path, rng: Random, copies: int) -> None:
-    """GIVEN operators of partly equal times WHEN events are shuffled, and some are there twice THEN sums are the same."""
+    """GIVEN operators of partly equal times WHEN events are shuffled, some of them twice THEN the sums are the same."""
     trace = gpu_rank().op("aten::to", 10, 20).op("aten::_to_copy", 10, 20).op("aten::copy_", 12, 18)
     (expected,) = load(trace.write(scratch / "rank0.json")).ranks
     trace.events += rng.sample(trace.events, copies)
