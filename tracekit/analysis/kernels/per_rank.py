@@ -20,7 +20,7 @@ from tracekit.model.intervals import Intervals
 __all__ = ["COPY", "MOST_OPERATORS", "kernel_times", "operator_times", "parents"]
 
 COPY = "copy"
-MOST_OPERATORS = 30_000
+MOST_OPERATORS = 20_000
 """About so many operators are looked at: those of whole steps, at least one, evenly spread over the recording."""
 
 _KINDS = (COMPUTE, COPY, *KINDS)
@@ -60,8 +60,11 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
     shown = lanes.idle if lanes.device == "gpu" else lanes.communication
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
     for rows in rows_of:
-        rows = outermost_first(events, rows)
-        rows = rows[_rows_in(events.start_ns[rows], windows)]
+        start_ns = events.start_ns[rows]
+        if (start_ns[1:] < start_ns[:-1]).any():  # in most files the rows of a thread are in order
+            order = np.argsort(start_ns, kind="stable")
+            rows, start_ns = rows[order], start_ns[order]
+        rows = _each_once_outermost_first(events, rows[_rows_in(start_ns, windows)])
         if len(rows):
             columns.append(_operator_columns(events, rows, shown, is_exposed=lanes.device == "gpu"))
     if not columns:
@@ -100,6 +103,22 @@ def _rows_in(time_ns: Int64, windows: Intervals) -> Int64:
     first = np.searchsorted(time_ns, windows.start_ns, side="left").tolist()
     stop = np.searchsorted(time_ns, windows.end_ns, side="left").tolist()
     return np.concatenate([np.arange(begin, end) for begin, end in zip(first, stop, strict=True)])
+
+
+def _each_once_outermost_first(events: EventTable, rows: Int64) -> Int64:
+    """Return `outermost_first` without duplicates. Of equal times the one that was begun first, by its id, is outer."""
+    rows = outermost_first(events, rows)
+    start_ns, duration_ns = events.start_ns[rows], events.duration_ns[rows]
+    tied = (start_ns[1:] == start_ns[:-1]) & (duration_ns[1:] == duration_ns[:-1])
+    if not tied.any():
+        return rows
+    among = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+    keys = (events.name[rows[among]], events.external_id[rows[among]], -duration_ns[among], start_ns[among])
+    rows[among] = rows[among][np.lexsort(keys)]
+    same = np.append(False, tied)
+    same[1:] &= events.name[rows[1:]] == events.name[rows[:-1]]
+    same[1:] &= events.external_id[rows[1:]] == events.external_id[rows[:-1]]
+    return rows[~same]
 
 
 def _exposed_ns(lanes: Lanes, kind: Int64, start_ns: Int64, end_ns: Int64) -> Int64:

@@ -151,7 +151,7 @@ def _lengths(summary: RankSummary) -> list[int]:
 
 
 def _clearly_longer(times_ns: Mapping[int, Sequence[int]]) -> frozenset[int] | None:
-    """Return the ranks, at most half of them, whose steps take clearly longer; None without any.
+    """Return the ranks, at most half of them, whose times are clearly longer; None without any.
 
     times_ns: of the steps of each rank.
     """
@@ -164,19 +164,46 @@ def _clearly_longer(times_ns: Mapping[int, Sequence[int]]) -> frozenset[int] | N
     is_clear = (
         least_ns >= _SLOWER * most_ns
         and least_ns - most_ns > _SPREADS * (most_ns - fewest_ns)
-        and math.log(least_ns / most_ns) > _ERRORS * _ratio_error(list(times_ns.values()))
+        and math.log(least_ns / most_ns) > _chance(times_ns, longest[:count])
         and min(min(times_ns[rank]) for rank in longest[:count]) > most_ns
     )
     return frozenset(longest[:count]) if is_clear else None
 
 
-def _ratio_error(times_ns: Sequence[Sequence[int]]) -> float:
-    """Return the standard error of the ratio of two ranks' mean times, from how those of the median rank vary."""
-    several = [of_rank for of_rank in times_ns if len(of_rank) > 1]
+def _chance(times_ns: Mapping[int, Sequence[int]], longest: Sequence[int]) -> float:
+    """Return by how much the logarithms of two ranks' typical times may differ by chance: `_ERRORS` standard errors.
+
+    What varies is the time of the rank in the middle, or of one of the longest if that varies more. Few steps tell
+    little of how they vary: Student's distribution takes the place of the normal one.
+
+    longest: ranks that may be slow.
+    """
+    several = {rank: of_rank for rank, of_rank in times_ns.items() if len(of_rank) > 1}
     if not several:
         return 0.0  # of one step each: it is not known
-    deviation = statistics.median(statistics.stdev(times) / max(statistics.fmean(times), 1) for times in several)
-    return deviation * math.sqrt(2 / statistics.fmean(map(len, several)))
+    count = statistics.fmean(map(len, several.values()))
+    varies = max(
+        statistics.median(map(_variation, several.values())),
+        max((_variation(several[rank]) for rank in longest if rank in several), default=0.0),
+    )
+    return _student(_ERRORS, 2 * (count - 1)) * varies * math.sqrt(2 / count)
+
+
+def _variation(times_ns: Sequence[int]) -> float:
+    """Return the deviation of times below their median, as a share of it: a stall makes them longer, never shorter."""
+    median_ns = statistics.median(times_ns)
+    below_ns = [median_ns - time_ns for time_ns in times_ns if time_ns < median_ns]
+    return math.sqrt(statistics.fmean(time_ns**2 for time_ns in below_ns)) / max(median_ns, 1) if below_ns else 0.0
+
+
+def _student(normal: float, freedom: float) -> float:
+    """Return the quantile of Student's distribution that is as rare as this one of the normal distribution.
+
+    The first terms of the expansion in Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    """
+    square = normal**2
+    first = (square + 1) / (4 * freedom)
+    return normal * (1 + first + (5 * square**2 + 16 * square + 3) / (96 * freedom**2))
 
 
 def _parts_ns(ranks: Sequence[RankSummary], waits_ns: Mapping[int, int]) -> dict[str, int]:

@@ -11,17 +11,18 @@ from tracekit.analysis.sections import TABLES
 from tracekit.analysis.table import rows_of
 from tracekit.errors import InputError
 from tracekit.render.json_result import result_dict
+from tracekit.render.page.chart_contract import LaneView
 from tracekit.render.page.communication import message_pairs, skews_and_bandwidths
 from tracekit.render.page.contract import CONTRACT_VERSION, ColumnText, Cut, Page, PageData
 from tracekit.render.page.definitions import definitions
-from tracekit.render.page.first_screen import finding_views, header, step_view
+from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
 from tracekit.render.page.fsdp_ladder import fsdp_ladder
 from tracekit.render.page.inert import inert
 from tracekit.render.page.lanes import LaneReader, lane_views
 from tracekit.render.page.pipeline_view import pipeline_view
 from tracekit.render.page.rank_map import rank_map
 from tracekit.render.page.rank_steps import rank_steps
-from tracekit.render.page.size import Amounts, cut_tables
+from tracekit.render.page.size import Amounts, cut_tables, rows_cut
 from tracekit.render.rank_bars import reasons_to_show
 
 __all__ = ["page_data"]
@@ -33,19 +34,13 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
     read_lanes: reads files of the run again; None leaves the lanes out. amounts: how much of what is shown.
     """
     run, result = report.run, result_dict(report)
+    cuts = _keep_first_collectives(result, amounts.collectives)
     latest_ns = lateness_by_step(run)
     ranks = rank_map(run, result, latest_ns)
     steps = rank_steps(run, latest_ns, ranks["hosts"], amounts.cells)
     skews, bandwidths = skews_and_bandwidths(run, result)
     pairs = message_pairs(run, amounts.pairs)
-    lanes, lanes_reason = [], "they were not asked for"
-    if read_lanes is not None:
-        try:
-            lanes = lane_views(report, read_lanes, bins=amounts.bins, operations=amounts.operations)
-            lanes_reason = "no step that all ranks completed"
-        except InputError as error:
-            lanes_reason = f"the traces could not be read again: {error}"
-    cuts: list[Cut] = []
+    lanes, lanes_reason = _lanes(report, read_lanes, amounts)
     if steps["text"] is not None:
         shown = len(steps["row_first"]) * len(steps["column_first"])
         total = len(steps["ranks"]) * len(steps["steps"])
@@ -56,6 +51,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
     page = Page(
         version=CONTRACT_VERSION,
         header=header(report, result),
+        open_command=open_command(report),
         findings=finding_views(report),
         step=step_view(report, result),
         rank_map=ranks,
@@ -68,7 +64,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
         pipeline=pipeline_view(report),
         fsdp_ladder=fsdp_ladder(report),
         lanes=lanes,
-        lanes_reason=None if lanes else lanes_reason,
+        lanes_reason=lanes_reason,
         cuts=cuts,
         columns=_columns(result),
         definitions=definitions(),
@@ -77,6 +73,29 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
     important = frozenset(reasons_to_show(report, amounts.important_ranks))
     data["page"]["cuts"] += cut_tables(data, important, amounts.size_bytes)
     return data
+
+
+def _keep_first_collectives(result: dict[str, Any], most: int) -> list[Cut]:
+    """Cut the table of collectives, to whose rows the page refers by their places.
+
+    Those with the most time are first.
+    """
+    rows = result.get("collectives") or []
+    if len(rows) <= most:
+        return []
+    result["collectives"] = rows[:most]
+    return [rows_cut("collectives", len(rows), most)]
+
+
+def _lanes(report: Report, read: LaneReader | None, amounts: Amounts) -> tuple[list[LaneView], str | None]:
+    """Return the lanes, or why there are none."""
+    if read is None:
+        return [], "they were not asked for"
+    try:
+        lanes = lane_views(report, read, bins=amounts.bins, operations=amounts.operations)
+    except InputError as error:
+        return [], f"the traces could not be read again: {error}"
+    return lanes, None if lanes else "no step that all ranks completed"
 
 
 def _communication(report: Report) -> list[dict[str, Any]]:

@@ -101,6 +101,9 @@ class FindingView(TypedDict):
         saving_share: Its saving by the mean step; null without a saving.
         ranks: Ranks that "show evidence" filters by; empty: all ranks.
         steps: Steps that it filters by; empty: all steps.
+        groups: Ids of the process groups that its evidence names, by id or by name; empty: none.
+        kind: The kind of communication that it names; null: none.
+        phase: The phase that it names; null: none.
         section: The part of the page with its tables: one of `SECTIONS` in the analysis, such as "stragglers"; null.
         open_command: The command that shows these ranks and steps in Perfetto.
         markdown: The finding for a pull request.
@@ -110,6 +113,9 @@ class FindingView(TypedDict):
     saving_share: float | None
     ranks: list[int]
     steps: list[int]
+    groups: list[int]
+    kind: str | None
+    phase: str | None
     section: str | None
     open_command: str
     markdown: str
@@ -224,6 +230,7 @@ class Page(TypedDict):
 
     Attributes:
         version: `CONTRACT_VERSION`.
+        open_command: What shows the typical step in Perfetto; of many ranks those that matter.
         communication: Rows of `columns.communication_by_kind`: communication by kind, phase and group.
         communication_reason: Why `skew` and `bandwidth` are empty; null where they are not.
         pairs: Null where no rank sent messages.
@@ -236,6 +243,7 @@ class Page(TypedDict):
 
     version: int
     header: Header
+    open_command: str
     findings: list[FindingView]
     step: StepView
     rank_map: RankMap

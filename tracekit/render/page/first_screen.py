@@ -20,7 +20,7 @@ from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
 from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.diagnosis import where_text
 
-__all__ = ["finding_views", "header", "step_view"]
+__all__ = ["finding_views", "header", "open_command", "step_view"]
 
 _WIDTH = 200  # of the headline, in characters
 _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
@@ -82,17 +82,32 @@ def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView
     ranks = [rank for rank in finding.concerned if rank in measured]
     steps = [step for step in (_step_of(finding),) if step is not None and step in run.common_steps()]
     text = finding_text(finding, step_ns)
-    command = _open_command(report, ranks, steps)
+    command = open_command(report, ranks, steps)
     saving_ns = finding.saving_ns
     return FindingView(
         text=text,
         saving_share=None if saving_ns is None or not step_ns else saving_ns / step_ns,
         ranks=ranks,
         steps=steps,
-        section=str(finding.evidence["section"]) if "section" in finding.evidence else None,
+        groups=_groups_of(run, finding.evidence.get("group")),
+        kind=_text_of(finding, "kind"),
+        phase=_text_of(finding, "phase"),
+        section=_text_of(finding, "section"),
         open_command=command,
         markdown=_markdown(finding, text, command, step_ns),
     )
+
+
+def _groups_of(run: Run, group: object) -> list[int]:
+    """Return the places of the groups that evidence means: one by its place, or those of a name."""
+    if isinstance(group, int):
+        return [group] if 0 <= group < len(run.groups) else []
+    return [i for i, key in enumerate(run.groups) if group is not None and key.label == group]
+
+
+def _text_of(finding: Finding, name: str) -> str | None:
+    value = finding.evidence.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _step_of(finding: Finding) -> int | None:
@@ -102,7 +117,7 @@ def _step_of(finding: Finding) -> int | None:
     return finding.step if finding.step is not None else step
 
 
-def _open_command(report: Report, ranks: Sequence[int], steps: Sequence[int]) -> str:
+def open_command(report: Report, ranks: Sequence[int] = (), steps: Sequence[int] = ()) -> str:
     """Return what shows these ranks and a step in Perfetto, as a shell takes it.
 
     Of many ranks those are opened that the finding names, and others to compare them with.

@@ -16,7 +16,11 @@ __all__ = ["fsdp_ladder"]
 def fsdp_ladder(report: Report) -> FsdpLadder | None:
     """Return the step of median length on the rank that waits longest for its gathers; None without gathers."""
     step = typical_step(report.run)
-    ladders = [(s.rank, s[FSDP_GATHERS].rows(s[FSDP_GATHERS].step == step)) for s in report.run.ranks]
+    ladders = [
+        (s.rank, s[FSDP_GATHERS].rows(s[FSDP_GATHERS].step == step))
+        for s in report.run.ranks
+        if FSDP_GATHERS.name in s.parts  # not where only other sections were asked for
+    ]
     rank, gathers = max(ladders, key=lambda ladder: int(ladder[1].wait_ns.sum()), default=(0, None))
     if step is None or gathers is None or not len(gathers):
         return None

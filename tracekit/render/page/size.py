@@ -19,6 +19,8 @@ _FEW_BYTES, _MANY_BYTES = 2_000_000, 8_000_000
 _BYTES_A_NUMBER = 10  # in a matrix: nine digits and a comma
 _MATRICES = 6
 _LEAST_ROWS = 50
+_REFERRED_TO = ("groups", "collectives", "findings")
+"""Tables of whose rows others name the places."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,7 @@ class Amounts:
     Attributes:
         size_bytes: the most that the whole file may have.
         cells: of a matrix of ranks and steps.
+        collectives: rows of them, those with the most time.
         pairs: of ranks that exchange messages.
         bins: of a step in lanes.
         operations: of a rank in a step.
@@ -36,6 +39,7 @@ class Amounts:
 
     size_bytes: int
     cells: int
+    collectives: int
     pairs: int
     bins: int
     operations: int
@@ -51,6 +55,7 @@ def amounts_for(ranks: int) -> Amounts:
     return Amounts(
         size_bytes=size_bytes,
         cells=int(0.4 * size_bytes) // (_BYTES_A_NUMBER * _MATRICES),
+        collectives=size_bytes // 5_000,
         pairs=size_bytes // 400,
         bins=600,
         operations=100,
@@ -70,7 +75,7 @@ def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> l
     """Cut tables of the result, the largest first, until the page with all its code has at most `size_bytes`.
 
     Of a table with a row a rank or more, the rows of `important` ranks stay; of any other one, or if that is not
-    enough, the first rows. Lists that say where ranks are stay whole.
+    enough, the first rows. Tables that others refer to stay as they are.
     """
     left = size_bytes - MOST_CODE_BYTES - _size(data["page"])
     places = _tables(data["result"])
@@ -91,15 +96,16 @@ def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> l
         sizes[name] = _size(holder[key])
         total += sizes[name]
     return [
-        Cut(
-            what=name,
-            text=f"{len(holder[key]):,} of {rows[name]:,} rows are in this file; tracekit analyze --json has all",
-            total=rows[name],
-            kept=len(holder[key]),
-        )
+        rows_cut(name, rows[name], len(holder[key]))
         for name, (holder, key) in places.items()
         if len(holder[key]) < rows[name]
     ]
+
+
+def rows_cut(what: str, total: int, kept: int) -> Cut:
+    """Return what a table without some of its rows says to the reader."""
+    text = f"{kept:,} of {total:,} rows are in this file; tracekit analyze --json has all"
+    return Cut(what=what, text=text, total=total, kept=kept)
 
 
 def _tables(result: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
@@ -108,7 +114,7 @@ def _tables(result: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
     for name, value in result.items():
         inner = value.items() if isinstance(value, dict) else ()
         for path, holder, key, rows in ((name, result, name, value), *((f"{name}.{k}", value, k, v) for k, v in inner)):
-            if isinstance(rows, list) and rows and isinstance(rows[0], dict) and name != "groups":
+            if isinstance(rows, list) and rows and isinstance(rows[0], dict) and name not in _REFERRED_TO:
                 tables[path] = (holder, key)
     return tables
 

@@ -26,9 +26,8 @@ from tracekit.render.page.inert import script_json
 from tracekit.render.page.lanes import LaneReader, read_again
 from tracekit.render.page.size import MOST_CODE_BYTES, amounts_for
 
-__all__ = ["SUFFIX", "PageCode", "html_page", "page_code", "write_page"]
+__all__ = ["PageCode", "html_page", "page_code", "report_html", "write_page"]
 
-SUFFIX = ".html"
 _FROM_ELSEWHERE = "vendor/"
 
 _HEAD, _DATA, _SCRIPT = "<!--tracekit:head-->", "<!--tracekit:data-->", "<!--tracekit:script-->"
@@ -95,16 +94,22 @@ def html_page(data: PageData, code: PageCode) -> str:
     return f"{before}{head}{between}{block}{gap}<script>{code.script}</script>{after}"
 
 
-def write_page(path: Path, report: Report, read_lanes: LaneReader | None = read_again, *, force: bool = False) -> None:
-    """Write the page of a report; the file is there completely or not at all.
+def report_html(report: Report, read_lanes: LaneReader | None = read_again) -> str:
+    """Return the page of a report as text.
 
     read_lanes: reads the files of some ranks again; None leaves the lanes out.
+    """
+    return html_page(page_data(report, read_lanes, amounts_for(len(report.run.ranks))), page_code())
+
+
+def write_page(path: Path, report: Report, read_lanes: LaneReader | None = read_again, *, force: bool = False) -> None:
+    """Write `report_html` to a file, which is there completely or not at all.
+
     Raises OutputError when the file exists already and `force` is False, is a file of the run, or cannot be written.
     """
     refuse_input(path, report.run)
     with new_file(path, force=force) as stream:
-        data = page_data(report, read_lanes, amounts_for(len(report.run.ranks)))
-        stream.write(html_page(data, page_code()).encode())
+        stream.write(report_html(report, read_lanes).encode())
 
 
 def _hash(text: str) -> str:

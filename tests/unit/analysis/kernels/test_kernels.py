@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,14 @@ def sums(**total_ns: int) -> OperationSums:
         self_ns=values,
         exposed_ns=values // 2,
     )
+
+
+def by_kind(times: OperationTimes) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Return count, total, self and exposed time by name and kind."""
+    sums = times.sums
+    columns = (sums.count, sums.total_ns, sums.self_ns, sums.exposed_ns)
+    names = zip(sums.name.tolist(), sums.kind.tolist(), strict=True)
+    return dict(zip(names, zip(*(column.tolist() for column in columns), strict=True), strict=True))
 
 
 def gpu_rank(number: int = 0) -> TraceBuilder:
@@ -241,6 +250,25 @@ def test_the_parent_is_the_innermost_span_around(drawn: list[tuple[int, int]]) -
         around = [j for j, (a, b) in enumerate(spans) if j != i and a <= start and end <= b]
         expected = min(around, key=lambda j: spans[j][1] - spans[j][0], default=-1)
         assert actual[i] == expected
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 9))
+def test_order_and_duplicates_of_events_do_not_matter(scratch: Path, rng: Random, copies: int) -> None:
+    """GIVEN operators of partly equal times WHEN events are shuffled, some of them twice THEN the sums are the same."""
+    trace = gpu_rank().op("aten::to", 10, 20).op("aten::_to_copy", 10, 20).op("aten::copy_", 12, 18)
+    (expected,) = load(trace.write(scratch / "rank0.json")).ranks
+    trace.events += rng.sample(trace.events, copies)
+    rng.shuffle(trace.events)
+
+    (actual,) = load(trace.write(scratch / "rank0.json")).ranks
+
+    for part in (KERNEL_TIMES, OPERATOR_TIMES):
+        assert by_kind(actual[part]) == by_kind(expected[part])
 
 
 def test_the_terminal_shows_functions_and_milliseconds_a_step(tmp_path: Path) -> None:

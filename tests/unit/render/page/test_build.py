@@ -85,6 +85,16 @@ def test_spreads_are_of_rows_of_the_result(data: PageData) -> None:
         assert (point["busbw_bps"], point["size_bytes"]) == (row["busbw_bps"], row["size_bytes"])
 
 
+def test_of_many_collectives_those_with_the_most_time_are_shown(report: Report, data: PageData) -> None:
+    amounts = replace(amounts_for(8), collectives=2)
+    cut = page_data(report, made_up_lanes, amounts)
+
+    assert cut["result"]["collectives"] == data["result"]["collectives"][:2]
+    assert [skew["row"] for skew in cut["page"]["skew"]] == [0, 1]
+    (note,) = cut["page"]["cuts"]
+    assert (note["what"], note["kept"], note["total"]) == ("collectives", 2, len(data["result"]["collectives"]))
+
+
 def test_causes_sum_to_the_step(data: PageData) -> None:
     step = data["page"]["step"]
 

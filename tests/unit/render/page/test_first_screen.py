@@ -136,6 +136,20 @@ def test_a_finding_without_ranks_and_step_opens_the_typical_step(report: Report)
     assert options_of(view) == {"--steps": "1"}
 
 
+def test_a_finding_about_a_transfer_names_its_groups(report: Report) -> None:
+    """GIVEN evidence with the name of a group, or its place THEN the groups of that name, or that one, are meant."""
+    groups = tuple(replace(group, parallelism="tp") if len(group.ranks) == 2 else group for group in report.run.groups)
+    named = replace(report, run=replace(report.run, groups=groups))
+    evidence = {"group": "tp", "kind": "all_reduce", "phase": "backward", "section": "diagnosis"}
+
+    view = view_of(named, Finding(severity="info", text="transfers", evidence=evidence))
+    other = view_of(named, Finding(severity="info", text="transfers", evidence={"group": 3}))
+
+    assert view["groups"] == [i for i, group in enumerate(groups) if len(group.ranks) == 2]
+    assert (view["kind"], view["phase"], view["section"]) == ("all_reduce", "backward", "diagnosis")
+    assert (other["groups"], other["kind"]) == ([3], None)
+
+
 def test_markdown_shows_names_as_they_are(report: Report) -> None:
     """GIVEN a finding about a name full of marks THEN Markdown shows it literally and links to nobody."""
     view = view_of(report, Finding(severity="warning", text="<img> *a*_b_`c` [d](e) @team |f|"))
