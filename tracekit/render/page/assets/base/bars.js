@@ -7,7 +7,7 @@ const BAR = { height: 18, line: 15, gap: 9, narrow: 560, most: 16 };
  *
  *   list()    rows of data, those that matter first; the table has all of them
  *   columns   of the table
- *   bar(row)  {label, note, segments: [{part, from, to, text, tall}], ends: text at the right, error: [low, high],
+ *   bar(row)  {label, note, segments: [{part, from, to, text, tall}], ends: texts at the right, error: [low, high],
  *             marks: [{at, text}], isStrong: whether it stands out}; `tall` is a share of the bar's height
  *   before()  bars above those of the rows
  *   most      how many rows have a bar
@@ -30,10 +30,10 @@ function barChart(options) {
   function plan(pen) {
     const all = bars();
     const isNarrow = pen.width < BAR.narrow;
-    const endWidth = Math.max(...all.map((bar) => (bar.ends ? pen.widthOf(bar.ends, 12, 600) + 12 : 0)), 0);
+    const widest = [0, 1].map((at) => Math.max(...all.map((bar) => (bar.ends?.[at] ? pen.widthOf(bar.ends[at], 12, 600) + 12 : 0)), 0));
     const wanted = Math.max(...all.map((bar) => Math.max(pen.widthOf(bar.label, 12, 600), pen.widthOf(bar.note ?? "", 11))), 40) + 14;
     const left = isNarrow ? 0 : Math.min(wanted, pen.width * 0.36);
-    const right = pen.width - endWidth - 2;
+    const right = pen.width - (isNarrow ? 0 : widest[0] + widest[1]) - 2;
     const values = all.flatMap((bar) => [...bar.segments.flatMap((each) => [each.from, each.to]), ...(bar.error ?? []), ...(bar.marks ?? []).map((mark) => mark.at)]);
     const [low, high] = extent(isLog ? values.filter((value) => value > 0) : values, [1, 10]);
     const least = isLog ? low : Math.min(low, 0);
@@ -42,7 +42,7 @@ function barChart(options) {
     const toX = (value) => left + ((scaled(value) - scaled(least)) / (scaled(most) - scaled(least))) * (right - left);
     let top = 2;
     places = all.map((bar) => {
-      const room = isNarrow ? pen.width - 4 : left - 14;
+      const room = isNarrow ? pen.width - widest[0] - widest[1] : left - 14;
       const lines = pen.wrapped(bar.label, room, 12, bar.isStrong ? 600 : 400);
       const notes = bar.note ? pen.wrapped(bar.note, room, 11) : [];
       const height = (lines.length + notes.length) * BAR.line;
@@ -51,12 +51,12 @@ function barChart(options) {
       place.bottom = top - BAR.gap / 2;
       return place;
     });
-    layout = { toX, least, most, bottom: top, isNarrow };
+    layout = { toX, least, most, bottom: top, isNarrow, ends: [pen.width - widest[1], pen.width] };
     return top + 22;
   }
 
   function draw(pen) {
-    const { toX, least, most, bottom, isNarrow } = layout;
+    const { toX, least, most, bottom, isNarrow, ends } = layout;
     bottomAxis(pen, toX, least, most, bottom, unit, isLog);
     for (const { bar, lines, notes, top, y } of places) {
       const middle = y + BAR.height / 2;
@@ -70,7 +70,7 @@ function barChart(options) {
       }
       if (bar.error) drawError(pen, toX(bar.error[0]), toX(bar.error[1]), middle);
       for (const { at } of bar.marks ?? []) pen.line(toX(at), y - 2, toX(at), y + BAR.height + 2, palette.ink, 2);
-      if (bar.ends) pen.text(bar.ends, pen.width - 1, middle, { align: "right", weight });
+      bar.ends?.forEach((text, at) => pen.text(text, ends[at], isNarrow ? first : middle, { align: "right", weight }));
     }
     if (least < 0) pen.line(Math.round(toX(0)) + 0.5, 0, Math.round(toX(0)) + 0.5, bottom, palette.muted);
   }
@@ -80,7 +80,7 @@ function barChart(options) {
     if (!place) return null;
     const { bar } = place;
     const over = bar.segments.find(({ from, to }) => x >= layout.toX(Math.min(from, to)) && x <= layout.toX(Math.max(from, to)));
-    return { row: bar.row, lines: [bar.label, bar.note, over?.text, ...(bar.marks ?? []).map((mark) => mark.text), bar.ends] };
+    return { row: bar.row, lines: [bar.label, bar.note, over?.text, ...(bar.marks ?? []).map((mark) => mark.text), bar.ends?.join(", ")] };
   }
 
   return chart({

@@ -246,7 +246,7 @@ function ticks(least, most, count) {
 /** Draw an axis below a chart, with lines through it. `toX` maps values to pixels; `unit` is that of the values. */
 function bottomAxis(pen, toX, least, most, bottom, unit, isLog = false) {
   const places = isLog ? powers(least, most) : ticks(least, most, Math.max(toX(most) - toX(least), 1) / 90);
-  const text = isLog ? (value) => valueText(value, unit) : tickText(places, unit);
+  const text = isLog ? (value) => tickText([value], unit)(value) : tickText(places, unit);
   for (const at of places) {
     const x = Math.round(toX(at)) + 0.5;
     const label = text(at);
@@ -256,10 +256,12 @@ function bottomAxis(pen, toX, least, most, bottom, unit, isLog = false) {
   }
 }
 
-/** Return the powers of ten from `least` to `most`. */
+/** Return the powers of ten from `least` to `most`; where these are few, their double and fivefold as well. */
 function powers(least, most) {
-  const first = Math.ceil(Math.log10(least) - 1e-9);
-  return Array.from({ length: Math.max(Math.floor(Math.log10(most) + 1e-9) - first + 1, 0) }, (_, at) => 10 ** (first + at));
+  const factors = most / least > 100 ? [1] : [1, 2, 5];
+  const result = [];
+  for (let power = 10 ** Math.floor(Math.log10(least)); power <= most; power *= 10) result.push(...factors.map((factor) => factor * power));
+  return result.filter((value) => value >= least && value <= most);
 }
 
 /** Return what writes the places of an axis: all in one unit, with as many decimals as tell them apart. */

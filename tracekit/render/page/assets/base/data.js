@@ -7,7 +7,8 @@ const groupOf = (id) => (typeof id === "number" ? result.groups?.[id] : null);
 /** Return the name of a process group: its dimension of the mesh, and its ranks. */
 function groupText(id) {
   const group = groupOf(id);
-  return group ? `${dimensionOf(id)}, ${group.ranks === "world" ? "all ranks" : ranksText(group.ranks)}` : (id ?? "unknown group");
+  if (!group) return id ?? "unknown group";
+  return [dimensionOf(id), group.ranks === "world" ? "all ranks" : ranksText(group.ranks)].filter(Boolean).join(", ");
 }
 
 /** Return the dimension of a group, such as dp; without one its description. */

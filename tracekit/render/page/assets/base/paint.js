@@ -13,7 +13,7 @@ const PARTS = {
   other: ["Other", "upright"],
   step: ["The step", "solid"],
   saving: ["Saved", "falling"],
-  warmup: ["Warm-up", "upright"],
+  warmup: ["Warm-up", "empty"],
   drain: ["Drain", "level"],
   imbalance: ["Uneven stages", "crossed"],
   transfer: ["Transfer", "rising"],
@@ -26,7 +26,7 @@ const PARTS = {
 };
 const COLOUR_OF_PART = {
   exposed_comm: "communication", overlapped_comm: "communication", exposed_copy: "copy", saving: "delay", step: "other",
-  warmup: "other", drain: "idle", imbalance: "delay", transfer: "communication", late_peer: "copy", wait: "idle",
+  warmup: "overlap", drain: "idle", imbalance: "delay", transfer: "communication", late_peer: "copy", wait: "idle",
   forward: "compute", backward: "bubble", optimizer: "copy", weight: "overlap",
 };
 

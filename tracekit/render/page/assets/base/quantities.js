@@ -69,8 +69,6 @@ function words(key) {
   return key.replace(/_(ns|bytes|bps)$/, "").replaceAll("_", " ");
 }
 
-const lowerFirst = (text) => text.charAt(0).toLowerCase() + text.slice(1);
-
 function countText(count, noun) {
   return `${decimal(count, 0)} ${noun}${count === 1 ? "" : /ch$/.test(noun) ? "es" : "s"}`;
 }

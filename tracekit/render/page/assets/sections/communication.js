@@ -39,7 +39,7 @@ function kindsChart() {
     id: "kinds", title: "Time by kind, group and phase", list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
     summary: () => `Mean a step over ${chosenRanksText()} that take part. Exposed is what no compute covers, with the waiting for other ranks. Rows may overlap.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"]),
-    bar: (row) => ({ label: row.kind, note: [row.group, row.phase].filter(Boolean).join(", "), ends: timeText(row.total_ns), segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
+    bar: (row) => ({ label: row.kind, note: [row.group, row.phase].filter(Boolean).join(", "), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
   });
 }
 
@@ -48,7 +48,7 @@ function dimensionsChart() {
   return barChart({
     id: "dimensions", title: "What each dimension of the mesh costs", list: () => rows, columns: resultColumns("dimensions_by_name", rows),
     summary: () => "Mean time a step that ranks wait for the communication of each dimension, and its share of the step.",
-    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: `${timeText(row.charged_ns)}  ${percentText(row.share)}`, segments: [{ part: "exposed_comm", from: 0, to: row.charged_ns }] }),
+    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [timeText(row.charged_ns), percentText(row.share)], segments: [{ part: "exposed_comm", from: 0, to: row.charged_ns }] }),
   });
 }
 
@@ -71,7 +71,7 @@ function skewChart() {
       const most = Math.max(...counts);
       const bins = counts.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
       return {
-        label: of.size_bytes === null ? of.kind : `${of.kind}, ${bytesText(of.size_bytes)}`, note: groupText(of.group), ends: timeText(quantiles_ns[3]),
+        label: of.size_bytes === null ? of.kind : `${of.kind}, ${bytesText(of.size_bytes)}`, note: groupText(of.group), ends: [timeText(quantiles_ns[3])],
         segments: bins.filter((bin) => bin.count).map((bin) => ({ ...bin, text: `${countText(bin.count, "instance")} of ${timeText(bin.from)} to ${timeText(bin.to)}` })),
         marks: [{ at: quantiles_ns[3], text: `longest ${timeText(quantiles_ns[6])}, median:` }],
       };

@@ -84,16 +84,18 @@ function lanesChart() {
 
   function drawNames(pen, shown, row, top) {
     const { spans } = row;
+    const ends = shown.lanes.map(() => 0); // of what is written in each lane
     for (let at = 0; at < spans.start_ns.length; at += 1) {
       const x = Math.max(toX(spans.start_ns[at]), LANE.left);
       const width = Math.min(toX(spans.end_ns[at]), pen.width) - x;
-      if (width < 60) continue;
+      if (width < 60 || x < ends[spans.lane[at]]) continue;
       const y = top + (spans.lane[at] + 0.5) * LANE.lane;
       const text = pen.fitted(shown.names[spans.name[at]], (pen.font(10), width - 8));
       pen.opacity = 0.8;
       pen.box(x + 2, y - 6, pen.widthOf(text, 10) + 4, 12, { colour: palette.page });
       pen.opacity = 1;
       pen.text(text, x + 4, y, { size: 10 });
+      ends[spans.lane[at]] = x + 10 + pen.widthOf(text, 10);
     }
   }
 

@@ -48,7 +48,7 @@ function bucketsChart() {
       return passes.length ? [{ label: "backward pass", segments: passes.map(([from, to]) => ({ part: "backward", from, to })) }] : [];
     },
     bar: (row) => ({
-      label: `bucket ${row.index}`, note: bytesText(sizeOf(row)), ends: `${timeText(row.exposed_ns)} exposed`,
+      label: `bucket ${row.index}`, note: bytesText(sizeOf(row)), ends: [`${timeText(row.exposed_ns)} exposed`],
       segments: [
         { part: "wait", from: row.launch_ns, to: Math.max(row.start_ns, row.launch_ns), text: `queued ${timeText(row.start_ns - row.launch_ns)}` },
         { part: "communication", from: row.start_ns, to: row.end_ns, text: `reduced in ${timeText(row.end_ns - row.start_ns)}` },
@@ -67,7 +67,7 @@ function ladderChart() {
     summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before: a gather that is issued one module ahead can hide under it.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"], { exposed_comm: "Compute waits for it" }),
     bar: (row) => ({
-      label: moduleText(row), note: [row.phase, `issued ${countText(row.ahead, "module")} ahead`].filter(Boolean).join(", "), ends: `${timeText(row.wait_ns)} exposed`,
+      label: moduleText(row), note: [row.phase, `issued ${countText(row.ahead, "module")} ahead`].filter(Boolean).join(", "), ends: [`${timeText(row.wait_ns)} exposed`],
       segments: stacked([["exposed_comm", row.wait_ns], ["overlapped_comm", Math.max(row.transfer_ns - row.wait_ns, 0)]]),
       marks: isKnown(row.compute_before_ns) ? [{ at: row.compute_before_ns, text: `compute before it ${timeText(row.compute_before_ns)}` }] : [],
     }),
@@ -81,7 +81,7 @@ function fsdpChart() {
     list: () => grouped(result.fsdp.map(each), ["module", "kind", "phase"], ["count", "exposed_each_ns", "prefetch_ns", "unit_bytes"], meanOf).filter((row) => state.phase === null || row.phase === state.phase).sort((a, b) => b.exposed_each_ns * b.count - a.exposed_each_ns * a.count),
     summary: () => `One occurrence each, mean of ${chosenRanksText()}; the line is how long before its first use it was issued. ${result.fsdp_remark ?? ""}`,
     legend: () => legend(["exposed_comm"]),
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: timeText(row.exposed_each_ns), segments: [{ part: "exposed_comm", from: 0, to: row.exposed_each_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.exposed_each_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_each_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
   });
 }
 
@@ -90,7 +90,7 @@ function expertsChart() {
   return barChart({
     id: "experts", title: "Load of the experts", unit: "ratio", upTo: 1, most: 24, list: rows, columns: resultColumns("expert_load", result.expert_load), ranksOf: (row) => [row.rank],
     summary: () => `Load of each rank's experts by the mean of the ranks that exchange tokens; the line is an even load.${rows()[0] ? ` The most: rank ${rows()[0].rank}, ${percentText(rows()[0].ratio)}.` : ""}`,
-    bar: (row) => ({ label: `rank ${row.rank}`, note: row.module, ends: percentText(row.ratio), segments: [{ part: row.ratio > 1.03 ? "delay" : "compute", from: 0, to: row.ratio ?? 0, text: `received ${bytesText(row.received_bytes)}` }], marks: [{ at: 1 }] }),
+    bar: (row) => ({ label: `rank ${row.rank}`, note: row.module, ends: [percentText(row.ratio)], segments: [{ part: row.ratio > 1.03 ? "delay" : "compute", from: 0, to: row.ratio ?? 0, text: `received ${bytesText(row.received_bytes)}` }], marks: [{ at: 1 }] }),
   });
 }
 
@@ -99,6 +99,6 @@ function tensorChart() {
     id: "tensor", title: "Communication in layers", unit: "ratio", upTo: 1, columns: ["module", "kind", "phase", "exposed_ns=exposed", "layer_ns=layer", "layer_share=share"],
     list: () => grouped(result.tensor, ["module", "kind", "phase"], ["layer_share", "exposed_ns", "layer_ns"], meanOf).sort((a, b) => b.exposed_ns - a.exposed_ns),
     summary: () => `The share of each layer's time that its exposed communication takes, mean of ${chosenRanksText()}.`,
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: row.layer_share ?? 0 }], ends: `${percentText(row.layer_share)} of ${timeText(row.layer_ns)}` }),
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: row.layer_share ?? 0 }], ends: [`${percentText(row.layer_share)} of ${timeText(row.layer_ns)}`] }),
   });
 }

@@ -15,7 +15,7 @@ function bubblesChart() {
     columns: ["rank", "stages", "busy_ns=busy, all steps", "bubble_ns=bubble, all steps", "bubble_ratio=share", ...BUBBLES.filter(() => isDivided).map((cause) => ({ key: `${cause}_ns`, label: PARTS[cause][0], value: (row) => row.causes?.[`${cause}_ns`] }))],
     summary: () => `${pipeline.schedule}, ${countText(pipeline.stages, "stage")}, ${countText(pipeline.microbatches, "microbatch")}. Bubbles take ${percentText(pipeline.bubble_ratio)} of the pipeline's time${ideal}. What is left of zero made a bubble smaller. Means a step.`,
     legend: () => (isDivided ? legend(BUBBLES) : null),
-    bar: (row) => ({ label: `rank ${row.rank}`, note: `stage ${row.stages.join(", ")}`, ends: `${timeText(row.bubble_ns / steps)}  ${percentText(row.bubble_ratio)}`, segments: [1, -1].flatMap((sign) => stacked(partsOf(row).filter(([, size]) => size * sign > 0))) }),
+    bar: (row) => ({ label: `rank ${row.rank}`, note: `stage ${row.stages.join(", ")}`, ends: [timeText(row.bubble_ns / steps), percentText(row.bubble_ratio)], segments: [1, -1].flatMap((sign) => stacked(partsOf(row).filter(([, size]) => size * sign > 0))) }),
   });
 }
 
@@ -28,7 +28,7 @@ function stagesChart() {
     columns: ["stage", ...kinds.map((kind) => ({ key: "mean_ns", label: kind, value: (row) => row.actions.find((action) => action.kind === kind)?.mean_ns }))],
     summary: () => "Means. Stages that take longer make the others wait.",
     legend: () => legend([...new Set(kinds.map((kind) => PART_OF_ACTION[kind] ?? "other"))]),
-    bar: ({ stage, actions }) => ({ label: `stage ${stage}`, ends: timeText(sumOf(actions, (action) => action.mean_ns)), segments: stacked(actions.map((action) => [PART_OF_ACTION[action.kind] ?? "other", action.mean_ns, `${action.kind}: ${timeText(action.mean_ns)}`])) }),
+    bar: ({ stage, actions }) => ({ label: `stage ${stage}`, ends: [timeText(sumOf(actions, (action) => action.mean_ns))], segments: stacked(actions.map((action) => [PART_OF_ACTION[action.kind] ?? "other", action.mean_ns, `${action.kind}: ${timeText(action.mean_ns)}`])) }),
   });
 }
 
@@ -63,9 +63,10 @@ function actionsChart() {
         const y = (lineOf.get(rank) + 0.5) * ACTION.row;
         const text = String(view.microbatch[at] ?? "");
         const room = pen.widthOf(text, 10, 600) + 5;
-        if (width < room + 2 || !text) return;
-        pen.box(x - room / 2, y - 6, room, 12, { colour: palette.page });
-        pen.text(text, x, y + 0.5, { size: 10, weight: 600, align: "center" });
+        const isPlain = partOf(at) === "forward";
+        if (width < room + (isPlain ? 0 : 8)) return;
+        if (!isPlain) pen.box(x - room / 2, y - 6, room, 12, { colour: palette.page });
+        pen.text(text, x, y + 0.5, { size: 10, weight: 600, align: "center", colour: isPlain ? palette.page : palette.ink });
       });
       pen.opacity = 1;
     },

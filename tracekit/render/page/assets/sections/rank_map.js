@@ -8,7 +8,7 @@ const MAP = { least: 3, most: 46, height: 560, gap: 8, left: 54, top: 18 };
  * Dimensions inside fill a block; those of rows and columns arrange the blocks. Without one of columns, blocks are wrapped.
  */
 function mapLayout(width) {
-  const { dimensions, coordinates, ranks } = page.rank_map;
+  const { dimensions, coordinates, ranks, source } = page.rank_map;
   const [rows, columns, inside] = ["row", "column", "inside"].map((place) => dimensions.map((dimension, at) => ({ ...dimension, at })).filter((dimension) => dimension.place === place));
   const sizeOf = (some) => some.reduce((product, { size }) => product * size, 1);
   const indexOf = (some, place) => some.reduce((index, { at, size }) => (index === null || coordinates[at][place] === null ? null : index * size + coordinates[at][place]), 0);
@@ -40,7 +40,7 @@ function mapLayout(width) {
   const labels = outside ? [["outside of the mesh", left, bottom + MAP.top / 2, width]] : [];
   const every = (room, least) => Math.ceil(least / room);
   for (let row = 0; left && row < down; row += every(blockHeight, 14)) labels.push([nameOf(rows, row), 0, top + row * blockHeight + Math.max(cell / 2, 6), left - 4]);
-  for (let column = 0; top && column < across; column += every(blockWidth, 48)) labels.push([nameOf(columns, column), left + column * blockWidth, 7, width]);
+  for (let column = 0; top && source === "mesh" && column < across; column += every(blockWidth, 48)) labels.push([nameOf(columns, column), left + column * blockWidth, 7, width]);
   return { cell, boxes, labels, height: bottom + (outside ? MAP.top + Math.ceil(outside / perLine) * cell : 0) };
 }
 
@@ -108,7 +108,7 @@ function rankMapChart() {
       const range = extent(values);
       if (!range) return `${layoutText}. ${title} is not known.`;
       const ends = range.map((value) => `${valueText(value, unit)} (rank ${map.ranks[values.indexOf(value)]})`);
-      return `${layoutText}. Colour is ${title}: ${lowerFirst(meaning)} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
+      return `${layoutText}. Colour: ${title}. ${meaning} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
     },
     legend: () => el(
       "div", { class: "scale-row" }, heatScale(extent(metric().values, [0, 0]), metric().unit, metric().worse),

@@ -76,7 +76,7 @@ function heatChart() {
       for (let column = 1; column < width; column += 1) pen.line(HEAT.left + column * cellWidth, 0, HEAT.left + column * cellWidth, height, palette.page);
       for (let row = 1; row < order.length; row += 1) pen.line(HEAT.left, row * cellHeight, HEAT.left + inner, row * cellHeight, palette.page);
     }
-    for (let row = 0; row < order.length; row += Math.ceil(14 / cellHeight)) {
+    for (let row = 0; row < order.length; row += Math.ceil((cellHeight < 14 ? 20 : 14) / cellHeight)) {
       const text = cellHeight < 14 ? String(ranks[row_first[order[row]]]) : rowText(order[row]);
       pen.small(text, HEAT.left - 6, Math.max((row + 0.5) * cellHeight, 6), "right", HEAT.left - 8);
     }
@@ -101,7 +101,7 @@ function heatChart() {
       const range = extent(values);
       if (!range) return `${title} is not known.`;
       const most = values.indexOf(range[1]);
-      return `Colour is ${title}: ${lowerFirst(meaning)} The most is ${timeText(range[1])}, ${rowText(Math.floor(most / width))} in ${columnText(most % width)}. Drag over cells to choose ranks and steps for all charts. ${grid.text ?? ""}`;
+      return `Colour: ${title}. ${meaning} The most is ${timeText(range[1])}, ${rowText(Math.floor(most / width))} in ${columnText(most % width)}. Drag over cells to choose ranks and steps for all charts. ${grid.text ?? ""}`;
     },
     legend: () => heatScale(extent(heatMetric().values, [0, 0]), "ns"),
     height: plan,

@@ -2,6 +2,7 @@
 
 const STEP_PARTS = ["compute", "exposed_comm", "exposed_copy", "idle"];
 const PART_COLUMNS = STEP_PARTS.map((part) => `${part}_ns=${PARTS[part][0].toLowerCase()}`);
+const stepLegend = () => legend(STEP_PARTS.filter((part) => part !== "exposed_copy" || page.step.bars.some((bar) => bar.exposed_copy_ns > 0)));
 const partSegments = (row) => stacked(STEP_PARTS.map((part) => [part, row[`${part}_ns`]]));
 const chosenRanksText = () => (state.ranks ? ranksText(state.ranks) : "all ranks");
 
@@ -21,7 +22,7 @@ function stepSection() {
 function causesChart() {
   const { causes, step_ns } = page.step;
   const name = (cause) => (cause.where ? `${cause.label}, ${cause.where}` : cause.label);
-  const ends = (time) => `${millisecondsText(time, 2)}  ${percentText(time / step_ns)}`;
+  const ends = (time) => [millisecondsText(time, 2), percentText(time / step_ns)];
   return barChart({
     id: "causes", title: "The step, divided among its causes", most: 12, ranksOf: (cause) => cause.ranks, list: () => causes,
     columns: ["label=cause", "where", "part=counts as", "time_ns=time a step", "share=share of the step"],
@@ -50,8 +51,8 @@ function ranksChart() {
       const text = "Means over each rank's steps. Slowest and fastest are by the time without exposed communication: ranks that meet in every step all take equally long.";
       return slowest && fastest && slowest !== fastest ? `${text} The slowest, ${busy(slowest)}; the fastest, ${busy(fastest)}.` : text;
     },
-    legend: () => legend(STEP_PARTS),
-    bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: millisecondsText(bar.step_ns) }),
+    legend: stepLegend,
+    bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: [millisecondsText(bar.step_ns)] }),
   });
 }
 
@@ -113,9 +114,9 @@ function waterfallChart() {
     legend: () => legend(["step", "saving"]),
     bar: (row) => {
       const [low, high] = extent([row.from_ns, row.to_ns]);
-      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: millisecondsText(high) };
+      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [millisecondsText(high)] };
       return {
-        label: row.label, ends: `−${millisecondsText(row.saving_ns)}`, error: [low - row.error_ns, low + row.error_ns],
+        label: row.label, ends: [`−${millisecondsText(row.saving_ns)}`], error: [low - row.error_ns, low + row.error_ns],
         segments: [{ part: "step", from: 0, to: low }, { part: "saving", from: low, to: high, text: `saves ${timeText(row.saving_ns)} ± ${timeText(row.error_ns)}` }],
       };
     },
@@ -129,8 +130,8 @@ function phasesChart() {
     id: "phases", title: "Phases of the step", columns: ["phase", "total_ns=time a step", ...PART_COLUMNS],
     list: () => grouped(parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)], perStep()).filter((row) => row.total_ns > 0),
     summary: () => `Mean time a step in each phase, and what it consists of, of ${chosenRanksText()}.`,
-    legend: () => legend(STEP_PARTS),
-    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: timeText(row.total_ns) }),
+    legend: stepLegend,
+    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [timeText(row.total_ns)] }),
   });
 }
 
@@ -141,6 +142,6 @@ function idleChart() {
     id: "idle", title: "Why ranks idle", columns: ["cause", "total_ns=mean a step"],
     list: () => grouped(causes, ["cause"], ["total_ns"], perStep()).sort((a, b) => b.total_ns - a.total_ns),
     summary: () => `Idle time a step by its cause, mean of ${chosenRanksText()}.`,
-    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: timeText(row.total_ns) }),
+    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: [timeText(row.total_ns)] }),
   });
 }

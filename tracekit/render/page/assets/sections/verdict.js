@@ -14,13 +14,12 @@ function verdictSection() {
   onState(mark);
   mark();
   const columns = ["text=finding", "severity", "cause", "ranks", "time_ns=time a step", "saving_ns=saving a step", "saving_error_ns=its error", "certainty", "action=what to do", "evidence"];
-  const keys = [["j", " and "], ["k", " go through the findings, "], ["e", " shows the evidence of one, "], ["Esc", " shows everything again."]];
   return el(
     "section", { id: "verdict", "aria-labelledby": "verdict-title" },
     el("h2", { id: "verdict-title" }, verdictText()),
     cards.length ? el("ol", { class: "findings" }, cards) : el("p", null, "Nothing stands out."),
     findings.length ? twin(findings.length > SHOWN_FINDINGS ? `All ${findings.length} findings` : "Table", "Findings", () => ({ columns, rows: findings })) : null,
-    el("p", { class: "quiet screen-only" }, "Keys: ", keys.map(([key, text]) => [el("kbd", null, key), text])),
+    el("p", { class: "quiet screen-only" }, "Keys: j and k go through the findings, e shows the evidence of one, Esc shows everything again."),
   );
 }
 
