@@ -33,6 +33,15 @@ _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
     "late_peer": "bubble",
     "other": "other",
 }
+_LABEL = {
+    "variation": "ranks late in turns",
+    "warmup": "pipeline warm-up",
+    "drain": "pipeline drain",
+    "imbalance": "uneven stages",
+    "late_peer": "late peers",
+    "other": "other work",
+}
+"""What causes are called whose own name says little to those who have not read the definitions."""
 
 
 def header(report: Report, result: dict[str, Any]) -> Header:
@@ -170,7 +179,7 @@ def _cause(row: dict[str, Any], step_ns: int) -> StepCause:
     cause = row["cause"]
     is_delay = cause.startswith("slow_") or cause == "variation"
     return StepCause(
-        label=cause.replace("_", " "),
+        label=_LABEL.get(cause, cause.replace("_", " ")),
         where=where_text(row),
         part="delay" if is_delay else _PART.get(cause, "idle"),
         time_ns=row["time_ns"],
