@@ -39,7 +39,7 @@ _LABEL = {
     "drain": "pipeline drain",
     "imbalance": "uneven stages",
     "late_peer": "late peers",
-    "other": "other work",
+    "other": "other idle time",
 }
 """What causes are called whose own name says little to those who have not read the definitions."""
 
