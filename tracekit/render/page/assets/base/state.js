@@ -20,12 +20,12 @@ function onState(listener) {
   listeners.push(listener);
 }
 
-/** Change the state, write it into the address, and draw again what depends on it. */
-function setState(changes) {
+/** Change the state, write it into the address, and draw again what depends on it, unless the caller does that. */
+function setState(changes, isDrawn = false) {
   Object.assign(state, changes);
   const hash = hashOf(state);
   if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : "#");
-  announce();
+  if (!isDrawn) announce();
 }
 
 function announce() {

@@ -4,21 +4,23 @@
 function kernelsSection() {
   const tables = [["kernels", "Kernels"], ["operators", "Operators"]].filter(([key]) => result[key]?.length);
   if (!tables.length) return null;
-  const search = el("input", { type: "search", placeholder: "part of a name", value: state.look, on: { input: () => setState({ look: search.value }) } });
+  const fills = [];
+  const search = el("input", { type: "search", placeholder: "part of a name", value: state.look });
+  search.addEventListener("input", () => {
+    setState({ look: search.value }, true);
+    for (const fill of fills) fill();
+  });
   const text = "Means a step over the ranks that ran them, those with the most total, own or exposed time. Press the head of a column to order by it.";
-  return section("kernels", "Kernels and operators", [el("p", { class: "summary" }, text), labelled("Search", search), tables.map(([key, title]) => namesTable(key, title))]);
+  return section("kernels", "Kernels and operators", [el("p", { class: "summary" }, text), labelled("Search", search), tables.map(([key, title]) => namesTable(key, title, fills))]);
 }
 
-function namesTable(key, title) {
+function namesTable(key, title, fills) {
   const holder = el("div");
-  let drawn = null;
-  function fill() {
-    if (state.look === drawn) return;
-    drawn = state.look;
-    const rows = result[key].filter((row) => row.name.toLowerCase().includes(drawn.toLowerCase())).sort((a, b) => b.total_ns - a.total_ns);
+  const fill = () => {
+    const rows = result[key].filter((row) => row.name.toLowerCase().includes(state.look.toLowerCase())).sort((a, b) => b.total_ns - a.total_ns);
     holder.replaceChildren(dataTable(title, resultColumns(key, result[key]), rows));
-  }
-  onState(fill);
+  };
+  fills.push(fill);
   fill();
   return el("figure", { id: key }, el("figcaption", null, el("h3", null, title)), holder);
 }
