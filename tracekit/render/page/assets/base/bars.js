@@ -43,8 +43,9 @@ function barChart(options) {
     let top = 2;
     places = all.map((bar) => {
       const room = isNarrow ? pen.width - widest[0] - widest[1] : left - 14;
-      const lines = pen.wrapped(bar.label, room, 12, bar.isStrong ? 600 : 400);
-      const notes = bar.note ? pen.wrapped(bar.note, room, 11) : [];
+      const isJoined = isNarrow && bar.note;
+      const lines = pen.wrapped(isJoined ? `${bar.label}, ${bar.note}` : bar.label, room, 12, bar.isStrong ? 600 : 400);
+      const notes = bar.note && !isJoined ? pen.wrapped(bar.note, room, 11) : [];
       const height = (lines.length + notes.length) * BAR.line;
       const place = { bar, lines, notes, top, y: isNarrow ? top + height + 2 : top + Math.max((height - BAR.height) / 2, 0) };
       top = isNarrow ? place.y + BAR.height + BAR.gap : top + Math.max(height, BAR.height) + BAR.gap;

@@ -189,11 +189,11 @@ class Pen {
   }
 
   /** Write one line. Where it is longer than `most` pixels it ends in an ellipsis. */
-  text(text, x, y, { size = 12, weight = 400, colour = palette.ink, align = "left", base = "middle", most = Infinity } = {}) {
+  text(text, x, y, { size = 12, weight = 400, colour = palette.ink, align = "left", most = Infinity } = {}) {
     this.font(size, weight);
     this.context.fillStyle = colour;
     this.context.textAlign = align;
-    this.context.textBaseline = base;
+    this.context.textBaseline = "middle";
     this.context.fillText(most === Infinity ? text : this.fitted(text, most), x, y);
   }
 
@@ -215,13 +215,17 @@ class Pen {
     return cut && `${cut}…`;
   }
 
-  /** Return a text as at most two lines that are `most` pixels wide. */
+  /** Return a text as at most three lines that are `most` pixels wide. */
   wrapped(text, most, size = 12, weight = 400) {
     this.font(size, weight);
-    const words_ = text.split(" ");
-    let count = words_.length;
-    while (count > 1 && this.context.measureText(words_.slice(0, count).join(" ")).width > most) count -= 1;
-    return [words_.slice(0, count), words_.slice(count)].filter((line) => line.length).map((line) => this.fitted(line.join(" "), most));
+    const lines = [];
+    const rest = text.split(" ");
+    while (rest.length) {
+      let count = rest.length;
+      while (lines.length < 2 && count > 1 && this.context.measureText(rest.slice(0, count).join(" ")).width > most) count -= 1;
+      lines.push(this.fitted(rest.splice(0, count).join(" "), most));
+    }
+    return lines;
   }
 
   selection(x0, y0, x1, y1) {
@@ -269,5 +273,5 @@ function tickText(places, unit) {
   const { divisor, name } = columnScale(unit, places);
   const spacing = places.length > 1 ? (places[1] - places[0]) / divisor : 1;
   const decimals = Math.max(0, Math.ceil(-Math.log10(spacing) - 1e-9));
-  return (value) => `${decimal(value / divisor, decimals)}${value !== 0 && name ? ` ${name}` : ""}`;
+  return (value) => (value ? `${decimal(value / divisor, decimals)} ${name}` : "0");
 }

@@ -2,13 +2,16 @@
 
 const { result, page } = JSON.parse(document.getElementById("tracekit-data").textContent);
 
+const RANK_ROWS = result.ranks ?? [];
+const record = (keys, valueOf) => Object.fromEntries(keys.map((key) => [key, valueOf(key)]));
+const joined = (...texts) => texts.filter(Boolean).join(", ");
 const groupOf = (id) => (typeof id === "number" ? result.groups?.[id] : null);
 
 /** Return the name of a process group: its dimension of the mesh, and its ranks. */
 function groupText(id) {
   const group = groupOf(id);
   if (!group) return id ?? "unknown group";
-  return [dimensionOf(id), group.ranks === "world" ? "all ranks" : ranksText(group.ranks)].filter(Boolean).join(", ");
+  return joined(dimensionOf(id), group.ranks === "world" ? "all ranks" : ranksText(group.ranks));
 }
 
 /** Return the dimension of a group, such as dp; without one its description. */
@@ -71,6 +74,6 @@ const meanOf = (known) => sumOf(known, (value) => value) / known.length;
 
 /** Return what makes the sum over the chosen ranks' steps a mean a step. */
 function perStep() {
-  const steps = sumOf(result.ranks ?? [], (row) => (isRankChosen(row.rank) ? row.steps : 0)) || 1;
+  const steps = sumOf(RANK_ROWS, (row) => (isRankChosen(row.rank) ? row.steps : 0)) || 1;
   return (known) => sumOf(known, (value) => value) / steps;
 }

@@ -36,7 +36,7 @@ let palette = {};
 function readPalette() {
   const style = getComputedStyle(document.documentElement);
   const names = ["page", "surface", "ink", "muted", "line", "accent", "compute", "communication", "copy", "idle", "delay", "bubble", "other", "overlap"];
-  palette = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  palette = record(names, (name) => style.getPropertyValue(`--${name}`).trim());
   palette.heat = style.getPropertyValue("--heat").trim().split(/\s+/).map(rgbOf);
   tiles.clear();
 }

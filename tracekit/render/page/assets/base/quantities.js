@@ -38,7 +38,7 @@ const timeText = (ns) => valueText(ns, "ns");
 const bytesText = (bytes) => valueText(bytes, "bytes");
 
 /** Return a time of a step in milliseconds, for numbers that are compared with each other. */
-function millisecondsText(ns, decimals = null) {
+function msText(ns, decimals = null) {
   const size = Math.abs(ns);
   return isKnown(ns) ? `${decimal(ns / 1e6, decimals ?? (size >= 1e9 ? 0 : size >= 1e7 ? 1 : 2))} ms` : UNKNOWN;
 }

@@ -25,10 +25,10 @@ function isCommunicationChosen(dimension, phase) {
 function communicationMeans() {
   let rows = page.communication;
   if (state.ranks !== null) {
-    const stepsOf = new Map((result.ranks ?? []).map((row) => [row.rank, row.steps || 1]));
+    const stepsOf = new Map(RANK_ROWS.map((row) => [row.rank, row.steps || 1]));
     const perRank = (known, members) => sumOf(known, (value) => value) / new Set(members.map((row) => row.rank)).size;
     const keys = ["count", "size_bytes", "total_ns", "exposed_ns"];
-    const each = (row) => ({ ...row, group: dimensionOf(row.group), ...Object.fromEntries(keys.map((key) => [key, isKnown(row[key]) ? row[key] / stepsOf.get(row.rank) : null])) });
+    const each = (row) => ({ ...row, group: dimensionOf(row.group), ...record(keys, (key) => (isKnown(row[key]) ? row[key] / stepsOf.get(row.rank) : null)) });
     rows = grouped((result.communication ?? []).filter((row) => isRankChosen(row.rank)).map(each), ["kind", "phase", "group"], keys, perRank);
   }
   return rows.filter((row) => isCommunicationChosen(row.group, row.phase)).sort((a, b) => b.total_ns - a.total_ns);
@@ -39,7 +39,7 @@ function kindsChart() {
     id: "kinds", title: "Time by kind, group and phase", list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
     summary: () => `Mean a step over ${chosenRanksText()} that take part. Exposed is what no compute covers, with the waiting for other ranks. Rows may overlap.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"]),
-    bar: (row) => ({ label: row.kind, note: [row.group, row.phase].filter(Boolean).join(", "), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
+    bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
   });
 }
 

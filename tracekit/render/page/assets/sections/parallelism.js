@@ -17,7 +17,7 @@ function parallelismSection() {
   return parts.length ? section("parallelism", "Parallelism", parts) : null;
 }
 
-const placeText = ({ kind, phase }) => [kind, phase].filter(Boolean).join(", ");
+const placeText = ({ kind, phase }) => joined(kind, phase);
 const moduleText = ({ module }) => module || "(root)";
 
 /** Return the backward passes of a rank in a step, since the step's start; empty where the lanes do not have them. */
@@ -61,13 +61,13 @@ function bucketsChart() {
 function ladderChart() {
   const { rank, step, module: modules, ...columns } = page.fsdp_ladder;
   const keys = ["phase", "ahead", "transfer_ns", "wait_ns", "compute_before_ns"];
-  const rows = modules.map((module, at) => ({ module, ...Object.fromEntries(keys.map((key) => [key, columns[key][at]])) }));
+  const rows = modules.map((module, at) => ({ module, ...record(keys, (key) => columns[key][at]) }));
   return barChart({
     id: "ladder", title: "FSDP: gathers in the order of use", most: 60, columns: ["module", ...keys], list: () => rows.filter((row) => state.phase === null || row.phase === state.phase),
     summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before: a gather that is issued one module ahead can hide under it.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"], { exposed_comm: "Compute waits for it" }),
     bar: (row) => ({
-      label: moduleText(row), note: [row.phase, `issued ${countText(row.ahead, "module")} ahead`].filter(Boolean).join(", "), ends: [`${timeText(row.wait_ns)} exposed`],
+      label: moduleText(row), note: joined(row.phase, `issued ${countText(row.ahead, "module")} ahead`), ends: [`${timeText(row.wait_ns)} exposed`],
       segments: stacked([["exposed_comm", row.wait_ns], ["overlapped_comm", Math.max(row.transfer_ns - row.wait_ns, 0)]]),
       marks: isKnown(row.compute_before_ns) ? [{ at: row.compute_before_ns, text: `compute before it ${timeText(row.compute_before_ns)}` }] : [],
     }),
@@ -75,13 +75,13 @@ function ladderChart() {
 }
 
 function fsdpChart() {
-  const each = (row) => ({ ...row, exposed_each_ns: row.exposed_ns / Math.max(row.count, 1) });
+  const each = (row) => ({ ...row, each_ns: row.exposed_ns / Math.max(row.count, 1) });
   return barChart({
-    id: "fsdp", title: "FSDP: exposed gathers and reductions by module", columns: ["module", "kind", "phase", "count", "exposed_each_ns=exposed each", "prefetch_ns=issued before use", "unit_bytes=parameters"],
-    list: () => grouped(result.fsdp.map(each), ["module", "kind", "phase"], ["count", "exposed_each_ns", "prefetch_ns", "unit_bytes"], meanOf).filter((row) => state.phase === null || row.phase === state.phase).sort((a, b) => b.exposed_each_ns * b.count - a.exposed_each_ns * a.count),
+    id: "fsdp", title: "FSDP: exposed gathers and reductions by module", columns: ["module", "kind", "phase", "count", "each_ns=exposed each", "prefetch_ns=issued before use", "unit_bytes=parameters"],
+    list: () => grouped(result.fsdp.map(each), ["module", "kind", "phase"], ["count", "each_ns", "prefetch_ns", "unit_bytes"], meanOf).filter((row) => state.phase === null || row.phase === state.phase).sort((a, b) => b.each_ns * b.count - a.each_ns * a.count),
     summary: () => `One occurrence each, mean of ${chosenRanksText()}; the line is how long before its first use it was issued. ${result.fsdp_remark ?? ""}`,
     legend: () => legend(["exposed_comm"]),
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.exposed_each_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_each_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.each_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.each_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
   });
 }
 

@@ -53,8 +53,9 @@ function squareWidth(count) {
 
 /** Return how many blocks stand beside each other: the map is about twice as wide as high, and rows end evenly if they can. */
 function wrapWidth(blocks, columns, rows, width) {
-  const wanted = Math.max(1, Math.min(Math.ceil(Math.sqrt((blocks * rows * 2.5) / columns)), Math.floor(width / (columns * 14)), blocks));
-  for (let each = wanted; each > wanted / 2; each -= 1) if (blocks % each === 0) return each;
+  const fitting = Math.max(1, Math.min(Math.floor(width / (columns * 12)), blocks));
+  const wanted = Math.min(Math.ceil(Math.sqrt((blocks * rows * 2.5) / columns)), fitting);
+  for (let each = Math.min(2 * wanted, fitting); each > wanted / 2; each -= 1) if (blocks % each === 0) return each;
   return wanted;
 }
 

@@ -22,11 +22,11 @@ function stepSection() {
 function causesChart() {
   const { causes, step_ns } = page.step;
   const name = (cause) => (cause.where ? `${cause.label}, ${cause.where}` : cause.label);
-  const ends = (time) => [millisecondsText(time, 2), percentText(time / step_ns)];
+  const ends = (time) => [msText(time, 2), percentText(time / step_ns)];
   return barChart({
-    id: "causes", title: "The step, divided among its causes", most: 12, ranksOf: (cause) => cause.ranks, list: () => causes,
+    id: "causes", title: "The step, divided among its causes", most: Math.min(12, causes.filter(({ share }) => share >= 0.005).length), ranksOf: (cause) => cause.ranks, list: () => causes,
     columns: ["label=cause", "where", "part=counts as", "time_ns=time a step", "share=share of the step"],
-    summary: () => `The mean step of ${millisecondsText(step_ns, 2)}, along the longest chain over all ranks. All rows add up to it exactly. The largest: ${name(causes[0])}, ${percentText(causes[0].share)}.`,
+    summary: () => `The mean step of ${msText(step_ns, 2)}, along the longest chain over all ranks. All rows add up to it exactly. The largest: ${name(causes[0])}, ${percentText(causes[0].share)}.`,
     legend: () => legend([...new Set(causes.map((cause) => cause.part))]),
     before: () => [{ label: "The whole step", isStrong: true, segments: stacked(causes.map((cause) => [cause.part, cause.time_ns, `${name(cause)}: ${timeText(cause.time_ns)}`])), ends: ends(step_ns) }],
     bar: (cause) => ({ label: cause.label, note: cause.where, segments: [{ part: cause.part, from: 0, to: cause.time_ns }], ends: ends(cause.time_ns) }),
@@ -37,8 +37,8 @@ function causesChart() {
 function rankBars() {
   const roles = page.step.bars;
   if (state.ranks === null) return roles;
-  const chosen = (result.ranks ?? []).filter((row) => isRankChosen(row.rank) && row.steps && !roles.some((bar) => bar.rank === row.rank));
-  const means = chosen.slice(0, BAR.most).map((row) => ({ ...row, ...Object.fromEntries(["step", ...STEP_PARTS].map((part) => [`${part}_ns`, row[`${part}_ns`] / row.steps])) }));
+  const chosen = RANK_ROWS.filter((row) => isRankChosen(row.rank) && row.steps && !roles.some((bar) => bar.rank === row.rank));
+  const means = chosen.slice(0, BAR.most).map((row) => ({ ...row, ...record(["step_ns", ...STEP_PARTS.map((part) => `${part}_ns`)], (key) => row[key] / row.steps) }));
   return [...roles.filter((bar) => isRankChosen(bar.rank)), ...means, ...roles.filter((bar) => !isRankChosen(bar.rank))];
 }
 
@@ -47,12 +47,12 @@ function ranksChart() {
     id: "bars", title: "Ranks beside each other", list: rankBars, ranksOf: (bar) => [bar.rank], columns: ["rank", "role", "steps", "step_ns=step", ...PART_COLUMNS],
     summary: () => {
       const [slowest, fastest] = ["slowest", "fastest"].map((role) => page.step.bars.find((bar) => bar.role === role));
-      const busy = (bar) => `rank ${bar.rank} is busy for ${millisecondsText(bar.step_ns - bar.exposed_comm_ns)} a step`;
+      const busy = (bar) => `rank ${bar.rank} is busy for ${msText(bar.step_ns - bar.exposed_comm_ns)} a step`;
       const text = "Means over each rank's steps. Slowest and fastest are by the time without exposed communication: ranks that meet in every step all take equally long.";
       return slowest && fastest && slowest !== fastest ? `${text} The slowest, ${busy(slowest)}; the fastest, ${busy(fastest)}.` : text;
     },
     legend: stepLegend,
-    bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: [millisecondsText(bar.step_ns)] }),
+    bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: [msText(bar.step_ns)] }),
   });
 }
 
@@ -110,13 +110,13 @@ function waterfallChart() {
   return barChart({
     id: "waterfall", title: "What changes would save", list: () => waterfall, ranksOf: (row) => row.ranks,
     columns: ["label=change", "kind", "from_ns", "to_ns", "saving_ns=saving a step", "error_ns=error", "ranks"],
-    summary: () => `Replays of this run, each with one change alone. Savings overlap, so they do not add up. ${best ? `The most: ${best.label}, ${millisecondsText(best.saving_ns)} a step.` : "No change saves more than its error."}`,
+    summary: () => `Replays of this run, each with one change alone. Savings overlap, so they do not add up. ${best ? `The most: ${best.label}, ${msText(best.saving_ns)} a step.` : "No change saves more than its error."}`,
     legend: () => legend(["step", "saving"]),
     bar: (row) => {
       const [low, high] = extent([row.from_ns, row.to_ns]);
-      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [millisecondsText(high)] };
+      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [msText(high)] };
       return {
-        label: row.label, ends: [`−${millisecondsText(row.saving_ns)}`], error: [low - row.error_ns, low + row.error_ns],
+        label: row.label, ends: [`−${msText(row.saving_ns)}`], error: [low - row.error_ns, low + row.error_ns],
         segments: [{ part: "step", from: 0, to: low }, { part: "saving", from: low, to: high, text: `saves ${timeText(row.saving_ns)} ± ${timeText(row.error_ns)}` }],
       };
     },

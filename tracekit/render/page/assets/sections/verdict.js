@@ -26,11 +26,11 @@ function verdictSection() {
 /** Return the first sentence: how long a step takes, and what the first finding would save of it. */
 function verdictText() {
   const lengths = result.run.step_ns;
-  const step = lengths ? `A step takes ${millisecondsText(lengths.median)}.` : "No step was completed by all ranks.";
+  const step = lengths ? `A step takes ${msText(lengths.median)}.` : "No step was completed by all ranks.";
   const first = result.findings[0];
   if (!(first?.saving_ns > 0)) return first ? `${step} What stands out:` : step;
   const share = page.findings[0].saving_share;
-  return `${step} ${millisecondsText(first.saving_ns)}${isKnown(share) ? `, ${percentText(share, 0)},` : ""} can be saved:`;
+  return `${step} ${msText(first.saving_ns)}${isKnown(share) ? `, ${percentText(share, 0)},` : ""} can be saved:`;
 }
 
 function findingCard(finding, place) {
@@ -54,7 +54,7 @@ function findingCard(finding, place) {
 function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }, share) {
   const grade = certainty ? el("span", { class: `certainty ${certainty}` }, certainty === "sure" ? "sure" : "likely, not sure") : null;
   if (!(saving_ns > 0)) {
-    const about = isKnown(time_ns) ? `About ${millisecondsText(time_ns)} a step. ` : "";
+    const about = isKnown(time_ns) ? `About ${msText(time_ns)} a step. ` : "";
     return el("p", { class: "saving" }, about, evidence?.no_replay ? `No saving is given: ${evidence.no_replay}.` : null, grade);
   }
   const bar = el("span", { class: "saving-bar", "aria-hidden": "true" }, el("span"));
@@ -62,7 +62,7 @@ function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }
   const error = saving_error_ns > 0 ? ` ± ${decimal(saving_error_ns / 1e6, saving_ns >= 1e7 ? 1 : 2)}` : "";
   return el(
     "p", { class: "saving" }, isKnown(share) ? bar : null,
-    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, millisecondsText(saving_ns).replace(" ", `${error} `)), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
+    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", `${error} `)), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
     grade,
   );
 }
