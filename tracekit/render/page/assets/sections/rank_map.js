@@ -67,7 +67,7 @@ function rankMapChart() {
   const map = page.rank_map;
   let layout = null;
   let hovered = -1;
-  const metric = () => map.metrics.find(({ key }) => key === state.map) ?? map.metrics.find(({ key, values }) => key === "lateness_ns" && extent(values)?.[1] > 0) ?? map.metrics[0];
+  const metric = () => chosenMetric(map.metrics, "map");
   const isAbsent = (place) => map.state[place] === "missing" || map.state[place] === "unmeasured";
   const blamed = () => (result.findings[state.finding]?.ranks ?? []).filter((_, __, all) => all.length < map.ranks.length);
   const coordinates = (place) => map.dimensions.map(({ name }, at) => `${name} ${map.coordinates[at][place] ?? "none"}`).join(", ");
@@ -101,7 +101,7 @@ function rankMapChart() {
 
   return chart({
     id: "rank-map", title: "Rank map",
-    controls: [chooser("Colour by", map.metrics.map(({ key, title }) => [key, title]), metric().key, (key) => setState({ map: key }))],
+    controls: [metricChooser(map.metrics, "map")],
     summary: () => {
       const { title, unit, meaning, values } = metric();
       const mesh = map.dimensions.map(({ name, size }) => `${name} ${size}`).join(" × ");
@@ -144,6 +144,15 @@ function rankMapChart() {
       ],
     }),
   });
+}
+
+/** Return the metric to colour by: the chosen one, else lateness where it is known, else the first. */
+function chosenMetric(metrics, choice) {
+  return metrics.find(({ key }) => key === state[choice]) ?? metrics.find(({ key, values }) => key === "lateness_ns" && extent(values)?.[1] > 0) ?? metrics[0];
+}
+
+function metricChooser(metrics, choice) {
+  return chooser("Colour by", metrics.map(({ key, title }) => [key, title]), chosenMetric(metrics, choice).key, (key) => setState({ [choice]: key }));
 }
 
 /** Return the scale of a heat map: its colours, with the least and the greatest value. */

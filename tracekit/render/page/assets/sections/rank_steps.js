@@ -32,11 +32,7 @@ function columnText(column) {
   return spanText("step", steps[column_first[column]], steps[column_last[column]]);
 }
 
-/** Return the metric to colour by: the chosen one, else lateness where it is known, else the first. */
-function heatMetric() {
-  const { metrics } = page.rank_steps;
-  return metrics.find(({ key }) => key === state.heat) ?? metrics.find(({ key, values }) => key === "lateness_ns" && extent(values)?.[1] > 0) ?? metrics[0];
-}
+const heatMetric = () => chosenMetric(page.rank_steps.metrics, "heat");
 
 /** Return the rows in the order that is chosen. */
 function heatOrder() {
@@ -93,8 +89,7 @@ function heatChart() {
   return chart({
     id: "heat", title: "Ranks and steps",
     controls: [
-      chooser("Colour by", metrics.map(({ key, title }) => [key, title]), heatMetric().key, (key) => setState({ heat: key })),
-      chooser("Order by", sorts, state.sort, (key) => setState({ sort: key })),
+      metricChooser(metrics, "heat"), chooser("Order by", sorts, state.sort, (sort) => setState({ sort })),
     ],
     summary: () => {
       const { meaning, values, title } = heatMetric();
