@@ -95,8 +95,13 @@ class Report:
         text: str = _renderer("json_result").JsonResult().render(self)
         return text
 
+    def to_html(self) -> str:
+        """Return the report as one HTML page that opens offline. Some ranks are read again for it."""
+        text: str = _renderer("page.write").report_html(self)
+        return text
+
     def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the report as its name says: .json, .txt, .md, .xlsx, or a folder of tables named .csv or .parquet.
+        """Write the report as its name says: .json, .txt, .html, .md, .xlsx, or a folder .csv or .parquet of tables.
 
         Warns if a format has no room for something. Raises UsageError for another name, or where a package is missing.
         Raises OutputError when `path` exists and `force` is False, or it cannot be written.

@@ -13,6 +13,7 @@ from tracekit.analysis.configuration.sections import CONFIGURATION_SECTION
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.analysis.fsdp.sections import FSDP_SECTION
+from tracekit.analysis.kernels.sections import KERNELS_SECTION
 from tracekit.analysis.matching.columns import POINT_TO_POINT
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
 from tracekit.analysis.pauses.parts import PAUSE_TIMES
@@ -50,6 +51,7 @@ _LISTED: tuple[Section[Any], ...] = (
     FSDP_SECTION,
     TENSOR_SECTION,
     MEMORY_SECTION,
+    KERNELS_SECTION,
     CONFIGURATION_SECTION,
     CRITICAL_PATH_SECTION,
     DIAGNOSIS_SECTION,

@@ -11,11 +11,15 @@ from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options,
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from collections.abc import Sequence
+
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import Report
+    from tracekit.analysis.step_lanes import StepLanes, StepTime
     from tracekit.hta.cross_check import CrossCheck
     from tracekit.model.run import Run
     from tracekit.render.files.formats import OutputRequest
+    from tracekit.render.page.lanes import LaneReader
 
 
 @click.command()
@@ -58,7 +62,8 @@ def analyze(
 ) -> None:
     """Say what slows a step, what causes it, what fixing it saves, and what to do.
 
-    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
+    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes. With -o report.html the result is a
+    page that opens offline.
     """
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import analyze as analyze_run
@@ -91,6 +96,7 @@ def analyze(
         extent="full" if full else "sections" if only is not None else "answer" if output is None else "full",
         actions=actions,
         style=terminal_format() if output is None else {},
+        read_lanes=_lane_reader(choice, options),
     )
     request = request if check is None else _with_cross_check(request, check)
     if output is None:
@@ -101,6 +107,20 @@ def analyze(
     if strict and defects:
         others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
         raise InputError(f"--strict: {defects[0].text}{others}", hint="record again, or leave out --strict")
+
+
+def _lane_reader(choice: RunChoice, options: SummaryOptions) -> LaneReader:
+    """Return how the HTML report reads some ranks again."""
+
+    def read_lanes(run: Run, times: Sequence[StepTime], most_operations: int) -> list[StepLanes]:
+        from tracekit.analysis.step_lanes import read_step_lanes
+
+        with choice.workers() as workers:
+            return read_step_lanes(
+                run, times, most_operations=most_operations, options=choice.with_rules(options), **workers
+            )
+
+    return read_lanes
 
 
 def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:

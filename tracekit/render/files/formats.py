@@ -11,6 +11,7 @@ from tracekit.analysis.report import Report
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
+    from tracekit.render.page.lanes import LaneReader
     from tracekit.render.terminal import Extent
 
 __all__ = ["FORMATS", "OutputRequest", "ReportFormat", "format_of", "json_text", "plain_text", "write_report"]
@@ -27,6 +28,7 @@ class OutputRequest:
         actions: every pipeline action, for programs.
         other_results: results of other tools, as further keys of the JSON.
         other_text: the same at the end of a text.
+        read_lanes: how the HTML report reads some ranks again; by default in this process.
     """
 
     force: bool = False
@@ -35,6 +37,7 @@ class OutputRequest:
     actions: bool = False
     other_results: Mapping[str, Any] = field(default_factory=dict)
     other_text: str = ""
+    read_lanes: LaneReader | None = None
 
 
 Writer = Callable[[Report, Path, OutputRequest], tuple[str, ...]]
@@ -91,6 +94,14 @@ def _file_of(render: Callable[[Report, OutputRequest], str]) -> Writer:
     return write
 
 
+def _page(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+    from tracekit.render.page.lanes import read_again
+    from tracekit.render.page.write import write_page
+
+    write_page(path, report, request.read_lanes or read_again, force=request.force)
+    return ()
+
+
 def _csv_folder(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
     from tracekit.render.files.tables import write_csv_folder
 
@@ -123,6 +134,12 @@ _LISTED = (
         content="the report as text",
         write=_file_of(plain_text),
         takes=frozenset({"extent", "style", "other_text"}),
+    ),
+    ReportFormat(
+        suffix=".html",
+        content="the report as one page that opens offline",
+        write=_page,
+        takes=frozenset({"read_lanes"}),
     ),
     ReportFormat(suffix=".md", content="a summary for pull requests", write=_file_of(_markdown_text)),
     ReportFormat(suffix=".csv", content="a folder of CSV files, one a table", write=_csv_folder, is_folder=True),
