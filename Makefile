@@ -11,7 +11,7 @@ TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-torch gpu check package-check reports bench studies clean
+.PHONY: help demo test test-all test-torch gpu check package-check reports notebook bench studies clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ package-check: $(TEST_READY) ## Build wheel and sdist, install each into an empt
 # RUNS='ddp fsdp' runs only these again
 reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/
 	$(BIN)/python reports/rebuild.py $(RUNS)
+
+notebook: $(TEST_READY) ## Run docs/notebook.ipynb again and write what it shows
+	$(BIN)/python -m tests.notebook
 
 # BENCH='growth --quick', for example, or BENCH='--tracelens DIR'
 bench: $(TEST_READY) ## Measure what analysing costs: against HTA, the limit, growth (needs TRACEKIT_REAL_TRACES)

@@ -4,6 +4,8 @@
     run = tracekit.load("runs/")        read the newest run of a folder
     report = tracekit.analyze("runs/")  tables (pandas) and findings
     tracekit.merge(run, "run.pftrace")  one trace for Perfetto
+    report.tables["ranks"]              a DataFrame; tracekit.schema describes every column
+    tracekit.read_tables("run.xlsx")    tables that a report was written to, as DataFrames again
     tracekit.to_hta("runs/")            the TraceAnalysis of Holistic Trace Analysis, loaded by tracekit
     tracekit.integrations               the decorator as callbacks of Accelerate, Lightning, the HF Trainer
 
@@ -16,18 +18,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracekit import integrations
+    from tracekit import integrations, schema
     from tracekit.analysis.load import load
     from tracekit.analysis.report import Report, analyze
     from tracekit.capture.probe import probe
     from tracekit.errors import TracekitError
     from tracekit.hta.package import to_hta
     from tracekit.model.run import Run
+    from tracekit.render.files.read_back import read_tables
     from tracekit.render.merged.merge import merge
 
 __version__ = "0.1.0"
 
-__all__ = ["Report", "Run", "TracekitError", "analyze", "integrations", "load", "merge", "probe", "to_hta"]
+__all__ = [
+    "Report",
+    "Run",
+    "TracekitError",
+    "analyze",
+    "integrations",
+    "load",
+    "merge",
+    "probe",
+    "read_tables",
+    "schema",
+    "to_hta",
+]
 
 _HOME = {
     "Report": "tracekit.analysis.report",
@@ -38,6 +53,8 @@ _HOME = {
     "load": "tracekit.analysis.load",
     "merge": "tracekit.render.merged.merge",
     "probe": "tracekit.capture.probe",
+    "read_tables": "tracekit.render.files.read_back",
+    "schema": "tracekit.schema",
     "to_hta": "tracekit.hta.package",
 }
 
@@ -46,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute {name!r}")
     home = importlib.import_module(_HOME[name])
-    value = home if name == "integrations" else getattr(home, name)
+    value = home if home.__name__ == f"tracekit.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

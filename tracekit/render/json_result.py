@@ -16,11 +16,12 @@ import tracekit
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
+from tracekit.analysis.report_tables import clock_table, finding_table, note_table
 from tracekit.analysis.step_time.overhead import capture_overhead
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import GroupKey
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.render.section_views import VIEWS
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
@@ -54,21 +55,11 @@ def result_dict(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "tracekit_version": tracekit.__version__,
         "run": _run(run),
-        "notes": [
-            {
-                "kind": note.kind,
-                "severity": note.severity,
-                "rank": note.rank,
-                "file": note.file,
-                "text": note.text,
-                "events_dropped": note.events_dropped,
-            }
-            for note in run.notes
-        ],
+        "notes": note_table(run).rows,
         "groups": [_group(i, group, run) for i, group in enumerate(run.groups)],
         "clock": {
             "reference_rank": run.reference_rank,
-            "ranks": [_clock(clock) for clock in run.clocks],
+            "ranks": clock_table(run).rows,
         },
         "joins": [
             {
@@ -84,23 +75,7 @@ def result_dict(report: Report) -> dict[str, Any]:
         ],
         "point_to_point": message_table(run).rows,
         "unavailable": report.unavailable,
-        "findings": [
-            {
-                "severity": finding.severity,
-                "text": finding.text,
-                "cause": finding.cause,
-                "rank": finding.rank,
-                "ranks": list(finding.concerned),
-                "step": finding.step,
-                "time_ns": finding.time_ns,
-                "saving_ns": finding.saving_ns,
-                "saving_error_ns": finding.saving_error_ns,
-                "certainty": finding.certainty,
-                "action": finding.action,
-                "evidence": dict(finding.evidence),
-            }
-            for finding in report.findings
-        ],
+        "findings": finding_table(report.findings).rows,
     }
     for view in VIEWS:
         section_result = report.result(view.section)
@@ -181,16 +156,4 @@ def _group(index: int, group: GroupKey, run: Run) -> dict[str, Any]:
         "parallelism": group.parallelism,
         "dimension": group.dimension or group.parallelism,
         "ranks": "world" if world else list(group.ranks),
-    }
-
-
-def _clock(clock: ClockModel) -> dict[str, Any]:
-    return {
-        "rank": clock.rank,
-        "method": clock.method,
-        "offset_ns": clock.offset_ns,
-        "drift_ppm": clock.drift_ppm,
-        "error_ns": clock.error_ns,
-        "at_ns": clock.at_ns,
-        "steps": [{"from_ns": s.from_ns, "at_ns": s.at_ns, "offset_ns": s.offset_ns} for s in clock.jumps],
     }

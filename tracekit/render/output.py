@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +14,7 @@ from typing import BinaryIO
 from tracekit.errors import OutputError
 from tracekit.model.run import Run
 
-__all__ = ["move_to_end", "new_file", "refuse_input", "scratch_folder"]
+__all__ = ["move_to_end", "new_file", "new_folder", "refuse_input", "scratch_folder"]
 
 _BYTES_A_COPY = 1 << 30
 
@@ -70,6 +70,32 @@ def scratch_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
         folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
     with folder as name:
         yield Path(name)
+
+
+@contextmanager
+def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iterator[Path]:
+    """Yield an empty folder that becomes `path` when the block ends without an exception.
+
+    `names` are those of all files that such a folder can have. With `force`, a folder is replaced if it has no others.
+    Raises OutputError when `path` exists and `force` is False, is something else, or cannot be written.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise OutputError(f"{path}: a link or not a folder", hint="choose another name")
+    present = sorted(file.name for file in path.iterdir()) if path.exists() else []
+    if foreign := sorted(set(present).difference(names)):
+        raise OutputError(f"{path}: a folder with other files, such as {foreign[0]}", hint="choose another name")
+    if present and not force:
+        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
+    with _as_output_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
+    with made as scratch, _as_output_error(path):
+        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        new.mkdir()
+        yield new
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
 
 
 def _check(path: Path, *, force: bool) -> None:

@@ -21,13 +21,13 @@ from rich.text import Text
 import tracekit
 from tracekit.errors import UsageError
 from tracekit.render.console import write
+from tracekit.render.files.cells import inert_text
 from tracekit.render.json_result import SCHEMA_VERSION
 from tracekit.render.safe_text import safe_text
 
 __all__ = ["query_csv", "query_json", "query_text"]
 
 SHOWN_ROWS = 200
-_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 Rows = Sequence[Sequence[Any]]
 
@@ -102,4 +102,4 @@ def _json_value(cell: Any) -> Any:
 def _no_formula(cell: Any) -> Any:
     if isinstance(cell, bytes):
         return cell.hex()
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
+    return inert_text(cell) if isinstance(cell, str) else cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from tracekit.model.run import Run
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["SHOWN_RANKS", "RankBar", "bars", "draw_bar", "legend", "ranks_to_show"]
+__all__ = ["SHOWN_RANKS", "RankBar", "Reason", "bars", "draw_bar", "legend", "ranks_to_show", "reasons_to_show"]
 
 SHOWN_RANKS = 8
+Reason = Literal["blamed", "critical", "median", "lowest"]
+"""Why a rank is shown where not all are."""
+
 _PARTS = ("compute", "communication", "copy", "idle")
 _MARK = {"compute": "█", "communication": "▒", "copy": "▓", "idle": "·"}
 _STYLE = {"compute": "green", "communication": "yellow", "copy": "blue", "idle": "red"}
@@ -34,16 +37,33 @@ class RankBar:
 
 
 def ranks_to_show(report: Report, count: int) -> list[int]:
-    """Return at most `count` ranks, ascending: those that findings blame, the one that bounds the steps most, one whose
-    share of exposed communication is the median, then the lowest.
+    """Return at most `count` ranks, ascending: see `reasons_to_show`."""
+    return list(reasons_to_show(report, count))
+
+
+def reasons_to_show(report: Report, count: int) -> dict[int, Reason]:
+    """Return at most `count` ranks, ascending, each with the first reason for it.
+
+    Findings blame it, it bounds the steps most, its share of exposed communication is the median, or it is one of the
+    lowest.
     """
     run = report.run
     measured = [summary.rank for summary in run.ranks if any(step.complete for step in summary.steps)]
-    if len(measured) <= count:
-        return measured
     blamed = [rank for finding in report.findings for rank in finding.concerned]
-    chosen = dict.fromkeys([*blamed[: max(count - 2, 1)], *_critical(report), *_median(run, measured), *measured])
-    return sorted([rank for rank in chosen if rank in measured][:count])
+    most_blamed = len(blamed) if len(measured) <= count else max(count - 2, 1)
+    reasons: dict[int, Reason] = {}
+    ranks_of: tuple[tuple[Reason, Sequence[int]], ...] = (
+        ("blamed", blamed[:most_blamed]),
+        ("critical", _critical(report)),
+        ("median", _median(run, measured)),
+        ("lowest", measured),
+    )
+    for reason, ranks in ranks_of:
+        for rank in ranks:
+            reasons.setdefault(rank, reason)
+    known = set(measured)
+    chosen = [rank for rank in reasons if rank in known][:count]
+    return {rank: reasons[rank] for rank in sorted(chosen)}
 
 
 def bars(run: Run, ranks: Iterable[int]) -> list[RankBar]:

@@ -10,6 +10,7 @@ from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
 from tracekit.render.sections.collectives import COLLECTIVES_VIEW
 from tracekit.render.sections.configuration import CONFIGURATION_VIEW
 from tracekit.render.sections.diagnosis import CRITICAL_PATH_VIEW, DIAGNOSIS_VIEW
+from tracekit.render.sections.kernels import KERNELS_VIEW
 from tracekit.render.sections.overlap import OVERLAP_VIEW
 from tracekit.render.sections.parallelism.buckets import BUCKETS_VIEW
 from tracekit.render.sections.parallelism.dimensions import DIMENSIONS_VIEW
@@ -44,5 +45,6 @@ VIEWS: tuple[SectionView[Any], ...] = (
     WHATIF_VIEW,
     ROOFLINE_VIEW,
     MEMORY_VIEW,
+    KERNELS_VIEW,
     CONFIGURATION_VIEW,
 )

@@ -12,7 +12,7 @@ import pytest
 
 from tracekit.analysis.sections import TABLES
 from tracekit.analysis.step_time import columns
-from tracekit.analysis.table import Column, Frame, Table, records, rows_of
+from tracekit.analysis.table import Column, DerivedFrame, Frame, Table, records, rows_of, tables_of
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -26,8 +26,11 @@ def test_tables_round_trip_rows_and_keep_columns_without_rows(table: Table) -> N
         "float?": None,
         "str": "x",
         "str?": None,
-        "list": ["a"],
-        "list?": None,
+        "list[int]": [1, 2],
+        "list[str]": ["a"],
+        "list[str]?": None,
+        "list[dict]": [{"at_ns": 1}],
+        "dict": {"share": 0.5},
         "bool": True,
         "value?": None,
     }
@@ -89,3 +92,40 @@ def test_columns_of_numbers_have_numeric_dtypes_with_or_without_nulls() -> None:
         assert [str(dtype) for dtype in frame.dtypes] == ["int64", "Int64", "float64", "Float64", "bool"]
     assert frame["float?"].isna().tolist() == [True, True, False]
     assert frame["float?"].sum() == 0.5
+
+
+def test_a_frame_says_what_its_columns_are() -> None:
+    """GIVEN a table WHEN it is read as a DataFrame THEN its attributes have the unit and meaning of each column."""
+    attributes = columns.MEMORY.fill(MEMORY).frame.attrs
+    assert attributes["table"] == "memory"
+    assert attributes["columns"]["rank"] == {"unit": "", "meaning": "Global rank."}
+    assert attributes["columns"]["peak_bytes"]["unit"] == "bytes"
+    assert list(attributes["columns"]) == [column.name for column in columns.MEMORY.columns]
+
+
+SIZES = Table("sizes", (Column("size_bytes", "int", "bytes", "A size."),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized:
+    sizes: tuple[int, ...]
+
+    table = DerivedFrame(SIZES, lambda result: [{"size_bytes": size} for size in result.sizes])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    inner: Result
+    ranks: Frame = Frame(columns.MEMORY)
+
+
+def test_a_frame_of_other_fields_has_their_rows() -> None:
+    result = Sized(sizes=(3, 4))
+    assert result.table["size_bytes"].tolist() == [3, 4]
+    assert rows_of(result, "table") == [{"size_bytes": 3}, {"size_bytes": 4}]
+    assert rows_of(replace(result, sizes=(5,)), "table") == [{"size_bytes": 5}]
+
+
+def test_the_tables_of_a_result_are_its_own_and_those_of_results_within() -> None:
+    assert [table.name for table in tables_of(Sized(sizes=(1,)))] == ["sizes"]
+    assert [len(table.rows) for table in tables_of(Outer(inner=Result(ranks=MEMORY, steps=1), ranks=[]))] == [1, 0]

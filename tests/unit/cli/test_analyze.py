@@ -31,3 +31,43 @@ def test_amounts_that_are_not_above_zero_are_refused(tmp_path: Path, option: str
     path = TraceBuilder(world_size=1).step(0, 0, 1000).write(tmp_path / "rank0.json")
     outcome = CliRunner().invoke(cli, ["analyze", str(path), option, value])
     assert outcome.exit_code == 2
+
+
+def test_an_html_report_is_written_once(tmp_path: Path) -> None:
+    """GIVEN a run WHEN its page is written twice THEN the second time needs --force."""
+    path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
+    page = tmp_path / "report.html"
+    command = ["analyze", str(path), "-o", str(page)]
+
+    first, second = CliRunner().invoke(cli, command), CliRunner().invoke(cli, command)
+
+    assert (first.exit_code, first.stderr) == (0, f"wrote {page}\n")
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert second.exit_code == 3
+    assert "exists already" in second.stderr
+    assert CliRunner().invoke(cli, [*command, "--force"]).exit_code == 0
+
+
+def test_an_html_report_has_the_sections_that_were_asked_for(tmp_path: Path) -> None:
+    path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
+    page = tmp_path / "report.html"
+
+    outcome = CliRunner().invoke(cli, ["analyze", str(path), "--section", "breakdown", "-o", str(page)])
+
+    assert outcome.exit_code == 0, outcome.stderr
+    assert '"lanes_reason":null' in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cross-check", "hta"], "--cross-check: the HTML report has none"),
+        (["--actions"], "--actions: "),
+        (["--json"], "the name does not end in .json"),
+    ],
+)
+def test_what_an_html_report_does_not_have_is_refused(tmp_path: Path, options: list[str], message: str) -> None:
+    path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
+    outcome = CliRunner().invoke(cli, ["analyze", str(path), "-o", str(tmp_path / "report.html"), *options])
+    assert outcome.exit_code == 2
+    assert message in outcome.stderr

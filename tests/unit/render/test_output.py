@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.render.output import move_to_end, new_file
+from tracekit.errors import OutputError
+from tracekit.render.output import move_to_end, new_file, new_folder
 
 
 @pytest.mark.parametrize("kernel_copies", [True, False])
@@ -39,3 +40,45 @@ def test_a_part_is_compressed_if_the_stream_compresses(tmp_path: Path) -> None:
     with (tmp_path / "whole.gz").open("wb") as file, gzip.GzipFile(fileobj=file, mode="wb") as stream:
         move_to_end(part, stream)
     assert gzip.decompress((tmp_path / "whole.gz").read_bytes()) == b"x" * 100_000
+
+
+NAMES = ("a.csv", "b.csv")
+
+
+def write_folder(path: Path, content: str, *, force: bool = False) -> None:
+    with new_folder(path, NAMES, force=force) as parts:
+        (parts / "a.csv").write_text(content)
+
+
+def test_a_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        write_folder(tmp_path / "new" / "tables", 1)  # type: ignore[arg-type]
+    assert list((tmp_path / "new").iterdir()) == []
+    write_folder(tmp_path / "new" / "tables", "first")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["tables"]
+
+
+def test_a_folder_is_replaced_only_by_force_and_only_if_nothing_else_is_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    write_folder(folder, "first")
+    with pytest.raises(OutputError, match="exists already"):
+        write_folder(folder, "second")
+    (folder / "b.csv").touch()
+    write_folder(folder, "second", force=True)
+    assert [(file.name, file.read_text()) for file in folder.iterdir()] == [("a.csv", "second")]
+    (folder / "thesis.tex").touch()
+    with pytest.raises(OutputError, match=r"other files, such as thesis\.tex"):
+        write_folder(folder, "third", force=True)
+    assert (folder / "thesis.tex").exists()
+    assert (folder / "a.csv").read_text() == "second"
+
+
+def test_an_empty_folder_is_taken_and_a_file_or_a_link_is_not(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write_folder(tmp_path / "empty", "first")
+    assert (tmp_path / "empty" / "a.csv").read_text() == "first"
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    for name in ("file", "link"):
+        with pytest.raises(OutputError, match="a link or not a folder"):
+            write_folder(tmp_path / name, "second", force=True)

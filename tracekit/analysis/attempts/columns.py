@@ -16,7 +16,7 @@ ATTEMPTS = Table(
         Column("last_step", "int?", "", "The job's number of the last step that it is known to have begun."),
         Column("step_ns", "int?", "ns", "Median step, by the beginnings of its last steps."),
         Column("ending", "str?", "", "finished, killed, error or membership (other ranks joined); null: not known."),
-        Column("ended_ranks", "list", "", "The ranks that were killed or raised."),
+        Column("ended_ranks", "list[int]", "", "The ranks that were killed or raised."),
         Column("error", "str?", "", "Type of the error that ended it."),
         Column("lost_ns", "int?", "ns", "Time lost at the restart before this attempt: the sum of what follows."),
         Column("detection_ns", "int?", "ns", "From the failed rank's last sign of life to the end of the others."),

@@ -18,6 +18,6 @@ CLOCK = Table(
         Column("drift_ppm", "float?", "ppm", "Change of the offset over time; null when unknown."),
         Column("error_ns", "int?", "ns", "Half-width of the uncertainty anywhere in the recording; null when unknown."),
         Column("at_ns", "int", "ns", "When the offset holds, on the rank's clock: a drift counts from there."),
-        Column("steps", "list", "", "Other offsets later on, from_ns each: offset_ns at at_ns."),
+        Column("steps", "list[dict]", "", "Other offsets later on, from_ns each: offset_ns at at_ns."),
     ),
 )

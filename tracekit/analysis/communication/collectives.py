@@ -27,7 +27,7 @@ from tracekit.model.links import LinkMeasurements, bus_factor
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
 
-__all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
+__all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times", "groups_with_matches"]
 
 _SLOW = 1.5  # times the median of equal groups
 _FAR_BELOW = 0.5  # of the bandwidth of idle links
@@ -53,6 +53,7 @@ class GroupTimes:
     Attributes:
         place: int64 [n], of each instance in the matched group.
         skew_ns: int64 [n].
+        late_ns: int64 [k, n], from the first arrival to each rank's.
         wait_ns: int64 [k, n].
         spun_ns: int64 [k, n], the part of the wait in which the rank's kernel ran already.
         begin_ns: int64 [n], when the transfer began, on the run's clock.
@@ -63,6 +64,7 @@ class GroupTimes:
 
     place: Int64
     skew_ns: Int64
+    late_ns: Int64
     wait_ns: Int64
     spun_ns: Int64
     begin_ns: Int64
@@ -90,11 +92,13 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
     comparable = clocks_are_comparable([s for s in run.ranks if s.rank in members], clocks)
     error_ns = largest_pair_error_ns(clocks) if comparable else None
     last_ns, begin_ns = arrival_ns.max(axis=0), start_ns.max(axis=0)
+    late_ns = arrival_ns - arrival_ns.min(axis=0)
     held = end_ns + (error_ns or 0) >= last_ns  # ranks that only send or receive may leave before the last arrives
     everyone = np.ones(shape, dtype=np.bool_)
     return GroupTimes(
         place=place,
-        skew_ns=last_ns - arrival_ns.min(axis=0),
+        skew_ns=late_ns.max(axis=0),
+        late_ns=late_ns,
         wait_ns=np.where(held, last_ns - arrival_ns, 0),
         spun_ns=np.where(held, np.maximum(last_ns - start_ns, 0), 0),
         begin_ns=begin_ns,
@@ -104,10 +108,15 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
     )
 
 
+def groups_with_matches(run: Run) -> list[MatchedGroup]:
+    """Return the groups in which at least two recorded ranks take part."""
+    groups = [_without_silent(matched) for matched in run.collectives]
+    return [matched for matched in groups if len(matched.ranks) > 1]
+
+
 def collective_times(run: Run, links: LinkMeasurements | None = None) -> CollectiveTimes:
     """Return the table over all groups with at least two recorded ranks, and findings about slow transfers."""
-    groups = [_without_silent(matched) for matched in run.collectives]
-    rows = [row for matched in groups if len(matched.ranks) > 1 for row in _rows(run, matched, links)]
+    rows = [row for matched in groups_with_matches(run) for row in _rows(run, matched, links)]
     rows.sort(key=lambda row: (-row.weight_ns, row.group, row.kind, row.size_bytes or 0))
     return CollectiveTimes(
         table=[row.as_dict() for row in rows],

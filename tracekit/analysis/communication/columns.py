@@ -68,7 +68,7 @@ DIMENSIONS = Table(
         RANK,
         _DIMENSION,
         _INFERRED,
-        Column("groups", "list", "", "Ids in `groups` of those that the rank communicates in."),
+        Column("groups", "list[int]", "", "Ids in `groups` of those that the rank communicates in."),
         Column("group_size", "int?", "", "Ranks of the largest of them; null when unknown."),
         Column("hosts", "int?", "", "Hosts that the widest of them spans; null when one is unknown."),
         Column("total_ns", "int", "ns", "Time covered by its communication, messages included, in complete steps."),

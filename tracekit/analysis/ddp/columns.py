@@ -16,7 +16,7 @@ BUCKET_MAP = Table(
         *_BUCKET,
         Column("size_bytes", "int", "bytes", "Size of the bucket."),
         Column("dtype", "str", "", "Data type of its gradients."),
-        Column("parameters", "list?", "", "Qualified names of its parameters."),
+        Column("parameters", "list[str]?", "", "Qualified names of its parameters."),
         Column("inferred", "bool", "", "Whether the bucket was inferred from the order and sizes of all-reduces."),
     ),
 )

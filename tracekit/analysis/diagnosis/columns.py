@@ -18,7 +18,7 @@ CAUSES = Table(
     "causes",
     (
         Column("cause", "str", "", "What the time of the mean step goes to; docs/definitions.md, Diagnosis."),
-        Column("ranks", "list", "", "The ranks that are the cause; empty if it is on no rank in particular."),
+        Column("ranks", "list[int]", "", "The ranks that are the cause; empty if it is on no rank in particular."),
         Column("group", "str?", "", "The process group of a transfer."),
         Column("kind", "str?", "", "The kind of communication of a transfer."),
         Column("phase", "str?", "", "The phase that it is in."),

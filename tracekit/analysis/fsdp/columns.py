@@ -64,6 +64,6 @@ FSDP_PREFETCH = Table(
         Column("saving_ns", "float", "ns", "What the slowest rank's step would be shorter by, mean over steps."),
         Column("error_ns", "float?", "ns", "Two standard errors over the steps; null: there is one step."),
         Column("memory_bytes", "int?", "bytes", "Of parameters gathered ahead, at most; null: sizes are not known."),
-        Column("modules", "list", "", "Names of those that wait, the longest first."),
+        Column("modules", "list[str]", "", "Names of those that wait, the longest first."),
     ),
 )

@@ -31,7 +31,7 @@ from tracekit.analysis.pipeline.transfers import (
 )
 from tracekit.analysis.pipeline.typical_times import TypicalTimes, typical_times
 from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, build_graph
-from tracekit.model.events import ABSENT, Float64, Int64
+from tracekit.model.events import ABSENT, Bool, Float64, Int64
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = [
@@ -41,7 +41,9 @@ __all__ = [
     "PipelineReplay",
     "attribute_bubbles",
     "build_pipeline_replay",
+    "is_before_backward",
     "measure_pipeline",
+    "replayed_times",
 ]
 
 CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
@@ -169,28 +171,33 @@ def measure_pipeline(
     )
 
 
+def replayed_times(
+    typical: TypicalTimes, order: ActionOrder, edges: Edges, transfers: Transfers
+) -> tuple[tuple[Float64, Float64], ...]:
+    """Return for R0 to R3 how long the actions and the transfers take, float64 [n, k] and [e, k]."""
+    shape = order.work_ns.shape
+    equal: Float64 = np.broadcast_to(typical.of_kind[order.kind][:, None], shape)
+    by_stage: Float64 = np.broadcast_to(typical.beyond_chance[order.kind, order.stage][:, None], shape)
+    typical_ns: Float64 = np.broadcast_to(typical.of_edges(order.stage, edges)[:, None], transfers.took_ns.shape)
+    took_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
+    no_time = np.zeros_like(took_ns)
+    return (
+        (equal, no_time),
+        (by_stage, no_time),
+        (by_stage, typical_ns),
+        (order.work_ns.astype(np.float64), took_ns),
+    )
+
+
 def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> BubbleCauses:
     """Return the causes of the bubbles. bubble_ns: of each of the pipeline's ranks, over all steps."""
-    typical = measured.typical
     idle_ns = np.zeros((5, len(measured.ranks)))  # the warm-up of R0, and all of R0 to R3
     equal_ns = measured_ns = replayed_ns = 0.0
     for order, edges, transfers, replay in zip(
         measured.action_orders, measured.edges, measured.transfers, measured.replays, strict=True
     ):
-        shape = order.work_ns.shape
-        equal: Float64 = np.broadcast_to(typical.of_kind[order.kind][:, None], shape)
-        by_stage: Float64 = np.broadcast_to(typical.beyond_chance[order.kind, order.stage][:, None], shape)
-        typical_ns: Float64 = np.broadcast_to(typical.of_edges(order.stage, edges)[:, None], transfers.took_ns.shape)
-        took_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
-        no_time = np.zeros_like(took_ns)
-        chain = (
-            (equal, no_time),
-            (by_stage, no_time),
-            (by_stage, typical_ns),
-            (order.work_ns.astype(np.float64), took_ns),
-        )
-        span_ns = np.zeros(shape[1])
-        for number, (work_ns, transfer_ns) in enumerate(chain):
+        span_ns = np.zeros(order.work_ns.shape[1])
+        for number, (work_ns, transfer_ns) in enumerate(replayed_times(measured.typical, order, edges, transfers)):
             start_ns, span_ns = replay(work_ns, transfer_ns)
             idle_ns[number + 1] += (span_ns - replay.by_rank(work_ns)).sum(axis=1)
             if number == 0:
@@ -207,12 +214,24 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
     )
 
 
-def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float64:
-    """Return how long each rank is idle before its first backward, or without one before its first action."""
-    result = np.zeros(int(order.rank.max()) + 1)
-    for rank in range(len(result)):
+def is_before_backward(order: ActionOrder) -> Bool:
+    """Return which idle times are warm-up, bool [n]: those before actions up to the rank's first backward.
+
+    Of a rank without a backward, only the one before its first action is.
+    """
+    result = np.zeros(len(order.rank), dtype=bool)
+    for rank in range(int(order.rank.max()) + 1):
         actions = np.flatnonzero(order.rank == rank)
         backward = np.flatnonzero(np.isin(order.kind[actions], _BACKWARD))
-        first = int(backward[0]) if len(backward) else 0
-        result[rank] = float((start_ns[actions[first]] - work_ns[actions[:first]].sum(axis=0)).sum())
+        result[actions[: int(backward[0]) + 1 if len(backward) else 1]] = True
+    return result
+
+
+def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float64:
+    """Return how long each rank is idle before its first backward, or without one before its first action."""
+    before = is_before_backward(order)
+    result = np.zeros(int(order.rank.max()) + 1)
+    for rank in range(len(result)):
+        actions = np.flatnonzero((order.rank == rank) & before)
+        result[rank] = float((start_ns[actions[-1]] - work_ns[actions[:-1]].sum(axis=0)).sum())
     return result

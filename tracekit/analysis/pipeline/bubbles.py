@@ -8,7 +8,7 @@ bubble of a rank is the span less the time that its actions cover. Waiting for a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
 from tracekit.analysis.pipeline.transfers import MessageExchange, message_exchanges
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage, find_uneven_stage
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.table import FilledTable, Frame
+from tracekit.analysis.table import DerivedFrame, FilledTable, Frame
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
@@ -69,6 +69,7 @@ class Pipeline:
         measured: the pipelines whose transfers are known and can be replayed.
         by_stage: rows of columns.PIPELINE_STAGES.
         by_rank: rows of columns.PIPELINE_RANKS.
+        whatif: rows of columns.PIPELINE_WHATIF, the changes.
         typical_step: rows of columns.PIPELINE_ACTIONS, the actions of one pipeline in the step of median length.
     """
 
@@ -93,6 +94,8 @@ class Pipeline:
     by_stage: Frame = Frame(columns.PIPELINE_STAGES)
     by_rank: Frame = Frame(columns.PIPELINE_RANKS)
     typical_step: Frame = Frame(columns.PIPELINE_ACTIONS)
+
+    whatif = DerivedFrame(columns.PIPELINE_WHATIF, lambda result: [asdict(change) for change in result.changes])
 
 
 def pipeline(run: Run, exchanges: Mapping[tuple[int, int], MessageExchange] | None = None) -> Pipeline | Unavailable:

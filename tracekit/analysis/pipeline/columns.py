@@ -2,7 +2,7 @@
 
 from tracekit.analysis.table import RANK, Column, Table
 
-__all__ = ["PIPELINE_ACTIONS", "PIPELINE_RANKS", "PIPELINE_STAGES"]
+__all__ = ["PIPELINE_ACTIONS", "PIPELINE_RANKS", "PIPELINE_STAGES", "PIPELINE_WHATIF"]
 
 PIPELINE_STAGES = Table(
     "pipeline_stages",
@@ -17,7 +17,7 @@ PIPELINE_RANKS = Table(
     "pipeline_ranks",
     (
         RANK,
-        Column("stages", "list", "", "Its stages."),
+        Column("stages", "list[int]", "", "Its stages."),
         Column("busy_ns", "int", "ns", "Time covered by its actions in the steps that all ranks completed."),
         Column("bubble_ns", "int?", "ns", "The rest of the time from the pipeline's first to its last action."),
         Column(
@@ -45,5 +45,14 @@ PIPELINE_ACTIONS = Table(
         Column("start_ns", "int", "ns", "On the run's clock."),
         Column("end_ns", "int", "ns", "On the run's clock."),
         Column("wait_ns", "int", "ns", "How much of it was waiting for a receive."),
+    ),
+)
+PIPELINE_WHATIF = Table(
+    "pipeline_whatif",
+    (
+        Column("what", "str", "", "A change of the pipeline, such as its schedule, in words."),
+        Column("saves_ns_per_step", "int", "ns", "How much shorter the mean step would be, by a replay."),
+        Column("error_ns", "int", "ns", "What that may be off."),
+        Column("share", "float", "ratio", "The saving as a share of the time from the first to the last action."),
     ),
 )

@@ -35,5 +35,5 @@ PIPELINE_SECTION: Section[Pipeline] = Section(
     reads=(ACTIONS,),
     keeps={ACTIONS: _actions},
     analyze=_analyze,
-    tables=(columns.PIPELINE_ACTIONS, columns.PIPELINE_RANKS, columns.PIPELINE_STAGES),
+    tables=(columns.PIPELINE_ACTIONS, columns.PIPELINE_RANKS, columns.PIPELINE_STAGES, columns.PIPELINE_WHATIF),
 )

@@ -103,8 +103,8 @@ PHASE_FACTS = Table(
         Column("recompute_compute_ns", "int?", "ns", "The part of it covered by compute."),
         Column("scaled_steps", "int?", "", "Optimizer steps by way of a gradient scaler."),
         Column("skipped_steps", "int?", "", "Those skipped for infinite gradients; null when the device decided."),
-        Column("autocast", "list?", "", "Data types that autocast was used with."),
-        Column("parameter_dtypes", "list?", "", "Data types of parameters, the one with the most bytes first."),
+        Column("autocast", "list[str]?", "", "Data types that autocast was used with."),
+        Column("parameter_dtypes", "list[str]?", "", "Data types of parameters, the one with the most bytes first."),
     ),
 )
 MEMORY = Table(
@@ -128,7 +128,7 @@ ROOFLINE = Table(
         Column("recomputed_flops", "int?", "FLOP", "Of forwards that backward passes ran again; null when unknown."),
         Column("recompute", "str?", "", "recorded: by the capture; inferred: by autograd numbers; null: unknown."),
         Column("lower_bound", "bool", "", "Whether some work of the kind could not be counted."),
-        Column("dtypes", "list", "", "Data types that it was done in, the most first; tf32: float32 on tensor cores."),
+        Column("dtypes", "list[str]", "", "Data types of it, the most first; tf32: float32 on tensor cores."),
         Column("step_ns", "int", "ns", "Length of the steps."),
         Column("compute_ns", "int", "ns", "Time covered by compute."),
         Column("flops_per_s", "float?", "FLOP/s", "By the length of the steps."),

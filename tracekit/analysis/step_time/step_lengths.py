@@ -26,6 +26,7 @@ __all__ = [
     "mean_step_ns",
     "noisy_steps",
     "step_lengths",
+    "typical_step",
 ]
 
 
@@ -89,6 +90,12 @@ def job_steps_ns(run: Run) -> dict[int, int]:
     if run.ranks_are_independent or not clocks_are_comparable(run.ranks, run.clocks):
         return {step: round(statistics.median(of_ranks_ns)) for step, of_ranks_ns in lengths_ns.items()}
     return {step: max(ends_ns[step]) - max(begins_ns[step]) for step in lengths_ns}
+
+
+def typical_step(run: Run) -> int | None:
+    """Return the number of the step of median length; None without steps that all ranks completed."""
+    by_length = sorted(job_steps_ns(run).items(), key=lambda item: (item[1], item[0]))
+    return by_length[(len(by_length) - 1) // 2][0] if by_length else None
 
 
 def first_steps_to_leave_out(ranks: Sequence[RankSummary]) -> tuple[LeftOutStep, ...]:

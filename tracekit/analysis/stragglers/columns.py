@@ -1,8 +1,8 @@
-"""The table of the section on stragglers."""
+"""Tables of the section on stragglers."""
 
 from tracekit.analysis.table import RANK, Column, Table
 
-__all__ = ["STRAGGLERS"]
+__all__ = ["SLOW_LINKS", "STRAGGLERS"]
 
 STRAGGLERS = Table(
     "stragglers",
@@ -18,5 +18,15 @@ STRAGGLERS = Table(
         Column("last_arrivals", "int", "", "Collectives to which it came last, by more than the clocks' uncertainty."),
         Column("arrivals", "int", "", "Collectives that were matched over ranks."),
         Column("cause", "str?", "", "Cause of most of the delay: compute, more_work, host or data; null: none."),
+    ),
+)
+SLOW_LINKS = Table(
+    "slow_links",
+    (
+        Column("ranks", "list[int]", "", "Those of the group, or the source and the destination of messages."),
+        Column("carries_messages", "bool", "", "Whether it carries messages, and not collectives of the group."),
+        Column("directed", "bool", "", "Whether it is slow from the first of the ranks to the second, and not back."),
+        Column("slowdown", "float", "ratio", "How many times as long as on other links its transfers take."),
+        Column("compared_with", "str", "", "What it is compared with."),
     ),
 )

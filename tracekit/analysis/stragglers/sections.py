@@ -40,5 +40,5 @@ STRAGGLERS_SECTION: Section[Stragglers] = Section(
     name="stragglers",
     reads=(ACTIONS, EXPERT_EXCHANGES, PAUSE_TIMES),
     analyze=_analyze,
-    tables=(columns.STRAGGLERS,),
+    tables=(columns.STRAGGLERS, columns.SLOW_LINKS),
 )

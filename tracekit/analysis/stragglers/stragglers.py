@@ -22,11 +22,24 @@ from tracekit.analysis.stragglers.delay_attribution import CausedDelays, attribu
 from tracekit.analysis.stragglers.pipeline_charges import with_pipeline_delays
 from tracekit.analysis.stragglers.slow_transfers import Link, slow_transfers
 from tracekit.analysis.stragglers.verdict import Verdict, cause_of, name_culprit
-from tracekit.analysis.table import Frame
+from tracekit.analysis.table import DerivedFrame, Frame, Rows
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run, clocks_are_comparable
 
 __all__ = ["Stragglers", "counted_steps", "stragglers"]
+
+
+def _link_rows(result: Stragglers) -> Rows:
+    return [
+        {
+            "ranks": list(link.ranks),
+            "carries_messages": link.carries_messages,
+            "directed": link.directed,
+            "slowdown": link.slowdown,
+            "compared_with": link.reference,
+        }
+        for link in result.links
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +50,7 @@ class Stragglers:
         verdict: what is named, if anything.
         links: those slower than others that carry the same.
         by_rank: rows of columns.STRAGGLERS.
+        slow_links: rows of columns.SLOW_LINKS, the links.
         findings: one if something is named and naming it can save something.
     """
 
@@ -44,6 +58,8 @@ class Stragglers:
     links: tuple[Link, ...]
     by_rank: Frame = Frame(columns.STRAGGLERS)
     findings: tuple[Finding, ...]
+
+    slow_links = DerivedFrame(columns.SLOW_LINKS, _link_rows)
 
 
 def counted_steps(run: Run) -> list[int]:

@@ -16,6 +16,7 @@ from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.timeline.parts import WAITS, Waits
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.waits import rank_waits
+from tracekit.analysis.whatif import columns
 from tracekit.analysis.whatif.parts import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.analysis.whatif.per_rank.exchanges import exchanges
 from tracekit.analysis.whatif.per_rank.launch_segments import interruptions, launch_segments
@@ -56,4 +57,5 @@ WHATIF_SECTION: Section[WhatIf] = Section(
         *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY),
     ),
     keeps={WAITS: _waits, INTERRUPTIONS: interruptions, EXCHANGES: exchanges, LAUNCH_SEGMENTS: _segments},
+    tables=(columns.WHATIF, columns.WHATIF_SLOWDOWNS, columns.WHATIF_REPLAY),
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
+from tracekit.analysis.table import DerivedFrame, Rows
+from tracekit.analysis.whatif import columns
 from tracekit.analysis.whatif.changes import Change, find_worthwhile_changes
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 from tracekit.analysis.whatif.replays import Replays
@@ -39,9 +42,50 @@ _MISSING = "ranks are missing, and waiting for them cannot be told from transfer
 _REPLAYED_RANKS = 64  # of many ranks these are replayed one by one, those first that can add most to the step
 
 
+def _change_rows(result: WhatIf) -> Rows:
+    return [
+        {
+            "what": change.what,
+            "remedy": change.remedy,
+            "rank": change.rank,
+            "ranks": list(change.ranks),
+            "saves_ns_per_step": change.saves_ns_per_step,
+            "error_ns": change.error_ns,
+            "share": change.share,
+        }
+        for change in result.changes
+    ]
+
+
+def _slowdown_rows(result: WhatIf) -> Rows:
+    kinds: dict[str, Mapping[Any, float]] = {"rank": result.by_rank, "stage": result.by_stage, "type": result.by_type}
+    return [
+        {"of": kind, "name": str(name), "slowdown": slowdown}
+        for kind, slowdowns in kinds.items()
+        for name, slowdown in slowdowns.items()
+    ]
+
+
+def _replay_rows(result: WhatIf) -> Rows:
+    row = {
+        "steps": result.steps,
+        "measured_step_ns": result.measured_ns,
+        "replayed_step_ns": result.replayed_ns,
+        "ideal_step_ns": result.ideal_ns,
+        "replay_error": result.replay_error,
+        "slowdown": result.slowdown,
+        "slowest_ranks_share": result.slowest_ranks_share,
+        "last_stage_share": result.last_stage_share,
+    }
+    return [row]
+
+
 @dataclass(frozen=True, kw_only=True)
 class WhatIf:
     """What replays of a job show; all times are means a step.
+
+    The DataFrame `fix` has the changes, `slowdowns` what only a rank, stage or type costs, and `replay` the steps that
+    were replayed.
 
     Attributes:
         steps: how many steps were replayed.
@@ -79,6 +123,10 @@ class WhatIf:
     findings: tuple[Finding, ...] = ()
     not_tried: Mapping[Remedy, str] = field(default_factory=dict)
     waited_for: frozenset[int] = frozenset()
+
+    fix = DerivedFrame(columns.WHATIF, _change_rows)
+    slowdowns = DerivedFrame(columns.WHATIF_SLOWDOWNS, _slowdown_rows)
+    replay = DerivedFrame(columns.WHATIF_REPLAY, _replay_rows)
 
 
 def what_if_of_run(run: Run) -> WhatIf | Unavailable:

@@ -38,6 +38,7 @@ __all__ = [
     "STEPS",
     "apply_decorators",
     "progress_on_stderr",
+    "report_options",
     "result_options",
     "terminal_format",
 ]
@@ -147,11 +148,21 @@ SHARE = Share()
 
 def result_options(command: F) -> F:
     """Add the options that choose the format and the file of a result."""
+    return _output_options(command, "Write to FILE (.json or .txt).")
+
+
+def report_options(command: F) -> F:
+    """Add the options that choose the format and the file of a report."""
+    formats = ".json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet"
+    return _output_options(command, f"Write to FILE: {formats}.")
+
+
+def _output_options(command: F, what: str) -> F:
     file = click.Path(path_type=Path)
     return apply_decorators(
         command,
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (.json or .txt)."),
+        click.option("-o", "--output", type=file, metavar="FILE", help=what),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
@@ -124,6 +125,11 @@ def _ensure_cache_dir(cache_dir: str) -> Path:
     return folder
 
 
+def _is_typed(parameter: str) -> bool:
+    """Return whether the option was given on the command line, and is not a setting or left out."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
 def _rules(texts: tuple[str, ...]) -> tuple[CommunicationRule, ...]:
     """Return the rules that were given. Raises UsageError for a text that is none."""
     if not texts:
@@ -175,16 +181,18 @@ def _with_choice(command: F) -> F:
         from tracekit.process_tuning import tune_cli_process
 
         tune_cli_process()
-        if no_cache and cache_dir is not None:
+        if _is_typed("no_cache") and _is_typed("cache_dir"):
             raise UsageError("--no-cache and --cache-dir contradict each other", hint="leave one out")
-        if jobs is not None and scheduler is not None:
+        if _is_typed("jobs") and scheduler is not None:
             raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
+        if _is_typed("cache_dir"):
+            no_cache = False  # of the settings
         choice = RunChoice(
             paths=paths,
             run=run,
             attempt=attempt,
             ranks=ranks,
-            jobs=jobs,
+            jobs=jobs if scheduler is None else None,
             scheduler=scheduler,
             cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
             communication_rules=_rules(communication_rule),
@@ -201,7 +209,6 @@ _READING_OPTIONS = (
         "--communication-rule",
         multiple=True,
         metavar="REGEX=KIND",
-        envvar="TRACEKIT_COMMUNICATION_RULES",
         help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
     ),
     click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),

@@ -13,7 +13,14 @@ from tracekit.model.ranks import ranks_text
 from tracekit.render.console import table
 from tracekit.render.section_view import SectionView
 
-__all__ = ["CRITICAL_PATH_VIEW", "DIAGNOSIS_VIEW", "causes_table", "critical_path_table", "diagnosis_dict"]
+__all__ = [
+    "CRITICAL_PATH_VIEW",
+    "DIAGNOSIS_VIEW",
+    "causes_table",
+    "critical_path_table",
+    "diagnosis_dict",
+    "where_text",
+]
 
 _SHOWN_CAUSES = 8
 _SHOWN_PARTS = 6
@@ -38,7 +45,7 @@ def causes_table(diagnosis: Diagnosis) -> list[object]:
     cells = [
         (
             row["cause"].replace("_", " "),
-            _where(row),
+            where_text(row),
             milliseconds(row["time_ns"]),
             f"{row['time_ns'] / diagnosis.step_ns:.0%}",
         )
@@ -47,7 +54,8 @@ def causes_table(diagnosis: Diagnosis) -> list[object]:
     return table(title, ("cause", "where", "time", "share"), cells, left=2)
 
 
-def _where(row: dict[str, Any]) -> str:
+def where_text(row: dict[str, Any]) -> str:
+    """Return where a cause of the step is: ranks, group, module, phase, as far as known."""
     ranks = row["ranks"]
     named = ranks_text(ranks) if ranks else None
     of_transfer = f"{row['kind']} ({row['group']})" if row["group"] else row["kind"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracekit.analysis.table import rows_of
 from tracekit.analysis.whatif.sections import WHATIF_SECTION
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.model.quantities import milliseconds
@@ -29,18 +30,7 @@ def whatif_dict(result: WhatIf) -> dict[str, Any]:
         "S_by_rank": {str(rank): value for rank, value in result.by_rank.items()},
         "S_by_type": dict(result.by_type),
         "S_by_stage": {str(stage): value for stage, value in result.by_stage.items()},
-        "fix": [
-            {
-                "what": change.what,
-                "remedy": change.remedy,
-                "rank": change.rank,
-                "ranks": list(change.ranks),
-                "saves_ns_per_step": change.saves_ns_per_step,
-                "error_ns": change.error_ns,
-                "share": change.share,
-            }
-            for change in result.changes
-        ],
+        "fix": rows_of(result, "fix"),
     }
 
 

@@ -33,6 +33,7 @@ from tracekit.analysis.ddp.parts import (
 )
 from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_REGATHERS, FSDP_UNITS, FsdpSum
+from tracekit.analysis.kernels.parts import KERNEL_TIMES, OPERATOR_TIMES, OperationSums, OperationTimes
 from tracekit.analysis.model_parallel.parts import (
     EXPERT_COMMUNICATION,
     EXPERT_EXCHANGES,
@@ -158,6 +159,8 @@ LATER: dict[Part[Any], Any] = {
     ACTIONS: actions(("F", 0, 0, 10)),
     REMOTE_CALLS: RpcUse(worker="trainer", worker_id=1, calls=[], services=[], waits=[]),
     BACKWARD_BEGINS: (17,),
+    KERNEL_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
+    OPERATOR_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
 } | {
     part: one_row(part.type)
     for part in (

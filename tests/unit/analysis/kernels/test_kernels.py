@@ -1,0 +1,287 @@
+"""Which kernels and operators a step's time goes to. Times are microseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import TraceBuilder, write_run
+from tests.unit.analysis.exchanges import rank, run_of
+from tracekit.analysis.kernels import per_rank
+from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels, kernels
+from tracekit.analysis.kernels.parts import (
+    KERNEL_TIMES,
+    MOST_OF_RANK,
+    OPERATOR_TIMES,
+    OperationSums,
+    OperationTimes,
+)
+from tracekit.analysis.kernels.per_rank import parents
+from tracekit.analysis.load import load
+from tracekit.analysis.report import analyze
+from tracekit.analysis.table import rows_of
+from tracekit.render.terminal import TerminalReport
+
+
+def found(folder: Path, *traces: TraceBuilder) -> Kernels:
+    result = analyze(load(write_run(folder, traces)), only="kernels").kernels
+    assert isinstance(result, Kernels)
+    return result
+
+
+def by_name(result: Kernels, table: str) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in rows_of(result, table)}
+
+
+def sums(**total_ns: int) -> OperationSums:
+    """Return sums of compute kernels with these total times; half of it is exposed."""
+    values = np.array(list(total_ns.values()), dtype=np.int64)
+    return OperationSums(
+        name=np.array(list(total_ns), dtype=object),
+        kind=np.full(len(values), "compute", dtype=object),
+        count=np.full(len(values), 2, dtype=np.int64),
+        total_ns=values,
+        self_ns=values,
+        exposed_ns=values // 2,
+    )
+
+
+def by_kind(times: OperationTimes) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Return count, total, self and exposed time by name and kind."""
+    sums = times.sums
+    columns = (sums.count, sums.total_ns, sums.self_ns, sums.exposed_ns)
+    names = zip(sums.name.tolist(), sums.kind.tolist(), strict=True)
+    return dict(zip(names, zip(*(column.tolist() for column in columns), strict=True), strict=True))
+
+
+def gpu_rank(number: int = 0) -> TraceBuilder:
+    """Two steps. In each `gemm` runs for 40 us, the last 20 of them under an all-reduce of 50 us, and a copy of 10 us
+    has the last 5 of its time for itself.
+    """
+    trace = TraceBuilder(number)
+    for step, begin in ((1, 0), (2, 200)):
+        trace.step(step, begin, 200)
+        trace.kernel("gemm", begin + 20, 40, launched_at=begin + 5)
+        trace.nccl("all_reduce", begin + 40, 50, launched_at=begin + 6)
+        trace.memcpy(begin + 85, 10, stream=9, launched_at=begin + 7)
+    return trace
+
+
+def test_kernels_are_exposed_while_the_other_lanes_do_nothing(tmp_path: Path) -> None:
+    rows = by_name(found(tmp_path, gpu_rank(0), gpu_rank(1)), "kernels")
+
+    shown = {name: (row["kind"], row["count"], row["total_ns"], row["exposed_ns"]) for name, row in rows.items()}
+    assert shown == {
+        "gemm": ("compute", 1, 40_000, 20_000),
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": ("all_reduce", 1, 50_000, 30_000),
+        "Memcpy HtoD (Pinned -> Device)": ("copy", 1, 10_000, 5_000),
+    }
+    assert {row["ranks"] for row in rows.values()} == {2}
+
+
+def test_kernels_of_one_name_count_apart_where_they_are_of_different_kinds(tmp_path: Path) -> None:
+    """GIVEN one generic kernel of NCCL for two kinds of collectives THEN it has a row for each."""
+    trace = TraceBuilder().step(1, 0, 200)
+    generic = {"launched_at": 5, "stream": 20}
+    trace.nccl("all_reduce", 20, 30, **generic).nccl("all_gather", 60, 10, **generic)
+    for event in trace.events:
+        if event["name"].startswith("nccl"):
+            event["name"] = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
+    trace.kernel("gemm", 100, 10, launched_at=9)
+
+    rows = rows_of(found(tmp_path, trace), "kernels")
+
+    assert [(row["kind"], row["total_ns"]) for row in rows if row["name"].startswith("nccl")] == [
+        ("all_reduce", 30_000),
+        ("all_gather", 10_000),
+    ]
+
+
+def test_self_time_is_without_what_an_operator_calls(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(1, 0, 100)
+    trace.op("aten::linear", 10, 50).op("aten::addmm", 15, 30).op("aten::copy_", 20, 5).op("aten::copy_", 30, 5)
+    trace.op("aten::add", 70, 10)
+
+    rows = by_name(found(tmp_path, trace), "operators")
+
+    assert {name: (row["count"], row["total_ns"], row["self_ns"]) for name, row in rows.items()} == {
+        "aten::linear": (1, 50_000, 20_000),
+        "aten::addmm": (1, 30_000, 20_000),
+        "aten::copy_": (2, 10_000, 10_000),
+        "aten::add": (1, 10_000, 10_000),
+    }
+
+
+def test_an_operator_within_its_own_kind_counts_once_in_total(tmp_path: Path) -> None:
+    """GIVEN a DTensor, whose aten::mm calls the one of its local part THEN the total is that of the outer one."""
+    trace = TraceBuilder().step(1, 0, 100).op("aten::mm", 10, 50).op("aten::mm", 20, 30)
+
+    row = by_name(found(tmp_path, trace), "operators")["aten::mm"]
+
+    assert (row["count"], row["total_ns"], row["self_ns"]) == (2, 50_000, 50_000)
+
+
+def test_an_operator_is_exposed_while_the_device_is_idle(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(1, 0, 100).op("aten::mm", 10, 40).op("aten::empty", 12, 8)
+    trace.kernel("gemm", 30, 60, launched_at=25)
+
+    rows = by_name(found(tmp_path, trace), "operators")
+
+    assert (rows["aten::mm"]["self_ns"], rows["aten::mm"]["exposed_ns"]) == (32_000, 12_000)
+    assert (rows["aten::empty"]["self_ns"], rows["aten::empty"]["exposed_ns"]) == (8_000, 8_000)
+
+
+def test_an_operator_of_a_cpu_rank_is_exposed_while_nothing_communicates(tmp_path: Path) -> None:
+    traces = []
+    for number in (0, 1):
+        trace = TraceBuilder(number).step(1, 0, 100).op("aten::mm", 10, 40)
+        traces.append(trace.gloo("all_reduce", 30, 50, issued_at=5))
+
+    row = by_name(found(tmp_path, *traces), "operators")["aten::mm"]
+
+    assert (row["total_ns"], row["exposed_ns"]) == (40_000, 20_000)
+
+
+def test_only_complete_steps_count(tmp_path: Path) -> None:
+    """GIVEN kernels before the first step and after the last one THEN they are in no sum."""
+    trace = TraceBuilder().kernel("gemm", 5, 10, launched_at=1).op("aten::mm", 5, 10)
+    trace.step(1, 100, 100).kernel("gemm", 120, 30, launched_at=110).op("aten::mm", 110, 20)
+    trace.kernel("gemm", 300, 10, launched_at=250).op("aten::mm", 250, 10)
+
+    result = found(tmp_path, trace)
+
+    assert by_name(result, "kernels")["gemm"]["total_ns"] == 30_000
+    assert by_name(result, "operators")["aten::mm"]["total_ns"] == 20_000
+
+
+def test_of_many_operators_some_steps_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN ten steps of four operators and room for 20 THEN five steps are looked at, and a mean step is the same."""
+    trace = TraceBuilder()
+    for step in range(10):
+        trace.step(step, step * 100, 100)
+        for k in range(4):
+            trace.op("aten::mm", step * 100 + 10 + 20 * k, 10)
+    monkeypatch.setattr(per_rank, "MOST_OPERATORS", 20)
+    run = load(write_run(tmp_path, [trace]))
+
+    times = run.ranks[0][OPERATOR_TIMES]
+
+    assert (times.steps, times.sums.count.tolist(), times.sums.total_ns.tolist()) == (5, [20], [200_000])
+
+
+def test_the_worst_rank_is_the_one_with_the_most_total_time() -> None:
+    run = run_of(
+        [
+            rank(4, **{KERNEL_TIMES.name: OperationTimes(steps=2, sums=sums(gemm=400))}),
+            rank(7, **{KERNEL_TIMES.name: OperationTimes(steps=1, sums=sums(gemm=600, other=50))}),
+        ]
+    )
+
+    rows = by_name(kernels(run), "kernels")
+
+    assert rows["gemm"] == {
+        "name": "gemm",
+        "kind": "compute",
+        "count": 1.5,
+        "total_ns": 400.0,
+        "self_ns": 400.0,
+        "exposed_ns": 200.0,
+        "ranks": 2,
+        "worst_rank": 7,
+        "worst_total_ns": 600.0,
+    }
+    assert rows["other"]["ranks"] == 1
+
+
+def test_those_with_the_most_of_any_time_are_shown() -> None:
+    """GIVEN more names than are shown, of which a short one is the most exposed THEN it is among them."""
+    many = sums(**{f"kernel_{i}": 1000 - i for i in range(2 * MOST_SHOWN)})
+    many.exposed_ns[:] = 0
+    many.exposed_ns[-1] = 1
+    run = run_of([rank(0, **{KERNEL_TIMES.name: OperationTimes(steps=1, sums=many)})])
+
+    names = [row["name"] for row in rows_of(kernels(run), "kernels")]
+
+    assert names[:2] == ["kernel_0", "kernel_1"]
+    assert f"kernel_{2 * MOST_SHOWN - 1}" in names
+    assert len(names) <= 3 * MOST_SHOWN
+
+
+def test_recordings_of_a_rank_are_added_up() -> None:
+    first, second = OperationTimes(steps=2, sums=sums(gemm=400, a=1)), OperationTimes(steps=3, sums=sums(gemm=50, b=2))
+
+    merged = KERNEL_TIMES.merge([first, second])
+
+    assert merged.steps == 5
+    assert merged.sums.name.tolist() == ["gemm", "b", "a"]
+    assert merged.sums.total_ns.tolist() == [450, 2, 1]
+    assert merged.sums.count.tolist() == [4, 2, 2]
+
+
+def test_a_rank_keeps_a_bounded_number_of_names(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(1, 0, 10_000)
+    for k in range(4 * MOST_OF_RANK):
+        trace.kernel(f"kernel_{k}", 10 + 10 * k, 1 + k % 9, launched_at=1)
+
+    assert len(load(write_run(tmp_path, [trace])).ranks[0][KERNEL_TIMES].sums) <= 3 * MOST_OF_RANK
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=25))
+def test_the_parent_is_the_innermost_span_around(drawn: list[tuple[int, int]]) -> None:
+    """GIVEN properly nested spans THEN each one's parent is the shortest of those that contain it."""
+    spans: list[tuple[int, int]] = []
+    for start, length in drawn:
+        span = (start, start + length)
+        crosses = any(a < span[0] < b < span[1] or span[0] < a < span[1] < b for a, b in spans)
+        if not crosses and span not in spans:
+            spans.append(span)
+    spans.sort(key=lambda span: (span[0], -span[1]))
+    starts, ends = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
+
+    actual = parents(starts, ends).tolist()
+
+    for i, (start, end) in enumerate(spans):
+        around = [j for j, (a, b) in enumerate(spans) if j != i and a <= start and end <= b]
+        expected = min(around, key=lambda j: spans[j][1] - spans[j][0], default=-1)
+        assert actual[i] == expected
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 9))
+def test_order_and_duplicates_of_events_do_not_matter(scratch: Path, rng: Random, copies: int) -> None:
+    """GIVEN operators of partly equal times WHEN events are shuffled, some of them twice THEN the sums are the same."""
+    trace = gpu_rank().op("aten::to", 10, 20).op("aten::_to_copy", 10, 20).op("aten::copy_", 12, 18)
+    (expected,) = load(trace.write(scratch / "rank0.json")).ranks
+    trace.events += rng.sample(trace.events, copies)
+    rng.shuffle(trace.events)
+
+    (actual,) = load(trace.write(scratch / "rank0.json")).ranks
+
+    for part in (KERNEL_TIMES, OPERATOR_TIMES):
+        assert by_kind(actual[part]) == by_kind(expected[part])
+
+
+def test_the_terminal_shows_functions_and_milliseconds_a_step(tmp_path: Path) -> None:
+    trace = TraceBuilder(world_size=1).step(1, 0, 10_000).op("aten::mm", 10, 50)
+    trace.kernel("void at::native::gemm<float, 4>(float*)", 100, 4_000, launched_at=20)
+    report = analyze(load(write_run(tmp_path, [trace])), only="kernels")
+
+    lines = TerminalReport(extent="sections").render(report).splitlines()
+
+    (kernel,) = [line.split() for line in lines if "gemm" in line]
+    assert kernel == ["gemm", "1", "4.00", "4.00", "4.00", "0", "(4.00)"]
+    assert any(line.split() == ["aten::mm", "1", "0.05", "0.05", "0.05", "0", "(0.05)"] for line in lines)
+
+
+def test_a_rank_without_steps_has_none() -> None:
+    assert rows_of(kernels(run_of([rank(0)])), "kernels") == []

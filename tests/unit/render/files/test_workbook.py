@@ -1,0 +1,87 @@
+"""Excel workbooks: inert text, exact numbers, and what Excel has no room for."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from zipfile import ZipFile
+
+import openpyxl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracekit
+from tests.unit.render.files.reports import HOSTILE, hostile_report, recorded_report
+from tracekit.errors import OutputError, UsageError
+from tracekit.render.files import workbook
+from tracekit.render.files.workbook import cell_text, text_of_cell
+
+
+def test_a_sheet_has_a_header_and_the_rows_and_empty_tables_have_none(tmp_path: Path) -> None:
+    report = recorded_report()
+    report.write(tmp_path / "report.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "report.xlsx")
+    assert book.sheetnames == ["columns", *(name for name, frame in report.tables.items() if len(frame))]
+    header, *rows = book["ranks"].iter_rows(values_only=True)
+    assert list(header) == list(report.breakdown.ranks.columns)
+    assert [row[header.index("step_ns")] for row in rows] == report.breakdown.ranks["step_ns"].tolist()
+    assert book["ranks"].freeze_panes == "A2"
+
+
+def test_no_cell_is_a_formula_or_a_link(tmp_path: Path) -> None:
+    hostile_report(tmp_path / "run").write(tmp_path / "report.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "report.xlsx")
+    cells = [cell for sheet in book for row in sheet.iter_rows() for cell in row]
+    hostile = [cell for cell in cells if isinstance(cell.value, str) and cell.value.startswith("=HYPERLINK")]
+    assert hostile
+    assert all(cell.data_type == "s" and cell.quotePrefix for cell in hostile)
+    assert {cell.data_type for cell in cells} <= {"s", "inlineStr", "n", "b"}
+    assert all(cell.hyperlink is None for cell in cells)
+    with ZipFile(tmp_path / "report.xlsx") as file:
+        assert not any(b"<f>" in file.read(name) for name in file.namelist())
+
+
+def test_integers_that_excel_would_round_are_text(tmp_path: Path) -> None:
+    report = recorded_report()
+    report.write(tmp_path / "report.xlsx")
+    header, first, *_ = openpyxl.load_workbook(tmp_path / "report.xlsx")["steps"].iter_rows(values_only=True)
+    assert first[header.index("start_ns")] == str(report.breakdown.steps["start_ns"][0])
+    assert first[header.index("step_ns")] == report.breakdown.steps["step_ns"][0]
+
+
+@given(text=st.text(st.characters(codec=None) | st.sampled_from("_x000DAF\r\x00")))
+def test_any_text_comes_back_from_what_xml_can_hold(text: str) -> None:
+    cell = cell_text(text)
+    assert text_of_cell(cell) == text
+    assert not set(cell) & {*map(chr, range(32)), "\ufffe"} - {"\t", "\n"}
+
+
+def test_a_cell_that_is_too_long_is_cut_and_said_to_be(tmp_path: Path) -> None:
+    report = recorded_report()
+    long = replace(report.findings[0], text="x" * 40_000)
+    with pytest.warns(UserWarning, match="findings: 1 cell is cut to the 32,767 characters"):
+        replace(report, findings=(long,)).write(tmp_path / "report.xlsx")
+    assert tracekit.read_tables(tmp_path / "report.xlsx")["findings"]["text"][0] == "x" * 32_767
+
+
+def test_more_rows_than_excel_takes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbook, "_MOST_ROWS", 6)  # the run has 6 steps, and a header takes a row
+    with pytest.raises(OutputError, match="no room for the rows of"):
+        recorded_report().write(tmp_path / "report.xlsx")
+    assert not (tmp_path / "report.xlsx").exists()
+
+
+def test_without_openpyxl_a_workbook_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(UsageError, match="needs openpyxl") as error:
+        recorded_report().write(tmp_path / "report.xlsx")
+    assert "torch-tracekit[xlsx]" in error.value.hint
+
+
+def test_the_text_of_a_hostile_group_is_there(tmp_path: Path) -> None:
+    hostile_report(tmp_path / "run").write(tmp_path / "report.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "report.xlsx")
+    header, row, *_ = book["groups"].iter_rows(values_only=True)
+    assert text_of_cell(row[header.index("description")]) == HOSTILE

@@ -1,0 +1,134 @@
+"""Spreads of skews, bandwidth against size, and pairs of ranks, for the HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.analysis.simulated import Cluster
+from tests.unit.render.page.jobs import job
+from tracekit.analysis.report import analyze
+from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
+from tracekit.model.metadata import Device
+from tracekit.model.run import Run
+from tracekit.render.json_result import result_dict
+from tracekit.render.page.communication import message_pairs, skews_and_bandwidths
+
+
+def chain(ranks: int) -> Run:
+    """Return two steps in which every rank sends its successor 1000 bytes, which take 50 ns."""
+    cluster = Cluster(ranks)
+    for _ in cluster.steps(2):
+        for rank in range(ranks - 1):
+            cluster.work(rank, compute=100)
+            cluster.message(rank, rank + 1, transfer=50, size_bytes=1_000)
+    return cluster.run()
+
+
+def two_ranks(late_ns: list[int]) -> Run:
+    """Return a run of one all-reduce a step, to which rank 1 comes that much later."""
+    cluster = Cluster(2)
+    for number in cluster.steps(len(late_ns)):
+        cluster.work(0, compute=10_000)
+        cluster.work(1, compute=10_000 + late_ns[number])
+        cluster.collective((0, 1), transfer=1_000 * (1 + number), size_bytes=1 << 20)
+    return cluster.run()
+
+
+def idle_links(time_ns: Callable[[int], int]) -> LinkMeasurements:
+    """Return what `tracekit links` measured for all-reduces of ranks 0 and 1."""
+    rows = [
+        LinkRow(
+            kind="all_reduce",
+            group=0,
+            size_bytes=size,
+            repeats=5,
+            time_ns=time_ns(size),
+            min_ns=time_ns(size),
+            algbw_bps=size / time_ns(size) * 1e9,
+            busbw_bps=size / time_ns(size) * 1e9,
+        )
+        for size in (2**18, 2**20, 2**22)
+    ]
+    return LinkMeasurements(
+        version=1,
+        tracekit="0.1.0",
+        torch="2.13.0",
+        world_size=2,
+        backend="gloo",
+        device=Device(type="cpu", index=0, name="CPU"),
+        hosts=[LinkHost(host="node0", host_id="0", ranks=[0, 1])],
+        groups=[LinkGroup(id=0, link="host", ranks=[0, 1])],
+        rows=rows,
+        left_out=[],
+    )
+
+
+def test_every_instance_is_in_one_bin_of_the_histogram() -> None:
+    run = two_ranks([0, 500, 3_000, 90_000, 90_000])
+
+    (skew,), _ = skews_and_bandwidths(run, result_dict(analyze(run, only="collectives")))
+
+    assert skew["quantiles_ns"] == [0, 0, 500, 3_000, 90_000, 90_000, 90_000]
+    assert skew["edges_ns"][:2] == [0, 1_000]
+    assert skew["edges_ns"][-1] == 90_000
+    assert len(skew["edges_ns"]) == len(skew["counts"]) + 1
+    assert (skew["counts"][0], skew["counts"][-1], sum(skew["counts"])) == (2, 2, 5)
+
+
+def test_bandwidths_of_short_and_long_transfers_are_around_the_usual_one() -> None:
+    """GIVEN transfers of 1 to 5 us of 1 MiB THEN the bandwidths are those of 3 us, of 5 us, and of 1 us."""
+    run = two_ranks([0] * 5)
+
+    _, (point,) = skews_and_bandwidths(run, result_dict(analyze(run, only="collectives")))
+
+    assert point["busbw_bps"] == pytest.approx(2**20 / 3e-6)
+    assert point["low_bps"] == pytest.approx(2**20 / 5e-6)
+    assert point["high_bps"] == pytest.approx(2**20 / 1e-6)
+    assert (point["ceiling_bps"], point["ceiling_source"]) == (None, None)
+
+
+def test_the_ceiling_is_what_the_links_did_when_idle() -> None:
+    """GIVEN a measurement by which 1 MiB takes 2 us THEN the ceiling is that bandwidth, whatever the run reached."""
+    run = two_ranks([0] * 5)
+    links = idle_links(lambda size: size * 2_000 // 2**20)
+
+    _, (point,) = skews_and_bandwidths(run, result_dict(analyze(run, only="collectives", links=links)))
+
+    assert point["ceiling_bps"] == pytest.approx(2**20 / 2e-6, rel=1e-3)
+    assert point["ceiling_source"] == "measured"
+
+
+def test_without_the_section_there_is_neither() -> None:
+    run = job(2)
+
+    assert skews_and_bandwidths(run, result_dict(analyze(run, only="breakdown"))) == ([], [])
+
+
+def test_pairs_count_what_the_result_counts() -> None:
+    run = chain(4)
+    rows = result_dict(analyze(run, only="breakdown"))["point_to_point"]
+
+    pairs = message_pairs(run, 100)
+
+    assert pairs is not None
+    assert pairs["ranks_per_cell"] == 1
+    assert list(zip(pairs["source"], pairs["destination"], pairs["count"], pairs["size_bytes"], strict=True)) == [
+        (row["source"], row["destination"], row["joined"], row["size_bytes"]) for row in rows
+    ]
+    assert pairs["transfer_ns"] == [100] * 3
+    assert pairs["mean_bps"] == [2e10] * 3
+
+
+def test_too_many_pairs_are_counted_by_neighbours() -> None:
+    pairs = message_pairs(chain(8), 5)
+
+    assert pairs is not None
+    assert pairs["ranks_per_cell"] == 4
+    assert list(zip(pairs["source"], pairs["destination"], strict=True)) == [(0, 0), (0, 4), (4, 4)]
+    assert sum(pairs["count"]) == 14
+
+
+def test_a_run_without_messages_has_no_pairs() -> None:
+    assert message_pairs(job(2), 100) is None

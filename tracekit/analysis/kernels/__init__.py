@@ -1,0 +1,1 @@
+"""Which kernels and operators a step's time goes to."""

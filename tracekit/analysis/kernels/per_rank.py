@@ -1,0 +1,205 @@
+"""How much time each kernel and each operator of one recording takes.
+
+This is part of every analysis, so it is cheap: it takes about 30 ns of CPU time for a device event, and of operators it
+looks at a limited number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import COMPUTE
+from tracekit.analysis.events.innermost_span import outermost_first
+from tracekit.analysis.kernels.parts import MOST_OF_RANK, OperationSums, OperationTimes, longest
+from tracekit.analysis.timeline.lanes import Lanes, complete_steps
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.model.communication import KINDS
+from tracekit.model.events import EventTable, Int64
+from tracekit.model.intervals import Intervals
+
+__all__ = ["COPY", "MOST_OPERATORS", "kernel_times", "operator_times", "parents"]
+
+COPY = "copy"
+MOST_OPERATORS = 20_000
+"""About so many operators are looked at: those of whole steps, at least one, evenly spread over the recording."""
+
+_KINDS = (COMPUTE, COPY, *KINDS)
+
+_Columns = tuple[Int64, Int64, Int64, Int64]
+"""Key (see `_sums`), total, self and exposed time of each event, int64 [n] each."""
+
+
+def kernel_times(recorded: RecordedSteps) -> OperationTimes:
+    """Return the sums of the kernels and copies that begin in the complete steps; nothing for a CPU rank."""
+    lanes, events = recorded.lanes, recorded.trace.events
+    device = lanes.device_events
+    steps = complete_steps(lanes, recorded.steps)
+    count = int(steps.windows.sum())
+    if lanes.device == "cpu" or not count:
+        return OperationTimes()
+    kind = np.where(device.is_kernel, 0, 1)
+    kind[lanes.communicates] = lanes.communication_events.kind + 2
+    row, start_ns = device.row, events.start_ns[device.row]  # in order of time
+    inside = _rows_in(start_ns, steps.time)
+    row, kind, start_ns = row[inside], kind[inside], start_ns[inside]
+    duration_ns = events.duration_ns[row]
+    exposed_ns = _exposed_ns(lanes, kind, start_ns, start_ns + duration_ns)
+    key = (events.name[row].astype(np.int64) + 1) * len(_KINDS) + kind
+    sums = _sums(events, (key, duration_ns, duration_ns, exposed_ns), kinds=len(_KINDS))
+    return OperationTimes(steps=count, sums=sums)
+
+
+def operator_times(recorded: RecordedSteps) -> OperationTimes:
+    """Return the sums of the operators on the threads of the step and of autograd, over some of the complete steps."""
+    lanes, events = recorded.lanes, recorded.trace.events
+    operator = events.in_category("cpu_op", "Operator")
+    rows_of = [np.flatnonzero(operator & events.on_tracks(np.array([thread]))) for thread in lanes.threads.tolist()]
+    chosen = _chosen_steps(recorded, sum(map(len, rows_of)))
+    if not len(chosen):
+        return OperationTimes()
+    begin_ns = lanes.windows.host_start_ns
+    until_ns = np.append(begin_ns[1:], lanes.windows.host_end_ns)
+    windows = Intervals.union_of(begin_ns[chosen], until_ns[chosen])
+    shown = lanes.idle if lanes.device == "gpu" else lanes.communication
+    columns: list[_Columns] = []
+    for rows in rows_of:
+        start_ns = events.start_ns[rows]
+        if (start_ns[1:] < start_ns[:-1]).any():  # in most files the rows of a thread are in order
+            order = np.argsort(start_ns, kind="stable")
+            rows, start_ns = rows[order], start_ns[order]
+        rows = _each_once_outermost_first(events, rows[_rows_in(start_ns, windows)])
+        if len(rows):
+            columns.append(_operator_columns(events, rows, shown, is_exposed=lanes.device == "gpu"))
+    if not columns:
+        return OperationTimes(steps=len(chosen))
+    key, total_ns, self_ns, exposed_ns = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return OperationTimes(steps=len(chosen), sums=_sums(events, (key, total_ns, self_ns, exposed_ns), kinds=1))
+
+
+def parents(start_ns: Int64, end_ns: Int64) -> Int64:
+    """Return the position of the innermost span around each of n, or -1; int64 [n].
+
+    The spans are properly nested, in order of their start, and of equal starts the longest comes first. The innermost
+    one around a span is the last one before it that ends later. All spans look for theirs at a time: whoever is at one
+    that has ended goes on to where that one is.
+    """
+    found = np.arange(-1, len(start_ns) - 1)
+    seeking = np.flatnonzero(end_ns[:-1] <= start_ns[1:]) + 1
+    while len(seeking):
+        candidate = found[found[seeking]]
+        found[seeking] = candidate
+        seeking = seeking[(candidate >= 0) & (end_ns[candidate] <= start_ns[seeking])]
+    return found
+
+
+def _chosen_steps(recorded: RecordedSteps, operators: int) -> Int64:
+    """Return the windows, int64 [k], whose operators are looked at."""
+    lanes = recorded.lanes
+    complete = np.flatnonzero(complete_steps(lanes, recorded.steps).windows)
+    per_step = max(operators // max(len(lanes.windows), 1), 1)
+    count = min(max(MOST_OPERATORS // per_step, 1), len(complete))
+    return complete[np.linspace(0, len(complete) - 1, count).round().astype(np.int64)] if count else complete
+
+
+def _rows_in(time_ns: Int64, windows: Intervals) -> Int64:
+    """Return the positions of sorted times, int64 [n], that lie in the windows."""
+    first = np.searchsorted(time_ns, windows.start_ns, side="left").tolist()
+    stop = np.searchsorted(time_ns, windows.end_ns, side="left").tolist()
+    return np.concatenate([np.arange(begin, end) for begin, end in zip(first, stop, strict=True)])
+
+
+def _each_once_outermost_first(events: EventTable, rows: Int64) -> Int64:
+    """Return `outermost_first` without duplicates. Of equal times the one that was begun first, by its id, is outer."""
+    rows = outermost_first(events, rows)
+    start_ns, duration_ns = events.start_ns[rows], events.duration_ns[rows]
+    tied = (start_ns[1:] == start_ns[:-1]) & (duration_ns[1:] == duration_ns[:-1])
+    if not tied.any():
+        return rows
+    among = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+    keys = (events.name[rows[among]], events.external_id[rows[among]], -duration_ns[among], start_ns[among])
+    rows[among] = rows[among][np.lexsort(keys)]
+    same = np.append(False, tied)
+    same[1:] &= events.name[rows[1:]] == events.name[rows[:-1]]
+    same[1:] &= events.external_id[rows[1:]] == events.external_id[rows[:-1]]
+    return np.asarray(rows[~same])
+
+
+def _exposed_ns(lanes: Lanes, kind: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
+    """Return for how long the other lanes do nothing during each device event, int64 [n]. Starts are sorted."""
+    exposed_ns = np.zeros(len(kind), dtype=np.int64)
+    computes, copies = kind == 0, kind == 1
+    rows = np.flatnonzero(computes)
+    exposed_ns[rows] = end_ns[rows] - start_ns[rows] - _covered_ns(lanes.communication, start_ns[rows], end_ns[rows])
+    for rows, exposed in (
+        (np.flatnonzero(copies), lanes.exposed_copy),
+        (np.flatnonzero(~(computes | copies)), lanes.exposed_communication),
+    ):
+        exposed_ns[rows] = _covered_ns(exposed, start_ns[rows], end_ns[rows])
+    return exposed_ns
+
+
+def _covered_ns(lane: Intervals, start_ns: Int64, end_ns: Int64) -> Int64:
+    """Return `lane.covered_ns`, int64 [n], faster for an event that meets none of the intervals. Starts are sorted."""
+    if not len(lane) or not len(start_ns):
+        return np.zeros(len(start_ns), dtype=np.int64)
+    # Events that begin before an interval ends, and of which one so far ends after it begins.
+    first = np.searchsorted(np.maximum.accumulate(end_ns), lane.start_ns, side="right")
+    stop = np.maximum(np.searchsorted(start_ns, lane.end_ns, side="left"), first)
+    edges = len(start_ns) + 1
+    may_meet = np.cumsum(np.bincount(first, minlength=edges) - np.bincount(stop, minlength=edges))[:-1] > 0
+    covered_ns = np.zeros(len(start_ns), dtype=np.int64)
+    covered_ns[may_meet] = lane.covered_ns(start_ns[may_meet], end_ns[may_meet])
+    return covered_ns
+
+
+def _operator_columns(events: EventTable, rows: Int64, lane: Intervals, *, is_exposed: bool) -> _Columns:
+    """Return the columns of the operators of one thread.
+
+    `is_exposed`: whether an operator is exposed while the lane is busy, or while it is not. An operator within one of
+    its own name adds nothing to the total.
+    """
+    name, start_ns, duration_ns = events.name[rows].astype(np.int64), events.start_ns[rows], events.duration_ns[rows]
+    end_ns = start_ns + duration_ns
+    parent = parents(start_ns, end_ns)
+    inner = np.flatnonzero(parent >= 0)
+    outer = parent[inner]
+    covered_ns = lane.covered_ns(start_ns, end_ns)
+    exposed_ns = covered_ns if is_exposed else duration_ns - covered_ns
+    self_ns, self_exposed_ns = duration_ns.copy(), exposed_ns.copy()
+    for column, whole in ((self_ns, duration_ns), (self_exposed_ns, exposed_ns)):
+        column -= np.bincount(outer, weights=whole[inner], minlength=len(rows)).astype(np.int64)
+        np.maximum(column, 0, out=column)  # what is not properly nested
+    total_ns = duration_ns.copy()
+    total_ns[inner[name[inner] == name[outer]]] = 0
+    return name + 1, total_ns, self_ns, self_exposed_ns
+
+
+def _sums(events: EventTable, columns: _Columns, *, kinds: int) -> OperationSums:
+    """Return the sums by key, which is `(name + 1) * kinds + kind`, of those with the most time.
+
+    Sums of times below 2^53 ns, 104 days, are exact.
+    """
+    key, *times_ns = columns
+    count = np.bincount(key)
+    keys = np.flatnonzero(count)
+    total, own, exposed = (np.bincount(key, weights=column)[keys].astype(np.int64) for column in times_ns)
+    sums = OperationSums(
+        name=keys // kinds,
+        kind=keys % kinds,
+        count=count[keys],
+        total_ns=total,
+        self_ns=own,
+        exposed_ns=exposed,
+    )
+    kept = sums.rows(longest(sums, MOST_OF_RANK))
+    texts = ("", *events.strings)  # 0: without a name
+    names = np.array([texts[number] for number in kept.name.tolist()], dtype=object)
+    kind_texts = np.array(["" if kinds == 1 else _KINDS[number] for number in kept.kind.tolist()], dtype=object)
+    return OperationSums(
+        name=names,
+        kind=kind_texts,
+        count=kept.count,
+        total_ns=kept.total_ns,
+        self_ns=kept.self_ns,
+        exposed_ns=kept.exposed_ns,
+    )

@@ -1,0 +1,178 @@
+"""Which file a report becomes: one entry a format, chosen by the suffix of the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analysis.report import Report
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracekit.render.page.lanes import LaneReader
+    from tracekit.render.terminal import Extent
+
+__all__ = ["FORMATS", "OutputRequest", "ReportFormat", "format_of", "json_text", "plain_text", "write_report"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputRequest:
+    """What is asked for besides the report.
+
+    Attributes:
+        force: overwrite what is there.
+        extent: how much a text has.
+        style: width and color of a text, as `TerminalReport` takes them.
+        actions: every pipeline action, for programs.
+        other_results: results of other tools, as further keys of the JSON.
+        other_text: the same at the end of a text.
+        read_lanes: how the HTML report reads some ranks again; by default in this process.
+    """
+
+    force: bool = False
+    extent: Extent = "full"
+    style: Mapping[str, Any] = field(default_factory=dict)
+    actions: bool = False
+    other_results: Mapping[str, Any] = field(default_factory=dict)
+    other_text: str = ""
+    read_lanes: LaneReader | None = None
+
+
+Writer = Callable[[Report, Path, OutputRequest], tuple[str, ...]]
+"""Writes a report to a path, and returns what was left out, a sentence each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFormat:
+    """A format.
+
+    Attributes:
+        suffix: of the name of the file or folder.
+        content: what it holds, for documentation.
+        takes: names of those fields of `OutputRequest` that change its content.
+        is_folder: whether it is a folder of files.
+    """
+
+    suffix: str
+    content: str
+    write: Writer
+    takes: frozenset[str] = frozenset()
+    is_folder: bool = False
+
+
+def json_text(report: Report, request: OutputRequest) -> str:
+    """Return the JSON result."""
+    from tracekit.render.json_result import JsonResult
+
+    return JsonResult(actions=request.actions).render(report, **request.other_results)
+
+
+def plain_text(report: Report, request: OutputRequest) -> str:
+    """Return the report as text."""
+    from tracekit.render.terminal import TerminalReport
+
+    return TerminalReport(extent=request.extent, **request.style).render(report) + request.other_text
+
+
+def _markdown_text(report: Report, request: OutputRequest) -> str:
+    from tracekit.render.files.markdown import report_markdown
+
+    return report_markdown(report)
+
+
+def _file_of(render: Callable[[Report, OutputRequest], str]) -> Writer:
+    def write(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+        from tracekit.render.output import new_file
+
+        text = render(report, request)
+        with new_file(path, force=request.force) as stream:
+            stream.write(text.encode())
+        return ()
+
+    return write
+
+
+def _page(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+    from tracekit.render.page.lanes import read_again
+    from tracekit.render.page.write import write_page
+
+    write_page(path, report, request.read_lanes or read_again, force=request.force)
+    return ()
+
+
+def _csv_folder(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+    from tracekit.render.files.tables import write_csv_folder
+
+    write_csv_folder(report, path, force=request.force)
+    return ()
+
+
+def _parquet_folder(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+    from tracekit.render.files.tables import write_parquet_folder
+
+    write_parquet_folder(report, path, force=request.force)
+    return ()
+
+
+def _workbook(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+    from tracekit.render.files.workbook import write_workbook
+
+    return write_workbook(report, path, force=request.force)
+
+
+_LISTED = (
+    ReportFormat(
+        suffix=".json",
+        content="the result for programs",
+        write=_file_of(json_text),
+        takes=frozenset({"actions", "other_results"}),
+    ),
+    ReportFormat(
+        suffix=".txt",
+        content="the report as text",
+        write=_file_of(plain_text),
+        takes=frozenset({"extent", "style", "other_text"}),
+    ),
+    ReportFormat(
+        suffix=".html",
+        content="the report as one page that opens offline",
+        write=_page,
+        takes=frozenset({"read_lanes"}),
+    ),
+    ReportFormat(suffix=".md", content="a summary for pull requests", write=_file_of(_markdown_text)),
+    ReportFormat(suffix=".csv", content="a folder of CSV files, one a table", write=_csv_folder, is_folder=True),
+    ReportFormat(
+        suffix=".parquet", content="a folder of Parquet files, one a table", write=_parquet_folder, is_folder=True
+    ),
+    ReportFormat(suffix=".xlsx", content="an Excel workbook, a sheet a table", write=_workbook),
+)
+
+FORMATS: Mapping[str, ReportFormat] = {each.suffix: each for each in _LISTED}
+"""The formats by suffix. A new one is added to this list."""
+
+
+def format_of(path: Path) -> ReportFormat:
+    """Return the format that the name of a file or folder asks for. Raises UsageError if it is none."""
+    found = FORMATS.get(path.suffix)
+    if found is None:
+        *others, last = FORMATS
+        raise UsageError(
+            f"-o {path}: the name does not end in {', '.join(others)} or {last}",
+            hint="it says the format, of which .csv and .parquet are folders",
+        )
+    return found
+
+
+def write_report(report: Report, path: Path, request: OutputRequest | None = None) -> tuple[str, ...]:
+    """Write a report in the format that the name asks for. Return what was left out, a sentence each.
+
+    Raises UsageError for another suffix and where a package is missing. Raises OutputError when `path` exists and is
+    not to be overwritten, is a file of the run, or cannot be written.
+    """
+    from tracekit.render.output import refuse_input
+
+    chosen = format_of(path)
+    refuse_input(path, report.run)
+    return chosen.write(report, path, request or OutputRequest())

@@ -1,0 +1,139 @@
+"""Read the tables that a report was written to, from a folder or a workbook: they are equal to those of the report."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from tracekit.analysis.table import Column, Table, Type
+from tracekit.errors import InputError
+from tracekit.render.files.cells import is_json, value_of_csv, value_of_json
+from tracekit.render.files.tables import parquet_reader
+from tracekit.render.files.workbook import import_openpyxl, text_of_cell
+from tracekit.schema import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["read_tables"]
+
+_HINT = "give what `tracekit analyze RUN -o` wrote: a folder of CSV or Parquet files, or an .xlsx file"
+
+_Cells = dict[str, list[Any]]
+"""The cells of a file or sheet, by the name of the column."""
+_Decode = Callable[[Any, str], Any]
+"""Returns the value of a cell of a column with a type."""
+
+
+def read_tables(path: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
+    """Return the tables of a report that were written to `path`, by name, as `Report.tables` has them.
+
+    `path` is a folder of CSV or Parquet files, or an Excel workbook.
+
+    Raises InputError when there are none, or they are damaged. Raises UsageError when a package is missing.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise InputError(f"{place}: no such file or folder", hint=_HINT)
+    try:
+        cells, decode = _cells_of(place)
+        return _tables(cells, decode)
+    except (LookupError, TypeError, ValueError, OSError, csv.Error) as error:
+        text = f"no {error} there" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{place}: not tables of a report: {text}", hint=_HINT) from None
+
+
+def _tables(cells: Mapping[str, _Cells], decode: _Decode) -> dict[str, pd.DataFrame]:
+    """Return the tables whose columns the table of columns lists. One that is not there has no rows."""
+    listed = [[decode(cell, column.type) for cell in cells[COLUMNS.name][column.name]] for column in COLUMNS.columns]
+    columns: dict[str, list[Column]] = {}
+    for table, name, kind, unit, meaning in zip(*listed, strict=True):
+        if kind not in get_args(Type):
+            raise ValueError(f"the type {kind!r} of {table}.{name} is not known")
+        columns.setdefault(table, []).append(Column(name, kind, unit, meaning))
+    tables = {}
+    for name, of_table in columns.items():
+        present = cells.get(name, {column.name: [] for column in of_table})
+        of_columns = {c.name: [decode(cell, c.type) for cell in present[c.name]] for c in of_table}
+        rows = [dict(zip(of_columns, row, strict=True)) for row in zip(*of_columns.values(), strict=True)]
+        tables[name] = Table(name, tuple(of_table)).fill(rows).frame
+    return tables
+
+
+def _cells_of(place: Path) -> tuple[dict[str, _Cells], _Decode]:
+    """Return the cells of all tables, and what decodes them."""
+    if not place.is_dir():
+        return dict(_workbook_cells(place)), _workbook_value
+    if files := sorted(place.glob("*.parquet")):
+        return {file.stem: _parquet_cells(file) for file in files}, _parquet_value
+    with _long_cells():
+        return {file.stem: _csv_cells(file) for file in sorted(place.glob("*.csv"))}, value_of_csv
+
+
+def _csv_cells(file: Path) -> _Cells:
+    with file.open(encoding="utf-8", errors="surrogatepass", newline="") as stream:
+        header, *rows = csv.reader(stream)
+    return {name: [row[at] for row in rows] for at, name in enumerate(header)}
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Let the module `csv` read cells of any length meanwhile."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _parquet_cells(file: Path) -> _Cells:
+    frame = parquet_reader(file)
+    return {str(name): frame[name].tolist() for name in frame.columns}
+
+
+def _parquet_value(cell: Any, column_type: str) -> Any:
+    import pandas as pd
+
+    if hasattr(cell, "tolist"):  # a list, as numpy's array
+        return cell.tolist()
+    if cell is None or cell is pd.NA or cell != cell:  # NaN alone differs from itself
+        return None
+    return value_of_json(cell) if is_json(column_type) and isinstance(cell, str) else cell
+
+
+def _workbook_cells(file: Path) -> Iterator[tuple[str, _Cells]]:
+    from zipfile import BadZipFile
+
+    openpyxl = import_openpyxl("reading Excel files")
+    try:
+        workbook = openpyxl.load_workbook(file, read_only=True)
+    except (BadZipFile, openpyxl.utils.exceptions.InvalidFileException) as error:
+        raise ValueError(str(error)) from None
+    try:
+        for sheet in workbook.worksheets:
+            header, *rows = ([_value(cell) for cell in row] for row in sheet.iter_rows())
+            for row in rows:
+                row += [None] * (len(header) - len(row))  # cells at the end without a value are not there
+            yield sheet.title, {str(name): [row[at] for row in rows] for at, name in enumerate(header)}
+    finally:
+        workbook.close()
+
+
+def _value(cell: Any) -> Any:
+    """Return the value of a cell. Empty text has none, but is marked as text."""
+    is_text = cell.value is None and getattr(cell, "style_array", None) is not None and cell.style_array.quotePrefix
+    return "" if is_text else cell.value
+
+
+def _workbook_value(cell: Any, column_type: str) -> Any:
+    kind = column_type.removesuffix("?")
+    if cell is None:
+        return None
+    if is_json(column_type):
+        return value_of_json(text_of_cell(cell))
+    return {"int": int, "float": float, "bool": bool}[kind](cell) if kind != "str" else text_of_cell(cell)

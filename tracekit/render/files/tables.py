@@ -1,0 +1,108 @@
+"""The tables of a report as a folder of CSV or Parquet files, one a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.analysis.report import Report
+from tracekit.analysis.table import Column, FilledTable
+from tracekit.errors import UsageError
+from tracekit.render.files.cells import as_json, csv_cell, is_json
+from tracekit.render.output import new_folder
+from tracekit.schema import COLUMNS, TABLES, column_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+__all__ = ["parquet_reader", "table_csv", "tables_to_write", "write_csv_folder", "write_parquet_folder"]
+
+_NO_PYARROW = "install it with: pip install 'torch-tracekit[parquet]'"
+
+
+def tables_to_write(report: Report) -> list[FilledTable]:
+    """Return what is written: the table of all columns, then each table of the report, also without rows."""
+    tables = report.filled_tables
+    return [column_table(tables), *tables.values()]
+
+
+def write_csv_folder(report: Report, folder: Path, *, force: bool) -> None:
+    """Write a folder of CSV files, UTF-8, comma separated, with a header. Raises what `new_folder` raises."""
+    with new_folder(folder, _names(".csv"), force=force) as parts:
+        for table in tables_to_write(report):
+            (parts / f"{table.name}.csv").write_bytes(table_csv(table).encode("utf-8", "surrogatepass"))
+
+
+def table_csv(table: FilledTable) -> str:
+    """Return a table as CSV. Null is an empty cell; text is in quotes, and none of it is a formula."""
+    stream = io.StringIO()
+    # Text in quotes stays in its cell where a spreadsheet separates cells by semicolons.
+    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow([column.name for column in table.columns])
+    cells = [
+        [csv_cell(value, column.type) for value in values]
+        for column, values in zip(table.columns, table.plain_values, strict=True)
+    ]
+    writer.writerows(zip(*cells, strict=True))
+    return stream.getvalue()
+
+
+def write_parquet_folder(report: Report, folder: Path, *, force: bool) -> None:
+    """Write a folder of Parquet files whose fields have unit and meaning as metadata.
+
+    Raises UsageError without pyarrow, and what `new_folder` raises.
+    """
+    _import_pyarrow("writing Parquet files")
+    with new_folder(folder, _names(".parquet"), force=force) as parts:
+        for table in tables_to_write(report):
+            _write_parquet(table, parts / f"{table.name}.parquet")
+
+
+def parquet_reader(path: Path) -> pd.DataFrame:
+    """Return a Parquet file as a DataFrame. Raises UsageError without pyarrow."""
+    _import_pyarrow("reading Parquet files")
+    import pandas as pd
+
+    return pd.read_parquet(path, engine="pyarrow")
+
+
+def _write_parquet(table: FilledTable, path: Path) -> None:
+    import pyarrow as pa
+
+    frame = table.frame.copy()
+    for column in table.columns:
+        if is_json(column.type) and not column.type.startswith(("list[int]", "list[str]")):
+            frame[column.name] = frame[column.name].map(as_json, na_action=None)
+    fields = [
+        pa.field(
+            column.name,
+            _arrow_type(column),
+            nullable=column.type.endswith("?"),
+            metadata={"unit": column.unit, "meaning": column.meaning, "type": column.type},
+        )
+        for column in table.columns
+    ]
+    frame.to_parquet(path, engine="pyarrow", index=False, schema=pa.schema(fields))
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    import pyarrow as pa
+
+    types = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "list[int]": pa.list_(pa.int64())}
+    types["list[str]"] = pa.list_(pa.string())
+    return types.get(column.type.removesuffix("?"), pa.string())
+
+
+def _names(suffix: str) -> Iterable[str]:
+    return [f"{name}{suffix}" for name in (COLUMNS.name, *TABLES)]
+
+
+def _import_pyarrow(what: str) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise UsageError(f"{what} needs pyarrow, which is not installed", hint=_NO_PYARROW) from None

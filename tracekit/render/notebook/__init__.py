@@ -1,0 +1,1 @@
+"""How reports and runs look in a notebook: one screen of HTML, and pictures of sections."""

@@ -1,0 +1,262 @@
+"""Pictures of the sections of a report: `report.plot.breakdown()` and the like.
+
+Each draws what the tables of its section have, of at most so many rows, and returns matplotlib's axes. Times are
+milliseconds, means a step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analysis.report import Report
+from tracekit.analysis.table import rows_of
+from tracekit.errors import UsageError
+from tracekit.render.notebook.shapes import draw_bars, draw_points, draw_spans
+from tracekit.render.rank_bars import ranks_to_show
+from tracekit.render.sections.diagnosis import where_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Plots"]
+
+_SHOWN_RANKS = 32
+_SHOWN_ROWS = 20
+_MS = 1e6
+_GB = 1e9
+_A_STEP = "ms a step"
+
+Row = dict[str, Any]
+
+
+class Plots:
+    """The pictures of a report, a method for each section that has one: `plots.breakdown(ax=None)`.
+
+    A method draws into `ax`, or into a figure of its own, and returns the axes. It raises UsageError where there is
+    nothing to draw, and without matplotlib.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def __getattr__(self, name: str) -> Callable[..., Axes]:
+        if name not in _DRAW:
+            raise AttributeError(f"there is no picture of {name!r}; there are {', '.join(_DRAW)}")
+
+        def draw(ax: Axes | None = None) -> Axes:
+            result = getattr(self._report, name)
+            if result is None:
+                reason = self._report.unavailable.get(name, "the section was not asked for")
+                raise UsageError(f"no picture of {name}: {reason}", hint="look at another section")
+            return _DRAW[name](self._report, result, ax)
+
+        draw.__name__ = name
+        draw.__doc__ = f"Draw the section {name}."
+        return draw
+
+    def __dir__(self) -> list[str]:
+        return sorted(_DRAW)
+
+    def __repr__(self) -> str:
+        return f"<pictures of a report: {', '.join(_DRAW)}>"
+
+
+def _breakdown(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _shown_ranks(report, rows_of(result, "ranks"))
+    names = {"compute": "compute_ns", "exposed communication": "exposed_comm_ns", "exposed copies": "exposed_copy_ns"}
+    parts = {
+        name: [row[part] / row["steps"] / _MS for row in rows] for name, part in {**names, "idle": "idle_ns"}.items()
+    }
+    return draw_bars(ax, _ranks(rows), parts, title="Where each rank's step goes", unit=_A_STEP)
+
+
+def _phases(report: Report, result: Any, ax: Axes | None) -> Axes:
+    steps = {row["rank"]: row["steps"] for row in rows_of(result, "ranks")}
+    rows = [row for row in rows_of(result, "parts") if steps.get(row["rank"])]
+    ranks = sorted({row["rank"] for row in rows} & set(ranks_to_show(report, _SHOWN_RANKS)))
+    times = {(row["rank"], row["phase"]): row["total_ns"] / steps[row["rank"]] / _MS for row in rows}
+    phases = dict.fromkeys(row["phase"] for row in rows)
+    parts = {phase: [times.get((rank, phase), 0.0) for rank in ranks] for phase in phases}
+    return draw_bars(ax, [f"rank {rank}" for rank in ranks], parts, title="Phases of the step", unit=_A_STEP)
+
+
+def _overlap(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _most(rows_of(result, "by_kind"), "total_ns")
+    hidden = [(row["total_ns"] - row["exposed_ns"]) / _MS for row in rows]
+    parts = {"exposed": _milliseconds(rows, "exposed_ns"), "hidden": hidden}
+    return draw_bars(ax, _joined(rows, "kind", "group", "phase"), parts, title="Communication", unit=_A_STEP)
+
+
+def _collectives(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = [row for row in rows_of(result, "table") if row["size_bytes"] and row["busbw_bps"]]
+    groups: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for row in rows:
+        sizes, bandwidths = groups[row["kind"]]
+        sizes.append(row["size_bytes"])
+        bandwidths.append(row["busbw_bps"] / _GB)
+    return draw_points(ax, groups, title="Bandwidth of collectives", x="size, bytes", y="bus bandwidth, GB/s")
+
+
+def _buckets(report: Report, result: Any, ax: Axes | None) -> Axes:
+    by_bucket: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in rows_of(result, "times"):
+        by_bucket[row["module"], row["index"]].append(row)
+    spans: dict[str, list[tuple[int, float, float, str]]] = {"ready, not launched": [], "queued": [], "reduced": []}
+    moments = ("ready_ns", "launch_ns", "start_ns", "end_ns")
+    for place, rows in enumerate(by_bucket.values()):
+        mean_ms = [sum(row[moment] for row in rows) / len(rows) / _MS for moment in moments]
+        for kind, begin, end in zip(spans, mean_ms, mean_ms[1:], strict=False):
+            spans[kind].append((place, begin, end - begin, ""))
+    labels = [f"bucket {index}" for _, index in by_bucket]
+    return draw_spans(
+        ax, labels, spans, title="DDP's buckets, mean of ranks and steps", unit="ms from the step's begin"
+    )
+
+
+def _pipeline(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = rows_of(result, "typical_step")
+    ranks = sorted({row["rank"] for row in rows})
+    begin_ns = min((row["start_ns"] for row in rows), default=0)
+    names = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+    spans: dict[str, list[tuple[int, float, float, str]]] = {
+        names[kind]: [] for kind in names if any(row["kind"] == kind for row in rows)
+    }
+    for row in rows:
+        busy_ns = row["end_ns"] - row["start_ns"] - row["wait_ns"]
+        start_ms = (row["end_ns"] - busy_ns - begin_ns) / _MS  # an action waits before it works
+        spans[names[row["kind"]]].append((ranks.index(row["rank"]), start_ms, busy_ns / _MS, str(row["microbatch"])))
+    labels = [f"rank {rank}" for rank in ranks]
+    return draw_spans(ax, labels, spans, title=f"Pipeline ({result.schedule}), the typical step", unit="ms")
+
+
+def _dimensions(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = rows_of(result, "by_name")
+    labels = [row["dimension"] or "unknown" for row in rows]
+    parts = {"charged": _milliseconds(rows, "charged_ns")}
+    return draw_bars(ax, labels, parts, title="What ranks wait for, by dimension of the mesh", unit=_A_STEP)
+
+
+def _fsdp(report: Report, result: Any, ax: Axes | None) -> Axes:
+    return _by_layer(result, ax, "Exposed communication of FSDP")
+
+
+def _tensor(report: Report, result: Any, ax: Axes | None) -> Axes:
+    return _by_layer(result, ax, "Exposed communication within layers")
+
+
+def _by_layer(result: Any, ax: Axes | None, title: str) -> Axes:
+    rows = _most(rows_of(result, "by_layer"), "exposed_ns")
+    parts = {"exposed": _milliseconds(rows, "exposed_ns")}
+    return draw_bars(ax, _joined(rows, "module", "kind", "phase"), parts, title=title, unit=_A_STEP)
+
+
+def _rpc(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _most(rows_of(result, "by_function"), "wait_ns")
+    parts = {"wait": _milliseconds(rows, "wait_ns")}
+    return draw_bars(ax, _joined(rows, "function", "callee"), parts, title="Waits for remote calls", unit=_A_STEP)
+
+
+def _stragglers(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _most(rows_of(result, "by_rank"), "caused_delay_ns", "wait_ns")
+    parts = {"delay that it caused": _milliseconds(rows, "caused_delay_ns"), "its wait": _milliseconds(rows, "wait_ns")}
+    return draw_bars(ax, _ranks(rows), parts, title="Who holds up whom", unit=_A_STEP)
+
+
+def _critical_path(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _most(rows_of(result, "parts"), "total_ns")
+    names = [row["name"] if row["kind"] == "communication" else f"{row['kind']} before {row['name']}" for row in rows]
+    labels = [f"rank {row['rank']}: {name.replace('_', ' ')}" for row, name in zip(rows, names, strict=True)]
+    parts = {"time": [row["total_ns"] / max(result.steps, 1) / _MS for row in rows]}
+    return draw_bars(ax, labels, parts, title="The longest chain over all ranks", unit=_A_STEP)
+
+
+def _diagnosis(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _most(rows_of(result, "causes"), "time_ns")
+    labels = [f"{row['cause'].replace('_', ' ')}, {where_text(row)}".rstrip(", ") for row in rows]
+    return draw_bars(ax, labels, {"time": _milliseconds(rows, "time_ns")}, title="What the step goes to", unit=_A_STEP)
+
+
+def _whatif(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = rows_of(result, "fix")
+    errors = _milliseconds(rows, "error_ns")
+    parts = {"saves": _milliseconds(rows, "saves_ns_per_step")}
+    title = f"What each change would save of {result.measured_ns / _MS:,.1f} ms"
+    return draw_bars(ax, [row["what"] for row in rows], parts, title=title, unit=_A_STEP, errors=errors)
+
+
+def _roofline(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = [row for row in _shown_ranks(report, rows_of(result, "by_rank")) if row["mfu"] is not None]
+    recomputed = [max((row["hfu"] or row["mfu"]) - row["mfu"], 0) * 100 for row in rows]
+    parts = {"model FLOPs (MFU)": [row["mfu"] * 100 for row in rows], "recomputed (HFU)": recomputed}
+    return draw_bars(ax, _ranks(rows), parts, title="Use of the device's peak", unit="% of the peak")
+
+
+def _memory(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _shown_ranks(report, rows_of(result, "ranks"))
+    names = {"parameters": "parameter_bytes", "gradients": "gradient_bytes", "optimizer": "optimizer_bytes"}
+    parts = {name: [(row[part] or 0) / _GB for row in rows] for name, part in names.items()}
+    return draw_bars(ax, _ranks(rows), parts, title="Memory of each rank", unit="GB")
+
+
+def _pauses(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = _most(rows_of(result, "ranks"), "total_ns")
+    labels = [f"rank {row['rank']}: {row['pause']}" for row in rows]
+    return draw_bars(
+        ax, labels, {"time": _milliseconds(rows, "each_ns")}, title="Pauses", unit="ms in a step that has one"
+    )
+
+
+def _attempts(report: Report, result: Any, ax: Axes | None) -> Axes:
+    rows = [row for row in rows_of(result, "attempts") if row["lost_ns"]]
+    names = ("detection", "rendezvous", "startup", "reload", "repeated")
+    parts = {name: [(row[f"{name}_ns"] or 0) / 1e9 for row in rows] for name in names}
+    return draw_bars(ax, [f"before attempt {row['attempt']}" for row in rows], parts, title="Lost time", unit="s")
+
+
+def _shown_ranks(report: Report, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the ranks that matter most, of those with complete steps."""
+    shown = set(ranks_to_show(report, _SHOWN_RANKS))
+    return [row for row in rows if row["rank"] in shown]
+
+
+def _most(rows: Sequence[Row], *names: str) -> list[Row]:
+    """Return the rows with the largest sums of these columns, the largest first."""
+    return sorted(rows, key=lambda row: -sum(row[name] for name in names))[:_SHOWN_ROWS]
+
+
+def _milliseconds(rows: Sequence[Row], name: str) -> list[float]:
+    return [row[name] / _MS for row in rows]
+
+
+def _ranks(rows: Sequence[Row]) -> list[str]:
+    return [f"rank {row['rank']}" for row in rows]
+
+
+def _joined(rows: Sequence[Row], *names: str) -> list[str]:
+    """Return a label for each row: its values in these columns."""
+    return [", ".join(str(row[name]) for name in names if row[name] not in (None, "")) for row in rows]
+
+
+_DRAW: dict[str, Callable[[Report, Any, Axes | None], Axes]] = {
+    "breakdown": _breakdown,
+    "stragglers": _stragglers,
+    "phases": _phases,
+    "pauses": _pauses,
+    "overlap": _overlap,
+    "collectives": _collectives,
+    "pipeline": _pipeline,
+    "buckets": _buckets,
+    "rpc": _rpc,
+    "dimensions": _dimensions,
+    "roofline": _roofline,
+    "fsdp": _fsdp,
+    "tensor": _tensor,
+    "memory": _memory,
+    "critical_path": _critical_path,
+    "diagnosis": _diagnosis,
+    "whatif": _whatif,
+    "attempts": _attempts,
+}
+"""What draws each section, in the order of the sections."""

@@ -1,0 +1,122 @@
+"""A report, or a run, as a fragment of HTML that a notebook shows: one screen, for any number of ranks.
+
+Text of a run is escaped and of limited length. Colours suit light and dark themes; each part of a bar has its number.
+"""
+
+from __future__ import annotations
+
+import html
+
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.report import Report
+from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.model.notes import Note
+from tracekit.model.quantities import milliseconds
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+from tracekit.render.answer import finding_facts
+from tracekit.render.console import headline
+from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
+from tracekit.render.safe_text import safe_text
+
+__all__ = ["report_html", "run_html"]
+
+_SHOWN_FINDINGS = 3
+_LONGEST_TEXT = 300
+_WIDTH = 120  # characters of a line of the headline
+_PARTS = (
+    ("compute", "#2f855a"),
+    ("exposed communication", "#c98a00"),
+    ("exposed copies", "#3b6fb6"),
+    ("idle", "#8a8f98"),
+)
+_TABLE = '<table style="font-size:inherit;border-collapse:collapse">'
+_CELL = 'style="text-align:right;padding:0 .6em;white-space:nowrap"'
+
+
+def report_html(report: Report) -> str:
+    """Return the headline, the first findings, where the step of some ranks goes, and what to type next."""
+    step_ns = mean_step_ns(report.run)
+    shown = report.findings[:_SHOWN_FINDINGS]
+    findings = "".join(_finding(finding, step_ns) for finding in shown)
+    more = len(report.findings) - len(shown)
+    also = f"<div>{more} more: <code>report.findings</code></div>" if more else ""
+    next_line = (
+        "<code>report.tables</code>, <code>report.plot.breakdown()</code>, <code>report.write('report.md')</code>"
+    )
+    return _screen(
+        _head(report.run),
+        f'<ol style="margin:.4em 0;padding-left:1.6em">{findings}</ol>{also}',
+        _bar_table(bars(report.run, ranks_to_show(report, SHOWN_RANKS)), len(report.run.ranks)),
+        _notes(report.run),
+        f"<div>Next: {next_line}</div>",
+    )
+
+
+def run_html(run: Run) -> str:
+    """Return the headline, the first ranks with their steps and clocks, and what to type next."""
+    clocks = {clock.rank: clock for clock in run.clocks}
+    rows = []
+    for summary in run.ranks[:SHOWN_RANKS]:
+        clock = clocks[summary.rank]
+        error = "n/a" if clock.error_ns is None else f"± {clock.error_ns / 1e3:,.1f} µs"
+        steps = format_ranges([step.step for step in summary.steps]) or "none"
+        cells = (str(summary.rank), summary.host or "n/a", steps, clock.method, error)
+        rows.append("".join(f"<td {_CELL}>{_text(cell)}</td>" for cell in cells))
+    head = "".join(f"<th {_CELL}>{name}</th>" for name in ("rank", "host", "steps", "clock", "its error"))
+    rest = len(run.ranks) - len(rows)
+    return _screen(
+        _head(run),
+        f"{_TABLE}<tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>",
+        f"<div>{rest} more ranks</div>" if rest > 0 else "",
+        _notes(run),
+        "<div>Next: <code>tracekit.analyze(run)</code></div>",
+    )
+
+
+def _screen(*parts: str) -> str:
+    return f'<div style="max-width:60em;font-size:.95em;line-height:1.4">{"".join(parts)}</div>'
+
+
+def _head(run: Run) -> str:
+    name, *facts = headline(run, _WIDTH).plain.split("\n")
+    return f"<div><b>{_text(name)}</b></div>{''.join(f'<div>{_text(fact)}</div>' for fact in facts)}"
+
+
+def _finding(finding: Finding, step_ns: float) -> str:
+    facts = "; ".join(finding_facts(finding, step_ns))
+    return f"<li><b>{_text(finding.text)}</b>{f'<br>{_text(facts)}' if facts else ''}</li>"
+
+
+def _bar_table(shown: list[RankBar], ranks: int) -> str:
+    if not shown:
+        return ""
+    parts = [part for at, part in enumerate(_PARTS) if any(bar.shares[at] >= 0.005 for bar in shown)]
+    swatch = "display:inline-block;width:.8em;height:.8em;background:{}"
+    heads = "".join(f'<th {_CELL}><span style="{swatch.format(color)}"></span> {name}</th>' for name, color in parts)
+    rows = []
+    for bar in shown:
+        shares = [(bar.shares[_PARTS.index(part)], part[1]) for part in parts]
+        drawn = "".join(f'<div style="width:{share:.2%};background:{color}"></div>' for share, color in shares)
+        cells = "".join(f"<td {_CELL}>{share:.0%}</td>" for share, _ in shares)
+        rows.append(
+            f"<tr><td {_CELL}>{bar.rank}</td><td {_CELL}>{milliseconds(bar.step_ns)}</td>"
+            f'<td><div style="display:flex;width:16em;height:1em">{drawn}</div></td>{cells}</tr>'
+        )
+    only = f"<div>{len(shown)} of {ranks} ranks</div>" if len(shown) < ranks else ""
+    return (
+        f"{_TABLE}<tr><th {_CELL}>rank</th><th {_CELL}>step, ms</th><th></th>{heads}</tr>{''.join(rows)}</table>{only}"
+    )
+
+
+def _notes(run: Run) -> str:
+    grave: list[Note] = [note for note in run.notes if note.severity != "info"]
+    if not grave:
+        return ""
+    more = f" (and {len(grave) - 1} more: <code>run.notes</code>)" if len(grave) > 1 else ""
+    return f"<div>! {_text(grave[0].text)}{more}</div>"
+
+
+def _text(text: str) -> str:
+    short = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+    return html.escape(safe_text(short))

@@ -1,0 +1,137 @@
+// Colours and patterns. A part of the step has the same colour and pattern in every chart; either alone tells it apart.
+
+const PARTS = {
+  compute: ["Compute", "solid"],
+  communication: ["Communication", "rising"],
+  exposed_comm: ["Exposed communication, with waiting", "rising"],
+  overlapped_comm: ["Communication under compute", "sparse"],
+  copy: ["Copies", "dots"],
+  exposed_copy: ["Exposed copies", "dots"],
+  idle: ["Idle", "empty"],
+  delay: ["Delay by a rank or a link", "crossed"],
+  bubble: ["Bubbles of the pipeline", "falling"],
+  other: ["Other", "upright"],
+  step: ["The step", "solid"],
+  saving: ["Saved", "falling"],
+  warmup: ["Warm-up", "empty"],
+  drain: ["Drain", "level"],
+  imbalance: ["Uneven stages", "crossed"],
+  transfer: ["Transfer", "rising"],
+  late_peer: ["Late peers", "dots"],
+  wait: ["Waiting", "dots"],
+  forward: ["Forward", "solid"],
+  backward: ["Backward", "falling"],
+  optimizer: ["Optimizer", "dots"],
+  weight: ["Backward of weights", "crossed"],
+};
+const COLOUR_OF_PART = {
+  exposed_comm: "communication", overlapped_comm: "communication", exposed_copy: "copy", saving: "delay", step: "other",
+  warmup: "overlap", drain: "idle", imbalance: "delay", transfer: "communication", late_peer: "copy", wait: "idle",
+  forward: "compute", backward: "bubble", optimizer: "copy", weight: "overlap",
+};
+
+let palette = {};
+
+/** Read the colours of the theme that holds, from the style sheet. */
+function readPalette() {
+  const style = getComputedStyle(document.documentElement);
+  const names = ["page", "surface", "ink", "muted", "line", "accent", "compute", "communication", "copy", "idle", "delay", "bubble", "other", "overlap"];
+  palette = record(names, (name) => style.getPropertyValue(`--${name}`).trim());
+  palette.heat = style.getPropertyValue("--heat").trim().split(/\s+/).map(rgbOf);
+  tiles.clear();
+}
+
+function rgbOf(hex) {
+  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+}
+
+/** Return red, green, blue of a share from 0 to 1 on the scale of the heat maps, which gets only darker (or lighter). */
+function heatRgb(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (palette.heat.length - 1);
+  const low = Math.min(Math.floor(at), palette.heat.length - 2);
+  return palette.heat[low].map((value, channel) => Math.round(value + (palette.heat[low + 1][channel] - value) * (at - low)));
+}
+
+const heatColour = (share) => `rgb(${heatRgb(share)})`;
+
+function colourOf(part) {
+  return palette[COLOUR_OF_PART[part] ?? part] ?? palette.other;
+}
+
+const pixelRatio = () => window.devicePixelRatio || 1;
+const tiles = new Map();
+
+/** Return what to fill a part with in a canvas: its colour under its pattern. */
+function fillOf(context, part) {
+  const style = (PARTS[part] ?? PARTS.other)[1];
+  if (style === "solid") return colourOf(part);
+  const scale = pixelRatio();
+  const key = `${part} ${scale}`;
+  if (!tiles.has(key)) tiles.set(key, patternTile(style, colourOf(part), scale));
+  const pattern = context.createPattern(tiles.get(key), "repeat");
+  pattern.setTransform(new DOMMatrix().scale(1 / scale));
+  return pattern;
+}
+
+function patternTile(style, colour, scale) {
+  const size = 8;
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = Math.round(size * scale);
+  const context = tile.getContext("2d");
+  context.scale(tile.width / size, tile.height / size);
+  context.fillStyle = colour;
+  context.fillRect(0, 0, size, size);
+  context.strokeStyle = context.fillStyle = palette.page;
+  context.lineWidth = 1.4;
+  context.globalAlpha = 0.75;
+  const line = (x0, y0, x1, y1) => {
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.lineTo(x1, y1);
+    context.stroke();
+  };
+  const rising = () => [-size, 0, size].forEach((at) => line(at - 1, size + 1, at + size + 1, -1));
+  const falling = () => [-size, 0, size].forEach((at) => line(at - 1, -1, at + size + 1, size + 1));
+  const dot = (x, y) => context.fillRect(x, y, 1.8, 1.8);
+  if (style === "rising" || style === "crossed") rising();
+  if (style === "falling" || style === "crossed") falling();
+  if (style === "upright") line(size / 2, 0, size / 2, size);
+  if (style === "level") line(0, size / 2, size, size / 2);
+  if (style === "dots") [[1, 1], [5, 5]].forEach(([x, y]) => dot(x, y));
+  if (style === "sparse") {
+    context.globalAlpha = 0.5;
+    context.fillRect(0, 0, size, size);
+    context.globalAlpha = 1;
+    context.strokeStyle = colour;
+    rising();
+  }
+  if (style === "empty") {
+    context.globalAlpha = 0.55;
+    context.fillRect(0, 0, size, size);
+  }
+  return tile;
+}
+
+/** Return a legend: a swatch and a name for each part. `names` may give a part another name here. */
+function legend(parts, names = {}) {
+  return samples(parts.map((part) => [swatch(part), names[part] ?? PARTS[part][0]]));
+}
+
+/** Return a legend of [sample, name]. */
+function samples(pairs) {
+  return el("ul", { class: "legend" }, pairs.map((pair) => el("li", null, pair)));
+}
+
+const lineSample = (kind = "") => el("span", { class: `line-sample ${kind}` });
+
+/** Return a small sample of a part's colour and pattern. */
+function swatch(part) {
+  const scale = pixelRatio();
+  const side = Math.round(14 * scale);
+  const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: side, height: side });
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  context.fillStyle = fillOf(context, part);
+  context.fillRect(0, 0, 14, 14);
+  return canvas;
+}

@@ -1,0 +1,110 @@
+// Tables: sorted by a press on a column's head, and longer ones shown in pieces. `data-value` of a number's cell is its exact value.
+
+const ROWS_AT_FIRST = 50;
+const ROWS_MORE = 500;
+const NUMBERED = /(^|_)(rank|step|stage|index|id|version|from|to|source|destination)$/; // written without a thousands separator
+
+/**
+ * Return a table of `rows`.
+ *
+ * columns: {key, label, unit, meaning, value(row), text(row)}, or "key=label" where the key says all; `value` is by default
+ * `row[key]`. A column whose values are numbers is aligned right and has one unit for all of its cells, which its head
+ * names.
+ */
+function dataTable(caption, columns, rows) {
+  const body = el("tbody");
+  const more = el("p", { class: "more" });
+  const prepared = columns.map((column) => prepareColumn(column, rows));
+  let shown = rows;
+  let sorted = null;
+  let count = 0;
+
+  function showMore(wanted) {
+    const end = Math.min(count + wanted, shown.length);
+    append(body, shown.slice(count, end).map((row) => tableRow(prepared, row)));
+    count = end;
+    const left = shown.length - count;
+    more.replaceChildren();
+    if (left) append(more, `${decimal(count, 0)} of ${countText(shown.length, "row")}. `, button(`Show ${decimal(Math.min(ROWS_MORE, left), 0)} more`, () => showMore(ROWS_MORE)));
+  }
+
+  function sortBy(column) {
+    const isDescending = sorted?.column === column ? !sorted.isDescending : column.isNumeric;
+    sorted = { column, isDescending };
+    shown = [...rows].sort((a, b) => compare(column.value(a), column.value(b), isDescending));
+    for (const each of prepared) each.head.setAttribute("aria-sort", each === column ? (isDescending ? "descending" : "ascending") : "none");
+    body.replaceChildren();
+    count = 0;
+    showMore(ROWS_AT_FIRST);
+  }
+
+  for (const column of prepared) {
+    column.head = el("th", { scope: "col", class: column.isNumeric && "number", title: column.meaning }, button(column.heading, () => sortBy(column)));
+  }
+  const head = el("thead", null, el("tr", null, prepared.map((column) => column.head)));
+  showMore(ROWS_AT_FIRST);
+  const table = rows.length ? el("table", null, el("caption", null, caption), head, body) : el("p", { class: "quiet" }, "No rows.");
+  return el("div", { class: "table", tabindex: 0, role: "region", "aria-label": caption }, table, more);
+}
+
+/** Return an element that opens a table, made when it is opened. `make` returns {columns, rows}. */
+function twin(label, caption, make) {
+  const holder = el("div");
+  const details = el("details", { class: "twin" }, el("summary", null, label), holder);
+  details.refresh = () => {
+    if (!details.open) return;
+    const { columns, rows } = make();
+    holder.replaceChildren(dataTable(caption, columns, rows));
+  };
+  details.addEventListener("toggle", details.refresh);
+  return details;
+}
+
+/** Return a figure that is a table; with `label`, one that is opened by it. */
+function tableFigure(id, title, rows, columns, label = null) {
+  const table = label ? twin(label, title, () => ({ columns, rows })) : dataTable(title, columns, rows);
+  return el("figure", { id }, el("figcaption", null, el("h3", null, title)), table);
+}
+
+function prepareColumn(given, rows) {
+  const [name, label] = typeof given === "string" ? given.split("=") : [];
+  const column = name ? { key: name, label: label ?? words(name) } : given;
+  const value = column.value ?? ((row) => row[column.key]);
+  const unit = column.unit ?? unitOf(column.key);
+  const known = rows.map(value).filter((each) => each != null);
+  const isNumeric = !column.text && known.length > 0 && known.every(isKnown);
+  const scale = isNumeric ? columnScale(unit, known) : null;
+  return { ...column, value, unit, isNumeric, scale, heading: scale?.name ? `${column.label} (${scale.name})` : column.label };
+}
+
+/** Return {divisor, name, decimals} of a column: one unit for all its cells, with three digits for the greatest. */
+function columnScale(unit, values) {
+  const most = Math.max(...extent(values, [0, 0]).map(Math.abs));
+  const units = unit === "B/s" ? UNITS.bytes : UNITS[unit];
+  if (units) {
+    const [divisor, name] = units.find(([least]) => most >= least) ?? units.at(-1);
+    return { divisor, name: unit === "B/s" ? `${name}/s` : name, decimals: divisor === 1 ? 0 : most / divisor >= 100 ? 1 : 2 };
+  }
+  if (unit === "ratio") return { divisor: 0.01, name: "%", decimals: 1 };
+  return { divisor: 1, name: unit, decimals: values.every(Number.isInteger) ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 3 };
+}
+
+function tableRow(columns, row) {
+  const cells = columns.map((column) => {
+    const { key, unit, scale } = column;
+    const value = column.value(row);
+    if (column.isNumeric) {
+      const text = !isKnown(value) ? UNKNOWN : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
+      return el("td", { class: "number", data: isKnown(value) ? { value } : {} }, text);
+    }
+    return el("td", null, column.text ? column.text(row) : valueText(value, unit));
+  });
+  return el("tr", null, cells);
+}
+
+/** Return the order of two values; unknown ones come last either way. */
+function compare(a, b, isDescending) {
+  if (a == null || b == null) return (a == null) - (b == null);
+  const order = isKnown(a) && isKnown(b) ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  return isDescending ? -order : order;
+}

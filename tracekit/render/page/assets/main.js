@@ -1,0 +1,98 @@
+// The page: its sections in order, the filter, the keys, the theme, and printing.
+
+/** Return a section with a heading; parts that are null are left out. */
+function section(id, title, parts) {
+  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...parts);
+}
+
+/** Return the bar at the top: where to go, the filter, the theme. */
+function topBar(sections) {
+  const links = sections.map(([id, title]) => [id, title, () => document.getElementById(id).scrollIntoView()]);
+  const select = el("select", { "aria-label": "Go to a section", on: { change: () => links.find(([id]) => id === select.value)?.[2]() } }, links.map(([id, title]) => el("option", { value: id }, title)));
+  const theme = button("Dark", () => setState({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }), { id: "theme" });
+  return el(
+    "nav", { "aria-label": "Page" },
+    el("div", { class: "links" }, links.map(([, title, go]) => button(title, go, { class: "link" }))),
+    el("div", { class: "jump" }, select), filterBox(), theme,
+  );
+}
+
+/** Return the filter: its words, which open its fields. */
+function filterBox() {
+  const summary = el("summary", { id: "filter-text" });
+  const fields = {
+    ranks: el("input", { name: "ranks", placeholder: "all, or 0-7,12", autocomplete: "off" }),
+    steps: el("input", { name: "steps", placeholder: "all, or 4-6", autocomplete: "off" }),
+  };
+  const choices = communicationChoices();
+  const options = (names) => [["", "all"], ...names.map((name) => [name, name])];
+  const dimension = chooser("Communication in", options(choices.dimensions), "", (value) => setState({ dimension: value || null }));
+  const phase = chooser("Phase", options(choices.phases), "", (value) => setState({ phase: value || null }));
+  const clear = button("Show everything", clearFilter, { id: "clear-filter" });
+  for (const [key, input] of Object.entries(fields)) {
+    input.addEventListener("change", () => setState({ [key]: parseRanges(input.value, LISTS[key]()) }));
+  }
+  const box = el(
+    "details", { class: "filter" }, summary,
+    el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => labelled(key === "ranks" ? "Ranks" : "Steps", input)), choices.dimensions.length ? dimension : null, choices.phases.length ? phase : null, clear),
+  );
+  const show = () => {
+    summary.textContent = filterText();
+    summary.classList.toggle("active", isFiltered());
+    clear.disabled = !isFiltered();
+    for (const [key, input] of Object.entries(fields)) if (document.activeElement !== input) input.value = state[key] ? rangesText(state[key], Infinity) : "";
+    dimension.querySelector("select").value = state.dimension ?? "";
+    phase.querySelector("select").value = state.phase ?? "";
+  };
+  onState(show);
+  show();
+  return box;
+}
+
+function clearFilter() {
+  setState({ ranks: null, steps: null, dimension: null, phase: null });
+}
+
+const darkSystem = window.matchMedia("(prefers-color-scheme: dark)");
+
+/** Take the theme that is chosen, else that of the system, and read its colours. Paper is always light. */
+function applyTheme(isPrinted = false) {
+  const theme = isPrinted ? "light" : (state.theme ?? (darkSystem.matches ? "dark" : "light"));
+  document.documentElement.dataset.theme = theme;
+  const toggle = document.getElementById("theme");
+  if (toggle) toggle.textContent = theme === "dark" ? "Light" : "Dark";
+  readPalette();
+}
+
+function pressKey(event) {
+  const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "j") stepFinding(1);
+  else if (event.key === "k") stepFinding(-1);
+  else if (event.key === "e") showEvidence(state.finding);
+  else if (event.key === "Escape") clearFilter();
+}
+
+function start() {
+  readHash();
+  applyTheme();
+  const main = el("main");
+  const sections = [
+    ["verdict", "Verdict", verdictSection], ["step", "Step", stepSection], ["ranks", "Ranks", ranksSection], ["steps", "Ranks and steps", rankStepsSection],
+    ["communication", "Communication", communicationSection], ["parallelism", "Parallelism", parallelismSection], ["lanes", "Lanes", lanesSection],
+    ["kernels", "Kernels", kernelsSection], ["quality", "Data quality", qualitySection],
+  ].map(([id, title, make]) => [id, title, make()]).filter(([, , made]) => made !== null);
+  append(main, headerSection(), sections.map(([, , made]) => made));
+  document.body.prepend(topBar(sections), main);
+  document.body.append(tooltip);
+  onState(() => applyTheme());
+  onState(() => drawCharts());
+  applyTheme();
+  document.addEventListener("keydown", pressKey);
+  darkSystem.addEventListener("change", announce);
+  window.addEventListener("beforeprint", () => (applyTheme(true), drawCharts(true)));
+  window.addEventListener("afterprint", announce);
+  document.documentElement.dataset.ready = "true";
+}
+
+start();

@@ -1,0 +1,196 @@
+// Communication: by kind, group and phase; how far apart ranks arrive; bandwidth by size; who sends to whom.
+
+/** Return the section on communication, or null without any. */
+function communicationSection() {
+  const parts = [
+    (result.dimensions_by_name ?? []).length > 1 ? dimensionsChart() : null, page.communication.length ? kindsChart() : null,
+    page.skew.length ? skewChart() : null, page.bandwidth.length ? bandwidthChart() : null, page.pairs?.source.length ? pairsChart() : null,
+  ].filter(Boolean);
+  if (!parts.length) return null;
+  if (page.communication_reason) parts.push(el("p", { class: "remark" }, `Arrivals and bandwidth are not known: ${page.communication_reason}.`));
+  return section("communication", "Communication", parts);
+}
+
+/** Return the dimensions and phases that communication can be filtered by. */
+function communicationChoices() {
+  const names = (key) => [...new Set(page.communication.map((row) => row[key]))].filter(Boolean).sort();
+  return { dimensions: names("group"), phases: names("phase") };
+}
+
+function isCommunicationChosen(dimension, phase) {
+  return (state.dimension === null || dimension === state.dimension) && (state.phase === null || phase === undefined || phase === state.phase);
+}
+
+/** Return the mean a step of each kind, dimension and phase, over the chosen ranks that take part; the longest first. */
+function communicationMeans() {
+  let rows = page.communication;
+  if (state.ranks !== null) {
+    const stepsOf = new Map(RANK_ROWS.map((row) => [row.rank, row.steps || 1]));
+    const perRank = (known, members) => sumOf(known, (value) => value) / new Set(members.map((row) => row.rank)).size;
+    const keys = ["count", "size_bytes", "total_ns", "exposed_ns"];
+    const each = (row) => ({ ...row, group: dimensionOf(row.group), ...record(keys, (key) => (isKnown(row[key]) ? row[key] / stepsOf.get(row.rank) : null)) });
+    rows = grouped((result.communication ?? []).filter((row) => isRankChosen(row.rank)).map(each), ["kind", "phase", "group"], keys, perRank);
+  }
+  return rows.filter((row) => isCommunicationChosen(row.group, row.phase)).sort((a, b) => b.total_ns - a.total_ns);
+}
+
+function kindsChart() {
+  return barChart({
+    id: "kinds", title: "Time by kind, group and phase", list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
+    summary: () => `Mean a step over ${chosenRanksText()} that take part. Exposed is what no compute covers, with the waiting for other ranks. Rows may overlap.`,
+    legend: () => legend(["exposed_comm", "overlapped_comm"]),
+    bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
+  });
+}
+
+function dimensionsChart() {
+  const rows = result.dimensions_by_name;
+  return barChart({
+    id: "dimensions", title: "What each dimension of the mesh costs", list: () => rows, columns: resultColumns("dimensions_by_name", rows),
+    summary: () => "Mean time a step that ranks wait for the communication of each dimension, and its share of the step.",
+    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [timeText(row.charged_ns), percentText(row.share)], segments: [{ part: "exposed_comm", from: 0, to: row.charged_ns }] }),
+  });
+}
+
+const collectiveColumns = [
+  { key: "kind", label: "collective", value: ({ of }) => of.kind }, { key: "group", label: "group", value: ({ of }) => groupText(of.group) },
+  { key: "size_bytes", label: "size", value: ({ of }) => of.size_bytes }, { key: "count", label: "instances", value: ({ of }) => of.count },
+];
+
+/** Return entries about rows of `result.collectives` that the filter lets pass, each with its row as `of`. */
+function shownCollectives(entries) {
+  return entries.map((entry) => ({ ...entry, of: result.collectives[entry.row] })).filter(({ of }) => of && isCommunicationChosen(dimensionOf(of.group)) && (state.ranks === null || state.ranks.some((rank) => isInGroup(rank, of.group))));
+}
+
+function skewChart() {
+  return barChart({
+    id: "skew", title: "How far apart ranks arrive", isLog: true, list: () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]),
+    columns: [...collectiveColumns, ...["least", "5 %", "25 %", "median", "75 %", "95 %", "most"].map((label, at) => ({ key: "skew_ns", label, value: (row) => row.quantiles_ns[at] })), "error_ns=clocks' error"],
+    summary: () => "From the first to the last arrival at a collective: the distribution over its instances, and the median as a line. Ranks that come first wait that long.",
+    bar: ({ quantiles_ns, edges_ns, counts, of }) => {
+      const most = Math.max(...counts);
+      const bins = counts.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
+      return {
+        label: of.size_bytes === null ? of.kind : `${of.kind}, ${bytesText(of.size_bytes)}`, note: groupText(of.group), ends: [timeText(quantiles_ns[3])],
+        segments: bins.filter((bin) => bin.count).map((bin) => ({ ...bin, text: `${countText(bin.count, "instance")} of ${timeText(bin.from)} to ${timeText(bin.to)}` })),
+        marks: [{ at: quantiles_ns[3], text: `longest ${timeText(quantiles_ns[6])}, median:` }],
+      };
+    },
+  });
+}
+
+const POINT_COLOURS = ["compute", "communication", "bubble", "copy", "delay", "other"];
+const CORNERS = [null, [[-1, -1], [1, -1], [1, 1], [-1, 1]], [[0, -1.2], [1.1, 0.9], [-1.1, 0.9]], [[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]]; // null: a disc
+
+function bandwidthChart() {
+  const shown = () => shownCollectives(page.bandwidth).filter((point) => point.size_bytes > 0 && point.busbw_bps > 0).sort((a, b) => a.size_bytes - b.size_bytes);
+  const kinds = [...new Set(page.bandwidth.map((point) => result.collectives[point.row]?.kind))];
+  const hasCeiling = page.bandwidth.some((point) => point.ceiling_bps);
+  const around = (values) => extent(values.filter((value) => value > 0), [1, 10]).map((end, at) => (at ? end * 2 : end / 2));
+  return plotChart({
+    id: "bandwidth", title: "Bandwidth by size",
+    summary: () => `Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth. ${hasCeiling ? "A dash is what the idle link reaches." : "What the links can reach was not measured: see tracekit links."}`,
+    legend: () => samples(kinds.map((kind, at) => [pointSample(at), kind])),
+    readout: (at) => {
+      const { of, size_bytes, busbw_bps, ceiling_bps } = shown()[at];
+      return `${of.kind} in ${groupText(of.group)}, ${bytesText(size_bytes)}: ${valueText(busbw_bps, "B/s")}${ceiling_bps ? `, ${percentText(busbw_bps / ceiling_bps)} of ${valueText(ceiling_bps, "B/s")}` : ""}`;
+    },
+    plot: () => {
+      const points = shown();
+      const [x, y] = [around(points.map((point) => point.size_bytes)), around(points.flatMap((point) => [point.low_bps, point.high_bps, point.ceiling_bps]))];
+      return {
+        data: ["size_bytes", "busbw_bps"].map((key) => points.map((point) => point[key])),
+        options: {
+          height: 280, scales: { x: { time: false, distr: 3, range: () => x }, y: { distr: 3, range: () => y } },
+          axes: [logAxis("bytes", { label: "size of the full array", size: 30 }), logAxis("B/s")],
+          series: [{}, { paths: () => null, points: { show: false } }], cursor: { drag: { x: false, y: false }, y: false, points: { show: false } },
+          hooks: { draw: [(plot) => points.forEach((point) => drawBandwidth(plot, point, kinds.indexOf(point.of.kind)))] },
+        },
+      };
+    },
+    table: () => ({ rows: shown(), columns: [...collectiveColumns, "busbw_bps=bus bandwidth", "low_bps=slowest tenth", "high_bps=fastest tenth", "ceiling_bps=idle link"] }),
+  });
+}
+
+function drawBandwidth(plot, point, kind) {
+  const context = plot.ctx;
+  const scale = pixelRatio();
+  const x = plot.valToPos(point.size_bytes, "x", true);
+  const [low, high, middle, ceiling] = ["low_bps", "high_bps", "busbw_bps", "ceiling_bps"].map((key) => plot.valToPos(point[key] || 1, "y", true));
+  context.strokeStyle = context.fillStyle = palette[POINT_COLOURS[kind % POINT_COLOURS.length]];
+  context.lineWidth = 1.5 * scale;
+  context.beginPath();
+  context.moveTo(x, low);
+  context.lineTo(x, high);
+  if (point.ceiling_bps) {
+    context.moveTo(x - 8 * scale, ceiling);
+    context.lineTo(x + 8 * scale, ceiling);
+  }
+  context.stroke();
+  drawPoint(context, kind, x, middle, 4.5 * scale);
+}
+
+function drawPoint(context, kind, x, y, size) {
+  const corners = CORNERS[kind % CORNERS.length];
+  context.beginPath();
+  if (corners) corners.forEach(([dx, dy]) => context.lineTo(x + dx * size, y + dy * size));
+  else context.arc(x, y, size, 0, 2 * Math.PI);
+  context.fill();
+}
+
+function pointSample(kind) {
+  const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: 28, height: 28 });
+  const context = canvas.getContext("2d");
+  context.fillStyle = palette[POINT_COLOURS[kind % POINT_COLOURS.length]];
+  drawPoint(context, kind, 14, 14, 9);
+  return canvas;
+}
+
+const PAIRS = { left: 46, top: 20, most: 34, width: 620 };
+
+function pairsChart() {
+  const { pairs } = page;
+  const metrics = [["size_bytes", "size"], ["count", "messages"], ["mean_bps", "bandwidth"], ["transfer_ns", "transfer time"]].filter(([key]) => pairs[key].some(isKnown));
+  const metric = () => (metrics.find(([key]) => key === state.pairs) ?? metrics[0])[0];
+  const ranks = [...new Set([...pairs.source, ...pairs.destination])].sort((a, b) => a - b);
+  const placeOf = new Map(ranks.map((rank, place) => [rank, place]));
+  const cellText = (rank) => (pairs.ranks_per_cell > 1 ? `ranks ${rank}-${rank + pairs.ranks_per_cell - 1}` : `rank ${rank}`);
+  const isShown = (at) => isRankChosen(pairs.source[at]) || isRankChosen(pairs.destination[at]);
+  let cell = 1;
+  return chart({
+    id: "pairs", title: "Messages from rank to rank",
+    controls: [chooser("Colour by", metrics, metric(), (key) => setState({ pairs: key }))],
+    summary: () => `A row is the sender, a column the receiver. ${countText(pairs.source.length, "pair")} exchanged messages.`,
+    legend: () => heatScale(extent(pairs[metric()], [0, 0]), unitOf(metric())),
+    height: (width) => {
+      cell = Math.min(Math.max((Math.min(width, PAIRS.width) - PAIRS.left) / ranks.length, 1), PAIRS.most);
+      return cell * ranks.length + PAIRS.top + 4;
+    },
+    draw(pen) {
+      const values = pairs[metric()];
+      const range = extent(values, [0, 1]);
+      const side = cell * ranks.length;
+      const inner = Math.max(cell - 1, 1);
+      pen.box(PAIRS.left, PAIRS.top, side, side, { colour: palette.surface, outline: palette.line });
+      for (let place = 0; place < ranks.length; place += Math.ceil(28 / cell)) {
+        pen.small(String(ranks[place]), PAIRS.left - 6, PAIRS.top + (place + 0.5) * cell, "right");
+        pen.small(String(ranks[place]), PAIRS.left + (place + 0.5) * cell, 10, "center");
+      }
+      pairs.source.forEach((source, at) => {
+        pen.opacity = isShown(at) ? 1 : 0.2;
+        const [x, y] = [PAIRS.left + placeOf.get(pairs.destination[at]) * cell, PAIRS.top + placeOf.get(source) * cell];
+        pen.box(x, y, inner, inner, values[at] === null ? { part: "idle" } : { colour: heatColour(0.15 + 0.85 * shareOf(values[at], range)) });
+      });
+      pen.opacity = 1;
+    },
+    hit(x, y) {
+      const [column, row] = [x - PAIRS.left, y - PAIRS.top].map((offset) => ranks[Math.floor(offset / cell)]);
+      const at = pairs.source.findIndex((source, index) => source === row && pairs.destination[index] === column);
+      return at < 0 ? null : { lines: [`${cellText(row)} to ${cellText(column)}`, ...metrics.map(([key, name]) => `${name}: ${valueText(pairs[key][at], unitOf(key))}`)] };
+    },
+    table: () => ({
+      rows: pairs.source.map((_, at) => at).filter(isShown),
+      columns: [["source", "from rank"], ["destination", "to rank"], ...metrics].map(([key, label]) => ({ key, label, value: (at) => pairs[key][at] })),
+    }),
+  });
+}

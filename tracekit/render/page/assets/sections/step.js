@@ -1,0 +1,147 @@
+// Where the time of a step goes: its causes, ranks beside each other, its length over time, and what changes would save.
+
+const STEP_PARTS = ["compute", "exposed_comm", "exposed_copy", "idle"];
+const PART_COLUMNS = STEP_PARTS.map((part) => `${part}_ns=${PARTS[part][0].toLowerCase()}`);
+const stepLegend = () => legend(STEP_PARTS.filter((part) => part !== "exposed_copy" || page.step.bars.some((bar) => bar.exposed_copy_ns > 0)));
+const partSegments = (row) => stacked(STEP_PARTS.map((part) => [part, row[`${part}_ns`]]));
+const chosenRanksText = () => (state.ranks ? ranksText(state.ranks) : "all ranks");
+
+/** Return the section on the step. */
+function stepSection() {
+  const { step } = page;
+  const remark = (text, reason) => el("p", { class: "remark" }, `${text}: ${reason ?? "it was not asked for"}.`);
+  return section("step", "Where the step goes", [
+    step.causes.length ? causesChart() : remark("The step is not divided among causes", step.reason),
+    step.bars.length ? ranksChart() : null,
+    page.rank_steps.steps.length > 1 ? lengthsChart() : null,
+    step.waterfall.length ? waterfallChart() : remark("What changes would save is not known", step.waterfall_reason),
+    phasesChart(), idleChart(),
+  ]);
+}
+
+function causesChart() {
+  const { causes, step_ns } = page.step;
+  const name = (cause) => (cause.where ? `${cause.label}, ${cause.where}` : cause.label);
+  const ends = (time) => [msText(time, 2), percentText(time / step_ns)];
+  return barChart({
+    id: "causes", title: "The step, divided among its causes", most: Math.min(12, causes.filter(({ share }) => share >= 0.005).length), ranksOf: (cause) => cause.ranks, list: () => causes,
+    columns: ["label=cause", "where", "part=counts as", "time_ns=time a step", "share=share of the step"],
+    summary: () => `The mean step of ${msText(step_ns, 2)}, along the longest chain over all ranks. All rows add up to it exactly. The largest: ${name(causes[0])}, ${percentText(causes[0].share)}.`,
+    legend: () => legend([...new Set(causes.map((cause) => cause.part))]),
+    before: () => [{ label: "The whole step", isStrong: true, segments: stacked(causes.map((cause) => [cause.part, cause.time_ns, `${name(cause)}: ${timeText(cause.time_ns)}`])), ends: ends(step_ns) }],
+    bar: (cause) => ({ label: cause.label, note: cause.where, segments: [{ part: cause.part, from: 0, to: cause.time_ns }], ends: ends(cause.time_ns) }),
+  });
+}
+
+/** Return the bars to show: the chosen ranks, then slowest, median and fastest rank; each is the mean of its steps. */
+function rankBars() {
+  const roles = page.step.bars;
+  if (state.ranks === null) return roles;
+  const chosen = RANK_ROWS.filter((row) => isRankChosen(row.rank) && row.steps && !roles.some((bar) => bar.rank === row.rank));
+  const means = chosen.slice(0, BAR.most).map((row) => ({ ...row, ...record(["step_ns", ...STEP_PARTS.map((part) => `${part}_ns`)], (key) => row[key] / row.steps) }));
+  return [...roles.filter((bar) => isRankChosen(bar.rank)), ...means, ...roles.filter((bar) => !isRankChosen(bar.rank))];
+}
+
+function ranksChart() {
+  return barChart({
+    id: "bars", title: "Ranks beside each other", list: rankBars, ranksOf: (bar) => [bar.rank], columns: ["rank", "role", "steps", "step_ns=step", ...PART_COLUMNS],
+    summary: () => {
+      const [slowest, fastest] = ["slowest", "fastest"].map((role) => page.step.bars.find((bar) => bar.role === role));
+      const busy = (bar) => `rank ${bar.rank} is busy for ${msText(bar.step_ns - bar.exposed_comm_ns)} a step`;
+      const text = "Means over each rank's steps. Slowest and fastest are by the time without exposed communication: ranks that meet in every step all take equally long.";
+      return slowest && fastest && slowest !== fastest ? `${text} The slowest, ${busy(slowest)}; the fastest, ${busy(fastest)}.` : text;
+    },
+    legend: stepLegend,
+    bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: [msText(bar.step_ns)] }),
+  });
+}
+
+/** Return the length of each step: the longest and the shortest of the ranks; a drag chooses steps. */
+function lengthsChart() {
+  const grid = page.rank_steps;
+  const metric = grid.metrics.find((each) => each.key === "step_ns");
+  const width = grid.column_first.length;
+  const rows = () => grid.column_first.map((first, column) => {
+    const lengths = grid.row_first.map((_, row) => (isRowChosen(row) ? metric.values[row * width + column] : null));
+    const [least, most] = extent(lengths, [null, null]);
+    return { column, step: grid.steps[first], least, most };
+  });
+  const range = ({ least, most }) => (least === most ? timeText(most) : `${timeText(least)} to ${timeText(most)}`);
+  const line = (colour, more) => ({ stroke: () => palette[colour], width: 2, points: { show: width < 60, size: 6, fill: () => palette[colour] }, ...more });
+  return plotChart({
+    id: "lengths", title: "Length of each step",
+    summary: () => `Longest and shortest of ${chosenRanksText()}, ${range({ least: extent(rows().map((row) => row.least), [null])[0], most: extent(rows().map((row) => row.most), [null, null])[1] })}. Drag over steps to choose them.`,
+    legend: () => samples([[lineSample(), "Longest"], [lineSample("shortest"), "Shortest"]]),
+    readout: (at) => `${columnText(at)}: ${range(rows()[at])}`,
+    plot: () => ({
+      data: ["step", "most", "least"].map((key) => rows().map((row) => row[key])),
+      options: {
+        height: 200, scales: { x: { time: false }, y: { range: (_, low, high) => [0, high * 1.08 || 1] } },
+        axes: [plotAxis("", { label: "step", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], size: 28 }), plotAxis("ns")],
+        series: [{}, line("delay"), line("compute", { dash: [6, 4] })],
+        cursor: { drag: { x: true, y: false, setScale: false }, y: false },
+        hooks: { drawClear: [shadeSteps], setSelect: [chooseSteps] },
+      },
+    }),
+    table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, { key: "least_ns", label: "shortest", value: (row) => row.least }, { key: "most_ns", label: "longest", value: (row) => row.most }] }),
+  });
+}
+
+function shadeSteps(plot) {
+  if (state.steps === null) return;
+  const [left, right] = [state.steps[0] - 0.3, state.steps.at(-1) + 0.3].map((step) => plot.valToPos(step, "x", true));
+  plot.ctx.globalAlpha = 0.15;
+  plot.ctx.fillStyle = palette.accent;
+  plot.ctx.fillRect(left, plot.bbox.top, right - left, plot.bbox.height);
+  plot.ctx.globalAlpha = 1;
+}
+
+function chooseSteps(plot) {
+  const { left, width } = plot.select;
+  if (width < 3) return;
+  const [from, to] = [left, left + width].map((x) => plot.posToVal(x, "x"));
+  const { steps } = page.rank_steps;
+  setState({ steps: someOf(steps.filter((step) => step >= from && step <= to), steps) });
+}
+
+function waterfallChart() {
+  const { waterfall } = page.step;
+  const best = waterfall.filter((row) => row.kind === "change").sort((a, b) => b.saving_ns - a.saving_ns)[0];
+  return barChart({
+    id: "waterfall", title: "What changes would save", list: () => waterfall, ranksOf: (row) => row.ranks,
+    columns: ["label=change", "kind", "from_ns", "to_ns", "saving_ns=saving a step", "error_ns=error", "ranks"],
+    summary: () => `Replays of this run, each with one change alone. Savings overlap, so they do not add up. ${best ? `The most: ${best.label}, ${msText(best.saving_ns)} a step.` : "No change saves more than its error."}`,
+    legend: () => legend(["step", "saving"]),
+    bar: (row) => {
+      const [low, high] = extent([row.from_ns, row.to_ns]);
+      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [msText(high)] };
+      return {
+        label: row.label, ends: [`−${msText(row.saving_ns)}`], error: [low - row.error_ns, low + row.error_ns],
+        segments: [{ part: "step", from: 0, to: low }, { part: "saving", from: low, to: high, text: `saves ${timeText(row.saving_ns)} ± ${timeText(row.error_ns)}` }],
+      };
+    },
+  });
+}
+
+function phasesChart() {
+  const parts = result.phases?.parts ?? [];
+  if (!parts.some((row) => row.total_ns > 0)) return null;
+  return barChart({
+    id: "phases", title: "Phases of the step", columns: ["phase", "total_ns=time a step", ...PART_COLUMNS],
+    list: () => grouped(parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)], perStep()).filter((row) => row.total_ns > 0),
+    summary: () => `Mean time a step in each phase, and what it consists of, of ${chosenRanksText()}.`,
+    legend: stepLegend,
+    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [timeText(row.total_ns)] }),
+  });
+}
+
+function idleChart() {
+  const causes = (result.idle_causes ?? []).filter((row) => row.total_ns > 0);
+  if (!causes.length) return null;
+  return barChart({
+    id: "idle", title: "Why ranks idle", columns: ["cause", "total_ns=mean a step"],
+    list: () => grouped(causes, ["cause"], ["total_ns"], perStep()).sort((a, b) => b.total_ns - a.total_ns),
+    summary: () => `Idle time a step by its cause, mean of ${chosenRanksText()}.`,
+    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: [timeText(row.total_ns)] }),
+  });
+}

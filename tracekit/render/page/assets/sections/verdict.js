@@ -1,0 +1,94 @@
+// The diagnosis in words: at most five findings, each with what mending it saves, how sure it is, and what to do.
+
+const SHOWN_FINDINGS = 5;
+const PLACE_OF_ANALYSIS = {
+  stragglers: "ranks", memory: "ranks", roofline: "ranks", overlap: "communication", collectives: "communication", dimensions: "communication",
+  buckets: "parallelism", fsdp: "parallelism", tensor: "parallelism", pipeline: "parallelism", rpc: "parallelism",
+}; // all others are about the step
+
+/** Return the section with the findings. */
+function verdictSection() {
+  const { findings } = result;
+  const cards = findings.slice(0, SHOWN_FINDINGS).map(findingCard);
+  const mark = () => cards.forEach((card, place) => card.setAttribute("aria-current", place === state.finding));
+  onState(mark);
+  mark();
+  const columns = ["text=finding", "severity", "cause", "ranks", "time_ns=time a step", "saving_ns=saving a step", "saving_error_ns=its error", "certainty", "action=what to do", "evidence"];
+  return el(
+    "section", { id: "verdict", "aria-labelledby": "verdict-title" },
+    el("h2", { id: "verdict-title" }, verdictText()),
+    cards.length ? el("ol", { class: "findings" }, cards) : el("p", null, "Nothing stands out."),
+    findings.length ? twin(findings.length > SHOWN_FINDINGS ? `All ${findings.length} findings` : "Table", "Findings", () => ({ columns, rows: findings })) : null,
+    el("p", { class: "quiet screen-only" }, "Keys: j and k go through the findings, e shows the evidence of one, Esc shows everything again."),
+  );
+}
+
+/** Return the first sentence: how long a step takes, and what the first finding would save of it. */
+function verdictText() {
+  const lengths = result.run.step_ns;
+  const step = lengths ? `A step takes ${msText(lengths.median)}.` : "No step was completed by all ranks.";
+  const first = result.findings[0];
+  if (!(first?.saving_ns > 0)) return first ? `${step} What stands out:` : step;
+  const share = page.findings[0].saving_share;
+  return `${step} ${msText(first.saving_ns)}${isKnown(share) ? `, ${percentText(share, 0)},` : ""} can be saved:`;
+}
+
+function findingCard(finding, place) {
+  const view = page.findings[place];
+  const markdown = button("Copy as Markdown", () => copyText(view.markdown, markdown));
+  const command = button("Copy", () => copyText(view.open_command, command), { "aria-label": "Copy the command" });
+  return el(
+    "li", { id: `finding-${place + 1}`, class: `finding ${finding.severity}`, tabindex: -1, on: { click: () => place === state.finding || setState({ finding: place }) } },
+    el("h3", null, finding.text),
+    savingLine(finding, view.saving_share),
+    finding.action ? el("p", null, el("b", null, "What to do: "), finding.action) : null,
+    el(
+      "div", { class: "tools" },
+      button("Show evidence", (event) => (event.stopPropagation(), showEvidence(place)), { class: "primary" }), markdown,
+      el("span", { class: "command" }, el("code", null, view.open_command), command),
+    ),
+  );
+}
+
+/** Return what mending a finding saves, as a number and as a bar whose whole is the step. */
+function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }, share) {
+  const grade = certainty ? el("span", { class: `certainty ${certainty}` }, certainty === "sure" ? "sure" : "likely, not sure") : null;
+  if (!(saving_ns > 0)) {
+    const about = isKnown(time_ns) ? `About ${msText(time_ns)} a step. ` : "";
+    return el("p", { class: "saving" }, about, evidence?.no_replay ? `No saving is given: ${evidence.no_replay}.` : null, grade);
+  }
+  const bar = el("span", { class: "saving-bar", "aria-hidden": "true" }, el("span"));
+  bar.firstChild.style.width = `${Math.min(Math.max(share * 100, 0.5), 100)}%`;
+  const error = saving_error_ns > 0 ? ` ± ${decimal(saving_error_ns / 1e6, saving_ns >= 1e7 ? 1 : 2)}` : "";
+  return el(
+    "p", { class: "saving" }, isKnown(share) ? bar : null,
+    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", `${error} `)), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
+    grade,
+  );
+}
+
+/** Go to another finding, and show it. */
+function stepFinding(by) {
+  const count = Math.min(result.findings.length, SHOWN_FINDINGS);
+  if (!count) return;
+  const place = Math.min(Math.max(state.finding + by, 0), count - 1);
+  setState({ finding: place });
+  const card = document.getElementById(`finding-${place + 1}`);
+  card.focus({ preventScroll: true });
+  card.scrollIntoView({ block: "nearest" });
+}
+
+/** Set the filter of all charts to what a finding is about, and go to where its numbers are. */
+function showEvidence(place) {
+  const finding = result.findings[place];
+  if (!finding) return;
+  const { ranks, steps, section: analysis } = page.findings[place];
+  const { dimensions, phases } = communicationChoices();
+  const { group, phase } = finding.evidence ?? {};
+  const among = (wanted, known) => someOf(known.filter((number) => wanted.includes(number)), known);
+  setState({
+    finding: place, ranks: among(ranks, page.rank_map.ranks), steps: among(steps, page.rank_steps.steps),
+    dimension: dimensions.includes(group) ? group : null, phase: phases.includes(phase) ? phase : null,
+  });
+  (document.getElementById(PLACE_OF_ANALYSIS[analysis]) ?? document.getElementById("step")).scrollIntoView();
+}

@@ -1,0 +1,119 @@
+"""The object in the page's data block: the JSON result, what only the page draws, and both within a size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracekit.analysis.communication.distributions import lateness_by_step
+from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, OVERLAP_SECTION
+from tracekit.analysis.report import Report
+from tracekit.analysis.sections import TABLES
+from tracekit.analysis.table import rows_of
+from tracekit.errors import InputError
+from tracekit.render.json_result import result_dict
+from tracekit.render.page.chart_contract import LaneView
+from tracekit.render.page.communication import message_pairs, skews_and_bandwidths
+from tracekit.render.page.contract import CONTRACT_VERSION, ColumnText, Cut, Page, PageData
+from tracekit.render.page.definitions import definitions
+from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
+from tracekit.render.page.fsdp_ladder import fsdp_ladder
+from tracekit.render.page.inert import inert
+from tracekit.render.page.lanes import LaneReader, lane_views
+from tracekit.render.page.pipeline_view import pipeline_view
+from tracekit.render.page.rank_map import rank_map
+from tracekit.render.page.rank_steps import rank_steps
+from tracekit.render.page.size import Amounts, cut_tables, rows_cut
+from tracekit.render.rank_bars import reasons_to_show
+
+__all__ = ["page_data"]
+
+
+def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -> PageData:
+    """Return what the page of a report consists of.
+
+    read_lanes: reads files of the run again; None leaves the lanes out. amounts: how much of what is shown.
+    """
+    run, result = report.run, result_dict(report)
+    cuts = _keep_first_collectives(result, amounts.collectives)
+    latest_ns = lateness_by_step(run)
+    ranks = rank_map(run, result, latest_ns)
+    steps = rank_steps(run, latest_ns, ranks["hosts"], amounts.cells)
+    skews, bandwidths = skews_and_bandwidths(run, result)
+    pairs = message_pairs(run, amounts.pairs)
+    lanes, lanes_reason = _lanes(report, read_lanes, amounts)
+    if steps["text"] is not None:
+        shown = len(steps["row_first"]) * len(steps["column_first"])
+        total = len(steps["ranks"]) * len(steps["steps"])
+        cuts.append(Cut(what="ranks and steps", text=steps["text"], total=total, kept=shown))
+    if pairs is not None and pairs["ranks_per_cell"] > 1:
+        text = f"messages are counted by {pairs['ranks_per_cell']} ranks together"
+        cuts.append(Cut(what="messages", text=text, total=len(run.ranks) ** 2, kept=len(pairs["source"])))
+    page = Page(
+        version=CONTRACT_VERSION,
+        header=header(report, result),
+        open_command=open_command(report),
+        findings=finding_views(report),
+        step=step_view(report, result),
+        rank_map=ranks,
+        rank_steps=steps,
+        communication=_communication(report),
+        skew=skews,
+        bandwidth=bandwidths,
+        communication_reason=None if skews else _no_collectives(report),
+        pairs=pairs,
+        pipeline=pipeline_view(report),
+        fsdp_ladder=fsdp_ladder(report),
+        lanes=lanes,
+        lanes_reason=lanes_reason,
+        cuts=cuts,
+        columns=_columns(result),
+        definitions=definitions(),
+    )
+    data = PageData(result=inert(result), page=inert(page))
+    important = frozenset(reasons_to_show(report, amounts.important_ranks))
+    data["page"]["cuts"] += cut_tables(data, important, amounts.size_bytes)
+    return data
+
+
+def _keep_first_collectives(result: dict[str, Any], most: int) -> list[Cut]:
+    """Cut the table of collectives, to whose rows the page refers by their places.
+
+    Those with the most time are first.
+    """
+    rows = result.get("collectives") or []
+    if len(rows) <= most:
+        return []
+    result["collectives"] = rows[:most]
+    return [rows_cut("collectives", len(rows), most)]
+
+
+def _lanes(report: Report, read: LaneReader | None, amounts: Amounts) -> tuple[list[LaneView], str | None]:
+    """Return the lanes, or why there are none."""
+    if read is None:
+        return [], "they were not asked for"
+    try:
+        lanes = lane_views(report, read, bins=amounts.bins, operations=amounts.operations)
+    except InputError as error:
+        return [], f"the traces could not be read again: {error}"
+    return lanes, None if lanes else "no step that all ranks completed"
+
+
+def _communication(report: Report) -> list[dict[str, Any]]:
+    overlap = report.result(OVERLAP_SECTION)
+    return [] if overlap is None else rows_of(overlap, "by_kind")
+
+
+def _no_collectives(report: Report) -> str:
+    name = COLLECTIVES_SECTION.name
+    if name not in report.results:
+        return f"they were not asked for (--section {name})"
+    return report.unavailable.get(name, "no collective of two recorded ranks was matched")
+
+
+def _columns(result: dict[str, Any]) -> dict[str, list[ColumnText]]:
+    """Return unit and meaning of the columns of all tables that the result has at its top, and of the page's own."""
+    return {
+        table.name: [ColumnText(name=c.name, unit=c.unit, meaning=c.meaning) for c in table.columns]
+        for table in TABLES
+        if table.name in result or table.name == "communication_by_kind"
+    }

@@ -1,0 +1,274 @@
+"""What the HTML report's script reads: the JSON result, and beside it what only the page draws.
+
+The page has one data block, `<script type="application/json" id="tracekit-data">`, with a `PageData` object. Its
+`result` is what `tracekit analyze --json` prints; docs/json describes that. `page` has what the JSON result lacks.
+
+Rules that hold everywhere:
+
+* Times are nanoseconds, sizes bytes, bandwidths bytes per second, ratios fractions of 1. Names end in the unit.
+* Null is unknown or not significant, never 0.
+* A matrix is one flat list, row by row: the value of row r and column c stands at `r * columns + c`.
+* Control and format characters are escaped in every text, and a text has at most `MOST_CHARACTERS` characters. A text
+  may still hold markup: the script sets it as `textContent` and never as HTML.
+* Ranks are global rank numbers, steps the recorded numbers. Group ids are places in `result.groups`.
+* Where the file would be too large, the matrices, lanes and message pairs are binned more coarsely, and long tables of
+  `result` are cut. `page.cuts` says each of these in a sentence for the reader.
+
+What the charts draw is in `chart_contract`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+from tracekit.render.page.chart_contract import (
+    Bandwidth,
+    FsdpLadder,
+    LaneView,
+    MessagePairs,
+    PipelineView,
+    RankMap,
+    RankSteps,
+    Skew,
+)
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "DATA_ID",
+    "MOST_CHARACTERS",
+    "MOST_IN_COMMAND",
+    "Bar",
+    "ColumnText",
+    "Cut",
+    "Definition",
+    "FindingView",
+    "Header",
+    "Page",
+    "PageData",
+    "StepCause",
+    "StepView",
+    "WaterfallRow",
+]
+
+CONTRACT_VERSION = 1
+DATA_ID = "tracekit-data"
+"""The id of the data block's element."""
+
+MOST_CHARACTERS = 400
+"""Of one text. What is longer ends in an ellipsis."""
+
+MOST_IN_COMMAND = 10_000
+"""Of a command, and of Markdown that holds one."""
+
+
+class Header(TypedDict):
+    """The first lines of the page.
+
+    Attributes:
+        title: The run, as the terminal's headline names it.
+        facts: The two lines below it: ranks, devices, parallelism; then steps and their length.
+        rank_count: Ranks that were found and measured.
+        missing: Ranks that were not found, as "3, 5-7"; null: none is missing.
+        unmeasured: Ranks without usable device records, in the same form; null: none.
+        step_count: Steps that all ranks completed; tables over ranks are over these.
+        steps: Their numbers, as "3-12"; null without any.
+        clock_error_ns: By how much times of two ranks may be off each other; null where clocks cannot be compared.
+        clock_text: The same as a sentence.
+        overhead_ns: What recording cost a step; null: not measured.
+        overhead_ratio: The same as a share of the step.
+        overhead_text: The same as a sentence; null: not measured.
+    """
+
+    title: str
+    facts: list[str]
+    rank_count: int
+    missing: str | None
+    unmeasured: str | None
+    step_count: int
+    steps: str | None
+    clock_error_ns: int | None
+    clock_text: str
+    overhead_ns: int | None
+    overhead_ratio: float | None
+    overhead_text: str | None
+
+
+class FindingView(TypedDict):
+    """What the page adds to one finding; `page.findings[i]` is of `result.findings[i]`.
+
+    Attributes:
+        text: The finding as the terminal prints it: what is the case, what it saves, how sure that is, what to do.
+        saving_share: Its saving by the mean step; null without a saving.
+        ranks: Ranks that "show evidence" filters by; empty: all ranks.
+        steps: Steps that it filters by; empty: all steps.
+        groups: Ids of the process groups that its evidence names, by id or by name; empty: none.
+        kind: The kind of communication that it names; null: none.
+        phase: The phase that it names; null: none.
+        section: The part of the page with its tables: one of `SECTIONS` in the analysis, such as "stragglers"; null.
+        open_command: The command that shows these ranks and steps in Perfetto.
+        markdown: The finding for a pull request.
+    """
+
+    text: str
+    saving_share: float | None
+    ranks: list[int]
+    steps: list[int]
+    groups: list[int]
+    kind: str | None
+    phase: str | None
+    section: str | None
+    open_command: str
+    markdown: str
+
+
+class StepCause(TypedDict):
+    """One part of the mean step along the longest chain over all ranks; `time_ns` of all rows sum to `step_ns`.
+
+    Attributes:
+        label: What the time goes to.
+        where: Ranks, group, module, phase; "" where nothing is known.
+        part: What it counts as, for its colour and pattern. "delay": a rank or link that holds others up.
+        time_ns: Per step.
+        share: Of the step.
+        ranks: Ranks that it names; empty: none.
+    """
+
+    label: str
+    where: str
+    part: Literal["compute", "communication", "delay", "bubble", "idle", "other"]
+    time_ns: int
+    share: float
+    ranks: list[int]
+
+
+class Bar(TypedDict):
+    """The mean step of one rank; the four parts sum to `step_ns`, up to rounding.
+
+    Attributes:
+        role: Why it is shown. By the length of the step without waiting (exposed communication): where ranks meet in
+            every step, all steps are as long.
+        idle_by_cause: The causes sum to `idle_ns`; a key is a cause of `result.idle_causes`.
+    """
+
+    role: Literal["slowest", "median", "fastest"]
+    rank: int
+    steps: int
+    step_ns: float
+    compute_ns: float
+    exposed_comm_ns: float
+    exposed_copy_ns: float
+    idle_ns: float
+    idle_by_cause: dict[str, float]
+
+
+class WaterfallRow(TypedDict):
+    """One bar of the what-if waterfall, from `from_ns` to `to_ns` on an axis of time per step.
+
+    Attributes:
+        kind: "measured" and "replayed" reach from 0 to the step. "change": a replay with this change alone; it reaches
+            from the replayed step down to the step with the change. Savings overlap and do not add up. "ideal": all
+            ranks and steps alike.
+        error_ns: Uncertainty of the saving; null for rows that are no change.
+        remedy: As in `result.whatif.fix`; null for rows that are no change.
+    """
+
+    kind: Literal["measured", "replayed", "change", "ideal"]
+    label: str
+    from_ns: int
+    to_ns: int
+    saving_ns: int | None
+    error_ns: int | None
+    remedy: str | None
+    ranks: list[int]
+
+
+class StepView(TypedDict):
+    """The section on the step.
+
+    Attributes:
+        step_ns: The mean step that `causes` sum to; null without a diagnosis, and `reason` says why.
+        waterfall: Empty without a replay, and `waterfall_reason` says why.
+    """
+
+    step_ns: int | None
+    reason: str | None
+    causes: list[StepCause]
+    bars: list[Bar]
+    waterfall: list[WaterfallRow]
+    waterfall_reason: str | None
+
+
+class Cut(TypedDict):
+    """What is shown more coarsely, or not in full. `text` is a sentence for the reader, with the remedy."""
+
+    what: str
+    text: str
+    total: int
+    kept: int
+
+
+class ColumnText(TypedDict):
+    """What a column of a table of `result` is."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+class Definition(TypedDict):
+    """A term of the page in one or two sentences."""
+
+    term: str
+    text: str
+
+
+class Page(TypedDict):
+    """What the page draws and the JSON result lacks.
+
+    Kernels and operators are in `result.kernels` and `result.operators`: those with the most total, self and exposed
+    time, 50 of each.
+
+    Attributes:
+        version: `CONTRACT_VERSION`.
+        open_command: What shows the typical step in Perfetto; of many ranks those that matter.
+        communication: Rows of `columns.communication_by_kind`: communication by kind, phase and group.
+        communication_reason: Why `skew` and `bandwidth` are empty; null where they are not.
+        pairs: Null where no rank sent messages.
+        pipeline: Null where no rank recorded actions of a pipeline.
+        fsdp_ladder: Null without FSDP on GPUs.
+        lanes: The typical and the worst step; empty where `lanes_reason` says why.
+        cuts: Empty where the page has everything.
+        columns: By the name of a table in `result`; unit and meaning of each column.
+    """
+
+    version: int
+    header: Header
+    open_command: str
+    findings: list[FindingView]
+    step: StepView
+    rank_map: RankMap
+    rank_steps: RankSteps
+    communication: list[dict[str, Any]]
+    skew: list[Skew]
+    bandwidth: list[Bandwidth]
+    communication_reason: str | None
+    pairs: MessagePairs | None
+    pipeline: PipelineView | None
+    fsdp_ladder: FsdpLadder | None
+    lanes: list[LaneView]
+    lanes_reason: str | None
+    cuts: list[Cut]
+    columns: dict[str, list[ColumnText]]
+    definitions: list[Definition]
+
+
+class PageData(TypedDict):
+    """The object in the page's data block.
+
+    Attributes:
+        result: The JSON result of `tracekit analyze`. Read ranks and steps from `page.rank_steps`: `result.steps`
+            may be cut.
+    """
+
+    result: dict[str, Any]
+    page: Page

@@ -1,0 +1,251 @@
+"""The first screen of the HTML report: what ran, what to do about it, and what its step consists of."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.report import Report
+from tracekit.analysis.step_time.step_lengths import mean_step_ns, typical_step
+from tracekit.model.quantities import milliseconds
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
+from tracekit.render.answer import finding_text
+from tracekit.render.console import headline
+from tracekit.render.overhead_line import overhead_text
+from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
+from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
+from tracekit.render.safe_text import safe_text
+from tracekit.render.sections.diagnosis import where_text
+
+__all__ = ["finding_views", "header", "open_command", "step_view"]
+
+_WIDTH = 200  # of the headline, in characters
+_PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
+    "compute": "compute",
+    "transfer": "communication",
+    "copy": "communication",
+    "warmup": "bubble",
+    "drain": "bubble",
+    "imbalance": "bubble",
+    "late_peer": "bubble",
+    "other": "other",
+}
+_LABEL = {
+    "variation": "ranks late in turns",
+    "warmup": "pipeline warm-up",
+    "drain": "pipeline drain",
+    "imbalance": "uneven stages",
+    "late_peer": "late peers",
+    "other": "other idle time",
+}
+"""What causes are called whose own name says little to those who have not read the definitions."""
+
+
+def header(report: Report, result: dict[str, Any]) -> Header:
+    """Return the first lines of the page. `result`: the JSON result."""
+    run = report.run
+    title, *facts = headline(run, _WIDTH).plain.split("\n")
+    steps = sorted(run.common_steps())
+    unmeasured = [row["rank"] for row in result["run"]["unmeasured_ranks"]]
+    comparable = clocks_are_comparable(run.ranks, run.clocks)
+    error_ns = largest_pair_error_ns(run.clocks) if comparable else None
+    return Header(
+        title=title,
+        facts=facts,
+        rank_count=sum(summary.is_measured for summary in run.ranks),
+        missing=format_ranges(run.missing_ranks) if run.missing_ranks else None,
+        unmeasured=format_ranges(unmeasured) if unmeasured else None,
+        step_count=len(steps),
+        steps=format_ranges(steps) if steps else None,
+        clock_error_ns=error_ns,
+        clock_text=_clock_text(run, error_ns),
+        overhead_ns=result["run"]["capture_overhead_ns"],
+        overhead_ratio=result["run"]["capture_overhead_ratio"],
+        overhead_text=overhead_text(run),
+    )
+
+
+def _clock_text(run: Run, error_ns: int | None) -> str:
+    if error_ns is None:
+        return "the clocks of these ranks cannot be compared: times of different ranks are not"
+    methods = sorted({clock.method for clock in run.clocks if clock.rank != run.reference_rank} - {"none"})
+    how = {"probe": "measured while recording", "collectives": "fitted to collectives", "messages": "bound by messages"}
+    by = f" ({', '.join(how[method] for method in methods)})" if methods else ""
+    if not error_ns:
+        return f"the clocks of these ranks agree{by}"
+    return f"times of two ranks may be off each other by {error_ns / 1e3:,.1f} us{by}"
+
+
+def finding_views(report: Report) -> list[FindingView]:
+    """Return what the page adds to each finding, in their order."""
+    step_ns = mean_step_ns(report.run)
+    return [_finding_view(report, finding, step_ns) for finding in report.findings]
+
+
+def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView:
+    run = report.run
+    measured = {summary.rank for summary in run.ranks if summary.is_measured}
+    ranks = [rank for rank in finding.concerned if rank in measured]
+    steps = [step for step in (_step_of(finding),) if step is not None and step in run.common_steps()]
+    text = finding_text(finding, step_ns)
+    command = open_command(report, ranks, steps)
+    saving_ns = finding.saving_ns
+    return FindingView(
+        text=text,
+        saving_share=None if saving_ns is None or not step_ns else saving_ns / step_ns,
+        ranks=ranks,
+        steps=steps,
+        groups=_groups_of(run, finding.evidence.get("group")),
+        kind=_text_of(finding, "kind"),
+        phase=_text_of(finding, "phase"),
+        section=_text_of(finding, "section"),
+        open_command=command,
+        markdown=_markdown(finding, text, command, step_ns),
+    )
+
+
+def _groups_of(run: Run, group: object) -> list[int]:
+    """Return the places of the groups that evidence means: one by its place, or those of a name."""
+    if isinstance(group, int):
+        return [group] if 0 <= group < len(run.groups) else []
+    return [i for i, key in enumerate(run.groups) if group is not None and key.label == group]
+
+
+def _text_of(finding: Finding, name: str) -> str | None:
+    value = finding.evidence.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _step_of(finding: Finding) -> int | None:
+    """Return the step that a finding is about, or in which its evidence is."""
+    wait = finding.evidence.get("longest_wait")
+    step = wait.get("step") if isinstance(wait, dict) else None
+    return finding.step if finding.step is not None else step
+
+
+def open_command(report: Report, ranks: Sequence[int] = (), steps: Sequence[int] = ()) -> str:
+    """Return what shows these ranks and a step in Perfetto, as a shell takes it.
+
+    Of many ranks those are opened that the finding names, and others to compare them with.
+    """
+    run, options = report.run, list[str]()
+    if run.selected_ranks is None and len(run.ranks) > SHOWN_RANKS:
+        others = [rank for rank in ranks_to_show(report, SHOWN_RANKS) if rank not in ranks]
+        chosen = [*ranks[: SHOWN_RANKS - 1], *others][:SHOWN_RANKS]
+        options += ["--ranks", format_ranges(sorted(chosen)).replace(" ", "")]
+    step = steps[0] if steps else typical_step(run)
+    if step is not None and len(run.common_steps()) > 1:
+        options += ["--steps", str(step)]
+    return safe_text(shlex.join(["tracekit", "open", *run.arguments, *options]))
+
+
+def _markdown(finding: Finding, text: str, command: str, step_ns: int) -> str:
+    """Return a finding as a line for a pull request, with the command below it."""
+    ran = f" (step {milliseconds(step_ns)} ms)" if step_ns else ""
+    mark = {"error": "**Error**", "warning": "**Finding**", "info": "Note"}[finding.severity]
+    fence = "```"
+    return f"{mark}{ran}: {_literal(text)}\n\n{fence}sh\n{command.replace(fence, '')}\n{fence}\n"
+
+
+def _literal(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    escaped = "".join(f"\\{character}" if character in "\\`*_[]<>#|~" else character for character in safe_text(text))
+    return escaped.replace("\\<", "&lt;").replace("@", "&#64;")
+
+
+def step_view(report: Report, result: dict[str, Any]) -> StepView:
+    """Return what the mean step consists of, by cause, by rank, and what changes would save."""
+    diagnosis, whatif = result.get("diagnosis"), result.get("whatif")
+    return StepView(
+        step_ns=None if diagnosis is None else diagnosis["step_ns"],
+        reason=None if diagnosis is not None else _reason(report, "diagnosis", "no step that all ranks completed"),
+        causes=[] if diagnosis is None else [_cause(row, diagnosis["step_ns"]) for row in diagnosis["causes"]],
+        bars=_bars(result),
+        waterfall=[] if whatif is None else list(_waterfall(whatif)),
+        waterfall_reason=None if whatif is not None else _reason(report, "whatif", "no step could be replayed"),
+    )
+
+
+def _reason(report: Report, section: str, otherwise: str) -> str:
+    if section not in report.results:
+        return "it was not asked for (--section)"
+    return report.unavailable.get(section, otherwise)
+
+
+def _cause(row: dict[str, Any], step_ns: int) -> StepCause:
+    cause = row["cause"]
+    is_delay = cause.startswith("slow_") or cause == "variation"
+    return StepCause(
+        label=_LABEL.get(cause, cause.replace("_", " ")),
+        where=where_text(row),
+        part="delay" if is_delay else _PART.get(cause, "idle"),
+        time_ns=row["time_ns"],
+        share=row["time_ns"] / max(step_ns, 1),
+        ranks=row["ranks"],
+    )
+
+
+def _bars(result: dict[str, Any]) -> list[Bar]:
+    """Return the slowest, the median and the fastest rank, by their time without waiting; fewer for fewer ranks."""
+    rows = [row for row in result.get("ranks") or [] if row["steps"]]
+    order = sorted(rows, key=lambda row: ((row["step_ns"] - row["exposed_comm_ns"]) / row["steps"], row["rank"]))
+    if not order:
+        return []
+    chosen: dict[int, tuple[Literal["slowest", "median", "fastest"], dict[str, Any]]] = {}
+    for role, row in (("slowest", order[-1]), ("fastest", order[0]), ("median", order[len(order) // 2])):
+        chosen.setdefault(row["rank"], (role, row))  # type: ignore[arg-type]
+    idle: dict[int, dict[str, int]] = {}
+    for row in result.get("idle_causes") or []:
+        idle.setdefault(row["rank"], {})[row["cause"]] = row["total_ns"]
+    bars = [_bar(role, row, idle.get(row["rank"], {})) for role, row in chosen.values()]
+    return sorted(bars, key=lambda bar: ("slowest", "median", "fastest").index(bar["role"]))
+
+
+def _bar(role: Literal["slowest", "median", "fastest"], row: dict[str, Any], idle: dict[str, int]) -> Bar:
+    steps = row["steps"]
+    return Bar(
+        role=role,
+        rank=row["rank"],
+        steps=steps,
+        step_ns=row["step_ns"] / steps,
+        compute_ns=row["compute_ns"] / steps,
+        exposed_comm_ns=row["exposed_comm_ns"] / steps,
+        exposed_copy_ns=row["exposed_copy_ns"] / steps,
+        idle_ns=row["idle_ns"] / steps,
+        idle_by_cause={cause: time_ns / steps for cause, time_ns in idle.items() if time_ns},
+    )
+
+
+def _waterfall(whatif: dict[str, Any]) -> list[WaterfallRow]:
+    measured_ns, replayed_ns = round(whatif["measured_step_ns"]), round(whatif["replayed_step_ns"])
+
+    def row(
+        kind: Literal["measured", "replayed", "ideal"], label: str, to_ns: int, saving_ns: int | None = None
+    ) -> WaterfallRow:
+        return WaterfallRow(
+            kind=kind, label=label, from_ns=0, to_ns=to_ns, saving_ns=saving_ns, error_ns=None, remedy=None, ranks=[]
+        )
+
+    changes = [
+        WaterfallRow(
+            kind="change",
+            label=change["what"],
+            from_ns=replayed_ns,
+            to_ns=replayed_ns - change["saves_ns_per_step"],
+            saving_ns=change["saves_ns_per_step"],
+            error_ns=change["error_ns"],
+            remedy=change["remedy"],
+            ranks=change["ranks"],
+        )
+        for change in whatif["fix"]
+    ]
+    ideal_ns = round(whatif["ideal_step_ns"])
+    return [
+        row("measured", "measured step", measured_ns),
+        row("replayed", "replayed step", replayed_ns),
+        *changes,
+        row("ideal", "all ranks and steps alike", ideal_ns, replayed_ns - ideal_ns),
+    ]

@@ -1,0 +1,59 @@
+"""The tables of a report: which there are, and the type, unit and meaning of each column.
+
+    tracekit.schema.TABLES["ranks"].columns     the columns of a table
+    tracekit.schema.columns()                   all of them as a DataFrame, a row a column
+    report.tables["ranks"].attrs                the same of one table of a report
+
+Types end in `?` where a value may be null, which means unknown and never zero. A `value?` is a boolean, number or
+text; a `dict` has texts as keys and holds what JSON can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tracekit.analysis import sections
+from tracekit.analysis.table import Column, FilledTable, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COLUMNS", "TABLES", "Column", "Table", "column_table", "columns"]
+
+TABLES: Mapping[str, Table] = MappingProxyType({table.name: table for table in sections.TABLES})
+"""The tables by name, in the order of a report."""
+
+COLUMNS = Table(
+    "columns",
+    (
+        Column("table", "str", "", "Name of the table."),
+        Column("column", "str", "", "Name of the column."),
+        Column("type", "str", "", "int, float, str, bool, list[int], ...; with ? it may be null."),
+        Column("unit", "str", "", "Unit of the values; empty for numbers without unit, and for text."),
+        Column("meaning", "str", "", "What the values are."),
+    ),
+)
+"""The table that describes all others; it comes with every folder of tables and every workbook."""
+
+
+def column_table(names: Iterable[str] | None = None) -> FilledTable:
+    """Return the columns of the tables with these names, by default of all of them."""
+    rows = [
+        {
+            "table": name,
+            "column": column.name,
+            "type": column.type,
+            "unit": column.unit,
+            "meaning": column.meaning,
+        }
+        for name in (TABLES if names is None else names)
+        for column in TABLES[name].columns
+    ]
+    return COLUMNS.fill(rows)
+
+
+def columns() -> pd.DataFrame:
+    """Return every column of every table: one row each, with table, column, type, unit and meaning."""
+    return column_table().frame
