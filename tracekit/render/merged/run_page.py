@@ -1,4 +1,4 @@
-"""Write the page of the run as a whole, the process "run": steps, findings, the critical path, counters over ranks."""
+"""Write the page of the run as a whole, "run": findings, steps, the critical path, counters over ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.links import bus_factor
-from tracekit.render.merged.derived_tracks import CATEGORY, DERIVED_GROUP, DerivedTrack, group_labels
+from tracekit.render.merged.derived_tracks import CATEGORY, DerivedTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.trace.slices import Argument, Slices, TraceWriter
 
@@ -29,12 +29,11 @@ def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, ch
     report: of the same run; without it the page has neither findings nor a critical path.
     chosen: the steps that the pages of ranks show.
     """
-    process = writer.add_process("run", pid=len(plan.ranks) + 1, order=0)
-    page = writer.add_track(DERIVED_GROUP, parent=process, order=0)
+    page = writer.add_run_page()
     steps_ns = _steps_ns(plan)
     tracks = [_steps(steps_ns)]
     if report is not None:
-        tracks.append(_findings(report.findings, steps_ns, plan.first_ns))
+        tracks.insert(0, _findings(report.findings, steps_ns, plan.first_ns))
         tracks += _critical_path(report.critical_path, plan.shift_ns)
     order = 0
     for track in tracks:
