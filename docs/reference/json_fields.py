@@ -1,7 +1,7 @@
 """The fields of the JSON result that are no column of a table, and where the tables stand in it.
 
-A path names objects from the top of the result: `run.mesh` is the object below `run`, `pipeline.moves[]` each element of
-a list. Tests compare this description with every result in `reports/`.
+A path names objects from the top of the result: `run.mesh` is the object below `run`, and `pipeline.moves[]` each
+element of a list. Tests compare this description with every result in `reports/`.
 """
 
 from __future__ import annotations

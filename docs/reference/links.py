@@ -1,8 +1,8 @@
 """Links between pages and the other files of the repository, as they must be in the site.
 
-In the repository a page links to files as they lie there, so that it can be read there as well. The site has the pages of
-`docs/` at its top, and some documents and pictures from other folders where they lie. A link to any other file of the
-repository becomes its text.
+In the repository a page links to files as they lie there, so that it can be read there as well. The site has the pages
+of `docs/` at its top, and some documents and pictures from other folders where they lie. A link to any other file of
+the repository becomes its text.
 """
 
 from __future__ import annotations
