@@ -15,7 +15,7 @@ __all__ = ["OBJECTS", "ROWS", "TOP", "Key", "Type", "Value"]
 Type = Literal[
     "int", "int?", "float", "float?", "str", "str?", "bool",
     "list of int", "list of int?", "list of str", "list of int or null", "list of int, or str",
-    "object", "object?", "list of objects", "map",
+    "object", "object?", "list of objects", "list of objects?", "map",
 ]  # fmt: skip
 """A `map` has names that depend on the run, and plain values."""
 
@@ -82,7 +82,7 @@ TOP: tuple[Key, ...] = (
     Key("expert_load", "tensor", "list of objects", "What the experts of each rank receive and compute."),
     Key("expert_communication", "tensor", "list of objects", "Dispatch and combine."),
     Key("memory", "memory", "list of objects", "Parameters, gradients and optimizer state of each rank."),
-    Key("configuration", "configuration", "list of objects", "How the job is configured."),
+    Key("configuration", "configuration", "list of objects?", "How the job is configured; null where it is not known."),
     Key(
         "critical_path", "critical_path", "list of objects", "What bounds the steps: the longest chain over all ranks."
     ),
