@@ -44,9 +44,9 @@ check: $(TEST_READY) ## Lint, format, types, seams, documentation
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory docs
 
-# The variable is of the theme: without it, it advertises its successor at each build.
+# The variable is of the theme, which advertises its successor at each build. With `--quiet` a warning would not fail.
 docs: $(TEST_READY) ## Build the documentation as a site in build/site; a broken link fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package-check: $(TEST_READY) ## Build wheel and sdist, install each into an empty environment, run them
 	.ci/package-check $(BIN)/python
