@@ -34,6 +34,6 @@ def _chapters() -> Iterator[str]:
 def _linked(kind: str, path: str) -> str:
     """Return the type, with a link to the fields of the object or the columns of the rows."""
     if path in ROWS:
-        return f"[rows](tables.md#{ROWS[path]})"
+        return f"[{kind.replace('list of objects', 'rows')}](tables.md#{ROWS[path]})"
     described = next((each for each in (path, f"{path}[]") if each in OBJECTS), None)
     return kind if described is None else f"[{kind}](#{''.join(c for c in described if c not in '.[]')})"
