@@ -8,7 +8,7 @@ from tracekit.cli import COMMANDS, cli
 
 __all__ = ["command_pages"]
 
-_WIDTH = 100
+_WIDTH = 78  # of a block of code in the page
 
 
 def command_pages() -> str:
