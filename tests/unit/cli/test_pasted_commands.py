@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
 import shutil
@@ -150,7 +151,7 @@ def test_options_and_commands_that_hints_name_exist() -> None:
 
 
 def command_lines(block: str) -> Iterator[list[str]]:
-    """The words of each command of a shell; one in quotes may go on in the next lines."""
+    """The words of each first command of a line; one in quotes may go on in the next lines."""
     typed = ""
     for line in block.splitlines():
         typed += f"{line}\n"
@@ -158,7 +159,7 @@ def command_lines(block: str) -> Iterator[list[str]]:
             words = shlex.split(typed, comments=True)
         except ValueError:
             continue
-        yield words
+        yield list(itertools.takewhile(lambda word: word not in {"&&", "||", "|", ";", ">"}, words))
         typed = ""
     assert not typed
 
