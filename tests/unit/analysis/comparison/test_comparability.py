@@ -36,7 +36,10 @@ def test_runs_of_one_job_can_be_compared() -> None:
         (run_of_steps(STEADY, ranks=4, path="branch"), "the number of ranks differs: 2 in main, 4 in branch"),
         (with_ranks(device="gpu"), "the device differs: CPU in main, GPU in branch"),
         (with_ranks(strategies=("ddp",)), "the parallelism differs: none in main, ddp in branch"),
-        (replace(with_ranks(), ranks=RUN.ranks[:1]), "the set of ranks that are there differs: 0-1 in main, 0 in branch"),
+        (
+            replace(with_ranks(), ranks=RUN.ranks[:1]),
+            "the set of ranks that are there differs: 0-1 in main, 0 in branch",
+        ),
         (with_ranks(steps=()), "branch has no step that all ranks completed"),
     ],
 )
