@@ -31,7 +31,7 @@ _EXIT_FAILED = 1
     "gate_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Gates in TOML (default: tracekit.toml, or pyproject.toml, of this folder).",
+    help="Gates in TOML (default: those of the settings, see tracekit config).",
 )
 @click.option("--allow", type=click.Choice(_DOUBTS), multiple=True, help="Pass gates in such doubt, as if in the file.")
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
@@ -104,7 +104,8 @@ def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> 
     from tracekit.cli.inputs.gate_file import find_gates, read_gates
     from tracekit.errors import UsageError
 
-    table = find_gates(Path()) if file is None else read_gates(file)
+    config = click.get_current_context().find_root().obj
+    table = find_gates(config) if file is None else read_gates(file)
     if table is None and not has_baseline:
         raise UsageError(
             "there is nothing to check: no gates in tracekit.toml or pyproject.toml, and no baseline",

@@ -18,7 +18,7 @@ CAUSE_CHANGES = Table(
             "",
             "A cause of the step (docs/definitions.md, Diagnosis), or uneven_steps: the median step less the mean one.",
         ),
-        Column("ranks", "list", "", "The ranks that are the cause; empty if it is on no rank in particular."),
+        Column("ranks", "list[int]", "", "The ranks that are the cause; empty if it is on no rank in particular."),
         *_TIMES[:2],
         Column("change_ns", "int", "ns", "candidate_ns - baseline_ns; all rows sum to the change of the median step."),
     ),

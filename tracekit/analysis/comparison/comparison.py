@@ -23,7 +23,7 @@ from tracekit.model.run import Run
 
 __all__ = ["SECTIONS_READ", "Comparison", "compare"]
 
-SECTIONS_READ = ("breakdown", "configuration", "memory", "critical_path", "diagnosis")
+SECTIONS_READ = ("breakdown", "configuration", "memory", "critical_path", "diagnosis", "kernels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def compare(
         verdict=judge(change, margin),
         basis=basis,
         causes=causes,
-        explored=explored_changes(baselines, candidate, change.run_noise),
+        explored=explored_changes(baselines, candidate, change),
         differences=find_differences(runs, candidate.run),
     )
 

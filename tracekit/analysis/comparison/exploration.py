@@ -11,14 +11,17 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.analysis.comparison.median_change import ENOUGH_STEPS
+from tracekit.analysis.comparison.median_change import ENOUGH_STEPS, MedianChange
 from tracekit.analysis.comparison.run_noise import CONFIDENCE, RunNoise
+from tracekit.analysis.kernels.kernels import MOST_SHOWN
 from tracekit.analysis.report import Report
 from tracekit.analysis.stats.block_bootstrap import variance_of_mean
 from tracekit.analysis.stats.false_discovery import adjusted_p_values
+from tracekit.analysis.table import rows_of
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
 
@@ -26,61 +29,96 @@ __all__ = ["explored_changes"]
 
 _LEAST_SHARE = 0.001  # of the step, in one of the runs
 _FALSE_DISCOVERIES = 0.05
+_QUANTILE = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
 
 _Key = tuple[str, str]  # dimension and name
 _Samples = dict[_Key, Float64]
 
 
-def explored_changes(baselines: Sequence[Report], candidate: Report, noise: RunNoise) -> list[dict[str, object]]:
-    """Return rows of columns.EXPLORED_CHANGES, those that stand out first, then the largest change."""
-    of_baselines, of_candidate = [_samples(report) for report in baselines], _samples(candidate)
-    steps_of = [len(report.run.common_steps()) for report in (*baselines, candidate)]
-    step_ns = max(candidate.run.mean_rank_step_ns(), *(report.run.mean_rank_step_ns() for report in baselines))
-    rows: list[dict[str, object]] = []
-    p_values: list[float] = []
-    for key in sorted({key for samples in (*of_baselines, of_candidate) for key in samples}):
-        nothing = np.zeros(1)
-        before, after = [samples.get(key, nothing) for samples in of_baselines], of_candidate.get(key, nothing)
-        before_ns, after_ns = float(np.mean([sample.mean() for sample in before])), float(after.mean())
-        if max(before_ns, after_ns) < _LEAST_SHARE * step_ns:
-            continue
-        rows.append(
-            {
-                "dimension": key[0],
-                "name": key[1],
-                "baseline_ns": round(before_ns),
-                "candidate_ns": round(after_ns),
-                "change_ns": round(after_ns) - round(before_ns),
-            }
-        )
-        p_values.append(_p_value(before, after, noise))
-    if min(steps_of) < ENOUGH_STEPS:
-        unknown = {"p_value": None, "adjusted_p_value": None, "stands_out": False}
-        rows = [row | unknown for row in rows]
-    else:
-        adjusted = adjusted_p_values(np.array(p_values)).tolist()
-        rows = [
-            row | {"p_value": p, "adjusted_p_value": q, "stands_out": q <= _FALSE_DISCOVERIES}
-            for row, p, q in zip(rows, p_values, adjusted, strict=True)
-        ]
-    return sorted(rows, key=lambda row: (not row["stands_out"], -abs(_number(row["change_ns"]))))
+class _Change(NamedTuple):
+    """Mean times a step of one key, and the variance of their difference that is due to noise within runs."""
+
+    key: _Key
+    before_ns: float
+    after_ns: float
+    variance: float
 
 
-def _number(value: object) -> int:
-    assert isinstance(value, int)
-    return value
+def explored_changes(baselines: Sequence[Report], candidate: Report, change: MedianChange) -> list[dict[str, object]]:
+    """Return rows of columns.EXPLORED_CHANGES, those that stand out first, then the largest change.
+
+    change: of the median step, for its noise.
+    """
+    step_ns = max(report.run.mean_rank_step_ns() for report in (*baselines, candidate))
+    every = [*_sampled(baselines, candidate), *_summed(baselines, candidate, change)]
+    found = [each for each in every if max(each.before_ns, each.after_ns) >= _LEAST_SHARE * step_ns]
+    p_values = np.array([_p_value(each, change.run_noise) for each in found])
+    adjusted = adjusted_p_values(p_values)
+    is_known = change.steps >= ENOUGH_STEPS
+    rows = [
+        {
+            "dimension": each.key[0],
+            "name": each.key[1],
+            "baseline_ns": round(each.before_ns),
+            "candidate_ns": round(each.after_ns),
+            "change_ns": round(each.after_ns) - round(each.before_ns),
+            "p_value": p if is_known else None,
+            "adjusted_p_value": q if is_known else None,
+            "stands_out": is_known and q <= _FALSE_DISCOVERIES,
+        }
+        for each, p, q in zip(found, p_values.tolist(), adjusted.tolist(), strict=True)
+    ]
+    return sorted(rows, key=lambda row: (not row["stands_out"], -abs(row["change_ns"])))
 
 
-def _p_value(before: Sequence[Float64], after: Float64, noise: RunNoise) -> float:
+def _p_value(change: _Change, noise: RunNoise) -> float:
     """Return how likely noise alone makes the means differ so much, two-sided, by a normal distribution."""
-    means = [float(sample.mean()) for sample in before]
-    change = float(after.mean()) - float(np.mean(means))
-    variances = [variance_of_mean(sample) if len(sample) > 1 else 0.0 for sample in (*before, after)]
-    between = noise.share / NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * max(float(np.mean(means)), 0.0)
-    variance = sum(variances[:-1]) / len(before) ** 2 + variances[-1] + between**2
+    variance = change.variance + (noise.share / _QUANTILE * change.before_ns) ** 2
+    difference = abs(change.after_ns - change.before_ns)
     if not variance:
-        return 1.0 if not change else 0.0
-    return math.erfc(abs(change) / math.sqrt(2 * variance))
+        return 0.0 if difference else 1.0
+    return math.erfc(difference / math.sqrt(2 * variance))
+
+
+def _sampled(baselines: Sequence[Report], candidate: Report) -> Iterator[_Change]:
+    """Yield what is known in each step, with the noise that the steps show."""
+    of_baselines, of_candidate, nothing = [_samples(report) for report in baselines], _samples(candidate), np.zeros(1)
+    for key in sorted({key for samples in (*of_baselines, of_candidate) for key in samples}):
+        before, after = [samples.get(key, nothing) for samples in of_baselines], of_candidate.get(key, nothing)
+        variances = [variance_of_mean(sample) if len(sample) > 1 else 0.0 for sample in (*before, after)]
+        yield _Change(
+            key=key,
+            before_ns=float(np.mean([sample.mean() for sample in before])),
+            after_ns=float(after.mean()),
+            variance=sum(variances[:-1]) / len(before) ** 2 + variances[-1],
+        )
+
+
+def _summed(baselines: Sequence[Report], candidate: Report, change: MedianChange) -> Iterator[_Change]:
+    """Yield what only sums are kept of. Relative to its time, its noise is taken to be that of the step."""
+    for dimension, table, column in (("kernel", "kernels", "total_ns"), ("operator", "operators", "self_ns")):
+        *before, after = [_longest(report, table, column) for report in (*baselines, candidate)]
+        for name in sorted({name for times in (*before, after) for name in times.ns}):
+            if any(name not in times.ns and not times.are_all for times in (*before, after)):
+                continue  # it is not among the longest of each run, and how long it takes there is not known
+            before_ns = float(np.mean([times.ns.get(name, 0.0) for times in before]))
+            deviation = (change.step_noise or 0.0) / _QUANTILE * before_ns
+            yield _Change((dimension, name), before_ns, after.ns.get(name, 0.0), deviation**2)
+
+
+class _Longest(NamedTuple):
+    """Mean times a step by name, and whether there are no other names."""
+
+    ns: dict[str, float]
+    are_all: bool
+
+
+def _longest(report: Report, table: str, column: str) -> _Longest:
+    rows = [] if report.kernels is None else rows_of(report.kernels, table)
+    times_ns: dict[str, float] = defaultdict(float)
+    for row in rows:
+        times_ns[row["name"]] += row[column]
+    return _Longest(dict(times_ns), len(rows) < MOST_SHOWN)
 
 
 def _samples(report: Report) -> _Samples:

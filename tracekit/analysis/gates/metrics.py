@@ -107,7 +107,7 @@ def _mfu_by_step(report: Report) -> Float64:
     """Return the utilisation in each step: its work is the same in all steps, and its time is not."""
     mfu, steps_ns = _mfu(report), _steps_ns(report)
     assert not isinstance(mfu, Unavailable)
-    return mfu * steps_ns.mean() / steps_ns
+    return np.asarray(mfu * steps_ns.mean() / steps_ns)
 
 
 def _peak_memory(report: Report) -> float | Unavailable:

@@ -25,7 +25,7 @@ _AT_ONCE = 1 << 20  # resampled values, which bounds the memory
 
 def block_length(count: int) -> int:
     """Return how many of `count` values a block has."""
-    return max(round(count ** (1 / 3)), 1)
+    return max(round(math.cbrt(count)), 1)
 
 
 def widening(count: int) -> float:

@@ -1,57 +1,45 @@
-"""Where the gates of a project stand: `[gates]` of tracekit.toml, or `[tool.tracekit.gates]` of pyproject.toml."""
+"""The gates of a project: the table `gates` in its file of settings (`settings_file`), or in a file that is named."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from tracekit.cli.inputs.settings import LEFT_TO_CHECK
+from tracekit.cli.inputs.settings_file import SettingsFile, find_settings_file
 from tracekit.errors import UsageError
 
 __all__ = ["GateTable", "find_gates", "read_gates"]
-
-_PLACES: Mapping[str, tuple[str, ...]] = {
-    "tracekit.toml": ("gates",),
-    "pyproject.toml": ("tool", "tracekit", "gates"),
-}
 
 GateTable = tuple[Mapping[str, object], str]
 """The table, and what to call it in messages: the file with the table's name."""
 
 
-def find_gates(folder: Path) -> GateTable | None:
-    """Return the gates of the first file in a folder that has any; None if there are none.
+def find_gates(config: str | None = None) -> GateTable | None:
+    """Return the gates of the settings that hold; None if there are none.
 
-    Raises UsageError for a file that cannot be read.
+    config: the file that `tracekit --config` names. Raises what `find_settings_file` raises, and UsageError for gates
+    that are no table.
     """
-    files = [folder / name for name in _PLACES if (folder / name).is_file()]
-    return next((table for file in files if (table := _table(file)) is not None), None)
+    file = find_settings_file(config)
+    return None if file is None else _table(file)
 
 
-def read_gates(file: Path) -> GateTable:
-    """Return the gates of a file. Raises UsageError if it cannot be read or has none."""
-    table = _table(file)
+def read_gates(path: Path) -> GateTable:
+    """Return the gates of a file. Raises what `find_gates` raises, and UsageError if the file has none."""
+    table = find_gates(str(path))
     if table is None:
-        raise UsageError(f"{file}: it has no table [{'.'.join(_keys(file))}]", hint="add one, or give another file")
+        raise UsageError(f"{path}: it has no table of gates", hint="write [gates.step_time] with a limit")
     return table
 
 
-def _keys(file: Path) -> tuple[str, ...]:
-    return _PLACES.get(file.name, _PLACES["tracekit.toml"])
-
-
-def _table(file: Path) -> GateTable | None:
-    try:
-        value: object = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}", hint="give a file with gates") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: no valid TOML: {error}", hint="correct the file") from None
-    for key in _keys(file):
-        value = value.get(key) if isinstance(value, Mapping) else None
+def _table(file: SettingsFile) -> GateTable | None:
+    value = file.content.get(LEFT_TO_CHECK)
     if value is None:
         return None
-    source = f"{file} [{'.'.join(_keys(file))}]"
+    is_near = file.path.is_relative_to(Path.cwd())
+    path = file.path.relative_to(Path.cwd()) if is_near else file.path
+    source = f"{path} [{'tool.tracekit.' if path.name == 'pyproject.toml' else ''}{LEFT_TO_CHECK}]"
     if not isinstance(value, Mapping):
         raise UsageError(f"{source}: it is no table", hint="write [gates.step_time] and a limit, such as max = '200ms'")
     return value, source

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tracekit.analysis.comparison.comparison import Comparison
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import milliseconds
-from tracekit.render.comparison.markdown_cells import markdown_folded, markdown_table, markdown_text
 from tracekit.render.comparison.texts import (
     advice_text,
     cause_text,
@@ -15,6 +14,7 @@ from tracekit.render.comparison.texts import (
     signed_milliseconds,
     verdict_text,
 )
+from tracekit.render.files.markdown import markdown_folded, markdown_table, markdown_text
 
 __all__ = ["comparison_markdown"]
 

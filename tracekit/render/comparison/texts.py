@@ -28,6 +28,8 @@ __all__ = [
     "verdict_text",
 ]
 
+_MOST_OF_NAME = 40  # characters; names of kernels take hundreds
+
 
 def signed_milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:+,.2f}"
@@ -119,6 +121,7 @@ def cause_text(row: dict[str, Any]) -> str:
 def explored_text(row: dict[str, Any]) -> str:
     """Return `rank 3 +9.10 ms`."""
     name = f"rank {row['name']}" if row["dimension"] == "rank" else row["name"]
+    name = name if len(name) <= _MOST_OF_NAME else f"{name[: _MOST_OF_NAME - 1]}…"
     return f"{name} {signed_milliseconds(row['change_ns'])} ms"
 
 

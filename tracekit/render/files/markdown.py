@@ -19,7 +19,7 @@ from tracekit.render.rank_bars import bars, ranks_to_show
 from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.diagnosis import where_text
 
-__all__ = ["markdown_code", "markdown_table", "markdown_text", "report_markdown"]
+__all__ = ["markdown_code", "markdown_folded", "markdown_table", "markdown_text", "report_markdown"]
 
 _SHOWN_FINDINGS = 5
 _SHOWN_RANKS = 16
@@ -40,11 +40,11 @@ def report_markdown(report: Report) -> str:
         lines += _finding_lines(number, finding, step_ns)
     if more := len(report.findings) - _SHOWN_FINDINGS:
         lines += [f"{more} more finding{'s' * (more > 1)}.", ""] if more > 0 else []
-    lines += _folded("Where each rank's step goes", _rank_table(report))
-    lines += _folded("What the step goes to", _cause_table(report))
-    lines += _folded("What each change would save", _change_table(report))
+    lines += markdown_folded("Where each rank's step goes", _rank_table(report))
+    lines += markdown_folded("What the step goes to", _cause_table(report))
+    lines += markdown_folded("What each change would save", _change_table(report))
     grave = [note.text for note in report.run.notes if note.severity != "info"]
-    lines += _folded("What is missing or was repaired", [f"* {markdown_text(text)}" for text in grave])
+    lines += markdown_folded("What is missing or was repaired", [f"* {markdown_text(text)}" for text in grave])
     command = command_line("open", report.run, *open_options(report))
     return "\n".join([*lines, f"Look at it: {markdown_code(command)}", ""])
 
@@ -78,7 +78,7 @@ def _finding_lines(number: int, finding: Finding, step_ns: float) -> list[str]:
     return [*([f"{text}  ", f"   {markdown_text(facts)}"] if facts else [text]), ""]
 
 
-def _folded(title: str, content: list[str]) -> list[str]:
+def markdown_folded(title: str, content: list[str]) -> list[str]:
     """Return lines that a reader opens; nothing without content."""
     return [f"<details><summary>{title}</summary>", "", *content, "", "</details>", ""] if content else []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tracekit.analysis.gates.evaluation import Check
 from tracekit.render.comparison.markdown import comparison_markdown
-from tracekit.render.comparison.markdown_cells import markdown_table, markdown_text
 from tracekit.render.comparison.texts import run_text
+from tracekit.render.files.markdown import markdown_table, markdown_text
 from tracekit.render.gates.texts import outcome_text, result_text, summary_text
 
 __all__ = ["check_markdown"]

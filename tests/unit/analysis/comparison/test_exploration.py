@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.studies.compare_runs import report_of
 from tests.unit.analysis.comparison.compared_runs import STEADY, report_of_steps
 from tracekit.analysis.comparison.exploration import explored_changes
+from tracekit.analysis.comparison.median_change import MedianChange
 from tracekit.analysis.comparison.run_noise import RunNoise
+from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels
 from tracekit.analysis.report import Report
 
-NOISE = RunNoise(share=0.02, runs=1, is_measured=False)
+
+def change(steps: int = 10) -> MedianChange:
+    """Return a change of the step with noise of 2 % between runs, and of 1 % within them."""
+    noise = RunNoise(share=0.02, runs=1, is_measured=False)
+    half_width = math.hypot(math.log1p(0.02), math.log1p(0.01))
+    return MedianChange(
+        baseline=100.0,
+        candidate=100.0,
+        steps=steps,
+        run_noise=noise,
+        low=math.exp(-half_width),
+        high=math.exp(half_width),
+        step_variance=0.01,
+    )
 
 
 def explored(baseline: Report, candidate: Report) -> dict[tuple[object, object], dict[str, object]]:
-    rows = explored_changes([baseline], candidate, NOISE)
+    rows = explored_changes([baseline], candidate, change())
     return {(row["dimension"], row["name"]): row for row in rows}
 
 
@@ -40,20 +58,20 @@ def test_what_only_one_run_has_counts_from_nothing() -> None:
 
 
 def test_few_steps_have_no_p_value() -> None:
-    rows = explored_changes([report_of_steps(STEADY[:7])], report_of_steps(STEADY), NOISE)
+    rows = explored_changes([report_of_steps(STEADY[:7])], report_of_steps(STEADY), change(steps=7))
     assert rows
     assert all(row["p_value"] is None and not row["stands_out"] for row in rows)
 
 
 def test_a_run_and_itself_differ_in_nothing() -> None:
     report = report_of_steps(STEADY)
-    rows = explored_changes([report], report, NOISE)
+    rows = explored_changes([report], report, change())
     assert {row["change_ns"] for row in rows} == {0}
     assert {row["p_value"] for row in rows} == {1.0}
 
 
 def test_phases_sum_to_the_mean_step() -> None:
-    rows = explored_changes([report_of_steps(STEADY)], report_of_steps(STEADY), NOISE)
+    rows = explored_changes([report_of_steps(STEADY)], report_of_steps(STEADY), change())
     times_ns = [row["baseline_ns"] for row in rows if row["dimension"] == "phase"]
     assert sum(map(int, times_ns)) == pytest.approx(100_000_000, rel=0.001)  # type: ignore[call-overload]
 
@@ -61,5 +79,32 @@ def test_phases_sum_to_the_mean_step() -> None:
 def test_of_runs_of_one_kind_little_stands_out() -> None:
     """GIVEN 12 pairs of runs with noise THEN something stands out in few of them."""
     pairs = [[report_of(f"{seed} {side}", steps=12, varying="ranks") for side in "ab"] for seed in range(12)]
-    standing_out = [any(row["stands_out"] for row in explored_changes(pair[:1], pair[1], NOISE)) for pair in pairs]
+    standing_out = [any(row["stands_out"] for row in explored_changes(pair[:1], pair[1], change())) for pair in pairs]
     assert np.mean(standing_out) <= 0.25
+
+
+def with_kernels(**times_ns: float) -> Report:
+    """Return the report of a run whose device ran kernels of these names."""
+    rows = [
+        {"name": name, "kind": "compute", "count": 1.0, "total_ns": time_ns, "self_ns": time_ns, "exposed_ns": time_ns}
+        | {"ranks": 2, "worst_rank": 0, "worst_total_ns": time_ns}
+        for name, time_ns in times_ns.items()
+    ]
+    report = report_of_steps(STEADY)
+    return replace(report, results={**report.results, "kernels": Kernels(kernels=rows, operators=[])})
+
+
+def test_a_kernel_that_takes_longer_or_is_new_stands_out() -> None:
+    found = explored(with_kernels(gemm=50e6, copy=9e6), with_kernels(gemm=55e6, copy=9.05e6, cast=4e6))
+    assert found["kernel", "gemm"]["change_ns"] == 5_000_000
+    assert found["kernel", "cast"]["baseline_ns"] == 0
+    standing_out = {name for (by, name), row in found.items() if by == "kernel" and row["stands_out"]}
+    assert standing_out == {"gemm", "cast"}
+
+
+def test_a_kernel_is_not_new_where_only_the_longest_are_listed() -> None:
+    """GIVEN 50 kernels in the baseline, which may have others THEN the 51st of the candidate has no change."""
+    many = {f"kernel{i}": 2e6 for i in range(MOST_SHOWN)}
+    found = explored(with_kernels(**many), with_kernels(**many, another=2e6))
+    assert ("kernel", "another") not in found
+    assert ("kernel", "kernel0") in found

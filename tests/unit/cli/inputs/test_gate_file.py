@@ -13,40 +13,56 @@ GATES = "[gates.step_time]\nmax = '1s'\n"
 PYPROJECT = "[project]\nname = 'x'\n[tool.tracekit.gates.step_time]\nmax = '2s'\n"
 
 
-def test_tracekit_toml_comes_before_pyproject(tmp_path: Path) -> None:
-    assert find_gates(tmp_path) is None
-    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
-    found = find_gates(tmp_path)
-    assert found == ({"step_time": {"max": "2s"}}, f"{tmp_path / 'pyproject.toml'} [tool.tracekit.gates]")
-    (tmp_path / "tracekit.toml").write_text(GATES)
-    found = find_gates(tmp_path)
-    assert found == ({"step_time": {"max": "1s"}}, f"{tmp_path / 'tracekit.toml'} [gates]")
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in an empty folder, without variables of the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRACEKIT_CONFIG", raising=False)
+    return tmp_path
 
 
-def test_a_file_without_gates_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "tracekit.toml").write_text("[other]\n")
-    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
-    found = find_gates(tmp_path)
-    assert found is not None
-    assert found[0] == {"step_time": {"max": "2s"}}
+def test_tracekit_toml_comes_before_pyproject(folder: Path) -> None:
+    assert find_gates() is None
+    (folder / "pyproject.toml").write_text(PYPROJECT)
+    assert find_gates() == ({"step_time": {"max": "2s"}}, "pyproject.toml [tool.tracekit.gates]")
+    (folder / "tracekit.toml").write_text(GATES)
+    assert find_gates() == ({"step_time": {"max": "1s"}}, "tracekit.toml [gates]")
+
+
+def test_settings_of_a_folder_above_hold(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "tracekit.toml").write_text(GATES)
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    assert find_gates() == ({"step_time": {"max": "1s"}}, f"{folder / 'tracekit.toml'} [gates]")
+
+
+def test_settings_can_be_named_or_switched_off(folder: Path) -> None:
+    (folder / "tracekit.toml").write_text(GATES)
+    (folder / "other.toml").write_text("jobs = 2\n")
+    assert find_gates("other.toml") is None
+    assert find_gates("0") is None
+
+
+def test_a_file_of_gates_can_be_named(folder: Path) -> None:
+    (folder / "nightly.toml").write_text(GATES)
+    assert read_gates(Path("nightly.toml")) == ({"step_time": {"max": "1s"}}, "nightly.toml [gates]")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[other]\n", r"it has no table \[gates\]"),
+        ("[other]\n", "it has no table of gates"),
         ("gates = 3\n", "it is no table"),
-        ("[gates\n", "no valid TOML"),
-        ("\xff", "no valid TOML"),
+        ("[gates\n", "no TOML"),
+        ("\xff", "no TOML"),
     ],
 )
-def test_what_cannot_be_read_is_a_usage_error(tmp_path: Path, content: str, message: str) -> None:
-    file = tmp_path / "nightly.toml"
-    file.write_bytes(content.encode("latin-1"))
+def test_what_cannot_be_read_is_a_usage_error(folder: Path, content: str, message: str) -> None:
+    (folder / "nightly.toml").write_bytes(content.encode("latin-1"))
     with pytest.raises(UsageError, match=message):
-        read_gates(file)
+        read_gates(Path("nightly.toml"))
 
 
-def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        read_gates(tmp_path / "none.toml")
+def test_a_missing_file_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        read_gates(Path("none.toml"))

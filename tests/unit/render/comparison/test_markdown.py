@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
 from tracekit.analysis.comparison.comparison import compare
 from tracekit.render.comparison.markdown import comparison_markdown
-from tracekit.render.comparison.markdown_cells import markdown_text
 
 SLOWER = compare([report_of_steps(STEADY)], report_of_steps(longer(10), path="@team/<b>x</b>|#1"))
 
@@ -35,18 +32,3 @@ def test_names_are_neither_markup_nor_mentions() -> None:
     assert "@team" not in text
     assert "<b>" not in text.replace("\\<b\\>", "")
     assert "#1" not in text
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a|b", "a\\|b"),
-        ("<script>", "\\<script\\>"),
-        ("see #12 of @me", "see #<!-- -->12 of @<!-- -->me"),
-        ("two\nlines", "two lines"),
-        ("\x1b[31m", "\\\\x1b\\[31m"),
-        ("step_time.max", "step_time.max"),
-    ],
-)
-def test_text_shows_as_it_is(text: str, expected: str) -> None:
-    assert markdown_text(text) == expected
