@@ -64,7 +64,7 @@ def test_the_tables_have_the_numbers_of_the_result(browser: Any, ddp: tuple[Repo
         for column, key in (("bus bandwidth", "busbw_bps"), ("size", "size_bytes")):
             assert sorted(report.column("bandwidth", column)) == sorted(row[key] for row in result["collectives"])
         assert sorted(report.column("operators", "total")) == sorted(row["total_ns"] for row in result["operators"])
-        assert report.column("memory-table", "peak") == [row["peak_bytes"] for row in result["memory"]]
+        assert report.column("clocks-table", "rank") == [row["rank"] for row in result["clock"]["ranks"]]
 
 
 def test_a_chart_says_the_number_under_the_pointer(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
