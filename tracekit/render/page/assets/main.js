@@ -19,8 +19,8 @@ function topBar(sections) {
 function filterBox() {
   const summary = el("summary", { id: "filter-text" });
   const fields = {
-    ranks: el("input", { name: "ranks", placeholder: "all, or 0-7,12", autocomplete: "off" }),
-    steps: el("input", { name: "steps", placeholder: "all, or 4-6", autocomplete: "off" }),
+    ranks: el("input", { placeholder: "all, or 0-7,12" }),
+    steps: el("input", { placeholder: "all, or 4-6" }),
   };
   const choices = communicationChoices();
   const options = (names) => [["", "all"], ...names.map((name) => [name, name])];
