@@ -99,8 +99,8 @@ class Page:
         pinned.get_by_text(PINNED[-1], exact=True).first.wait_for(timeout=SHOWN_MS)
         assert self.page.locator(".pf-modal-dialog, .pf-error-box").all_inner_texts() == []
         rows = self.rows()
-        assert rows[: len(PINNED) + 6] == [
-            *PINNED, "System", "run", "findings", "steps", "critical path", "ranks waiting",
+        assert rows[: len(PINNED) + 7] == [
+            *PINNED, "System", "run", "findings", "steps", "critical path", "ranks waiting", "bus bandwidth",
         ]  # fmt: skip
         assert [row for row in rows if row.endswith(" · vm")] == NAMES
         lanes = rows[rows.index(NAMES[0]) : rows.index(NAMES[1])]

@@ -191,6 +191,8 @@ def test_counters_over_all_ranks(page: TraceProcessor) -> None:
     assert [row["dur"] for row in busbw if row["busbw_gb_per_s"]] == [1_000_000] * STEPS
     units = page.query("select distinct rank, counter, unit from tracekit_counters order by counter")
     assert [tuple(row.values()) for row in units] == [(None, "busbw · dp", "GB/s"), (None, "ranks waiting", "ranks")]
+    tracks = page.query("select name from tracekit_tracks where rank is null order by track_id")
+    assert {row["name"] for row in tracks} == {"findings", "steps", "critical path", "ranks waiting", "bus bandwidth"}
     assert_the_counter_counts_open_waits(page)
 
 
@@ -268,7 +270,7 @@ def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path)
     (top,) = (track for track in tracks if not track.parent_uuid)
     assert (top.name, top.child_ordering) == ("run", TrackDescriptor.EXPLICIT)
     assert names_under(tracks, top) == [
-        "steps", "rank 0 · node0 · dp0 tp0", "rank 2 · node0 · dp0 tp1", "rank 1 · node0 · dp1 tp0",
+        "steps", "bus bandwidth", "rank 0 · node0 · dp0 tp0", "rank 2 · node0 · dp0 tp1", "rank 1 · node0 · dp1 tp0",
         "rank 3 · node0 · dp1 tp1",
     ]  # fmt: skip
     (page,) = (track for track in tracks if track.name.startswith("rank 1 ·"))

@@ -121,14 +121,14 @@ CREATE PERFETTO VIEW tracekit_counters(
 ) AS
 SELECT
   shown.rank,
-  shown.name AS counter,
+  track.name AS counter,
   track.unit,
   counter.value,
   counter.ts,
   lead(counter.ts, 1, trace_end()) OVER (PARTITION BY counter.track_id ORDER BY counter.ts) - counter.ts AS dur
 FROM counter
 JOIN counter_track AS track ON counter.track_id = track.id
-JOIN tracekit_tracks AS shown USING (track_id);
+JOIN tracekit_tracks AS shown ON shown.track_id = counter.track_id;
 
 -- The bus bandwidth of each process group: the sum over its collectives that transfer, from the last rank's arrival on.
 CREATE PERFETTO VIEW tracekit_busbw(

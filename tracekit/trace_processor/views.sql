@@ -27,7 +27,7 @@ CREATE PERFETTO VIEW tracekit_tracks(
   rank LONG,
   -- Where it is on the page of the rank: analysis (added by tracekit), device or host; analysis for those of the run.
   part STRING,
-  -- What it shows: steps, compute and so on, a stream or a thread. Further tracks have the name of the one above them.
+  -- What it shows: steps, compute and so on, a stream, a thread. Tracks under it have the same name here.
   name STRING
 ) AS
 WITH

@@ -128,16 +128,16 @@ def test_the_page_opens_on_the_first_finding(browser: Browser) -> None:
     ]
     run = load(DDP)
     step = sorted(run.common_steps())[1]
-    starts_ns = [
-        int(clock.to_run(np.array([each.start_ns]))[0])
+    edges_ns = [
+        int(edge)
         for summary, clock in zip(run.ranks, run.clocks, strict=True)
         for each in summary.steps
         if each.step == step
+        for edge in clock.to_run(np.array([each.start_ns, each.start_ns + each.step_ns]))
     ]
-    step_ns = max(each.step_ns for summary in run.ranks for each in summary.steps if each.step == step)
-    margin_ns = min(starts_ns) - int(arguments["visStart"])
-    assert 0 < margin_ns <= step_ns // 50
-    assert int(arguments["visEnd"]) - int(arguments["visStart"]) == pytest.approx(step_ns + 2 * margin_ns, rel=0.01)
+    margin_ns = (max(edges_ns) - min(edges_ns)) // 50
+    assert int(arguments["visStart"]) == min(edges_ns) - margin_ns
+    assert int(arguments["visEnd"]) == max(edges_ns) + margin_ns
 
 
 def test_one_step_is_merged_alone(browser: Browser) -> None:
