@@ -62,7 +62,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         findings, critical_path                     what the report finds
         counters, busbw, memory                     values over time
         slices, run_slices                          everything that tracekit adds
-        tracks                                      which track is whose, of the input, too
+        tracks                                      whose each track is
 
     \b
         tracekit query run.pftrace "select rank, step, dur from tracekit_steps"

@@ -111,7 +111,7 @@ def test_a_merged_trace_cannot_be_merged_again(merged: Path, tmp_path: Path) -> 
         result = run(command, merged)
         assert (result.exit_code, result.stdout) == (3, "")
         assert result.stderr == (
-            f"Error: {merged}: a trace in Perfetto's format, not a recording of torch.profiler. "
+            f"Error: {merged}: a merged trace, not a recording of torch.profiler. "
             f"Hint: give the run that it was made of, or look at it: tracekit open {merged}\n"
         )
 
