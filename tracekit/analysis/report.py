@@ -96,12 +96,12 @@ class Report:
         return text
 
     def to_html(self) -> str:
-        """Return the report as one HTML page that opens offline. Some ranks are read again for it."""
+        """Return the report as one HTML page that opens offline. Some ranks are read again for it, by this process."""
         text: str = _renderer("page.write").report_html(self)
         return text
 
     def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the report as its name says: .json, .txt, .html, .md, .xlsx, or a folder .csv or .parquet of tables.
+        """Write the report as its name says: .html, .json, .txt, .md, .xlsx, or a folder of tables, .csv or .parquet.
 
         Warns if a format has no room for something. Raises UsageError for another name, or where a package is missing.
         Raises OutputError when `path` exists and `force` is False, or it cannot be written.

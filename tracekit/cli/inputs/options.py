@@ -153,7 +153,7 @@ def result_options(command: F) -> F:
 
 def report_options(command: F) -> F:
     """Add the options that choose the format and the file of a report."""
-    formats = ".json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet"
+    formats = ".html, .json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet"
     return _output_options(command, f"Write to FILE: {formats}.")
 
 

@@ -124,6 +124,12 @@ def _workbook(report: Report, path: Path, request: OutputRequest) -> tuple[str, 
 
 _LISTED = (
     ReportFormat(
+        suffix=".html",
+        content="the report as one page that opens offline",
+        write=_page,
+        takes=frozenset({"read_lanes"}),
+    ),
+    ReportFormat(
         suffix=".json",
         content="the result for programs",
         write=_file_of(json_text),
@@ -134,12 +140,6 @@ _LISTED = (
         content="the report as text",
         write=_file_of(plain_text),
         takes=frozenset({"extent", "style", "other_text"}),
-    ),
-    ReportFormat(
-        suffix=".html",
-        content="the report as one page that opens offline",
-        write=_page,
-        takes=frozenset({"read_lanes"}),
     ),
     ReportFormat(suffix=".md", content="a summary for pull requests", write=_file_of(_markdown_text)),
     ReportFormat(suffix=".csv", content="a folder of CSV files, one a table", write=_csv_folder, is_folder=True),

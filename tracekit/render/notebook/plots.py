@@ -158,6 +158,16 @@ def _rpc(report: Report, result: Any, ax: Axes | None) -> Axes:
     return draw_bars(ax, _joined(rows, "function", "callee"), parts, title="Waits for remote calls", unit=_A_STEP)
 
 
+def _kernels(report: Report, result: Any, ax: Axes | None) -> Axes:
+    kernels = rows_of(result, "kernels")
+    own = "total_ns" if kernels else "self_ns"  # an operator's total has that of the operators that it calls
+    rows = _most(kernels or rows_of(result, "operators"), own)
+    hidden = [max(row[own] - row["exposed_ns"], 0) / _MS for row in rows]
+    parts = {"exposed": _milliseconds(rows, "exposed_ns"), "hidden": hidden}
+    title = "Kernels" if kernels else "Operators, without what they call"
+    return draw_bars(ax, [row["name"] for row in rows], parts, title=title, unit=_A_STEP)
+
+
 def _stragglers(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "by_rank"), "caused_delay_ns", "wait_ns")
     parts = {"delay that it caused": _milliseconds(rows, "caused_delay_ns"), "its wait": _milliseconds(rows, "wait_ns")}
@@ -254,6 +264,7 @@ _DRAW: dict[str, Callable[[Report, Any, Axes | None], Axes]] = {
     "fsdp": _fsdp,
     "tensor": _tensor,
     "memory": _memory,
+    "kernels": _kernels,
     "critical_path": _critical_path,
     "diagnosis": _diagnosis,
     "whatif": _whatif,

@@ -46,7 +46,7 @@ def test_a_trailing_slash_is_the_same_folder(tmp_path: Path) -> None:
 def test_a_name_without_a_format_is_a_usage_error_that_lists_them(name: str) -> None:
     outcome = run("-o", name)
     assert outcome.exit_code == 2
-    assert "does not end in .json, .txt, .md, .csv, .parquet or .xlsx" in outcome.stderr
+    assert "does not end in .html, .json, .txt, .md, .csv, .parquet or .xlsx" in outcome.stderr
     assert outcome.stderr.count("\n") == 1
 
 
@@ -86,5 +86,7 @@ def test_python_writes_the_same(tmp_path: Path) -> None:
         report.write(tmp_path / "python.json")
     report.write(tmp_path / "python.json", force=True)
     assert (tmp_path / "python.json").read_text() == report.to_json()
+    report.write(tmp_path / "python.html")
+    assert (tmp_path / "python.html").read_text() == report.to_html()
     with pytest.raises(UsageError):
         format_of(Path("report.docx"))

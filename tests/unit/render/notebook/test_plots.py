@@ -73,7 +73,7 @@ def test_buckets_are_drawn_from_ready_to_end(report: Report) -> None:
     assert bar_ends(drawn(report.plot.buckets())) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", ["overlap", "collectives", "stragglers", "critical_path", "diagnosis"])
+@pytest.mark.parametrize("name", ["overlap", "kernels", "collectives", "stragglers", "critical_path", "diagnosis"])
 def test_other_pictures_of_a_ddp_run_can_be_drawn(report: Report, name: str) -> None:
     ax = drawn(getattr(report.plot, name)())
     assert ax.patches or ax.collections
