@@ -11,7 +11,7 @@ TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-torch gpu check package-check reports notebook bench studies clean
+.PHONY: help demo test test-all test-torch gpu check docs package-check reports notebook bench studies clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,11 +37,16 @@ test-torch: ## Run the tests that record with another torch, in an environment o
 gpu: $(TEST_READY) ## Run the tests that need GPUs and write reports/gpu; without a GPU they say so and nothing is written
 	$(BIN)/python -m pytest -n 0 -m gpu -p tests.gpu.report tests/gpu
 
-check: $(TEST_READY) ## Lint, format, types, seams
+check: $(TEST_READY) ## Lint, format, types, seams, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory docs
+
+# The variable is of the theme, which advertises its successor at each build. With `--quiet` a warning would not fail.
+docs: $(TEST_READY) ## Build the documentation as a site in build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package-check: $(TEST_READY) ## Build wheel and sdist, install each into an empty environment, run them
 	.ci/package-check $(BIN)/python
@@ -85,6 +90,6 @@ $(DEMO_READY): $(INPUTS) | $(BIN)/python
 # All extras hold the demo's too. DeepSpeed's setup imports torch, so it comes second and without an environment of its
 # own to be built in; none of its C++ operators are built.
 $(TEST_READY): $(INPUTS) | $(BIN)/python
-	$(INSTALL) --editable '.[all,dev]'
+	$(INSTALL) --editable '.[all,dev,docs]'
 	DS_BUILD_OPS=0 $(INSTALL) --no-build-isolation deepspeed
 	touch $@ $(DEMO_READY)

@@ -22,11 +22,13 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
+from urllib.parse import quote
 
 from tracekit.errors import OutputError
 
@@ -45,6 +47,7 @@ _LINGER_S = 60.0  # a bundled UI continues to fetch its files after it has the t
 _STALL_S = 30.0  # a connection without any progress is closed after this time
 _POLL_S = 0.1
 _CHUNK = 1 << 20
+_UNQUOTED = ":,()$*"  # besides letters and digits; an address is shorter if few characters are quoted
 _COMMON_HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -78,6 +81,7 @@ class TraceServer(socketserver.ThreadingTCPServer):
     trace: an open regular file.
     name: name of the trace in the UI.
     ui: folder of a UI, which is served too and opened instead of ui.perfetto.dev.
+    page_arguments: arguments for the address of the page, such as what to show first (`OpeningView.page_arguments`).
 
     Raises OutputError if the port is taken.
     """
@@ -94,6 +98,7 @@ class TraceServer(socketserver.ThreadingTCPServer):
         name: str,
         *,
         ui: Path | None = None,
+        page_arguments: Mapping[str, str] = MappingProxyType({}),
         port: int = PORT,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
@@ -101,6 +106,7 @@ class TraceServer(socketserver.ThreadingTCPServer):
         self.trace_path = f"/{secrets.token_urlsafe(32)}/{_plain_name(name)}"
         self.trace_size_bytes = os.fstat(trace.fileno()).st_size
         self.ui_files = {} if ui is None else _files_below(ui)
+        self._page_arguments = page_arguments
         self._trace = trace
         self._idle_timeout_s = idle_timeout_s
         self._linger_s = 0.0 if ui is None else _LINGER_S
@@ -131,7 +137,9 @@ class TraceServer(socketserver.ThreadingTCPServer):
     def url(self) -> str:
         """The address that opens the UI with the trace."""
         server = f"http://{self.hosts[0]}"
-        return f"{server if self.is_offline else UI_ORIGIN}/#!/?url={server}{self.trace_path}"
+        page = server if self.is_offline else UI_ORIGIN
+        arguments = [f"{name}={quote(value, safe=_UNQUOTED)}" for name, value in self._page_arguments.items()]
+        return "&".join([f"{page}/#!/?url={server}{self.trace_path}", *arguments])
 
     @property
     def is_offline(self) -> bool:

@@ -259,8 +259,9 @@ def _job_groups(pairs: int) -> dict[str, list[JobPair]]:
         said = "each rank varies" if varying == "ranks" else "the job varies"
         groups[f"same kind, {said}"] = [judge_pair(seed, steps=10, varying=varying) for seed in range(pairs)]
         each = max(pairs // len(PLANTED), 1)
-        for planted in PLANTED:
-            found = [judge_pair(seed, steps=10, varying=varying, planted=planted) for seed in range(each)]
+        for number, planted in enumerate(PLANTED, start=1):
+            seeds = range(number * pairs, number * pairs + each)
+            found = [judge_pair(seed, steps=10, varying=varying, planted=planted) for seed in seeds]
             groups[f"{planted}, {said}"] = found
     groups["a run with itself"] = [judge_pair(seed, steps=10, varying="ranks", same=True) for seed in range(pairs)]
     return groups
@@ -268,7 +269,7 @@ def _job_groups(pairs: int) -> dict[str, list[JobPair]]:
 
 def main() -> None:
     options = _parse_options()
-    lengths = _length_rows(200 if options.quick else 2000)
+    lengths = _length_rows(100 if options.quick else 1000)
     tables = {"lengths": markdown(_length_table(lengths))}
     print(tables["lengths"], flush=True)
     groups = _job_groups(40 if options.quick else options.pairs)

@@ -1,4 +1,4 @@
-"""A merged trace in Perfetto's UI in a real Chromium: `TraceServer` serves it, and the UI shows it without an error."""
+"""A merged trace in Perfetto's UI in a real Chromium: `TraceServer` serves it; the UI opens on the first finding."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ import pytest
 
 from tests.components import require
 from tracekit.analysis.load import load
-from tracekit.render.merged.merge import merge
+from tracekit.analysis.report import analyze
+from tracekit.render.merged.merge import Merged, merge
 from tracekit.serve import UI_ORIGIN, TraceServer
 from tracekit.trace_processor.bundled import bundled_ui
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
 SHOWN_MS = 120_000  # a busy machine takes long to compile the trace processor
+WINDOW = {"width": 1600, "height": 1400}
+PINNED = ["findings", "steps", "rank 0 waits", "rank 0 waits · overlap 2", "rank 1 waits"]
+NAMES = ["rank 0 · vm", "rank 1 · vm"]
+ROWS = """() => [...document.querySelectorAll(".pf-track__title")]
+    .filter(row => 0 <= row.getBoundingClientRect().top && row.getBoundingClientRect().bottom <= innerHeight)
+    .map(row => row.innerText.split("\\n").at(-1))"""  # a name is there in two parts, which may be cut, then as a whole
+SHOWN_NS = """() => {
+    const shown = app.trace.timeline.visibleWindow.toTimeSpan();
+    return [`${shown.start}`, `${shown.end}`];
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +40,22 @@ def ui() -> Path:
 
 
 @pytest.fixture(scope="module")
-def names_and_trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """The names of the processes, and the merged trace."""
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Merged:
+    """A merged trace of two ranks. Their numbers of slices differ, and those of rank 1 are fewer."""
     run = load(DDP)
-    path = tmp_path_factory.mktemp("merged") / "run.pftrace"
-    merge(run, path)
-    return [f"rank {summary.rank} · {summary.host}" for summary in run.ranks], path
+    return merge(run, tmp_path_factory.mktemp("merged") / "run.pftrace", report=analyze(run))
 
 
 @contextmanager
-def serving(trace: Path, ui: Path | None = None) -> Iterator[tuple[TraceServer, threading.Thread]]:
+def serving(trace: Merged, ui: Path | None = None) -> Iterator[tuple[TraceServer, threading.Thread]]:
     """A server that answers while the block runs. Its clock stands still until then, so it does not end before."""
     is_over = threading.Event()
+    arguments = trace.opening_view.page_arguments
     with (
-        trace.open("rb") as stream,
-        TraceServer(stream, "run.pftrace", ui=ui, port=0, clock=lambda: 1e9 * is_over.is_set()) as server,
+        trace.path.open("rb") as stream,
+        TraceServer(
+            stream, "run.pftrace", ui=ui, page_arguments=arguments, port=0, clock=lambda: 1e9 * is_over.is_set()
+        ) as server,
     ):
         thread = threading.Thread(target=server.serve_until_fetched)
         thread.start()
@@ -76,41 +88,51 @@ class Page:
         self.errors.append(dialog.message)
         dialog.dismiss()
 
-    def assert_shows(self, names: list[str]) -> None:
-        for name in names:
-            self.page.get_by_text(name).first.wait_for(timeout=SHOWN_MS)
+    def rows(self) -> list[str]:
+        """Return the names of the tracks and groups in the window, from the top."""
+        rows: list[str] = self.page.evaluate(ROWS)
+        return rows
+
+    def assert_opens_on_the_first_finding(self, trace: Merged) -> None:
+        """Check what is shown without a click: pinned tracks, pages in order, open lanes, the time of the step."""
+        pinned = self.page.locator(".pf-viewer-page__pinned-track-tree")
+        pinned.get_by_text(PINNED[-1], exact=True).first.wait_for(timeout=SHOWN_MS)
         assert self.page.locator(".pf-modal-dialog, .pf-error-box").all_inner_texts() == []
+        rows = self.rows()
+        assert rows[: len(PINNED) + 7] == [
+            *PINNED, "System", "run", "findings", "steps", "critical path", "ranks waiting", "bus bandwidth",
+        ]  # fmt: skip
+        assert [row for row in rows if row.endswith(" · vm")] == NAMES
+        lanes = rows[rows.index(NAMES[0]) : rows.index(NAMES[1])]
+        assert lanes[:3] == [NAMES[0], "analysis", "rank 0 steps"]
+        assert {"compute", "communication", "exposed communication", "idle", "rank 0 waits"} < set(lanes)
+        assert lanes[-1] == "host"
+        assert tuple(map(int, self.page.evaluate(SHOWN_NS))) == trace.opening_view.visible_ns
         assert self.errors == []
 
 
-def test_the_bundled_ui_shows_every_rank_without_a_network(
-    browser: Any, ui: Path, names_and_trace: tuple[list[str], Path]
-) -> None:
-    names, trace = names_and_trace
-    with serving(trace, ui) as (server, _), browser.new_context() as context:
+def test_the_bundled_ui_opens_on_the_first_finding_without_a_network(browser: Any, ui: Path, trace: Merged) -> None:
+    with serving(trace, ui) as (server, _), browser.new_context(viewport=WINDOW) as context:
         page = Page(context, server)
-        page.assert_shows(names)
+        page.assert_opens_on_the_first_finding(trace)
         assert page.answered == {f"127.0.0.1:{server.port}"}
         assert server.was_fetched
 
 
-def test_a_page_of_the_uis_origin_can_fetch_the_trace(
-    browser: Any, ui: Path, names_and_trace: tuple[list[str], Path]
-) -> None:
+def test_a_page_of_the_uis_origin_can_fetch_the_trace(browser: Any, ui: Path, trace: Merged) -> None:
     """GIVEN the bundled UI as https://ui.perfetto.dev WHEN the user allows it to reach this machine THEN it fetches the
-    trace from the other origin, and the server ends.
+    trace from the other origin and opens on the first finding, and the server ends.
     """
-    names, trace = names_and_trace
 
     def serve_ui(route: Any) -> None:
         path = route.request.url.removeprefix(f"{UI_ORIGIN}/").partition("?")[0] or "index.html"
         file = ui / path
         route.fulfill(path=file) if file.is_file() else route.fulfill(status=404)
 
-    with serving(trace) as (server, thread), browser.new_context() as context:
+    with serving(trace) as (server, thread), browser.new_context(viewport=WINDOW) as context:
         context.grant_permissions(["local-network-access"])
         context.route(f"{UI_ORIGIN}/**", serve_ui)
-        Page(context, server).assert_shows(names)
+        Page(context, server).assert_opens_on_the_first_finding(trace)
         thread.join(timeout=60)
         assert server.was_fetched
         assert not thread.is_alive()

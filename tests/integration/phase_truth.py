@@ -34,7 +34,7 @@ def assert_marks_are_their_phases(
     marks = processor.query(
         f"select rank, iif(slice.name glob '{backward}', 'backward', substr(slice.name, {len(_MARK) + 1})) as phase, "
         "slice.ts as ts, slice.ts + slice.dur as until "
-        "from slice join process_track on track_id = process_track.id join tracekit_ranks using (upid) "
+        "from slice join tracekit_tracks using (track_id) "
         f"where slice.name glob '{_MARK}*' or slice.name glob '{backward}'"
     )
     counted = processor.query("select rank, ts, ts + dur as until from tracekit_steps where complete")

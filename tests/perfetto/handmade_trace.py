@@ -8,22 +8,17 @@ START_NS = 1_752_000_000_123_456_789
 
 
 class HandmadeTrace:
-    """Builds processes, tracks under them, and slices with arguments. Times are ns after `START_NS`."""
+    """Builds tracks under tracks, and slices with arguments. Times are ns after `START_NS`."""
 
     def __init__(self) -> None:
         self._trace = Trace()
         self._uuids = 0
 
-    def process(self, name: str, pid: int) -> int:
-        descriptor = self._describe()
-        descriptor.process.pid = pid
-        descriptor.process.process_name = name
-        return self._uuids
-
-    def track(self, name: str, parent: int) -> int:
+    def track(self, name: str, parent: int | None = None) -> int:
         descriptor = self._describe()
         descriptor.name = name
-        descriptor.parent_uuid = parent
+        if parent is not None:
+            descriptor.parent_uuid = parent
         return self._uuids
 
     def slice(

@@ -24,7 +24,7 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
     """Return a document of slices; rank i % ranks writes thread i."""
 
     def part(rank: int, writer: ChromeWriter) -> None:
-        process = writer.add_process(f"rank {rank}", pid=rank + 1, order=rank)
+        process = writer.add_rank_page(f"rank {rank}", order=rank)
         for i in range(rank, len(threads), ranks):
             thread = writer.add_track(f"thread {i}", parent=process, order=i)
             writer.write_slices(thread, slices_of(threads[i], NAMES, category=4))
@@ -91,7 +91,7 @@ def test_arguments(trace_processor: TraceProcessor) -> None:
     )
 
     def part(writer: ChromeWriter) -> None:
-        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
         writer.write_slices(track, slices_of([(i, 1, 0) for i in range(3)], NAMES, arguments=arguments))
 
     trace_processor.load(chrome_document(part))
@@ -126,7 +126,7 @@ def test_extra_arguments_keep_values_and_types(trace_processor: TraceProcessor) 
     }
 
     def part(writer: ChromeWriter) -> None:
-        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
         size = Argument(name="size", values=np.array([7, 8, 9]))
         times = [(i, 1, 0) for i in range(3)]
         writer.write_slices(track, slices_of(times, ["op", kernel], arguments=(size,), extra_args=[1, -1, 1]))
@@ -145,7 +145,7 @@ def test_processes_threads_and_counters(trace_processor: TraceProcessor) -> None
     """GIVEN tracks in any order WHEN sorted by tid, as Perfetto's UI does THEN they are in the order of the page."""
 
     def part(writer: ChromeWriter) -> None:
-        process = writer.add_process("rank 0 · host", pid=1)
+        process = writer.add_rank_page("rank 0 · host")
         main = writer.add_track("main", parent=writer.add_track("host", parent=process, order=3))
         communication = writer.add_track("communication", parent=process, order=2)
         steps = writer.add_track("steps", parent=process, order=0)
@@ -192,7 +192,7 @@ def test_arrows_join_the_slices_of_each_chain(trace_processor: TraceProcessor, d
         role[chain[-1]], role[chain[0]] = ROLES.index("ends"), ROLES.index("begins")
 
     def part(rank: int, writer: ChromeWriter) -> None:
-        track = writer.add_track("t", parent=writer.add_process(f"rank {rank}", pid=rank + 1))
+        track = writer.add_track("t", parent=writer.add_rank_page(f"rank {rank}"))
         numbers = np.flatnonzero(rank_of == rank)
         number = Argument(name="number", values=numbers)
         flows = Flows(ids=arrow[numbers], role=role[numbers])
@@ -212,7 +212,7 @@ def test_arrows_of_slices_that_start_together(trace_processor: TraceProcessor) -
     times = [(0, 10, 0), (0, 10, 0), (0, 5, 0), (0, 0, 0), (0, 0, 0), (20, 0, 0)]
 
     def part(writer: ChromeWriter) -> None:
-        process = writer.add_process("rank 0", pid=1)
+        process = writer.add_rank_page("rank 0")
         numbers = np.arange(len(times))
         for first, role in ((0, "begins"), (100, "ends")):
             roles = np.full(len(times), ROLES.index(role), dtype=np.uint8)
@@ -235,7 +235,7 @@ def test_no_slice_is_lost_because_of_its_text(trace_processor: TraceProcessor) -
     names = list(expected)
 
     def part(writer: ChromeWriter) -> None:
-        process = writer.add_process(names[0], pid=1)
+        process = writer.add_rank_page(names[0])
         for k, name in enumerate(names):
             text = Argument(name=name, values=np.array([k], dtype=np.int32), is_text=True)
             track = writer.add_track(name, parent=process, order=k)

@@ -49,19 +49,17 @@ def test_steps_have_their_windows(trace_processor: TraceProcessor, tmp_path: Pat
     run = load(DDP)
     merged(trace_processor, run, tmp_path)
     rows = trace_processor.query(
-        "select process.name as process, slice.name as name, slice.ts as ts, slice.dur as dur from slice "
-        "join process_track on track_id = process_track.id join process using (upid) "
-        "where process_track.name = 'steps' and process.name glob 'rank *' order by process, ts"
+        "select r.name as page, s.rank as rank, s.name as name, ts, dur from tracekit_slices s "
+        "join tracekit_ranks r using (rank) where track = 'steps' order by rank, ts"
     )
     expected = [
         (summary.rank, f"step {step.step}", step.start_ns - clock.offset_ns, step.step_ns)
         for summary, clock in zip(run.ranks, run.clocks, strict=True)
         for step in summary.steps
     ]
-    ranks = [int(row["process"].split(" · ")[0].removeprefix("rank ")) for row in rows]
-    assert [(rank, row["name"], row["ts"], row["dur"]) for rank, row in zip(ranks, rows, strict=True)] == expected
+    assert [(row["rank"], row["name"], row["ts"], row["dur"]) for row in rows] == expected
     names = [f"rank {summary.rank} · {summary.host}" for summary in run.ranks]
-    assert sorted({row["process"] for row in rows}) == names
+    assert sorted({row["page"] for row in rows}) == names
 
 
 def gpu_rank(rank: int, *, skew_us: int = 0, drift_ppm: float = 0, error_ns: int = 0) -> TraceBuilder:
@@ -119,12 +117,9 @@ def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, t
     run = load(tmp_path / "in")
     written = merged(trace_processor, run, tmp_path / "out")
     assert written.slices == input_slices(tmp_path / "in").total() == 2 * 2 * 2 * 5
-    processes = trace_processor.query("select name, count() as n from process where name glob 'rank*' group by name")
-    assert [(row["name"], row["n"]) for row in processes] == [("rank 0 · node0", 1), ("rank 1 · node0", 1)]
-    tracks = trace_processor.query(
-        "select process_track.name as name, count() as n from process_track join process using (upid) "
-        "where process.name glob 'rank *' group by 1"
-    )
+    pages = trace_processor.query("select name from tracekit_ranks order by rank")
+    assert [row["name"] for row in pages] == ["rank 0 · node0", "rank 1 · node0"]
+    tracks = trace_processor.query("select name, count() as n from tracekit_tracks where rank is not null group by 1")
     counts = {row["name"]: row["n"] for row in tracks}
     for name in ("compute", "communication", "steps", "GPU 0 stream 7"):
         assert counts[name] == 2, name

@@ -66,9 +66,9 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
     stream.write(PerfettoFormat(start_ns=START).head)
     for rank in reversed(range(ranks)):
         writer = RankTraceWriter(stream, rank)
-        process = writer.add_process(f"rank {rank}", pid=rank + 1, order=rank)
+        page = writer.add_rank_page(f"rank {rank}", order=rank)
         for i in range(rank, len(threads), ranks):
-            thread = writer.add_track(f"thread {i}", parent=process, order=i)
+            thread = writer.add_track(f"thread {i}", parent=page, order=i)
             start_ns, duration_ns, name_ids = columns(threads[i])
             categories = np.full(len(name_ids), 4, dtype=np.int32)
             times = {"start_ns": start_ns, "duration_ns": duration_ns}
@@ -81,8 +81,8 @@ def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, i
     processor.load(trace)
     assert processor.errors() == []
     rows = processor.query(
-        "select cast(substr(process_track.name, 8) as int) as thread, ts, dur, slice.name as name, depth, category "
-        "from slice join process_track on track_id = process_track.id"
+        "select cast(substr(track.name, 8) as int) as thread, ts, dur, slice.name as name, depth, category "
+        "from slice join track on track_id = track.id"
     )
     assert processor.query("select count() as n from slice") == [{"n": len(rows)}]
     assert {row["category"] for row in rows} <= {"cpu_op"}
@@ -198,33 +198,52 @@ def test_extra_arguments_keep_values_and_types(trace_processor: TraceProcessor) 
         assert [rows[0], len(rows)] == [{"value": value, "value_type": kind}, 3 if name == "size" else 2]
 
 
+SHOWN = (
+    "include perfetto module viz.summary.track_event;"
+    "select t.name as name, parent.name as parent, track_ids from _track_event_tracks_ordered_groups as t "
+    "left join track as parent on t.parent_id = parent.id order by parent, order_id"
+)
+
+
 def test_tracks_are_shown_by_their_order(trace_processor: TraceProcessor) -> None:
     """GIVEN tracks of one name WHEN the UI's module sorts them THEN they are sorted by `order`, and none are merged."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
-    group = writer.add_track("steps", parent=writer.add_process("rank 0", pid=1))
+    group = writer.add_track("steps")
     one = np.array([1], dtype=np.int64)
     for order in (3, 1, 2):
         track = writer.add_track("same", parent=group, order=order)
         start_ns = START - order * one
         writer.write_slices(track, Slices.named(["s"], start_ns, start_ns + one, category="tracekit"))
     trace_processor.load(stream.getvalue())
-    trace_processor.query("include perfetto module viz.summary.track_event")
-    shown = trace_processor.query(
-        "select ts from _track_event_tracks_ordered_groups as t join slice on slice.track_id = cast(track_ids as int) "
-        "where t.name = 'same' order by order_id"
-    )
-    assert [START - row["ts"] for row in shown] == [1, 2, 3]
+    shown = [row["track_ids"] for row in trace_processor.query(SHOWN) if row["name"] == "same"]
+    starts = trace_processor.query("select track_id, ts from slice")
+    assert [START - row["ts"] for track in shown for row in starts if row["track_id"] == int(track)] == [1, 2, 3]
 
 
-def test_processes_tracks_and_clock(trace_processor: TraceProcessor) -> None:
+def test_pages_are_under_the_run_in_their_order(trace_processor: TraceProcessor) -> None:
+    """GIVEN ranks with different numbers of slices, written in any order WHEN the UI's module sorts their pages THEN
+    they come by `order`, after the run's own tracks, with the names that were given."""
+    stream = io.BytesIO()
+    stream.write(PerfettoFormat(start_ns=START).head)
+    names = [f"rank {rank} · host" for rank in range(12)]
+    for rank in (10, 2, 0, 11, 1, *range(3, 10)):
+        writer = RankTraceWriter(stream, rank)
+        starts_ns = START + 10 * np.arange(1 + rank % 5)
+        slices = Slices.named(["s"] * len(starts_ns), starts_ns, starts_ns + 1, category="tracekit")
+        writer.write_slices(writer.add_track("main", parent=writer.add_rank_page(names[rank], order=rank)), slices)
+    writer = RankTraceWriter(stream, 12)
+    for order, name in enumerate(("steps", "critical path")):
+        writer.write_slices(writer.add_track(name, parent=writer.add_run_page(), order=order), slices)
+    trace_processor.load(stream.getvalue())
+    assert trace_processor.errors() == []
+    rows = trace_processor.query(SHOWN)
+    assert [row["name"] for row in rows if row["parent"] is None] == ["run"]
+    assert [row["name"] for row in rows if row["parent"] == "run"] == ["steps", "critical path", *names]
+    assert trace_processor.query("select name from process where pid > 0") == []
+
+
+def test_clocks(trace_processor: TraceProcessor) -> None:
     trace_processor.load(write([[(0, 1, 0)], [(0, 1, 0)]]))
-    assert trace_processor.query(
-        "select process.name as process, pid, process_track.name as track from process_track "
-        "join process using (upid) where track glob 'thread*' order by pid"
-    ) == [
-        {"process": "rank 0", "pid": 1, "track": "thread 0"},
-        {"process": "rank 1", "pid": 2, "track": "thread 1"},
-    ]
     clocks = trace_processor.query("select clock_name, clock_value - ts as ahead from clock_snapshot order by 1")
     assert clocks == [{"clock_name": "BOOTTIME", "ahead": 0}, {"clock_name": "REALTIME", "ahead": 0}]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import assert_the_counter_counts_open_waits, assert_views_are_the_reports, merged
@@ -190,16 +191,17 @@ def test_counters_over_all_ranks(page: TraceProcessor) -> None:
     assert [row["dur"] for row in busbw if row["busbw_gb_per_s"]] == [1_000_000] * STEPS
     units = page.query("select distinct rank, counter, unit from tracekit_counters order by counter")
     assert [tuple(row.values()) for row in units] == [(None, "busbw · dp", "GB/s"), (None, "ranks waiting", "ranks")]
+    tracks = page.query("select name from tracekit_tracks where rank is null order by track_id")
+    assert {row["name"] for row in tracks} == {"findings", "steps", "critical path", "ranks waiting", "bus bandwidth"}
     assert_the_counter_counts_open_waits(page)
 
 
 def test_the_page_of_the_run_has_the_findings_and_the_critical_path(page: TraceProcessor, folder: Path) -> None:
     report = analyze(load(folder))
     rows = page.query(
-        "select process_track.name as track, slice.name as name, dur, "
-        "extract_arg(slice.arg_set_id, 'debug.text') as text, extract_arg(slice.arg_set_id, 'debug.rank') as rank, "
-        "extract_arg(slice.arg_set_id, 'debug.compute_ns') as compute_ns from slice "
-        "join process_track on slice.track_id = process_track.id join process using (upid) where process.name = 'run'"
+        "select track, name, dur, extract_arg(arg_set_id, 'debug.text') as text, "
+        "extract_arg(arg_set_id, 'debug.rank') as rank, extract_arg(arg_set_id, 'debug.compute_ns') as compute_ns "
+        "from tracekit_run_slices"
     )
     assert sorted(row["text"] for row in rows if row["text"]) == sorted(finding.text for finding in report.findings)
     assert [row["name"] for row in rows if row["track"] == "steps"] == [f"step {k}" for k in range(STEPS)]
@@ -247,6 +249,12 @@ def test_views_of_who_was_late_are_the_reports(page: TraceProcessor, folder: Pat
     assert [tuple(row.values()) for row in late] == [(RANKS - 1, "compute", (LATE_US - 1) * 1000)] * STEPS
 
 
+def names_under(tracks: Iterable[TrackDescriptor], parent: TrackDescriptor) -> list[str]:
+    """Return the names of the tracks under `parent`, in their order."""
+    children = [track for track in tracks if track.parent_uuid == parent.uuid]
+    return [track.name for track in sorted(children, key=lambda track: track.sibling_order_rank)]
+
+
 def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path) -> None:
     """GIVEN ranks whose mesh counts its first dimension fastest THEN pages are in the order of coordinates."""
     ranks = []
@@ -258,13 +266,17 @@ def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path)
         ranks.append(trace)
     written = merge(load(write_run(tmp_path / "in", ranks)), tmp_path / "run.pftrace")
     packets = Trace.FromString(written.path.read_bytes()).packet
-    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
-    pages = sorted((t.sibling_order_rank, t.process.process_name) for t in tracks.values() if t.HasField("process"))
-    assert [name.split(" · ")[-1] for _, name in pages] == ["run", "dp0 tp0", "dp0 tp1", "dp1 tp0", "dp1 tp1"]
-    derived = [t for t in tracks.values() if t.parent_uuid and tracks[t.parent_uuid].name == "analysis"]
-    of_rank_0 = [t for t in derived if tracks[tracks[t.parent_uuid].parent_uuid].process.pid == 1]
-    in_order = sorted(of_rank_0, key=lambda track: track.sibling_order_rank)
-    assert [track.name for track in in_order] == ["steps", "phases", "compute", "idle"]
+    tracks = [packet.track_descriptor for packet in packets if packet.HasField("track_descriptor")]
+    (top,) = (track for track in tracks if not track.parent_uuid)
+    assert (top.name, top.child_ordering) == ("run", TrackDescriptor.EXPLICIT)
+    assert names_under(tracks, top) == [
+        "steps", "bus bandwidth", "rank 0 · node0 · dp0 tp0", "rank 2 · node0 · dp0 tp1", "rank 1 · node0 · dp1 tp0",
+        "rank 3 · node0 · dp1 tp1",
+    ]  # fmt: skip
+    (page,) = (track for track in tracks if track.name.startswith("rank 1 ·"))
+    assert names_under(tracks, page) == ["analysis", "device", "host"]
+    (analysis,) = (track for track in tracks if track.parent_uuid == page.uuid and track.name == "analysis")
+    assert names_under(tracks, analysis) == ["rank 1 steps", "phases", "compute", "idle"]
 
 
 def test_a_clock_s_uncertainty_is_on_its_page(page: TraceProcessor, folder: Path) -> None:

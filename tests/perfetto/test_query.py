@@ -58,12 +58,12 @@ def test_answers_that_come_in_pieces_are_complete(trace_processor: TraceProcesso
 def page() -> bytes:
     """A trace of rank 10 and rank 2, with a slice or two on every track that tracekit adds."""
     trace = HandmadeTrace()
-    run = trace.track("analysis", trace.process("run", 1 << 20))
+    run = trace.track("run")
     trace.slice(trace.track("steps", run), "step 1", 0, 50)
-    for pid, rank in ((1, 10), (2, 2)):
-        page = trace.process(f"rank {rank} · node0 · dp1 tp0", pid)
-        process = trace.track("analysis", page)
-        steps = trace.track("steps", process)
+    for rank in (10, 2):
+        page = trace.track(f"rank {rank} · node0 · dp1 tp0", run)
+        analysis = trace.track("analysis", page)
+        steps = trace.track(f"rank {rank} steps", analysis)
         trace.slice(steps, "step 1", 0, 100, step=1, complete=1)
         trace.slice(steps, "step 2 (incomplete)", 100, 50, step=2, complete=0)
     # Tracks and slices of the input may have the same names and category.
@@ -71,29 +71,37 @@ def page() -> bytes:
     thread = trace.track("compute", trace.track("analysis", host))
     for category in ("cpu_op", "tracekit"):
         trace.slice(thread, "compute", 0, 1000, category=category)
-    trace.slice(trace.track("phases", process), "forward", 0, 40, step=1, duration_ns=41)
+    trace.slice(trace.track("phases", analysis), "forward", 0, 40, step=1, duration_ns=41)
     for lane, duration_ns in (("compute", 60), ("communication", 30), ("idle", 10), ("exposed copies", 5)):
-        trace.slice(trace.track(lane, process), lane, 0, duration_ns)
-    trace.slice(trace.track("bubble", process), "warmup", 5, 7)
-    group = trace.track("collectives · dp", process)
+        trace.slice(trace.track(lane, analysis), lane, 0, duration_ns)
+    trace.slice(trace.track("bubble", analysis), "warmup", 5, 7)
+    group = trace.track("collectives · dp", analysis)
     sizes = {"size_bytes": 1 << 40, "dtype": "bf16", "group": "dp", "step": 1}
     trace.slice(group, "all_reduce", 10, 20, kind="all_reduce", sequence=7, instance=3, **sizes)
     crossing = trace.track("collectives · dp · overlap 2", group)
     trace.slice(crossing, "all_gather", 20, 20, kind="all_gather", **sizes)
-    messages = trace.track("point to point", process)
+    messages = trace.track("point to point", analysis)
     trace.slice(messages, "send to 10", 30, 5, peer=10, is_send=1, tag=0, size_bytes=64, step=1)
     trace.slice(
-        trace.track("actions · stage 3", process), "B4", 50, 9, kind="B", stage=3, microbatch=4, step=1, wait_ns=2
+        trace.track("rank 2 actions · stage 3", analysis),
+        "B4",
+        50,
+        9,
+        kind="B",
+        stage=3,
+        microbatch=4,
+        step=1,
+        wait_ns=2,
     )
-    buckets = trace.track("buckets", process)
+    buckets = trace.track("buckets", analysis)
     trace.slice(
         buckets, "bucket 2", 60, 8, module="model", bucket=2, step=1, size_bytes=25 << 20, ready_ns=START_NS + 55,
         launch_ns=START_NS + 58, exposed_ns=3,
     )  # fmt: skip
     trace.slice(buckets, "bucket 3", 70, 8, module=1, bucket=3, step=1, size_bytes=1)
-    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, is_message=0, instance=3, step=1)
-    trace.counter("GPU 0 · allocated", process, {0: 0.0, 20: 5e9})
-    trace.counter("GPU 0 · reserved", process, {10: 6e9})
+    trace.slice(trace.track("rank 2 waits", analysis), "wait", 80, 6, blamed_rank=10, is_message=0, instance=3, step=1)
+    trace.counter("GPU 0 · allocated", analysis, {0: 0.0, 20: 5e9})
+    trace.counter("GPU 0 · reserved", analysis, {10: 6e9})
     return trace.to_bytes()
 
 
@@ -160,7 +168,7 @@ def test_slices_on_overlap_tracks_keep_their_rank_and_track(trace_processor: Tra
     stream = io.BytesIO()
     stream.write(PerfettoFormat(start_ns=START_NS).head)
     writer = RankTraceWriter(stream, rank=0)
-    group = writer.add_track("analysis", parent=writer.add_process("rank 0 · node0", pid=1))
+    group = writer.add_track("analysis", parent=writer.add_rank_page("rank 0 · node0"))
     track = writer.add_track("collectives · pp", parent=group)
     starts = START_NS + np.array([0, 5, 7])
     lanes = writer.write_slices(track, Slices.named(["broadcast"] * 3, starts, starts + 10, category="tracekit"))

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 REQUIRED = PROJECT["project"]["dependencies"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-FOR_USERS = {name: requirements for name, requirements in EXTRAS.items() if name not in {"all", "dev"}}
+FOR_USERS = {name: requirements for name, requirements in EXTRAS.items() if name not in {"all", "dev", "docs"}}
 # Of a callback's framework, which is there where the callback is of use.
 FRAMEWORKS = {"accelerate", "lightning", "pytorch_lightning", "transformers"}
 IMPORTING_CALLS = {"import_module", "find_spec", "__import__"}
@@ -79,8 +79,8 @@ def test_all_is_every_extra_of_a_user_but_hta_which_brings_jupyterlab() -> None:
     assert set(FOR_USERS) == {"torch", "dask", "parquet", "xlsx", "plot", "viewer", "isal", "zstd", "hta"}
 
 
-def test_every_extra_stands_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_every_extra_stands_where_installing_is_described() -> None:
+    text = (ROOT / "docs" / "getting-started.md").read_text()
     table = text[text.index("| extra | for |") :].split("\n\n")[0]
     assert set(re.findall(r"`([a-z]+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE)) == {*FOR_USERS, "all"}
 
@@ -95,5 +95,6 @@ def test_every_constraint_names_a_version() -> None:
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     pinned = [line.partition("==")[0] for line in lines if re.fullmatch(r"[\w.-]+==[\w.]+", line)]
     assert len(pinned) == len(lines) == len(set(map(distribution, pinned)))
-    asked = {distribution(each) for each in (*REQUIRED, *EXTRAS["dev"], *(r for x in FOR_USERS.values() for r in x))}
+    of_extras = [requirement for name, each in EXTRAS.items() if name != "all" for requirement in each]
+    asked = {distribution(each) for each in (*REQUIRED, *of_extras)}
     assert asked - set(map(distribution, pinned)) == set()

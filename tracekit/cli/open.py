@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_url: bool) -> None:  # noqa: A001
     """Show a run, or a trace, in Perfetto's UI.
 
+    The page opens on the first finding: its step, the findings, who waits, and the ranks that matter.
+
     RUN is what merge takes, or one trace that Perfetto reads. The page fetches the trace from 127.0.0.1:9001 and keeps
     it in your browser. It is served to that page only.
     """
@@ -36,7 +38,10 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
     from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
 
     ui = _bundled_ui() if offline else None
-    with perfetto_trace(choice, steps) as trace, TraceServer(trace.stream, trace.name, ui=ui) as server:
+    with (
+        perfetto_trace(choice, steps) as trace,
+        TraceServer(trace.stream, trace.name, ui=ui, page_arguments=trace.page_arguments) as server,
+    ):
         click.echo(f"{safe_text(trace.name)}, {file_size(server.trace_size_bytes)}, waits at")
         click.echo(server.url)
         is_opened = not print_url and _has_browser() and _browse(server.url)

@@ -61,7 +61,8 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         waits, lateness, ranks_waiting              who waits for whom
         findings, critical_path                     what the report finds
         counters, busbw, memory                     values over time
-        tracks, slices, run_slices                  everything that tracekit adds
+        slices, run_slices                          everything that tracekit adds
+        tracks                                      whose each track is
 
     \b
         tracekit query run.pftrace "select rank, step, dur from tracekit_steps"

@@ -17,7 +17,7 @@ from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.model.run import Run
 from tracekit.render.console import headline, next_command
-from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show
+from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
 from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.attempts import attempts_text
 
@@ -131,14 +131,11 @@ def _first(notes: Sequence[Note]) -> Note:
 def open_options(report: Report) -> list[str]:
     """Return the options with which `tracekit open` shows the ranks and the step to look at."""
     run = report.run
-    steps = sorted(run.common_steps())
-    finding = next(iter(report.findings), None)
     options: list[str] = []
     if run.selected_ranks is None and len(run.ranks) > SHOWN_RANKS:
         options += ["--ranks", format_ranges(ranks_to_show(report, SHOWN_RANKS)).replace(" ", "")]
-    if steps and len(steps) > 1:
-        step = finding.step if finding is not None and finding.step is not None else steps[len(steps) // 2]
-        options += ["--steps", str(step)]
+    if len(run.common_steps()) > 1:
+        options += ["--steps", str(step_to_show(report))]
     return options
 
 

@@ -16,7 +16,17 @@ from tracekit.model.run import Run
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["SHOWN_RANKS", "RankBar", "Reason", "bars", "draw_bar", "legend", "ranks_to_show", "reasons_to_show"]
+__all__ = [
+    "SHOWN_RANKS",
+    "RankBar",
+    "Reason",
+    "bars",
+    "draw_bar",
+    "legend",
+    "ranks_to_show",
+    "reasons_to_show",
+    "step_to_show",
+]
 
 SHOWN_RANKS = 8
 Reason = Literal["blamed", "critical", "median", "lowest"]
@@ -64,6 +74,16 @@ def reasons_to_show(report: Report, count: int) -> dict[int, Reason]:
     known = set(measured)
     chosen = [rank for rank in reasons if rank in known][:count]
     return {rank: reasons[rank] for rank in sorted(chosen)}
+
+
+def step_to_show(report: Report) -> int | None:
+    """Return the step that the first finding is about, else the median of the steps that all ranks completed; None
+    without any."""
+    steps = sorted(report.run.common_steps())
+    if not steps:
+        return None
+    step = report.findings[0].step if report.findings else None
+    return steps[len(steps) // 2] if step is None else step
 
 
 def bars(run: Run, ranks: Iterable[int]) -> list[RankBar]:

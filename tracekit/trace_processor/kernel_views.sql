@@ -35,19 +35,7 @@ CREATE PERFETTO VIEW tracekit_kernels(
   arg_set_id ARGSETID
 ) AS
 WITH
-  streams AS (
-    SELECT stream.id AS track_id, stream.upid, stream.name
-    FROM process_track AS stream
-    JOIN process_track AS parent ON stream.parent_id = parent.id
-    WHERE parent.name = 'device' AND parent.parent_id IS NULL
-  ),
-  device_tracks AS (
-    SELECT track_id, upid, name FROM streams
-    UNION ALL
-    SELECT lane.id AS track_id, streams.upid, streams.name
-    FROM process_track AS lane
-    JOIN streams ON lane.parent_id = streams.track_id
-  ),
+  device_tracks AS MATERIALIZED (SELECT track_id, rank, name FROM tracekit_tracks WHERE part = 'device'),
   -- An arrow leads from a host call through all device events that it launched. Without MATERIALIZED and CROSS JOIN the
   -- planner would read all arrows again for each slice.
   launches AS MATERIALIZED (
@@ -80,6 +68,5 @@ SELECT
   slice.arg_set_id
 FROM device_tracks
 CROSS JOIN slice USING (track_id)
-JOIN tracekit_ranks USING (upid)
 LEFT JOIN launch_of ON launch_of.id = slice.id
 WHERE slice.category IN ('kernel', 'Kernel', 'gpu_memcpy', 'gpu_memset', 'Memcpy', 'Memset');

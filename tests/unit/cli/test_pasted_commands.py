@@ -1,8 +1,9 @@
-"""Commands that tracekit prints can be pasted: what follows `Next:`, what a hint ends in, what the README shows."""
+"""Commands that tracekit prints can be pasted: what follows `Next:`, what a hint ends in, what README and docs show."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
 import shutil
@@ -34,7 +35,7 @@ def command(name: str) -> click.Command:
 def parse(words: list[str]) -> dict[str, object]:
     """What click makes of the words of a command line: its parameters. Fails for what it does not take."""
     assert words[0] == "tracekit"
-    if words[2:] == ["--help"]:
+    if words[2:] in (["--help"], ["--views"]):  # they print and end
         return {}
     return command(words[1]).make_context(words[1], words[2:]).params
 
@@ -149,10 +150,26 @@ def test_options_and_commands_that_hints_name_exist() -> None:
     assert set(called) <= set(COMMANDS)
 
 
-def test_commands_of_the_readme_are_taken() -> None:
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+def command_lines(block: str) -> Iterator[list[str]]:
+    """The words of each first command of a line; one in quotes may go on in the next lines."""
+    typed = ""
+    for line in block.splitlines():
+        typed += f"{line}\n"
+        try:
+            words = shlex.split(typed, comments=True)
+        except ValueError:
+            continue
+        yield list(itertools.takewhile(lambda word: word not in {"&&", "||", "|", ";", ">"}, words))
+        typed = ""
+    assert not typed
+
+
+def test_commands_of_readme_and_docs_are_taken() -> None:
+    block = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    blocks = [text for page in pages for text in block.findall(page.read_text())]
+    lines = [words for each in blocks for words in command_lines(each)]
     taken = [words[words.index("tracekit") :] for words in lines if "tracekit" in words]
-    assert len(taken) >= 11
+    assert len(taken) >= 20
     for words in taken:
         parse(words)

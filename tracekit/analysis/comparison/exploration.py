@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class _Change(NamedTuple):
     variance: float
 
 
-def explored_changes(baselines: Sequence[Report], candidate: Report, change: MedianChange) -> list[dict[str, object]]:
+def explored_changes(baselines: Sequence[Report], candidate: Report, change: MedianChange) -> list[dict[str, Any]]:
     """Return rows of columns.EXPLORED_CHANGES, those that stand out first, then the largest change.
 
     change: of the median step, for its noise.
@@ -55,7 +55,7 @@ def explored_changes(baselines: Sequence[Report], candidate: Report, change: Med
     p_values = np.array([_p_value(each, change.run_noise) for each in found])
     adjusted = adjusted_p_values(p_values)
     is_known = change.steps >= ENOUGH_STEPS
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "dimension": each.key[0],
             "name": each.key[1],

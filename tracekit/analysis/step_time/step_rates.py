@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.stats.student import student_quantile
 from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
@@ -186,7 +187,8 @@ def _chance(times_ns: Mapping[int, Sequence[int]], longest: Sequence[int]) -> fl
         statistics.median(map(_variation, several.values())),
         max((_variation(several[rank]) for rank in longest if rank in several), default=0.0),
     )
-    return _student(_ERRORS, 2 * (count - 1)) * varies * math.sqrt(2 / count)
+    errors = student_quantile(statistics.NormalDist().cdf(_ERRORS), 2 * (count - 1))
+    return errors * varies * math.sqrt(2 / count)
 
 
 def _variation(times_ns: Sequence[int]) -> float:
@@ -194,16 +196,6 @@ def _variation(times_ns: Sequence[int]) -> float:
     median_ns = statistics.median(times_ns)
     below_ns = [median_ns - time_ns for time_ns in times_ns if time_ns < median_ns]
     return math.sqrt(statistics.fmean(time_ns**2 for time_ns in below_ns)) / max(median_ns, 1) if below_ns else 0.0
-
-
-def _student(normal: float, freedom: float) -> float:
-    """Return the quantile of Student's distribution that is as rare as this one of the normal distribution.
-
-    The first terms of the expansion in Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
-    """
-    square = normal**2
-    first = (square + 1) / (4 * freedom)
-    return normal * (1 + first + (5 * square**2 + 16 * square + 3) / (96 * freedom**2))
 
 
 def _parts_ns(ranks: Sequence[RankSummary], waits_ns: Mapping[int, int]) -> dict[str, int]:

@@ -11,9 +11,10 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PERFETTO", "FileKind", "kind_of"]
+__all__ = ["MERGED", "PERFETTO", "FileKind", "kind_of"]
 
 _HEAD_BYTES = 1 << 16
+_MERGED_HEAD_BYTES = 1 << 10  # in these bytes a merged trace has its key
 _GZIP = b"\x1f\x8b"
 _MANIFEST = "perfetto_manifest.json"
 _LONGEST_VARINT = 10
@@ -35,6 +36,7 @@ class FileKind:
 
 
 PERFETTO = FileKind(name="a trace in Perfetto's format", is_ready=True)
+MERGED = FileKind(name="a merged trace", is_ready=True)
 _RUN = FileKind(name="a trace in Chrome's format", is_run=True)
 _PACKED_RUN = b"\x28\xb5\x2f\xfd"  # zstd, which `load` unpacks
 _TAR = (257, b"ustar")
@@ -86,7 +88,9 @@ def _kind_of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
     if not text or text.startswith((b"{", b"[", _PACKED_RUN)):
         return _RUN
     if _is_packets(beginning, is_whole=is_whole):
-        return PERFETTO
+        from tracekit.model.metadata import MERGED_KEY
+
+        return MERGED if MERGED_KEY.encode() in beginning[:_MERGED_HEAD_BYTES] else PERFETTO
     for magic, name in _READY.items():
         if beginning.startswith(magic):
             return FileKind(name=name, is_ready=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tracekit.cli.inputs.file_kind import kind_of
+from tracekit.cli.inputs.file_kind import MERGED, kind_of
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.run_choice import RunChoice
 
@@ -27,11 +27,13 @@ class PerfettoTrace:
         stream: an open regular file.
         name: the file's name, or one made from the run's folder.
         is_merged: the trace was merged just now, and is deleted when the stream is closed.
+        page_arguments: arguments for the address of Perfetto's UI that tell it what to show first.
     """
 
     stream: BinaryIO
     name: str
     is_merged: bool
+    page_arguments: Mapping[str, str]
 
 
 @contextmanager
@@ -46,13 +48,27 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
                 f"{path}: a merged trace: runs, ranks and steps cannot be selected in it", hint="name the run instead"
             )
         with path.open("rb") as stream:
-            yield PerfettoTrace(stream=stream, name=path.name, is_merged=False)
+            yield PerfettoTrace(
+                stream=stream, name=path.name, is_merged=False, page_arguments=_arguments_of_ready(path)
+            )
         return
     with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
-        stream = merged_run(choice, Path(folder, "run.pftrace"), options=_options(steps)).path.open("rb")
+        merged = merged_run(choice, Path(folder, "run.pftrace"), options=_options(steps))
+        stream = merged.path.open("rb")
     # The file is unlinked, so that nothing is left behind however this ends; the open stream still reads it.
     with stream:
-        yield PerfettoTrace(stream=stream, name=f"{Path(choice.paths[0]).name or 'run'}.pftrace", is_merged=True)
+        name = f"{Path(choice.paths[0]).name or 'run'}.pftrace"
+        arguments = merged.opening_view.page_arguments
+        yield PerfettoTrace(stream=stream, name=name, is_merged=True, page_arguments=arguments)
+
+
+def _arguments_of_ready(path: Path) -> Mapping[str, str]:
+    """Return the arguments for a trace in a file: none, unless tracekit merged it."""
+    if kind_of(path) != MERGED:
+        return {}
+    from tracekit.render.merged.opening_view import ANY_RUN
+
+    return ANY_RUN.page_arguments
 
 
 def _options(steps: StepSelection | None) -> SummaryOptions | None:

@@ -34,7 +34,42 @@ MERGED_KEY = "tracekit_merged"
 
 
 class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of the top-level key `tracekit`."""
+    """The value of the top-level key `tracekit`.
+
+    Attributes:
+        version: of this format, METADATA_VERSION.
+        tracekit, torch, python: the versions that recorded.
+        run_id: equal for all ranks and attempts of a job.
+        attempt: how often the job had been restarted.
+        rank: global rank.
+        local_rank: rank among those of its host.
+        world_size: ranks of the job.
+        pid: id of the process.
+        host: name of the host.
+        host_id: a hash of the boot id; processes with the same one share a clock.
+        device: the device on which the rank trains.
+        window: which recording this is.
+        steps: the recorded steps.
+        strategies: how the job is parallel: ddp, fsdp1, fsdp2, hsdp, zero1 to zero3, tp, sp, pp, ep, cp, dp,
+            manual_dp, rpc.
+        mesh: the device mesh, and the place of the rank in it.
+        groups: the process groups of the rank.
+        collectives: entries of the flight recorder.
+        p2p: sends and receives that Python code issued.
+        clock: how far the rank's clock is ahead.
+        ddp: the modules that DDP wraps, with their buckets.
+        fsdp: parameters that are gathered together.
+        pipeline: the schedule of a pipeline, and the stages of the rank.
+        memory: bytes of parameters, gradients and optimizer state.
+        precision: the number formats in use.
+        overhead: what recording cost.
+        notes: what could not be recorded, and why.
+        uses: what Python code communicated on each group.
+        rpc: remote calls.
+        settings: how torch and frameworks are configured.
+        first_step: the number of the job's step at the probe's first call.
+        first_step_source: who says that: "argument", "framework", "optimizer", or "calls" if nobody does.
+    """
 
     version: Integer
     tracekit: str
@@ -47,7 +82,7 @@ class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
     world_size: WorldSize
     pid: Integer
     host: str
-    host_id: str  # a hash of the boot id; processes with the same one share a clock
+    host_id: str
     device: Device
     window: Window
     steps: list[RecordedStep]
@@ -67,12 +102,22 @@ class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
     uses: list[CommunicationUse] = []
     rpc: RpcUse | None = None
     settings: list[Settings] = []
-    first_step: Integer = 0  # the number of the job's step at the probe's first call
-    first_step_source: str = "calls"  # who says that: "argument", "framework", "optimizer", or nobody
+    first_step: Integer = 0
+    first_step_source: str = "calls"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Written after the trace. If it is there, the trace is complete."""
+    """Written after the trace. If it is there, the trace is complete.
+
+    Attributes:
+        version: of this format, METADATA_VERSION.
+        run_id, attempt, rank, world_size, host: as in the trace.
+        file: name of the trace.
+        bytes: size of the file.
+        sha256: digest of the file, in hexadecimal.
+        events: how many events the trace has.
+        steps: first and last recorded step.
+    """
 
     version: Integer
     run_id: str
@@ -84,4 +129,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Integer
     sha256: str
     events: Integer
-    steps: tuple[Integer, Integer]  # first and last recorded step
+    steps: tuple[Integer, Integer]

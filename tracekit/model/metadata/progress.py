@@ -28,6 +28,8 @@ class ProgressHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank says of itself in one attempt. Times are ns of its wall clock.
 
     Attributes:
+        version: of this format.
+        run_id, attempt, rank, world_size, pid, host, host_id: as in the trace.
         elastic_id: TORCHELASTIC_RUN_ID.
         agent: which process launched the worker; equal for the attempts that it launches.
         worker: which of its children this rank runs in; different for each attempt.

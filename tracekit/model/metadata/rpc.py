@@ -30,39 +30,67 @@ class RpcCall(msgspec.Struct, frozen=True, kw_only=True):
 
     A `call` and a `remote` pass the id of the worker and this number to the callee. The other kinds run entirely in
     C++.
+
+    Attributes:
+        number: of the call, in this process.
+        callee: name of the worker that is called.
+        function: name of the function.
+        kind: what kind of call it is.
+        issued_ns: when it was issued.
+        done_ns: when it was complete; None: it was not seen to complete.
     """
 
     number: Integer
-    callee: str  # name of the worker
+    callee: str
     function: str
     kind: RpcCallKind
     issued_ns: Integer
-    done_ns: Integer | None  # None: it was not seen to complete
+    done_ns: Integer | None
 
 
 class RpcCallId(msgspec.Struct, frozen=True, kw_only=True):
-    """A remote call by the id of the worker that issued it and its number there."""
+    """A remote call by the worker that issued it.
+
+    Attributes:
+        caller: id of that worker.
+        number: number of the call there.
+    """
 
     caller: Integer
     number: Integer
 
 
 class RpcUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of an optimizer of this process; `version` is how many it had then taken."""
+    """A step of an optimizer of this process.
 
-    optimizer: Integer  # number, see `RpcOptimizer`
+    Attributes:
+        optimizer: its number, see `RpcOptimizer`.
+        version: how many steps it had then taken.
+    """
+
+    optimizer: Integer
     version: Integer
 
 
 class RpcOptimizer(msgspec.Struct, frozen=True, kw_only=True):
-    """An optimizer of this process that has taken a step since the first recorded call."""
+    """An optimizer of this process that has taken a step since the first recorded call.
+
+    Attributes:
+        number: of the optimizer, in this process.
+        shapes: of its parameters.
+    """
 
     number: Integer
-    shapes: list[list[Integer]]  # of its parameters
+    shapes: list[list[Integer]]
 
 
 class RpcResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The shapes of the tensors that a service returned, with a key that stands for them."""
+    """The shapes of the tensors that a service returned.
+
+    Attributes:
+        key: what stands for these shapes in `RpcService.result`.
+        shapes: of the tensors.
+    """
 
     key: str
     shapes: list[list[Integer]]
@@ -72,6 +100,10 @@ class RpcService(msgspec.Struct, frozen=True, kw_only=True):
     """A remote call that this worker served, with the caller's id and number of the call.
 
     Attributes:
+        caller: id of the worker that called.
+        number: number of the call there.
+        function: name of the function.
+        start_ns: when it began.
         end_ns: when it ended; of an asynchronous function when its future was complete.
         returned_ns: when an asynchronous function returned its future; None for any other.
         cpu_ns: how long the thread ran on a CPU in the function; None where it is not known.
@@ -100,6 +132,8 @@ class RpcWait(msgspec.Struct, frozen=True, kw_only=True):
     """The training thread was blocked in the wait for a future, or in the fetch of a remote value.
 
     Attributes:
+        start_ns: when the wait began.
+        end_ns: when it ended.
         number: of the call that the future belongs to; None for futures made of others.
     """
 
@@ -112,6 +146,11 @@ class RpcUse(msgspec.Struct, frozen=True, kw_only=True):
     """What this worker of `torch.distributed.rpc` called in the window, and what it served to peers that record.
 
     Attributes:
+        worker: name of the worker.
+        worker_id: its id.
+        calls: what it called.
+        services: what it served.
+        waits: when its training thread waited.
         results: what services returned, each set of shapes once.
         optimizers: those of this process.
         threads: how many threads run requests; None where it is not known.

@@ -21,26 +21,47 @@ SettingValue = bool | Integer | float | str | None
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """A bucket of DDP. `size_bytes`: of its gradients; `parameters`: their names."""
+    """A bucket of DDP.
+
+    Attributes:
+        index: in the order in which DDP reduces them.
+        size_bytes: of its gradients.
+        dtype: of its gradients.
+        parameters: their names.
+        elements: how many each parameter has; empty: not known.
+    """
 
     index: Integer
     size_bytes: Integer
     dtype: str
     parameters: list[str]
-    elements: list[Integer] = []  # of each parameter; empty: not known
+    elements: list[Integer] = []
 
 
 class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
+    """A module that DDP wraps.
+
+    Attributes:
+        module: its name.
+        bucket_cap_bytes: the limit of a bucket's size; None: not known.
+        static_graph: DDP's `static_graph`.
+        find_unused: DDP's `find_unused_parameters`.
+        rebuilt: the buckets are in the order in which gradients came.
+        buckets: the buckets, in the order of their reduction.
+        gradient_order: the order in which the gradients of a backward pass came, as places among the parameters of
+            all buckets, one bucket after the other. Empty: not known.
+        comm_hook: name of the communication hook; "none": DDP reduces itself; None: not known.
+        gradient_as_bucket_view, broadcast_buffers: DDP's options of these names; None: not known.
+    """
+
     module: str
     bucket_cap_bytes: Integer | None
     static_graph: bool
     find_unused: bool
     rebuilt: bool
     buckets: list[Bucket]
-    # The order in which the gradients of a backward pass came, as places among the parameters of all buckets, one
-    # bucket after the other. Empty: not known.
     gradient_order: list[Integer] = []
-    comm_hook: str | None = None  # its name; "none": DDP reduces itself; None: not known
+    comm_hook: str | None = None
     gradient_as_bucket_view: bool | None = None
     broadcast_buffers: bool | None = None
 
@@ -49,6 +70,7 @@ class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that FSDP, or ZeRO 3, gathers together.
 
     Attributes:
+        module: the module whose parameters they are.
         unit_bytes: of all of them, unsharded, in the data type in which they are stored.
         shard_group: the id of the group over which they are sharded.
     """
@@ -59,18 +81,31 @@ class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """The pipeline that this rank is part of.
+
+    Attributes:
+        schedule: name of the schedule.
+        stages: how many stages the pipeline has.
+        virtual_stages: how many of them a rank has.
+        microbatches: how many a step has.
+        stage_ids: the stages of this rank.
+        group: id of the group in which stages exchange activations.
+    """
+
     schedule: str
     stages: Integer
     virtual_stages: Integer
     microbatches: Integer
     stage_ids: list[Integer]
-    group: Integer | None = None  # the group in which stages exchange activations
+    group: Integer | None = None
 
 
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """What the training of this rank takes, in bytes of its own shards.
 
     Attributes:
+        parameter_bytes: the parameters.
+        gradient_bytes: the gradients.
         optimizer_bytes: the optimizers' state, and their parameters that are none of the model's.
         peak_bytes: with an accelerator, the most that its allocator held; without one, that of the whole process.
         device_bytes: the memory that the accelerator has; None without one, or if it is not known.

@@ -35,7 +35,7 @@ from tracekit.render.chrome.event_text import (
 )
 from tracekit.render.chrome.presence_groups import PresenceGroups
 from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
-from tracekit.render.trace.slices import Argument, Rows, Sink, Slices
+from tracekit.render.trace.slices import RUN_PAGE, Argument, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
 
@@ -76,16 +76,21 @@ class ChromeTrack:
 class ChromeWriter:
     """Writes one rank's events to a binary stream. `TraceWriter` describes the methods.
 
-    `rank`, an integer >= 0, determines the thread ids. Times count from `base_ns` (Unix epoch), and none may be before
-    it. Memory grows with the number of distinct strings alone.
+    `rank`, an integer >= 0, determines the ids of the process and its threads. Times count from `base_ns` (Unix epoch),
+    and none may be before it. Memory grows with the number of distinct strings alone.
+
+    Raises ValueError for a rank whose process id would be among the ids of threads.
 
         with path.open("wb") as stream:
             writer = ChromeWriter(stream, rank=3, base_ns=base_ns)
-            host = writer.add_process("rank 3 · host", pid=4, order=3)
-            writer.write_slices(writer.add_track("main", parent=host), slices)
+            page = writer.add_rank_page("rank 3 · host", order=3)
+            writer.write_slices(writer.add_track("main", parent=page), slices)
     """
 
     def __init__(self, stream: Sink, rank: int, *, base_ns: int) -> None:
+        self._pid = rank + 1  # 0 is Perfetto's idle process
+        if not 1 <= self._pid < _FIRST_ID:
+            raise ValueError(f"a rank is at least 0 and less than {_FIRST_ID - 1}, not {rank}")
         self._stream = stream
         self._base_ns = base_ns
         self._first_id = _FIRST_ID + rank % _RANKS * _RANK_IDS
@@ -97,12 +102,11 @@ class ChromeWriter:
         self._strings = JsonStrings()
         self._extra_args = JsonStrings(json_members)
 
-    def add_process(self, name: str, *, pid: int, order: int = 0) -> ChromeTrack:
-        """Raises ValueError for a pid below 1 (0 is Perfetto's idle process) or among the ids of threads."""
-        if not 1 <= pid < _FIRST_ID:
-            raise ValueError(f"pid must be at least 1 and less than {_FIRST_ID}, not {pid}")
-        self._describe("process", f'"pid":{pid}', name, order)
-        return ChromeTrack(pid=pid, name=name, room=_TOP)
+    def add_run_page(self) -> ChromeTrack:
+        return self._add_process(RUN_PAGE, 0)
+
+    def add_rank_page(self, name: str, *, order: int = 0) -> ChromeTrack:
+        return self._add_process(name, order + 1)
 
     def add_track(self, name: str, *, parent: ChromeTrack, order: int = 0) -> ChromeTrack:
         place = (parent.tid or self._first_id) + parent.room * min(order + 1, _PLACES[parent.room] - 1)
@@ -200,6 +204,10 @@ class ChromeWriter:
             extra_args = self._extra_args.of(slices.strings, slices.extra_args[rows])
             columns.append([before + text + after if text else "" for text in extra_args])
         return format_lines(template, columns)
+
+    def _add_process(self, name: str, order: int) -> ChromeTrack:
+        self._describe("process", f'"pid":{self._pid}', name, order)
+        return ChromeTrack(pid=self._pid, name=name, room=_TOP)
 
     def _lane(self, track: ChromeTrack, lane: int) -> ChromeTrack:
         if (track.tid, lane) not in self._lanes:

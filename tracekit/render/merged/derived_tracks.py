@@ -30,21 +30,40 @@ from tracekit.render.merged.lateness import Lateness, PeerWaits
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.trace.slices import ROLES, Argument, Flows, Slices
 
-__all__ = ["CATEGORY", "DERIVED_GROUP", "DerivedTrack", "group_labels", "tracks_of_rank", "tracks_of_recording"]
+__all__ = [
+    "CATEGORY",
+    "DERIVED_GROUP",
+    "DerivedTrack",
+    "group_labels",
+    "track_name",
+    "tracks_of_rank",
+    "tracks_of_recording",
+]
 
 CATEGORY = "tracekit"
 """Category of the slices that tracekit adds. All other slices are the input's."""
 
 DERIVED_GROUP = "analysis"
-"""Name of the track under which each page has these tracks."""
+"""Name of the track under which each rank's page has these tracks."""
+
+_PINNED = ("steps", "actions", "waits")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DerivedTrack:
-    """Slices for the track of this name under `DERIVED_GROUP`."""
+    """Slices for a track under `DERIVED_GROUP`, and what they show. `track_name` has the track's name in the trace."""
 
     name: str
     slices: Slices
+
+
+def track_name(shown: str, rank: int) -> str:
+    """Return the name in the trace of the track that shows `shown` on the page of `rank`.
+
+    It begins with the rank if the track is pinned beside those of other ranks or of the run: a pinned track is shown
+    without its page, and Perfetto's commands choose tracks by name.
+    """
+    return f"rank {rank} {shown}" if shown.partition(" · ")[0] in _PINNED else shown
 
 
 def tracks_of_recording(

@@ -1,7 +1,8 @@
 """Write all ranks of a run into one trace with one clock.
 
-The trace starts with the process "run". A process for each rank follows, such as "rank 3 · host · dp1 tp0", in the
-order of the mesh. Each of them has three groups of tracks:
+The trace starts with the page "run": findings, steps, the critical path, counters over all ranks. A page for each rank
+follows, such as "rank 3 · host · dp1 tp0", in the order of the mesh. In Perfetto's format it is under that of the run.
+Each of them has three groups of tracks:
 
     analysis     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
                  and copies, idle, bubble, actions, buckets, collectives by group, point to point, waits, late, clock
@@ -34,6 +35,7 @@ from tracekit.read.cache.spool import DecodedSpool
 from tracekit.render.chrome import ChromeFormat
 from tracekit.render.merged.document import Document
 from tracekit.render.merged.input_slices import SliceFilter
+from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view
 from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
@@ -62,6 +64,7 @@ class Merged:
             flows (arrows are drawn anew), C counters, i instants, M metadata, and so on.
         categories: Categories of the input's slices.
         size_bytes: Size of the file.
+        opening_view: What Perfetto's UI should show first; without a report `ANY_RUN`.
     """
 
     path: Path
@@ -71,6 +74,7 @@ class Merged:
     left_out: dict[str, int]
     categories: frozenset[str]
     size_bytes: int
+    opening_view: OpeningView
 
 
 def merge(
@@ -138,6 +142,7 @@ def merge(
         left_out=dict(sorted(counts.other_phases.items())),
         categories=counts.categories,
         size_bytes=output.stat().st_size,
+        opening_view=ANY_RUN if report is None else opening_view(plan, report),
     )
 
 

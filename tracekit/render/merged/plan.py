@@ -81,7 +81,7 @@ class RankPlan:
     pipeline: PipelineSpans
 
     @property
-    def process_name(self) -> str:
+    def page_name(self) -> str:
         mesh = self.summary.mesh
         where = " ".join(f"{name}{at}" for name, at in zip(mesh.names, mesh.coordinate, strict=True)) if mesh else ""
         return " · ".join(part for part in (f"rank {self.summary.rank}", self.summary.host, where) if part)

@@ -1,4 +1,4 @@
-"""Write one rank's page: the process, the tracks that tracekit adds, and every slice of its recordings."""
+"""Write one rank's page: the tracks that tracekit adds, and every slice of its recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
-from tracekit.render.merged.derived_tracks import DERIVED_GROUP, DerivedTrack, tracks_of_rank, tracks_of_recording
+from tracekit.render.merged.derived_tracks import (
+    DERIVED_GROUP,
+    DerivedTrack,
+    track_name,
+    tracks_of_rank,
+    tracks_of_recording,
+)
 from tracekit.render.merged.input_slices import SliceFilter, chosen_time, slices_by_track
 from tracekit.render.merged.memory_counters import MemoryCounter, joined, memory_counters
 from tracekit.render.merged.plan import RankPlan
@@ -91,17 +97,16 @@ def write_rank(
 
 
 class _Page:
-    """The process of one rank and its tracks. A track is added once, however many recordings are written on it."""
+    """The page of one rank and its tracks. A track is added once, however many recordings are written on it."""
 
     def __init__(self, writer: TraceWriter[Any], plan: RankPlan) -> None:
         self._writer = writer
         self._plan = plan
-        process = writer.add_process(plan.process_name, pid=plan.place + 1, order=plan.order + 1)
-        # These names are in alphabetical order, because UIs before v57 sort tracks right under a process by name.
-        self._derived = writer.add_track(DERIVED_GROUP, parent=process, order=0)
+        page = writer.add_rank_page(plan.page_name, order=plan.order)
+        self._derived = writer.add_track(DERIVED_GROUP, parent=page, order=0)
         on_gpu = plan.summary.device == "gpu"
-        self._device = writer.add_track("device", parent=process, order=1) if on_gpu else None
-        self._host = writer.add_track("host", parent=process, order=2)
+        self._device = writer.add_track("device", parent=page, order=1) if on_gpu else None
+        self._host = writer.add_track("host", parent=page, order=2)
         self._tracks: dict[Track | str, Any] = {}
         self._rows = 0  # events in the recordings so far
 
@@ -109,7 +114,8 @@ class _Page:
         if len(track.slices) == 0:
             return
         if track.name not in self._tracks:
-            self._tracks[track.name] = self._writer.add_track(track.name, parent=self._derived, order=len(self._tracks))
+            name = track_name(track.name, self._plan.summary.rank)
+            self._tracks[track.name] = self._writer.add_track(name, parent=self._derived, order=len(self._tracks))
         self._writer.write_slices(self._tracks[track.name], track.slices)
 
     def add_counter(self, counter: MemoryCounter) -> None:

@@ -1,9 +1,9 @@
-"""Write the page of the run as a whole, the process "run": steps, findings, the critical path, counters over ranks."""
+"""Write the page of the run as a whole, "run": findings, steps, the critical path, counters over ranks."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.links import bus_factor
-from tracekit.render.merged.derived_tracks import CATEGORY, DERIVED_GROUP, DerivedTrack, group_labels
+from tracekit.render.merged.derived_tracks import CATEGORY, DerivedTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.trace.slices import Argument, Slices, TraceWriter
 
@@ -29,24 +29,20 @@ def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, ch
     report: of the same run; without it the page has neither findings nor a critical path.
     chosen: the steps that the pages of ranks show.
     """
-    process = writer.add_process("run", pid=len(plan.ranks) + 1, order=0)
-    page = writer.add_track(DERIVED_GROUP, parent=process, order=0)
+    page = writer.add_run_page()
     steps_ns = _steps_ns(plan)
     tracks = [_steps(steps_ns)]
     if report is not None:
-        tracks.append(_findings(report.findings, steps_ns, plan.first_ns))
+        tracks.insert(0, _findings(report.findings, steps_ns, plan.first_ns))
         tracks += _critical_path(report.critical_path, plan.shift_ns)
-    order = 0
-    for track in tracks:
+    for order, track in enumerate(tracks):
         if len(track.slices):
             writer.write_slices(writer.add_track(track.name, parent=page, order=order), track.slices)
-            order += 1
-    # These counters mean nothing if times of different ranks cannot be compared.
-    counters = (_ranks_waiting(plan, chosen), *_bus_bandwidths(plan)) if plan.comparable else ()
-    for name, unit, time_ns, values in counters:
-        if len(time_ns):
-            writer.write_counter(writer.add_counter(name, unit=unit, parent=page, order=order), time_ns, values)
-            order += 1
+    if plan.comparable:  # counters mean nothing if times of different ranks cannot be compared
+        _write_counters(writer, page, len(tracks), [_ranks_waiting(plan, chosen)])
+        # There may be hundreds of groups. A viewer shows them when their track is opened.
+        groups = writer.add_track("bus bandwidth", parent=page, order=len(tracks) + 1)
+        _write_counters(writer, groups, 0, _bus_bandwidths(plan))
 
 
 def _steps_ns(plan: RunPlan) -> dict[int, tuple[int, int]]:
@@ -121,6 +117,13 @@ def _critical_path(path: CriticalPath | None, shift_ns: int) -> Iterator[Derived
 
 
 _Counter = tuple[str, str, Int64, Float64]  # name, unit, times on the run's clock, values
+
+
+def _write_counters(writer: TraceWriter[Any], parent: object, first: int, counters: Iterable[_Counter]) -> None:
+    """Write the counters that have values under `parent`, as its tracks number `first` and on."""
+    for order, (name, unit, time_ns, values) in enumerate(counters, start=first):
+        if len(time_ns):
+            writer.write_counter(writer.add_counter(name, unit=unit, parent=parent, order=order), time_ns, values)
 
 
 def _ranks_waiting(plan: RunPlan, chosen: StepSelection) -> _Counter:

@@ -42,15 +42,15 @@ caused delay
     What a rank's own slowness adds to a step. What it passes on from others is charged to these.
 longest chain
     The work and communication over all ranks that bounds a step. Every moment of the step is on it once.
-variation
+ranks late in turns
     Ranks take turns at being late: waiting that is due to no rank in particular.
 bubble
     Time in which a rank of a pipeline has no action, from the first to the last action of its pipeline.
-warmup, drain
+warm-up, drain
     Bubbles at the ends of a step that any pipeline of this schedule has.
-imbalance
+uneven stages
     Bubbles because stages take unequal time.
-late peer
+late peers
     Bubbles because single actions of other stages took longer than usual.
 host bound
     The device is idle because nothing was launched in time.

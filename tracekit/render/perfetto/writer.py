@@ -15,10 +15,9 @@ head says that this clock equals REALTIME, so that the UI can show date and time
 Order. The trace processor sorts packets by time, keeps the order of the file at equal times, and nests slices as a
 stack. So slices are opened and closed in the order of `nesting.boundary_order`. Order between tracks does not matter.
 
-Display. Perfetto's UI shows
-* processes by `order` since v57 (the head asks for it); older versions by the number of slices in their threads;
-* tracks under another track by `order`; those right under a process, and those without a parent, by name in older
-  versions. The UI would show threads above all tracks of their process, so host threads are written as tracks.
+Display. Pages are tracks under one track for the run, and no processes. Perfetto's UI shows tracks under another track
+by `order`, in all versions since v49. It would show processes by the number of their slices before v57, tracks right
+under a process by name, threads above all tracks of their process, and a process's id behind its name.
 """
 
 from __future__ import annotations
@@ -35,17 +34,23 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
+from tracekit import __version__
 from tracekit.model.events import Float64, Int64
+from tracekit.model.metadata import MERGED_KEY
 from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, encodable, fields_of
 from tracekit.render.perfetto.packets import encode_lanes
 from tracekit.render.trace.nesting import FreeLanes
-from tracekit.render.trace.slices import Sink, Slices
+from tracekit.render.trace.slices import RUN_PAGE, Sink, Slices
 
 __all__ = ["PerfettoFormat", "PerfettoTrack", "RankTraceWriter"]
 
+# The UI shows it as the help of the run's page. Its key tells a merged trace from others.
+_DESCRIPTION = f"All ranks of a run on one clock, from tracekit {__version__} ({MERGED_KEY})"
 _FIRST_SEQUENCE = 2  # 0 means "none", and 1 is the tracing service's own
 _TRACKS_PER_RANK = 1 << 20
+_RUN_UUID = 1  # less than the ids of the tracks of any rank
+_FIRST_RANK = 1 << 20  # the tracks of the run itself come before the pages of ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +71,11 @@ class PerfettoFormat:
         clock = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
         for clock_id in (BUILTIN_CLOCK_BOOTTIME, BUILTIN_CLOCK_REALTIME):
             clock.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=self.start_ns)
-        root = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
-        root.track_descriptor.uuid = 0  # stands for the trace
-        root.track_descriptor.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
-        head: bytes = Trace(packet=[clock, root]).SerializeToString()
+        run = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
+        run.track_descriptor.CopyFrom(_descriptor(RUN_PAGE))
+        run.track_descriptor.uuid = _RUN_UUID
+        run.track_descriptor.description = _DESCRIPTION
+        head: bytes = Trace(packet=[clock, run]).SerializeToString()
         return head
 
     def writer(self, stream: Sink, place: int) -> RankTraceWriter:
@@ -94,8 +100,8 @@ class RankTraceWriter:
             trace = PerfettoFormat(start_ns=int(events.start_ns.min()))
             stream.write(trace.head)
             writer = trace.writer(stream, 3)
-            host = writer.add_process("rank 3 · host", pid=4, order=3)
-            main = writer.add_track("main", parent=host)
+            page = writer.add_rank_page("rank 3 · host", order=3)
+            main = writer.add_track("main", parent=page)
             writer.write_slices(main, slices)
     """
 
@@ -112,26 +118,17 @@ class RankTraceWriter:
         opening.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         self._write(opening)
 
-    def add_process(self, name: str, *, pid: int, order: int = 0) -> PerfettoTrack:
-        """Add a process, under which tracks go.
+    def add_run_page(self) -> PerfettoTrack:
+        """Return the run's track, which the format's head describes."""
+        return PerfettoTrack(uuid=_RUN_UUID, name=RUN_PAGE)
 
-        pid: unique in the trace. Raises ValueError if it is below 1; 0 is Perfetto's idle process.
-        """
-        if pid < 1:
-            raise ValueError(f"pid must be at least 1, not {pid}")
-        descriptor = TrackDescriptor(sibling_order_rank=order)
-        descriptor.process.pid = pid
-        descriptor.process.process_name = encodable(name)
-        return self._describe(name, descriptor)
+    def add_rank_page(self, name: str, *, order: int = 0) -> PerfettoTrack:
+        """Add a track under the run's, after the run's own tracks."""
+        return self.add_track(name, parent=self.add_run_page(), order=_FIRST_RANK + order)
 
     def add_track(self, name: str, *, parent: PerfettoTrack | None = None, order: int = 0) -> PerfettoTrack:
-        """Add a track under a process or a track, or at the top. Tracks of equal names are not merged."""
-        descriptor = TrackDescriptor(
-            name=encodable(name),
-            sibling_order_rank=order,
-            child_ordering=TrackDescriptor.EXPLICIT,
-            sibling_merge_behavior=TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE,
-        )
+        """Add a track under a track, or at the top. Tracks of equal names are not merged."""
+        descriptor = _descriptor(name, order)
         if parent is not None:
             descriptor.parent_uuid = parent.uuid
         return self._describe(name, descriptor)
@@ -205,6 +202,16 @@ class RankTraceWriter:
 
     def _write(self, packet: TracePacket) -> None:
         self._stream.write(Trace(packet=[packet]).SerializeToString())
+
+
+def _descriptor(name: str, order: int = 0) -> TrackDescriptor:
+    """Return the descriptor of a track that is not merged with others, and shows tracks under it by their order."""
+    return TrackDescriptor(
+        name=encodable(name),
+        sibling_order_rank=order,
+        child_ordering=TrackDescriptor.EXPLICIT,
+        sibling_merge_behavior=TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE,
+    )
 
 
 def _counter_packets(sequence: int, time_ns: Int64, values: Float64) -> bytes:

@@ -16,7 +16,21 @@ import numpy.typing as npt
 
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 
-__all__ = ["ROLES", "Argument", "Flows", "Rows", "Sink", "Slices", "TraceFormat", "TraceWriter", "Unsigned"]
+__all__ = [
+    "ROLES",
+    "RUN_PAGE",
+    "Argument",
+    "Flows",
+    "Rows",
+    "Sink",
+    "Slices",
+    "TraceFormat",
+    "TraceWriter",
+    "Unsigned",
+]
+
+RUN_PAGE = "run"
+"""Name of the page of the run as a whole."""
 
 ROLES = ("begins", "passes", "ends")
 """What an arrow does in a slice."""
@@ -156,11 +170,14 @@ class TraceWriter(Protocol[Track]):
     """Writes one page of a merged trace. A `Track` is a row of the page: slices or values are written on it, or other
     tracks put under it."""
 
-    def add_process(self, name: str, *, pid: int, order: int = 0) -> Track:
-        """Add a process, under which tracks go. pid: unique in the trace, >= 1."""
+    def add_run_page(self) -> Track:
+        """Return the page of the run, named `RUN_PAGE`, under which tracks go."""
+
+    def add_rank_page(self, name: str, *, order: int = 0) -> Track:
+        """Add the page of a rank, under which tracks go. Pages of ranks are shown by `order`, after that of the run."""
 
     def add_track(self, name: str, *, parent: Track, order: int = 0) -> Track:
-        """Add a track under a process or a track. Tracks of equal names are not merged."""
+        """Add a track under a page or a track. Tracks of equal names are not merged."""
 
     def add_counter(self, name: str, *, unit: str = "", parent: Track, order: int = 0) -> Track:
         """Add a track of numbers over time."""
@@ -194,7 +211,8 @@ class TraceFormat(Protocol):
         """Bytes after all pages."""
 
     def writer(self, stream: Sink, place: int) -> TraceWriter[Any]:
-        """Return a writer for the page of the rank with this index in the run's ranks."""
+        """Return a writer for the page of the rank with this index in the run's ranks, or of the run, as if the run
+        were a rank after the last."""
 
 
 def _places(place: Mapping[str, int], texts: Sequence[str]) -> Int32:

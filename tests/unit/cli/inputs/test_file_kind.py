@@ -17,7 +17,7 @@ from tests.builders import TraceBuilder, write_run
 from tracekit import serve, trace_processor
 from tracekit.analysis.load import load
 from tracekit.cli import cli
-from tracekit.cli.inputs.file_kind import PERFETTO, kind_of
+from tracekit.cli.inputs.file_kind import MERGED, PERFETTO, kind_of
 from tracekit.render.merged.merge import merge
 
 
@@ -91,13 +91,16 @@ def test_other_files_are_refused_with_their_kind(
 
 
 def test_merged_traces_are_recognised_packed_or_cut_off(merged: Path, tmp_path: Path) -> None:
-    assert kind_of(merged) == PERFETTO
+    assert kind_of(merged) == MERGED
     packed = tmp_path / "run.pftrace.gz"
     packed.write_bytes(gzip.compress(merged.read_bytes()))
-    assert kind_of(packed) == PERFETTO
+    assert kind_of(packed) == MERGED
     cut = tmp_path / "cut.pftrace"
     cut.write_bytes(merged.read_bytes()[:-100])
-    assert kind_of(cut) == PERFETTO
+    assert kind_of(cut) == MERGED
+    other = tmp_path / "other.pftrace"
+    other.write_bytes(b"\x0a\x02\x08\x01")  # a packet
+    assert kind_of(other) == PERFETTO
     archive = tmp_path / "run.zip"
     assert run("merge", tmp_path / "in", "--format", "manifest", "-o", archive).exit_code == 0
     assert kind_of(archive).is_ready
@@ -108,7 +111,7 @@ def test_a_merged_trace_cannot_be_merged_again(merged: Path, tmp_path: Path) -> 
         result = run(command, merged)
         assert (result.exit_code, result.stdout) == (3, "")
         assert result.stderr == (
-            f"Error: {merged}: a trace in Perfetto's format, not a recording of torch.profiler. "
+            f"Error: {merged}: a merged trace, not a recording of torch.profiler. "
             f"Hint: give the run that it was made of, or look at it: tracekit open {merged}\n"
         )
 

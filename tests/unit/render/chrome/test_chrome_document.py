@@ -16,7 +16,7 @@ from tracekit.render.chrome import ChromeWriter
 
 def page(writer: ChromeWriter) -> None:
     steps = [(1000 * k, 900, k) for k in range(3)]
-    main = writer.add_track("main", parent=writer.add_process("rank 0", pid=1))
+    main = writer.add_track("main", parent=writer.add_rank_page("rank 0"))
     writer.write_slices(main, slices_of(steps, [f"ProfilerStep#{k}" for k in range(3)]))
 
 

@@ -34,7 +34,7 @@ def test_numbers_of_extra_arguments_keep_their_digits() -> None:
     numbers = f"[0.10,1E+5,-0,1.5e-07,{2**63 - 1},{-(2**63)},0.1000000000000000055511151231257827]"
     document = io.BytesIO()
     writer = ChromeWriter(document, 0, base_ns=BASE_NS)
-    track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+    track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
     writer.write_slices(track, slices_of([(0, 1, 0)], ["a", f'{{"n": {numbers}, "m": 1e3}}'], extra_args=[1]))
     assert f'"args":{{"n":{numbers},"m":1e3}}}}'.encode() in document.getvalue()
 
@@ -42,7 +42,7 @@ def test_numbers_of_extra_arguments_keep_their_digits() -> None:
 @pytest.mark.parametrize("number", [str(2**63), str(-(2**63) - 1), "9" * 5000, "1e999", "-1e999"])
 def test_numbers_out_of_the_range_of_readers_are_text(number: str) -> None:
     def write(writer: ChromeWriter) -> None:
-        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
         writer.write_slices(
             track, slices_of([(0, 1, 0)], ["a", f'{{"n": {number}, "m": [-1, {number}]}}'], extra_args=[1])
         )
@@ -62,7 +62,7 @@ def test_long_extra_arguments_are_written_in_blocks() -> None:
 
     document = Pieces()
     writer = ChromeWriter(document, 0, base_ns=BASE_NS)
-    track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+    track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
     rows = [(i, 1, 0) for i in range(2000)]
     writer.write_slices(track, slices_of(rows, ["a", json.dumps({"s": "x" * 20_000})], extra_args=[1] * 2000))
     assert document.getvalue().count(b'"s":') == 2000
@@ -77,7 +77,7 @@ def test_text_in_extra_arguments_is_unchanged(ascii_alone: bool) -> None:
     rows = [(i, 1, 0) for i in range(len(expected))]
 
     def write(writer: ChromeWriter) -> None:
-        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
         writer.write_slices(track, slices_of(rows, ["a", *texts], extra_args=[i + 1 for i in range(len(expected))]))
 
     document = chrome_document(write)

@@ -37,7 +37,7 @@ def new_writer() -> ChromeWriter:
 
 def one_track(slices: Slices, name: str = "track") -> list[dict]:
     def write(writer: ChromeWriter) -> None:
-        writer.write_slices(writer.add_track(name, parent=writer.add_process("rank 0", pid=1)), slices)
+        writer.write_slices(writer.add_track(name, parent=writer.add_rank_page("rank 0")), slices)
 
     return read_events(chrome_document(write))
 
@@ -115,7 +115,7 @@ def test_slices_of_several_blocks_are_complete_and_in_order() -> None:
 
 def test_counters_leave_out_what_json_cannot_express() -> None:
     def write(writer: ChromeWriter) -> None:
-        process = writer.add_process("rank 0", pid=1)
+        process = writer.add_rank_page("rank 0")
         times = BASE_NS + np.arange(5)
         for unit in ("GB/s", ""):
             counter = writer.add_counter('busbw "dp" %', unit=unit, parent=process)
@@ -130,7 +130,7 @@ def test_counters_leave_out_what_json_cannot_express() -> None:
 
 def page(writer: ChromeWriter, pid: int) -> None:
     """Write tracks in another order than that of the page, with two overlapping slices on each."""
-    process = writer.add_process(f"rank {pid - 1}", pid=pid, order=pid)
+    process = writer.add_rank_page(f"rank {pid - 1}", order=pid - 1)
     crossing = slices_of([(0, 10, 0), (5, 10, 0)], ["a"])
     host = writer.add_track("host", parent=process, order=201)
     threads = [writer.add_track(name, parent=host, order=k) for k, name in enumerate(("main", "autograd"))]
@@ -167,7 +167,7 @@ def test_more_lanes_and_tracks_than_ids_are_reserved_for() -> None:
     """GIVEN 100 slices that all cross, on each of 200 tracks THEN every lane has a thread id that no other has."""
 
     def write(writer: ChromeWriter) -> None:
-        process = writer.add_process("rank 0", pid=1)
+        process = writer.add_rank_page("rank 0")
         for k in range(200):
             writer.write_slices(
                 writer.add_track(f"t{k}", parent=process, order=k), slices_of([(i, 200, 0) for i in range(100)], ["a"])
@@ -191,7 +191,7 @@ def test_windows_share_their_threads() -> None:
     """GIVEN two windows on one track THEN slices that overlap in either window are on the same further thread."""
 
     def write(writer: ChromeWriter) -> None:
-        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
         for at in (0, 100):
             assert writer.write_slices(track, slices_of([(at, 10, 0), (at + 5, 10, 0)], ["a"])) == 2
 
@@ -206,7 +206,7 @@ def test_ranks_share_no_thread() -> None:
     ids = set()
     for rank in (0, 1, 8000):
         writer = ChromeWriter(io.BytesIO(), rank, base_ns=0)
-        process = writer.add_process("rank", pid=rank + 1)
+        process = writer.add_rank_page("rank")
         ids |= {writer.add_track(name, parent=process, order=k).tid for k, name in enumerate(("steps", "main"))}
     assert len(ids) == 6
     assert min(ids) > 2**20 > 8001
@@ -216,7 +216,7 @@ def test_ranks_share_no_thread() -> None:
 def test_a_track_without_slices_writes_nothing() -> None:
     stream = io.BytesIO()
     writer = ChromeWriter(stream, 0, base_ns=BASE_NS)
-    process = writer.add_process("rank 0", pid=1)
+    process = writer.add_rank_page("rank 0")
     before = stream.getvalue()
     assert writer.write_slices(writer.add_track("empty", parent=process), slices_of([], [])) == 0
     assert stream.getvalue() == before
@@ -238,18 +238,17 @@ def test_a_document_without_events_is_valid() -> None:
 )
 def test_impossible_slices_are_refused(row: tuple[int, int, int], extra: dict, message: str) -> None:
     writer = new_writer()
-    track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+    track = writer.add_track("t", parent=writer.add_rank_page("rank 0"))
     with pytest.raises(ValueError, match=message):
         writer.write_slices(track, slices_of([row], ["a"], **extra))
 
 
-def test_impossible_counters_and_processes_are_refused() -> None:
+def test_impossible_counters_and_ranks_are_refused() -> None:
+    for rank in (-1, (1 << 20) - 1):
+        with pytest.raises(ValueError, match="a rank is at least 0"):
+            ChromeWriter(io.BytesIO(), rank, base_ns=0)
     writer = new_writer()
-    with pytest.raises(ValueError, match="pid"):
-        writer.add_process("rank 0", pid=0)
-    with pytest.raises(ValueError, match="pid"):
-        writer.add_process("rank 0", pid=1 << 20)
-    process = writer.add_process("rank 0", pid=1)
+    process = writer.add_rank_page("rank 0")
     counter = writer.add_counter("c", parent=process)
     one = np.array([BASE_NS])
     for track, times, values in (

@@ -83,13 +83,16 @@ def test_a_server_has_no_steps_on_its_page(tmp_path: Path) -> None:
     merged = merge(run, tmp_path / "run.pftrace")
     packets = Trace.FromString(merged.path.read_bytes()).packet
     tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
-    pages = {t.uuid: t.process.process_name for t in tracks.values() if t.HasField("process")}
+    pages = {
+        track.uuid: track.name for track in tracks.values() if track.name.startswith("rank") and " · " in track.name
+    }
     of_page: dict[str, set[str]] = {name: set() for name in pages.values()}
     for track in tracks.values():
         if track.parent_uuid in tracks and tracks[track.parent_uuid].name == "analysis":
             of_page[pages[tracks[track.parent_uuid].parent_uuid]].add(track.name)
-    assert {"steps", "idle"} <= next(names for page, names in of_page.items() if page.startswith("rank 0"))
-    assert next(names for page, names in of_page.items() if page.startswith("rank 1")).isdisjoint({"steps", "idle"})
+    assert {"rank 0 steps", "idle"} <= next(names for page, names in of_page.items() if page.startswith("rank 0"))
+    of_server = next(names for page, names in of_page.items() if page.startswith("rank 1"))
+    assert of_server.isdisjoint({"rank 1 steps", "idle"})
 
 
 def test_numbers_too_large_for_the_shelf_lose_no_rank(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_packets_of_a_small_trace() -> None:
     """GIVEN a parent with a child WHEN written THEN opens and closes are in order, names interned once."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=3)
-    thread = writer.add_track("main", parent=writer.add_process("rank 3", pid=4, order=3))
+    thread = writer.add_track("main", parent=writer.add_rank_page("rank 3", order=3))
     for begin in (START, START + 9):
         writer.write_slices(
             thread, slices(begin + int64(0, 1), int64(9, 2), int32(1, 0), ["mm", "step"], category=int32(0, -1))
@@ -284,8 +284,3 @@ def test_a_counter_has_values_and_a_unit(start_ns: int, rank: int) -> None:
     events = [p for p in packets if p.HasField("track_event")]
     assert {(p.trusted_packet_sequence_id, p.track_event.type) for p in events} == {(rank + 2, TrackEvent.TYPE_COUNTER)}
     assert [(p.timestamp - start_ns, p.track_event.double_counter_value) for p in events] == [(0, 1.5), (9, 0.0)]
-
-
-def test_the_pid_of_the_idle_process_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        RankTraceWriter(io.BytesIO(), rank=0).add_process("rank 0", pid=0)

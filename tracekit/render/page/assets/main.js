@@ -7,13 +7,11 @@ function section(id, title, parts) {
 
 /** Return the bar at the top: where to go, the filter, the theme. */
 function topBar(sections) {
-  const links = sections.map(([id, title]) => [id, title, () => document.getElementById(id).scrollIntoView()]);
-  const select = el("select", { "aria-label": "Go to a section", on: { change: () => links.find(([id]) => id === select.value)?.[2]() } }, links.map(([id, title]) => el("option", { value: id }, title)));
+  const links = sections.map(([id, title]) => button(title, () => document.getElementById(id).scrollIntoView(), { class: "link" }));
   const theme = button("Dark", () => setState({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }), { id: "theme" });
   return el(
     "nav", { "aria-label": "Page" },
-    el("div", { class: "links" }, links.map(([, title, go]) => button(title, go, { class: "link" }))),
-    el("div", { class: "jump" }, select), filterBox(), theme,
+    el("div", { class: "links" }, links), filterBox(), theme,
   );
 }
 
@@ -21,8 +19,8 @@ function topBar(sections) {
 function filterBox() {
   const summary = el("summary", { id: "filter-text" });
   const fields = {
-    ranks: el("input", { name: "ranks", placeholder: "all, or 0-7,12", autocomplete: "off" }),
-    steps: el("input", { name: "steps", placeholder: "all, or 4-6", autocomplete: "off" }),
+    ranks: el("input", { placeholder: "all, or 0-7,12" }),
+    steps: el("input", { placeholder: "all, or 4-6" }),
   };
   const choices = communicationChoices();
   const options = (names) => [["", "all"], ...names.map((name) => [name, name])];
@@ -37,7 +35,7 @@ function filterBox() {
     el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => labelled(key === "ranks" ? "Ranks" : "Steps", input)), choices.dimensions.length ? dimension : null, choices.phases.length ? phase : null, clear),
   );
   const show = () => {
-    summary.textContent = filterText();
+    summary.textContent = `Shown: ${filterText()}`;
     summary.classList.toggle("active", isFiltered());
     clear.disabled = !isFiltered();
     for (const [key, input] of Object.entries(fields)) if (document.activeElement !== input) input.value = state[key] ? rangesText(state[key], Infinity) : "";

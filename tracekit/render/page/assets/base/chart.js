@@ -4,7 +4,7 @@
 
 const charts = new Map();
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
-const tooltip = el("div", { class: "tooltip", hidden: true, role: "status" });
+const tooltip = el("div", { class: "tooltip", hidden: true });
 
 /**
  * Return a figure.

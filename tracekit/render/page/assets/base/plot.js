@@ -32,7 +32,7 @@ function plotAxis(unit, more) {
   };
 }
 
-function logAxis(unit, more) {
-  const isPower = (place) => isKnown(place) && Math.abs(Math.log10(place) - Math.round(Math.log10(place))) < 1e-9;
-  return plotAxis(unit, { values: (_, places) => places.map((place) => (isPower(place) ? valueText(place, unit) : "")), ...more });
+/** Return a logarithmic axis from `least` to `most`. */
+function logAxis(unit, [least, most], more) {
+  return plotAxis(unit, { splits: () => powers(least, most), filter: (_, places) => places, values: (_, places) => places.map((place) => tickText([place], unit)(place)), ...more });
 }

@@ -89,5 +89,5 @@ function filterText() {
   if (state.steps) parts.push(`step${state.steps.length === 1 ? "" : "s"} ${rangesText(state.steps)}`);
   if (state.dimension) parts.push(`communication in ${state.dimension}`);
   if (state.phase) parts.push(state.phase);
-  return parts.length ? parts.join(" · ") : "all ranks and steps";
+  return parts.length ? parts.join(" · ") : "everything";
 }

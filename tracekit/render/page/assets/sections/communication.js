@@ -66,7 +66,7 @@ function skewChart() {
   return barChart({
     id: "skew", title: "How far apart ranks arrive", isLog: true, list: () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]),
     columns: [...collectiveColumns, ...["least", "5 %", "25 %", "median", "75 %", "95 %", "most"].map((label, at) => ({ key: "skew_ns", label, value: (row) => row.quantiles_ns[at] })), "error_ns=clocks' error"],
-    summary: () => "From the first to the last arrival at a collective: the distribution over its instances, and the median as a line. Ranks that come first wait that long.",
+    summary: () => "Time from the first to the last arrival at a collective: its distribution over the instances, and the median as a line.",
     bar: ({ quantiles_ns, edges_ns, counts, of }) => {
       const most = Math.max(...counts);
       const bins = counts.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
@@ -102,7 +102,7 @@ function bandwidthChart() {
         data: ["size_bytes", "busbw_bps"].map((key) => points.map((point) => point[key])),
         options: {
           height: 280, scales: { x: { time: false, distr: 3, range: () => x }, y: { distr: 3, range: () => y } },
-          axes: [logAxis("bytes", { label: "size of the full array", size: 30 }), logAxis("B/s")],
+          axes: [logAxis("bytes", x, { label: "size of the full array", size: 30 }), logAxis("B/s", y)],
           series: [{}, { paths: () => null, points: { show: false } }], cursor: { drag: { x: false, y: false }, y: false, points: { show: false } },
           hooks: { draw: [(plot) => points.forEach((point) => drawBandwidth(plot, point, kinds.indexOf(point.of.kind)))] },
         },

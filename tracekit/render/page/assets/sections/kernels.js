@@ -10,8 +10,8 @@ function kernelsSection() {
     setState({ look: search.value }, true);
     for (const fill of fills) fill();
   });
-  const text = "Means a step over the ranks that ran them, those with the most total, own or exposed time. Press the head of a column to order by it.";
-  return section("kernels", "Kernels and operators", [el("p", { class: "summary" }, text), labelled("Search", search), tables.map(([key, title]) => namesTable(key, title, fills))]);
+  const text = "Means a step over the ranks that ran them. The head of a column orders by it.";
+  return section("kernels", "Kernels and operators", [el("p", { class: "summary" }, text), el("p", null, labelled("Search", search)), tables.map(([key, title]) => namesTable(key, title, fills))]);
 }
 
 function namesTable(key, title, fills) {

@@ -8,12 +8,20 @@ function lanesSection() {
   return section("lanes", "Lanes of one step", [page.lanes.length ? lanesChart() : el("p", { class: "remark" }, reason)]);
 }
 
+/** Return a view without lanes in which nothing runs. */
+function withoutEmptyLanes(view) {
+  const kept = view.lanes.map((_, at) => at).filter((at) => view.ranks.some(({ covered }) => covered[at].some(Boolean)));
+  const ranks = view.ranks.map((row) => ({ ...row, covered: kept.map((at) => row.covered[at]), spans: { ...row.spans, lane: row.spans.lane.map((at) => kept.indexOf(at)) } }));
+  return { ...view, ranks, lanes: kept.map((at) => view.lanes[at]) };
+}
+
 function lanesChart() {
+  const views = page.lanes.map(withoutEmptyLanes);
   let zoom = null; // [from, to] in nanoseconds; null is the whole step
   let rows = [];
   let toX = null;
   let fromX = null;
-  const view = () => page.lanes.find((each) => each.kind === state.lanes) ?? page.lanes[0];
+  const view = () => views.find((each) => each.kind === state.lanes) ?? views[0];
   const window_ = () => zoom ?? [0, view().length_ns];
   const reset = button("Whole step", () => setZoom(null), { disabled: true });
 
@@ -121,7 +129,7 @@ function lanesChart() {
     };
   }
 
-  const kinds = page.lanes.map((each) => [each.kind, `${each.kind === "typical" ? "typical" : "longest"} (${each.step})`]);
+  const kinds = views.map((each) => [each.kind, `${each.kind === "typical" ? "typical" : "longest"} (${each.step})`]);
   return chart({
     id: "lanes-chart", title: "Lanes",
     controls: [kinds.length > 1 ? chooser("Step", kinds, view().kind, (key) => { zoom = null; reset.disabled = true; setState({ lanes: key }); }) : null, reset],

@@ -13,7 +13,7 @@ function bubblesChart() {
   return barChart({
     id: "bubbles", title: "Bubbles by cause", most: 32, ranksOf: (row) => [row.rank], list: () => pipeline.by_rank.filter((row) => isRankChosen(row.rank)),
     columns: ["rank", "stages", "busy_ns=busy, all steps", "bubble_ns=bubble, all steps", "bubble_ratio=share", ...BUBBLES.filter(() => isDivided).map((cause) => ({ key: `${cause}_ns`, label: PARTS[cause][0], value: (row) => row.causes?.[`${cause}_ns`] }))],
-    summary: () => `${pipeline.schedule}, ${countText(pipeline.stages, "stage")}, ${countText(pipeline.microbatches, "microbatch")}. Bubbles take ${percentText(pipeline.bubble_ratio)} of the pipeline's time${ideal}. What is left of zero made a bubble smaller. Means a step.`,
+    summary: () => `Schedule ${pipeline.schedule}, ${countText(pipeline.stages, "stage")}, ${countText(pipeline.microbatches, "microbatch")}. Bubbles take ${percentText(pipeline.bubble_ratio)} of the pipeline's time${ideal}. What is left of zero made a bubble smaller. Means a step.`,
     legend: () => (isDivided ? legend(BUBBLES) : null),
     bar: (row) => ({ label: `rank ${row.rank}`, note: `stage${row.stages.length > 1 ? "s" : ""} ${row.stages.join(", ")}`, ends: [timeText(row.bubble_ns / steps), percentText(row.bubble_ratio)], segments: [1, -1].flatMap((sign) => stacked(partsOf(row).filter(([, size]) => size * sign > 0))) }),
   });

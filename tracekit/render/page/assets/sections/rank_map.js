@@ -1,6 +1,6 @@
 // All ranks at their places of the mesh, coloured by a number. The groups of the rank under the pointer are outlined.
 
-const MAP = { least: 3, most: 46, height: 560, gap: 8, left: 54, top: 18 };
+const MAP = { least: 5, most: 46, height: 560, left: 54, top: 18 };
 
 /**
  * Return where each rank stands: {cell, boxes: [x, y] of each, height, labels: [text, x, y, room]}.
@@ -18,12 +18,12 @@ function mapLayout(width) {
   const isWrapped = !columns.length;
   const across = isWrapped ? wrapWidth(sizeOf(rows), innerColumns, innerRows, width) : sizeOf(columns);
   const down = isWrapped ? Math.ceil(sizeOf(rows) / across) : sizeOf(rows);
-  const gap = inside.length && across * down > 1 ? MAP.gap : 0;
+  const gap = inside.length && across * down > 1 ? (across * down > 64 ? 3 : 8) : 0;
   const left = !isWrapped && down > 1 ? MAP.left : 0;
   const top = !isWrapped && across > 1 ? MAP.top : 0;
   const wide = (width - left - (across - 1) * gap) / (across * innerColumns);
   const high = (MAP.height - down * gap) / (down * innerRows);
-  const cell = Math.max(Math.min(wide, Math.max(high, 12), MAP.most), MAP.least);
+  const cell = Math.max(Math.min(wide, high, MAP.most), Math.min(wide, MAP.least));
   const [blockWidth, blockHeight] = [cell * innerColumns + gap, cell * innerRows + gap];
   const bottom = top + down * blockHeight;
   const perLine = Math.max(1, Math.floor((width - left) / cell));
@@ -53,7 +53,7 @@ function squareWidth(count) {
 
 /** Return how many blocks stand beside each other: the map is about twice as wide as high, and rows end evenly if they can. */
 function wrapWidth(blocks, columns, rows, width) {
-  const fitting = Math.max(1, Math.min(Math.floor(width / (columns * 12)), blocks));
+  const fitting = Math.max(1, Math.min(Math.floor(width / (columns * 6 + 3)), blocks));
   const wanted = Math.min(Math.ceil(Math.sqrt((blocks * rows * 2.5) / columns)), fitting);
   for (let each = Math.min(2 * wanted, fitting); each > wanted / 2; each -= 1) if (blocks % each === 0) return each;
   return wanted;

@@ -47,9 +47,9 @@ function ranksChart() {
     id: "bars", title: "Ranks beside each other", list: rankBars, ranksOf: (bar) => [bar.rank], columns: ["rank", "role", "steps", "step_ns=step", ...PART_COLUMNS],
     summary: () => {
       const [slowest, fastest] = ["slowest", "fastest"].map((role) => page.step.bars.find((bar) => bar.role === role));
-      const busy = (bar) => `rank ${bar.rank} is busy for ${msText(bar.step_ns - bar.exposed_comm_ns)} a step`;
-      const text = "Means over each rank's steps. Slowest and fastest are by the time without exposed communication: ranks that meet in every step all take equally long.";
-      return slowest && fastest && slowest !== fastest ? `${text} The slowest, ${busy(slowest)}; the fastest, ${busy(fastest)}.` : text;
+      const busy = (bar) => msText(bar.step_ns - bar.exposed_comm_ns);
+      const text = slowest && fastest && slowest !== fastest ? `Rank ${slowest.rank} is busy for ${busy(slowest)} a step, rank ${fastest.rank} for ${busy(fastest)}. ` : "";
+      return `${text}Means of each rank's steps. Steps are equally long where ranks meet in each of them.`;
     },
     legend: stepLegend,
     bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: [msText(bar.step_ns)] }),

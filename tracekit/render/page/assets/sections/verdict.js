@@ -30,7 +30,7 @@ function verdictText() {
   const first = result.findings[0];
   if (!(first?.saving_ns > 0)) return first ? `${step} What stands out:` : step;
   const share = page.findings[0].saving_share;
-  return `${step} ${msText(first.saving_ns)}${isKnown(share) ? `, ${percentText(share, 0)},` : ""} can be saved:`;
+  return `${step} Of that, ${msText(first.saving_ns)}${isKnown(share) ? ` (${percentText(share, 0)})` : ""} can be saved:`.replaceAll(" ms", "\u00a0ms");
 }
 
 function findingCard(finding, place) {

@@ -1,0 +1,63 @@
+"""What MkDocs calls while it builds the site: adds documents from other folders, and fills in what is generated.
+
+`<!-- generated: NAME -->` on a line of its own stands for what the generator of that name returns.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
+
+from docs.reference.commands import command_pages  # noqa: E402
+from docs.reference.json_result import json_pages  # noqa: E402
+from docs.reference.links import outside_files, with_site_links  # noqa: E402
+from docs.reference.structs import struct_pages  # noqa: E402
+from docs.reference.tables import table_pages  # noqa: E402
+from docs.reference.views import view_pages  # noqa: E402
+from tracekit.model.metadata import CaptureMetadata, Manifest, ProgressHeader  # noqa: E402
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+__all__ = ["GENERATORS", "filled_in", "on_files", "on_page_markdown"]
+
+GENERATORS: dict[str, Callable[[], str]] = {
+    "commands": command_pages,
+    "json": json_pages,
+    "manifest": lambda: struct_pages(Manifest),
+    "metadata": lambda: struct_pages(CaptureMetadata),
+    "progress": lambda: struct_pages(ProgressHeader),
+    "tables": table_pages,
+    "views": view_pages,
+}
+_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+
+
+def filled_in(text: str) -> str:
+    """Return the text of a page with every mark replaced. KeyError for a mark without a generator."""
+    return _MARK.sub(lambda mark: GENERATORS[mark[1]](), text)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add documents from other folders of the repository."""
+    from mkdocs.structure.files import File
+
+    for path in outside_files(ROOT):
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in what is generated, and lead links to where files are in the site."""
+    outside = {*outside_files(ROOT)}
+    path = page.file.src_uri if page.file.src_uri in outside else f"docs/{page.file.src_uri}"
+    in_site = outside | {f"docs/{file.src_uri}" for file in files if file.src_uri not in outside}
+    return with_site_links(filled_in(markdown), path, in_site, ROOT)

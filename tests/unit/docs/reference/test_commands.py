@@ -1,0 +1,19 @@
+"""The page of commands: what each `--help` says."""
+
+from __future__ import annotations
+
+import click
+
+from docs.reference.commands import command_pages
+from tracekit.cli import COMMANDS, cli
+
+
+def test_every_command_has_a_chapter_with_all_its_options() -> None:
+    chapters = dict(chapter.split("\n", 1) for chapter in command_pages().removeprefix("## ").split("\n\n## "))
+
+    assert list(chapters) == list(COMMANDS)
+    for name, text in chapters.items():
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        options = [each.opts[0] for each in command.params if isinstance(each, click.Option) and not each.hidden]
+        assert [option for option in options if option not in text] == []

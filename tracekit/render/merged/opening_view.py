@@ -1,0 +1,132 @@
+"""What Perfetto's UI shows of a merged trace when it opens: which pages, which tracks above them, and which time.
+
+The UI takes this from the address of its page. It runs a list of commands (since v52), each of which applies to the
+tracks whose names match a regular expression of JavaScript, and shows the time from `visStart` to `visEnd`.
+
+    https://perfetto.dev/docs/visualization/commands-automation-reference
+    https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.report import Report
+from tracekit.render.merged.derived_tracks import DERIVED_GROUP, track_name
+from tracekit.render.merged.plan import RankPlan, RunPlan
+from tracekit.render.rank_bars import ranks_to_show, step_to_show
+from tracekit.render.trace.slices import RUN_PAGE
+
+__all__ = ["ANY_RUN", "OpeningView", "opening_view"]
+
+_SHOWN_RANKS = 4
+_MOST_ACTION_TRACKS = 16
+_MARGIN = 50  # of a step that is shown, such a part of its length is shown before and after it
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningView:
+    """How the UI shows a merged trace when it opens.
+
+    Attributes:
+        ranks: Ranks whose pages are open, in the order of the pages.
+        pinned: Patterns of names of tracks to pin above all pages, from the top.
+        visible_ns: Start and end of the time to show, in the trace; None: all of it.
+    """
+
+    ranks: tuple[int, ...]
+    pinned: tuple[str, ...]
+    visible_ns: tuple[int, int] | None
+
+    @property
+    def expanded(self) -> str:
+        """The pattern of names of the pages and groups to expand."""
+        pages = [RUN_PAGE, DERIVED_GROUP, *([f"rank {_any_of(self.ranks)}( .*)?"] if self.ranks else [])]
+        return f"^({'|'.join(pages)})$"
+
+    @property
+    def page_arguments(self) -> dict[str, str]:
+        """Arguments for the address of the UI's page, by name."""
+        window: dict[str, str] = {}
+        if self.visible_ns is not None:
+            start_ns, end_ns = self.visible_ns
+            window = {"visStart": str(start_ns), "visEnd": str(end_ns)}
+        commands = [_command("ExpandTracksByRegex", self.expanded)]
+        commands += [_command("PinTracksByRegex", pattern) for pattern in self.pinned]
+        return window | {"startupCommands": json.dumps(commands, separators=(",", ":"))}
+
+
+ANY_RUN = OpeningView(ranks=(), pinned=("^findings$", "^steps$"), visible_ns=None)
+"""What to show of a merged trace of which no more is known."""
+
+
+def opening_view(plan: RunPlan, report: Report) -> OpeningView:
+    """Return the view on what the first finding is about.
+
+    The pages of at most four ranks are open, those of `ranks_to_show`. Pinned are the findings, the steps, all pipeline
+    actions, and the waits of the open ranks. If more than 16 ranks have actions, those of at most 16 ranks are pinned,
+    from the pipelines of the open ranks. The time shown is the step of the first finding.
+    """
+    pages = sorted(plan.ranks, key=lambda rank: rank.order)
+    shown = set(ranks_to_show(report, _SHOWN_RANKS))
+    acting = _acting(pages, shown)
+    return OpeningView(
+        ranks=tuple(page.summary.rank for page in pages if page.summary.rank in shown),
+        pinned=(
+            *ANY_RUN.pinned,
+            *(_pattern("actions", rank) for rank in acting),
+            *(
+                _pattern("waits", page.summary.rank)
+                for page in pages
+                if page.summary.rank in shown and page.waits is not None and len(page.waits)
+            ),
+        ),
+        visible_ns=_visible_ns(plan, report),
+    )
+
+
+def _acting(pages: Iterable[RankPlan], shown: set[int]) -> list[int]:
+    """Return the ranks whose pipeline actions are pinned, in the order of their pages."""
+    acting = [page.summary for page in pages if len(page.summary[ACTIONS])]
+    if len(acting) > _MOST_ACTION_TRACKS:
+        pipelines = [each.pipeline.ranks for each in acting if each.rank in shown and each.pipeline is not None]
+        acting = [each for each in acting if any(each.rank in ranks for ranks in pipelines)] or acting
+    return [each.rank for each in acting[:_MOST_ACTION_TRACKS]]
+
+
+def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
+    """Return the time of the step to show, on all ranks, with a margin.
+
+    It stays within the steps and so within the trace: the UI ignores a time that does not.
+    """
+    step = step_to_show(report)
+    every_ns: list[int] = []
+    shown_ns: list[int] = []
+    for page in plan.ranks:
+        for each in page.summary.steps:
+            edges_ns = page.clock.to_run(np.array([each.start_ns, each.start_ns + each.step_ns], dtype=np.int64))
+            every_ns += edges_ns.tolist()
+            shown_ns += edges_ns.tolist() if each.step == step else []
+    if not shown_ns:
+        return None
+    start_ns, end_ns = min(shown_ns), max(shown_ns)
+    margin_ns = (end_ns - start_ns) // _MARGIN
+    return max(start_ns - margin_ns, min(every_ns)), min(end_ns + margin_ns, max(every_ns))
+
+
+def _pattern(shown: str, rank: int) -> str:
+    """Return the pattern of the tracks of a rank that show `shown`, of any stage and lane."""
+    return f"^{track_name(shown, rank)}( .*)?$"
+
+
+def _any_of(ranks: Iterable[int]) -> str:
+    return f"({'|'.join(map(str, ranks))})"
+
+
+def _command(name: str, pattern: str) -> dict[str, object]:
+    return {"id": f"dev.perfetto.{name}", "args": [pattern, "name"]}  # a pattern of names, not of paths
