@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.builders import TraceBuilder
+from tests.components import require_module
 from tests.places import DATA, ROOT
 from tests.unit.render.files.reports import recorded_report
 from tracekit.cli import cli
@@ -25,6 +26,8 @@ def run(*arguments: str | Path) -> Result:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_every_format_is_written_once_and_again_by_force(tmp_path: Path, suffix: str) -> None:
+    if (package := {".parquet": "pyarrow", ".xlsx": "openpyxl"}.get(suffix)) is not None:
+        require_module(package)
     path = tmp_path / f"report{suffix}"
     assert run("-o", path).exit_code == 0
     assert path.is_dir() == FORMATS[suffix].is_folder

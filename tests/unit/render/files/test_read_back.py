@@ -9,11 +9,18 @@ import pandas as pd
 import pytest
 
 import tracekit
+from tests.components import require_module
 from tests.unit.render.files.reports import HOSTILE, hostile_report, recorded_report
 from tracekit.analysis.report import Report
 from tracekit.errors import InputError
 
 FORMATS = ("tables.csv", "tables.parquet", "tables.xlsx")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _packages() -> None:
+    for name in ("pyarrow", "openpyxl"):
+        require_module(name)
 
 
 def assert_equal(actual: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame]) -> None:

@@ -7,15 +7,17 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
+from tests.components import require_module
 from tests.places import DATA
 from tests.unit.render.files.reports import hostile_report, recorded_report
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import Column, Table
 from tracekit.errors import UsageError
 from tracekit.render.files.tables import table_csv
+
+pq = require_module("pyarrow.parquet")
 
 
 def test_there_is_a_file_for_each_table_and_one_that_describes_them(tmp_path: Path) -> None:

@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
-import openpyxl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tracekit
+from tests.components import require_module
 from tests.unit.render.files.reports import HOSTILE, hostile_report, recorded_report
 from tracekit.errors import OutputError, UsageError
 from tracekit.render.files import workbook
 from tracekit.render.files.workbook import cell_text, text_of_cell
+
+openpyxl = require_module("openpyxl")
 
 
 def test_a_sheet_has_a_header_and_the_rows_and_empty_tables_have_none(tmp_path: Path) -> None:

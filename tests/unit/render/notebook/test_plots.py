@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
 import pytest
-from matplotlib import pyplot
-from matplotlib.axes import Axes
 
 import tracekit
+from tests.components import require_module
 from tests.unit.render.files.reports import hostile_report, recorded_report
 from tracekit.analysis.report import Report
 from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import UsageError
 from tracekit.render.notebook.shapes import draw_bars, label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+matplotlib, pyplot = require_module("matplotlib"), require_module("matplotlib.pyplot")
 
 
 @pytest.fixture(autouse=True)
