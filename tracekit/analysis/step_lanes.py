@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -29,9 +30,10 @@ from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
 
-__all__ = ["LANES", "Operation", "StepLanes", "StepTime", "read_step_lanes"]
+__all__ = ["LANES", "Lane", "Operation", "StepLanes", "StepTime", "read_step_lanes"]
 
-LANES = ("compute", "communication", "copy")
+Lane = Literal["compute", "communication", "copy"]
+LANES: tuple[Lane, ...] = ("compute", "communication", "copy")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,6 +255,15 @@ class Run:
 
         RPC servers have no steps, and of ranks whose device records are lost none is known.
         """
+        return self._common_steps
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Return the place in `ranks`, and in `clocks`, of each rank by its number."""
+        return {summary.rank: place for place, summary in enumerate(self.ranks)}
+
+    @cached_property
+    def _common_steps(self) -> frozenset[int]:
         measured = [summary for summary in self.ranks if summary.is_measured]
         complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in measured]
         return frozenset.intersection(*complete) if complete else frozenset()

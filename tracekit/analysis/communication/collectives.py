@@ -77,19 +77,16 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
     """Return the times of the instances of a group."""
     steps = np.array(sorted(run.common_steps()), dtype=np.int64)
     place = np.flatnonzero((matched.row != ABSENT).all(axis=0) & np.isin(matched.step, steps))
-    members = {rank: r for r, rank in enumerate(matched.ranks.tolist())}
+    members = [run.places[rank] for rank in matched.ranks.tolist()]
     shape = (len(members), len(place))
     arrival_ns, start_ns, end_ns, took_ns = (np.zeros(shape, dtype=np.int64) for _ in range(4))
-    for summary, clock in zip(run.ranks, run.clocks, strict=True):
-        r = members.get(summary.rank)
-        if r is None:
-            continue
-        row, collectives = matched.row[r, place], summary.collectives
+    for r, member in enumerate(members):
+        row, collectives, clock = matched.row[r, place], run.ranks[member].collectives, run.clocks[member]
         took_ns[r] = collectives.end_ns[row] - collectives.start_ns[row]
         arrival_ns[r] = clock.to_run(collectives.ready_ns[row])
         start_ns[r], end_ns[r] = clock.to_run(collectives.start_ns[row]), clock.to_run(collectives.end_ns[row])
-    clocks = [clock for clock in run.clocks if clock.rank in members]
-    comparable = clocks_are_comparable([s for s in run.ranks if s.rank in members], clocks)
+    clocks = [run.clocks[member] for member in members]
+    comparable = clocks_are_comparable([run.ranks[member] for member in members], clocks)
     error_ns = largest_pair_error_ns(clocks) if comparable else None
     last_ns, begin_ns = arrival_ns.max(axis=0), start_ns.max(axis=0)
     late_ns = arrival_ns - arrival_ns.min(axis=0)

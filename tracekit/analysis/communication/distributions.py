@@ -5,17 +5,21 @@ The table of collectives has medians and maxima of the same times. What draws mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.communication.collectives import group_times, groups_with_matches
+from tracekit.analysis.communication.collectives import GroupTimes, group_times, groups_with_matches
+from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
-__all__ = ["CollectiveTimesOfSize", "collective_distributions", "lateness_by_step"]
+__all__ = ["CollectiveTimesOfSize", "TimesOfGroup", "collective_distributions", "lateness_by_step", "times_of_groups"]
+
+TimesOfGroup = tuple[MatchedGroup, GroupTimes]
+"""A group, and the times of its instances in which all of its ranks take part."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,10 +41,14 @@ class CollectiveTimesOfSize:
     error_ns: int | None
 
 
-def collective_distributions(run: Run) -> Iterator[CollectiveTimesOfSize]:
-    """Yield the times of each kind and size of collective in each group with at least two ranks."""
-    for matched in groups_with_matches(run):
-        times = group_times(run, matched)
+def times_of_groups(run: Run) -> list[TimesOfGroup]:
+    """Return the times of the collectives of each group with at least two ranks."""
+    return [(matched, group_times(run, matched)) for matched in groups_with_matches(run)]
+
+
+def collective_distributions(groups: Iterable[TimesOfGroup]) -> Iterator[CollectiveTimesOfSize]:
+    """Yield the times of each kind and size of collective in each group."""
+    for matched, times in groups:
         pairs = np.stack((matched.kind[times.place].astype(np.int64), matched.size_bytes[times.place]))
         different, which = np.unique(pairs, axis=1, return_inverse=True)
         for i, (kind, size) in enumerate(different.T.tolist()):
@@ -55,7 +63,7 @@ def collective_distributions(run: Run) -> Iterator[CollectiveTimesOfSize]:
             )
 
 
-def lateness_by_step(run: Run) -> dict[tuple[int, int], int]:
+def lateness_by_step(groups: Iterable[TimesOfGroup]) -> dict[tuple[int, int], int]:
     """Return how late each rank came to the collectives of each step, by rank and step, in ns.
 
     It is the longest time after the first rank of a collective, over the collectives of the step. What is below the
@@ -63,8 +71,7 @@ def lateness_by_step(run: Run) -> dict[tuple[int, int], int]:
     value.
     """
     latest_ns: dict[tuple[int, int], int] = {}
-    for matched in groups_with_matches(run):
-        times = group_times(run, matched)
+    for matched, times in groups:
         if times.error_ns is None or not len(times.place):
             continue
         late_ns = np.where(times.late_ns > times.error_ns, times.late_ns, 0)

@@ -53,8 +53,7 @@ def read_links(path: Path) -> LinkMeasurements:
 
 def link_class(run: Run, ranks: Sequence[int]) -> LinkClass | None:
     """Return whether the ranks share a host, each have a different one, or neither; None where a host is not known."""
-    hosts = {summary.rank: summary.machine for summary in run.ranks}
-    of_ranks = [hosts.get(rank) for rank in ranks]
+    of_ranks = [run.ranks[run.places[rank]].machine if rank in run.places else None for rank in ranks]
     if None in of_ranks or len(of_ranks) < 2:
         return None
     different = len(set(of_ranks))

@@ -11,6 +11,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.kernels import columns
 from tracekit.analysis.kernels.parts import KERNEL_TIMES, OPERATOR_TIMES, OperationTimes, longest_of
 from tracekit.analysis.table import Frame
+from tracekit.model.events import Float64, Int64
 from tracekit.model.run import Run
 
 __all__ = ["MOST_SHOWN", "Kernels", "kernels"]
@@ -60,8 +61,9 @@ def _rows(by_rank: Sequence[tuple[int, OperationTimes]]) -> list[dict[str, objec
     rank = np.repeat([rank for rank, _ in by_rank], lengths)
     steps = np.repeat([times.steps for _, times in by_rank], lengths)
 
-    def per_step(column: str) -> np.ndarray:
-        return np.concatenate([getattr(times.sums, column) for _, times in by_rank]) / steps
+    def per_step(column: str) -> Float64:
+        sums: Int64 = np.concatenate([getattr(times.sums, column) for _, times in by_rank])
+        return np.asarray(sums / steps)
 
     count, total_ns, self_ns, exposed_ns = map(per_step, ("count", "total_ns", "self_ns", "exposed_ns"))
     ranks = np.bincount(which)

@@ -25,6 +25,9 @@ MOST_OPERATORS = 20_000
 
 _KINDS = (COMPUTE, COPY, *KINDS)
 
+_Columns = tuple[Int64, Int64, Int64, Int64]
+"""Key (see `_sums`), total, self and exposed time of each event, int64 [n] each."""
+
 
 def kernel_times(recorded: RecordedSteps) -> OperationTimes:
     """Return the sums of the kernels and copies that begin in the complete steps; nothing for a CPU rank."""
@@ -41,8 +44,8 @@ def kernel_times(recorded: RecordedSteps) -> OperationTimes:
     row, kind, start_ns = row[inside], kind[inside], start_ns[inside]
     duration_ns = events.duration_ns[row]
     exposed_ns = _exposed_ns(lanes, kind, start_ns, start_ns + duration_ns)
-    key = (events.name[row] + 1) * len(_KINDS) + kind
-    sums = _sums(events, key, duration_ns, duration_ns, exposed_ns, len(_KINDS))
+    key = (events.name[row].astype(np.int64) + 1) * len(_KINDS) + kind
+    sums = _sums(events, (key, duration_ns, duration_ns, exposed_ns), kinds=len(_KINDS))
     return OperationTimes(steps=count, sums=sums)
 
 
@@ -58,7 +61,7 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
     until_ns = np.append(begin_ns[1:], lanes.windows.host_end_ns)
     windows = Intervals.union_of(begin_ns[chosen], until_ns[chosen])
     shown = lanes.idle if lanes.device == "gpu" else lanes.communication
-    columns: list[tuple[Int64, Int64, Int64, Int64]] = []
+    columns: list[_Columns] = []
     for rows in rows_of:
         start_ns = events.start_ns[rows]
         if (start_ns[1:] < start_ns[:-1]).any():  # in most files the rows of a thread are in order
@@ -69,8 +72,8 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
             columns.append(_operator_columns(events, rows, shown, is_exposed=lanes.device == "gpu"))
     if not columns:
         return OperationTimes(steps=len(chosen))
-    sums = _sums(events, *(np.concatenate(column) for column in zip(*columns, strict=True)), 1)
-    return OperationTimes(steps=len(chosen), sums=sums)
+    key, total_ns, self_ns, exposed_ns = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return OperationTimes(steps=len(chosen), sums=_sums(events, (key, total_ns, self_ns, exposed_ns), kinds=1))
 
 
 def parents(start_ns: Int64, end_ns: Int64) -> Int64:
@@ -118,7 +121,7 @@ def _each_once_outermost_first(events: EventTable, rows: Int64) -> Int64:
     same = np.append(False, tied)
     same[1:] &= events.name[rows[1:]] == events.name[rows[:-1]]
     same[1:] &= events.external_id[rows[1:]] == events.external_id[rows[:-1]]
-    return rows[~same]
+    return np.asarray(rows[~same])
 
 
 def _exposed_ns(lanes: Lanes, kind: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
@@ -149,10 +152,8 @@ def _covered_ns(lane: Intervals, start_ns: Int64, end_ns: Int64) -> Int64:
     return covered_ns
 
 
-def _operator_columns(
-    events: EventTable, rows: Int64, lane: Intervals, *, is_exposed: bool
-) -> tuple[Int64, Int64, Int64, Int64]:
-    """Return the key (see `_sums`), total, self and exposed time of the operators of one thread, int64 [n] each.
+def _operator_columns(events: EventTable, rows: Int64, lane: Intervals, *, is_exposed: bool) -> _Columns:
+    """Return the columns of the operators of one thread.
 
     `is_exposed`: whether an operator is exposed while the lane is busy, or while it is not. An operator within one of
     its own name adds nothing to the total.
@@ -173,17 +174,15 @@ def _operator_columns(
     return name + 1, total_ns, self_ns, self_exposed_ns
 
 
-def _sums(
-    events: EventTable, key: Int64, total_ns: Int64, self_ns: Int64, exposed_ns: Int64, kinds: int
-) -> OperationSums:
+def _sums(events: EventTable, columns: _Columns, *, kinds: int) -> OperationSums:
     """Return the sums by key, which is `(name + 1) * kinds + kind`, of those with the most time.
 
     Sums of times below 2^53 ns, 104 days, are exact.
     """
+    key, *times_ns = columns
     count = np.bincount(key)
     keys = np.flatnonzero(count)
-    columns = (total_ns, self_ns, exposed_ns)
-    total, own, exposed = (np.bincount(key, weights=column)[keys].astype(np.int64) for column in columns)
+    total, own, exposed = (np.bincount(key, weights=column)[keys].astype(np.int64) for column in times_ns)
     sums = OperationSums(
         name=keys // kinds,
         kind=keys % kinds,

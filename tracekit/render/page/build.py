@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.analysis.communication.distributions import lateness_by_step
+from tracekit.analysis.communication.distributions import lateness_by_step, times_of_groups
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, OVERLAP_SECTION
 from tracekit.analysis.report import Report
 from tracekit.analysis.sections import TABLES
@@ -35,10 +35,11 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
     """
     run, result = report.run, result_dict(report)
     cuts = _keep_first_collectives(result, amounts.collectives)
-    latest_ns = lateness_by_step(run)
+    groups = times_of_groups(run)
+    latest_ns = lateness_by_step(groups)
     ranks = rank_map(run, result, latest_ns)
     steps = rank_steps(run, latest_ns, ranks["hosts"], amounts.cells)
-    skews, bandwidths = skews_and_bandwidths(run, result)
+    skews, bandwidths = skews_and_bandwidths(groups, result)
     pairs = message_pairs(run, amounts.pairs)
     lanes, lanes_reason = _lanes(report, read_lanes, amounts)
     if steps["text"] is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.communication.distributions import CollectiveTimesOfSize, collective_distributions
+from tracekit.analysis.communication.distributions import CollectiveTimesOfSize, TimesOfGroup, collective_distributions
 from tracekit.analysis.matching.rank_pairs import rank_pairs
 from tracekit.model.events import Int64
 from tracekit.model.run import Run
@@ -19,12 +20,12 @@ _BINS = 24
 _SMALLEST_NS = 1_000  # the upper bound of the first bin
 
 
-def skews_and_bandwidths(run: Run, result: dict[str, Any]) -> tuple[list[Skew], list[Bandwidth]]:
+def skews_and_bandwidths(groups: Iterable[TimesOfGroup], result: dict[str, Any]) -> tuple[list[Skew], list[Bandwidth]]:
     """Return the spreads of the rows of `result["collectives"]`, in their order."""
     place = {(row["group"], row["kind"], row["size_bytes"]): i for i, row in enumerate(result.get("collectives") or [])}
     if not place:
         return [], []
-    found = {place[key]: times for times in collective_distributions(run) if (key := _key(times)) in place}
+    found = {place[key]: times for times in collective_distributions(groups) if (key := _key(times)) in place}
     skews, bandwidths = [], []
     for row, times in sorted(found.items()):
         skews.append(_skew(row, times))

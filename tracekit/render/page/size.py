@@ -68,7 +68,8 @@ def _limit_bytes(ranks: int) -> int:
         return _FEW_BYTES
     doublings = (min(ranks, _MANY_RANKS) // _FEW_RANKS).bit_length() - 1
     of_all = (_MANY_RANKS // _FEW_RANKS).bit_length() - 1
-    return round(_FEW_BYTES * (_MANY_BYTES / _FEW_BYTES) ** (doublings / of_all))
+    growth: float = (_MANY_BYTES / _FEW_BYTES) ** (doublings / of_all)
+    return round(_FEW_BYTES * growth)
 
 
 def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> list[Cut]:

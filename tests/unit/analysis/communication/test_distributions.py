@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.communication.collectives import collective_times
-from tracekit.analysis.communication.distributions import collective_distributions, lateness_by_step
+from tracekit.analysis.communication.distributions import collective_distributions, lateness_by_step, times_of_groups
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import ClockModel, Run
 
@@ -27,7 +27,7 @@ def job(late_ns: list[list[int]], *, error: int = 0) -> Run:
 
 
 def test_skews_and_transfers_of_all_instances() -> None:
-    (times,) = collective_distributions(job([[0, 30], [50, 0], [0, 0]]))
+    (times,) = collective_distributions(times_of_groups(job([[0, 30], [50, 0], [0, 0]])))
 
     assert (times.kind, times.size_bytes, times.error_ns) == ("all_reduce", 64, 0)
     assert times.skew_ns.tolist() == [30, 50, 0]
@@ -44,7 +44,7 @@ def test_a_row_of_the_table_has_the_median_and_the_maximum_of_its_spread() -> No
         cluster.collective(range(4), kind="all_gather", size_bytes=64, transfer=20 + number)
     run = cluster.run()
 
-    spreads = {(t.group, t.kind, t.size_bytes): t for t in collective_distributions(run)}
+    spreads = {(t.group, t.kind, t.size_bytes): t for t in collective_distributions(times_of_groups(run))}
 
     rows = rows_of(collective_times(run), "table")
     assert len(rows) == len(spreads) == 3
@@ -56,7 +56,7 @@ def test_a_row_of_the_table_has_the_median_and_the_maximum_of_its_spread() -> No
 
 
 def test_lateness_is_the_time_after_the_first_rank() -> None:
-    assert lateness_by_step(job([[0, 30, 10], [50, 0, 0]])) == {
+    assert lateness_by_step(times_of_groups(job([[0, 30, 10], [50, 0, 0]]))) == {
         (0, 0): 0,
         (1, 0): 30,
         (2, 0): 10,
@@ -74,12 +74,14 @@ def test_of_a_step_the_longest_lateness_counts() -> None:
             cluster.work(1, compute=1_000 + late)
             cluster.collective((0, 1))
 
-    assert lateness_by_step(cluster.run()) == {(0, 0): 0, (1, 0): 80}
+    assert lateness_by_step(times_of_groups(cluster.run())) == {(0, 0): 0, (1, 0): 80}
 
 
 def test_lateness_within_the_error_of_the_clocks_is_none() -> None:
     """GIVEN clocks that are off by up to 20 ns each THEN 30 ns may be nothing, and 50 ns are not."""
-    assert lateness_by_step(job([[0, 30], [0, 50]], error=20)) == {(0, 0): 0, (1, 0): 0, (0, 1): 0, (1, 1): 50}
+    lateness_ns = lateness_by_step(times_of_groups(job([[0, 30], [0, 50]], error=20)))
+
+    assert lateness_ns == {(0, 0): 0, (1, 0): 0, (0, 1): 0, (1, 1): 50}
 
 
 def test_nothing_is_said_of_clocks_that_cannot_be_compared() -> None:
@@ -87,7 +89,7 @@ def test_nothing_is_said_of_clocks_that_cannot_be_compared() -> None:
     apart = tuple(replace(summary, host=f"node{summary.rank}") for summary in run.ranks)
     unknown = tuple(ClockModel(rank=summary.rank, method="none") for summary in run.ranks)
 
-    assert lateness_by_step(replace(run, ranks=apart, clocks=unknown)) == {}
+    assert lateness_by_step(times_of_groups(replace(run, ranks=apart, clocks=unknown))) == {}
 
 
 def test_a_rank_that_leaves_early_is_not_taken_for_the_last() -> None:
@@ -98,4 +100,4 @@ def test_a_rank_that_leaves_early_is_not_taken_for_the_last() -> None:
             cluster.work(rank, compute=work)
         cluster.collective((0, 1, 2), kind="gather", root=2)
 
-    assert lateness_by_step(cluster.run()) == {(0, 0): 0, (1, 0): 200, (2, 0): 8_000}
+    assert lateness_by_step(times_of_groups(cluster.run())) == {(0, 0): 0, (1, 0): 200, (2, 0): 8_000}

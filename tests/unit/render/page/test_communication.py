@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.analysis.simulated import Cluster
 from tests.unit.render.page.jobs import job
+from tracekit.analysis.communication.distributions import times_of_groups
 from tracekit.analysis.report import analyze
 from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
 from tracekit.model.metadata import Device
@@ -68,7 +69,7 @@ def idle_links(time_ns: Callable[[int], int]) -> LinkMeasurements:
 def test_every_instance_is_in_one_bin_of_the_histogram() -> None:
     run = two_ranks([0, 500, 3_000, 90_000, 90_000])
 
-    (skew,), _ = skews_and_bandwidths(run, result_dict(analyze(run, only="collectives")))
+    (skew,), _ = skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="collectives")))
 
     assert skew["quantiles_ns"] == [0, 0, 500, 3_000, 90_000, 90_000, 90_000]
     assert skew["edges_ns"][:2] == [0, 1_000]
@@ -81,7 +82,7 @@ def test_bandwidths_of_short_and_long_transfers_are_around_the_usual_one() -> No
     """GIVEN transfers of 1 to 5 us of 1 MiB THEN the bandwidths are those of 3 us, of 5 us, and of 1 us."""
     run = two_ranks([0] * 5)
 
-    _, (point,) = skews_and_bandwidths(run, result_dict(analyze(run, only="collectives")))
+    _, (point,) = skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="collectives")))
 
     assert point["busbw_bps"] == pytest.approx(2**20 / 3e-6)
     assert point["low_bps"] == pytest.approx(2**20 / 5e-6)
@@ -94,7 +95,7 @@ def test_the_ceiling_is_what_the_links_did_when_idle() -> None:
     run = two_ranks([0] * 5)
     links = idle_links(lambda size: size * 2_000 // 2**20)
 
-    _, (point,) = skews_and_bandwidths(run, result_dict(analyze(run, only="collectives", links=links)))
+    _, (point,) = skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="collectives", links=links)))
 
     assert point["ceiling_bps"] == pytest.approx(2**20 / 2e-6, rel=1e-3)
     assert point["ceiling_source"] == "measured"
@@ -103,7 +104,7 @@ def test_the_ceiling_is_what_the_links_did_when_idle() -> None:
 def test_without_the_section_there_is_neither() -> None:
     run = job(2)
 
-    assert skews_and_bandwidths(run, result_dict(analyze(run, only="breakdown"))) == ([], [])
+    assert skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="breakdown"))) == ([], [])
 
 
 def test_pairs_count_what_the_result_counts() -> None:

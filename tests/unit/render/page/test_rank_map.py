@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.render.page.jobs import job, report_of
-from tracekit.analysis.communication.distributions import lateness_by_step
+from tracekit.analysis.communication.distributions import lateness_by_step, times_of_groups
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
@@ -14,7 +14,7 @@ from tracekit.render.page.rank_map import rank_map
 
 
 def map_of(run: Run) -> RankMap:
-    return rank_map(run, result_dict(report_of(run)), lateness_by_step(run))
+    return rank_map(run, result_dict(report_of(run)), lateness_by_step(times_of_groups(run)))
 
 
 def first_ranks(run: Run, count: int) -> Run:
