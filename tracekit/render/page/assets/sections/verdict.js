@@ -59,10 +59,10 @@ function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }
   }
   const bar = el("span", { class: "saving-bar", "aria-hidden": "true" }, el("span"));
   bar.firstChild.style.width = `${Math.min(Math.max(share * 100, 0.5), 100)}%`;
-  const error = saving_error_ns > 0 ? ` ± ${decimal(saving_error_ns / 1e6, saving_ns >= 1e7 ? 1 : 2)}` : "";
+  const error = decimal((saving_error_ns ?? 0) / 1e6, saving_ns >= 1e7 ? 1 : 2);
   return el(
     "p", { class: "saving" }, isKnown(share) ? bar : null,
-    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", `${error} `)), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
+    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", Number(error) ? ` ± ${error} ` : " ")), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
     grade,
   );
 }
