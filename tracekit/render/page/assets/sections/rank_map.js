@@ -60,7 +60,7 @@ function wrapWidth(blocks, columns, rows, width) {
 }
 
 function ranksSection() {
-  return section("ranks", "Ranks, by the mesh", [rankMapChart()]);
+  return section("ranks", page.rank_map.source === "mesh" ? "Ranks, by the mesh" : "Ranks", [rankMapChart()]);
 }
 
 function rankMapChart() {
