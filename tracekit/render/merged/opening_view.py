@@ -108,10 +108,11 @@ def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
     every_ns: list[int] = []
     shown_ns: list[int] = []
     for page in plan.ranks:
-        for each in page.summary.steps:
-            edges_ns = page.clock.to_run(np.array([each.start_ns, each.start_ns + each.step_ns], dtype=np.int64))
-            every_ns += edges_ns.tolist()
-            shown_ns += edges_ns.tolist() if each.step == step else []
+        steps = page.summary.steps
+        bounds_ns = np.array([(each.start_ns, each.start_ns + each.step_ns) for each in steps], dtype=np.int64)
+        bounds_ns = page.clock.to_run(bounds_ns.reshape(-1)).reshape(-1, 2)
+        every_ns += bounds_ns.reshape(-1).tolist()
+        shown_ns += bounds_ns[[each.step == step for each in steps]].reshape(-1).tolist() if steps else []
     if not shown_ns:
         return None
     start_ns, end_ns = min(shown_ns), max(shown_ns)
