@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.components import require
+from tests.gpu_jobs import JobSpec, simulate
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.render.merged.merge import Merged, merge
@@ -41,7 +42,7 @@ def ui() -> Path:
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Merged:
-    """A merged trace of two ranks. Their numbers of slices differ, and those of rank 1 are fewer."""
+    """A merged trace of two ranks."""
     run = load(DDP)
     return merge(run, tmp_path_factory.mktemp("merged") / "run.pftrace", report=analyze(run))
 
@@ -93,10 +94,13 @@ class Page:
         rows: list[str] = self.page.evaluate(ROWS)
         return rows
 
+    def wait_until_pinned(self, name: str) -> None:
+        pinned = self.page.locator(".pf-viewer-page__pinned-track-tree")
+        pinned.get_by_text(name, exact=True).first.wait_for(timeout=SHOWN_MS)
+
     def assert_opens_on_the_first_finding(self, trace: Merged) -> None:
         """Check what is shown without a click: pinned tracks, pages in order, open lanes, the time of the step."""
-        pinned = self.page.locator(".pf-viewer-page__pinned-track-tree")
-        pinned.get_by_text(PINNED[-1], exact=True).first.wait_for(timeout=SHOWN_MS)
+        self.wait_until_pinned(PINNED[-1])
         assert self.page.locator(".pf-modal-dialog, .pf-error-box").all_inner_texts() == []
         rows = self.rows()
         assert rows[: len(PINNED) + 7] == [
@@ -117,6 +121,17 @@ def test_the_bundled_ui_opens_on_the_first_finding_without_a_network(browser: An
         page.assert_opens_on_the_first_finding(trace)
         assert page.answered == {f"127.0.0.1:{server.port}"}
         assert server.was_fetched
+
+
+def test_all_actions_of_a_pipeline_are_pinned_in_the_order_of_the_ranks(browser: Any, ui: Path, tmp_path: Path) -> None:
+    spec = JobSpec(family="pipeline", pp=4, layers=8, microbatches=8, steps=3)
+    run = load(simulate(spec).write(tmp_path / "in"))
+    trace = merge(run, tmp_path / "run.pftrace", report=analyze(run))
+    with serving(trace, ui) as (server, _), browser.new_context(viewport=WINDOW) as context:
+        page = Page(context, server)
+        page.wait_until_pinned("rank 3 actions · stage 3")
+        assert page.rows()[:6] == ["findings", "steps", *(f"rank {rank} actions · stage {rank}" for rank in range(4))]
+        assert page.errors == []
 
 
 def test_a_page_of_the_uis_origin_can_fetch_the_trace(browser: Any, ui: Path, trace: Merged) -> None:
