@@ -48,6 +48,8 @@ ONLY_WRITERS = {"difflib", "pandas", "perfetto", "tracekit.render.output"}
         (["analyze"], ONLY_WRITERS),
         (["analyze", "--json", "--actions"], ONLY_WRITERS),
         (["info"], ONLY_WRITERS),
+        (["compare", str(RUN)], ONLY_WRITERS),
+        (["check", "--baseline", str(RUN), "--allow", "inconclusive"], ONLY_WRITERS),
     ],
 )
 def test_a_command_imports_nothing_heavy_that_it_does_not_use(

@@ -13,6 +13,7 @@ from tracekit.render.comparison.texts import (
     cause_text,
     difference_text,
     explored_text,
+    line_of,
     noise_text,
     run_text,
     runs_text,
@@ -42,8 +43,8 @@ def comparison_lines(comparison: Comparison, width: int) -> list[object]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
     blank = _text("")
     lines: list[object] = [
-        *wrapped_lines(runs_text(comparison.baselines), "baseline   ", width, 1, ""),
-        *wrapped_lines(run_text(comparison.candidate), "candidate  ", width, 1, ""),
+        _text(line_of("baseline", runs_text(comparison.baselines), width)),
+        _text(line_of("candidate", run_text(comparison.candidate), width)),
         blank,
         *wrapped_lines(verdict_text(comparison), "", width, 2, "bold"),
         *wrapped_lines(noise_text(comparison), "", width, 2, ""),

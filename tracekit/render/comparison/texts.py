@@ -13,6 +13,7 @@ from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
+from tracekit.render.safe_text import safe_text
 
 __all__ = [
     "advice_text",
@@ -20,6 +21,7 @@ __all__ = [
     "change_range",
     "difference_text",
     "explored_text",
+    "line_of",
     "noise_text",
     "run_text",
     "runs_text",
@@ -29,6 +31,12 @@ __all__ = [
 ]
 
 _MOST_OF_NAME = 40  # characters; names of kernels take hundreds
+
+
+def line_of(label: str, text: str, width: int) -> str:
+    """Return a label and a text in one line of at most that width, whose end may be cut."""
+    line = safe_text(f"{label:11}{text}")
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def signed_milliseconds(nanoseconds: float) -> str:

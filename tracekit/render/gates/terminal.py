@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.analysis.gates.evaluation import Check, GateResult
 from tracekit.render.answer import wrapped_lines
-from tracekit.render.comparison.texts import run_text, runs_text
+from tracekit.render.comparison.texts import line_of, run_text, runs_text
 from tracekit.render.console import write
 from tracekit.render.gates.texts import outcome_text, result_text, summary_text
 
@@ -19,9 +19,9 @@ _INDENT = "  "
 
 
 def check_text(check: Check, *, width: int, color: bool) -> str:
-    lines = wrapped_lines(run_text(check.run), "run        ", width, 1, "")
+    lines = [_text(line_of("run", run_text(check.run), width))]
     if check.comparison is not None:
-        lines += wrapped_lines(runs_text(check.comparison.baselines), "baseline   ", width, 1, "")
+        lines.append(_text(line_of("baseline", runs_text(check.comparison.baselines), width)))
     for result in check.results:
         lines += _lines(result, width)
     lines += wrapped_lines(summary_text(check), "", width, 2, "bold")
@@ -34,3 +34,9 @@ def _lines(result: GateResult, width: int) -> list[Text]:
     outcome = f": {outcome_text(result)}" if result.reason is not None else ""
     head = wrapped_lines(f"{result.gate.name}{outcome}", f"{mark}  ", width, 1, style)
     return head + wrapped_lines(result_text(result), f"{_INDENT}    ", width, 3, "")
+
+
+def _text(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text)

@@ -84,5 +84,5 @@ def test_it_fits_one_screen_whatever_the_runs_are(width: int) -> None:
 def test_several_baselines_take_one_line() -> None:
     baselines = [report_of_steps(longer(by), path=f"main-{by}") for by in (0, 1, 2)]
     lines = shown(compare(baselines, report_of_steps(longer(9))))
-    assert lines[0].startswith("baseline   3 runs with 30 steps, medians 100.00 to 102.00 ms: main-0, ")
+    assert lines[0].startswith("baseline   3 runs with 30 steps, medians 100.00 to 102.00 ms: main-0, main-1")
     assert any("as 3 baseline runs show" in " ".join(pair) for pair in itertools.pairwise(lines))

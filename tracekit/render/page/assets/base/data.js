@@ -14,10 +14,10 @@ function groupText(id) {
   return joined(dimensionOf(id), group.ranks === "world" ? "all ranks" : ranksText(group.ranks));
 }
 
-/** Return the dimension of a group, such as dp; without one its description. */
+/** Return the dimension of a group, such as dp; without one its description, and null if it is not known. */
 function dimensionOf(id) {
   const group = groupOf(id);
-  return group ? (group.dimension ?? group.parallelism ?? group.desc) : "unknown group";
+  return group ? (group.dimension ?? group.parallelism ?? group.desc) : null;
 }
 
 function isInGroup(rank, id) {

@@ -37,7 +37,7 @@ function communicationMeans() {
 function kindsChart() {
   return barChart({
     id: "kinds", title: "Time by kind, group and phase", list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
-    summary: () => `Mean a step over ${chosenRanksText()} that take part. Exposed is what no compute covers, with the waiting for other ranks. Rows may overlap.`,
+    summary: () => `Mean a step of ${chosenRanksText()}, without those that take no part. Exposed is what no compute covers, with waiting. Rows may overlap.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"]),
     bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
   });

@@ -20,7 +20,7 @@ function mapLayout(width) {
   const down = isWrapped ? Math.ceil(sizeOf(rows) / across) : sizeOf(rows);
   const gap = inside.length && across * down > 1 ? (across * down > 64 ? 3 : 8) : 0;
   const left = !isWrapped && down > 1 ? MAP.left : 0;
-  const top = !isWrapped && across > 1 ? MAP.top : 0;
+  const top = source === "mesh" && !isWrapped && across > 1 ? MAP.top : 0;
   const wide = (width - left - (across - 1) * gap) / (across * innerColumns);
   const high = (MAP.height - down * gap) / (down * innerRows);
   const cell = Math.max(Math.min(wide, high, MAP.most), Math.min(wide, MAP.least));
@@ -40,7 +40,7 @@ function mapLayout(width) {
   const labels = outside ? [["outside of the mesh", left, bottom + MAP.top / 2, width]] : [];
   const every = (room, least) => Math.ceil(least / room);
   for (let row = 0; left && row < down; row += every(blockHeight, 14)) labels.push([nameOf(rows, row), 0, top + row * blockHeight + Math.max(cell / 2, 6), left - 4]);
-  for (let column = 0; top && source === "mesh" && column < across; column += every(blockWidth, 48)) labels.push([nameOf(columns, column), left + column * blockWidth, 7, width]);
+  for (let column = 0; top && column < across; column += every(blockWidth, 48)) labels.push([nameOf(columns, column), left + column * blockWidth, 7, width]);
   return { cell, boxes, labels, height: bottom + (outside ? MAP.top + Math.ceil(outside / perLine) * cell : 0) };
 }
 
@@ -60,7 +60,7 @@ function wrapWidth(blocks, columns, rows, width) {
 }
 
 function ranksSection() {
-  return section("ranks", "Ranks, by the mesh", [rankMapChart()]);
+  return section("ranks", page.rank_map.source === "mesh" ? "Ranks, by the mesh" : "Ranks", [rankMapChart()]);
 }
 
 function rankMapChart() {

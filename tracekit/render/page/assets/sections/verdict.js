@@ -17,20 +17,20 @@ function verdictSection() {
   return el(
     "section", { id: "verdict", "aria-labelledby": "verdict-title" },
     el("h2", { id: "verdict-title" }, verdictText()),
-    cards.length ? el("ol", { class: "findings" }, cards) : el("p", null, "Nothing stands out."),
+    el("ol", { class: "findings" }, cards),
     findings.length ? twin(findings.length > SHOWN_FINDINGS ? `All ${findings.length} findings` : "Table", "Findings", () => ({ columns, rows: findings })) : null,
     el("p", { class: "quiet screen-only" }, "Keys: j and k go through the findings, e shows the evidence of one, Esc shows everything again."),
   );
 }
 
-/** Return the first sentence: how long a step takes, and what the first finding would save of it. */
+/** Return the first sentence: how long a step takes if ranks share one, and what the first finding would save of it. */
 function verdictText() {
-  const lengths = result.run.step_ns;
-  const step = lengths ? `A step takes ${msText(lengths.median)}.` : "No step was completed by all ranks.";
+  const step = page.step.step_ns === null ? "" : `A step takes ${msText(result.run.step_ns.median)}. `;
   const first = result.findings[0];
-  if (!(first?.saving_ns > 0)) return first ? `${step} What stands out:` : step;
+  if (!first) return `${step}Nothing stands out.`;
+  if (!(first.saving_ns > 0)) return `${step}What stands out:`;
   const share = page.findings[0].saving_share;
-  return `${step} Of that, ${msText(first.saving_ns)}${isKnown(share) ? ` (${percentText(share, 0)})` : ""} can be saved:`.replaceAll(" ms", "\u00a0ms");
+  return `${step && `${step}Of that, `}${msText(first.saving_ns)}${isKnown(share) ? ` (${percentText(share, 0)})` : ""} can be saved:`.replaceAll(" ms", "\u00a0ms");
 }
 
 function findingCard(finding, place) {
@@ -59,10 +59,10 @@ function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }
   }
   const bar = el("span", { class: "saving-bar", "aria-hidden": "true" }, el("span"));
   bar.firstChild.style.width = `${Math.min(Math.max(share * 100, 0.5), 100)}%`;
-  const error = saving_error_ns > 0 ? ` ± ${decimal(saving_error_ns / 1e6, saving_ns >= 1e7 ? 1 : 2)}` : "";
+  const error = decimal((saving_error_ns ?? 0) / 1e6, saving_ns >= 1e7 ? 1 : 2);
   return el(
     "p", { class: "saving" }, isKnown(share) ? bar : null,
-    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", `${error} `)), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
+    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", Number(error) ? ` ± ${error} ` : " ")), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
     grade,
   );
 }
