@@ -45,7 +45,11 @@ class JsonResult:
         if self.actions and result.get("pipeline") is not None:
             result["pipeline"]["actions"] = action_table(report.run).rows
         text = json.dumps(result, sort_keys=True, allow_nan=False)
-        return msgspec.json.format(text, indent=1) + "\n"  # Python's json takes three times as long with an indent
+        try:
+            return msgspec.json.format(text, indent=1) + "\n"  # Python's json takes three times as long with an indent
+        except msgspec.DecodeError:  # a path that is no Unicode, for which JSON has no text
+            text = json.dumps(result, sort_keys=True, allow_nan=False, ensure_ascii=False)
+            return msgspec.json.format(text.encode("utf-8", "replace").decode(), indent=1) + "\n"
 
 
 def result_dict(report: Report) -> dict[str, Any]:

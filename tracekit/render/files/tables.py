@@ -86,7 +86,15 @@ def _write_parquet(table: FilledTable, path: Path) -> None:
         )
         for column in table.columns
     ]
-    frame.to_parquet(path, engine="pyarrow", index=False, schema=pa.schema(fields))
+    try:
+        frame.to_parquet(path, engine="pyarrow", index=False, schema=pa.schema(fields))
+    except UnicodeEncodeError:  # of a path that is no Unicode
+        frame.map(_unicode).to_parquet(path, engine="pyarrow", index=False, schema=pa.schema(fields))
+
+
+def _unicode(value: object) -> object:
+    """Return text with a question mark for what is no Unicode, and any other value as it is."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _arrow_type(column: Column) -> pa.DataType:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.builders import TraceBuilder
+from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.places import DATA, ROOT
+from tests.unit.analysis.gpu_runs import gpu_rank
 from tests.unit.render.files.reports import recorded_report
 from tracekit.cli import cli
 from tracekit.errors import OutputError, UsageError
@@ -36,6 +38,14 @@ def test_every_format_is_written_once_and_again_by_force(tmp_path: Path, suffix:
     assert "exists already" in refused.stderr
     assert run("-o", path, "--force").exit_code == 0
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_path_of_a_run_need_not_be_unicode(tmp_path: Path, suffix: str) -> None:
+    folder = write_run(tmp_path / os.fsdecode(b"run\xff"), [gpu_rank(rank, 2) for rank in range(2)])
+    outcome = CliRunner().invoke(cli, ["analyze", str(folder), "-o", str(tmp_path / f"report{suffix}")])
+    assert outcome.exit_code == 0, outcome.stderr
+    assert (tmp_path / f"report{suffix}").exists()
 
 
 def test_a_trailing_slash_is_the_same_folder(tmp_path: Path) -> None:
