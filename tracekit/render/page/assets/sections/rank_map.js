@@ -88,7 +88,7 @@ function rankMapChart() {
       if (cell >= 24) pen.text(`${rank}`, x + size / 2, y + size / 2 + 0.5, { size: cell >= 34 ? 11 : 10, align: "center", colour: share === null ? palette.ink : inkOn(heatRgb(share)) });
       pen.opacity = 1;
       if (named.has(rank)) markNamed(pen, x, y, size);
-      if (mates.has(rank)) pen.box(x - 1, y - 1, size + 2, size + 2, { outline: palette.accent, edge: 2 });
+      if (mates.has(rank)) pen.box(x - 1, y - 1, size + 2, size + 2, { outline: palette.communication, edge: Math.min(size / 4, 3) });
       if (place === hovered) pen.box(x - 2, y - 2, size + 4, size + 4, { outline: palette.ink, edge: 2 });
     });
   }
