@@ -87,13 +87,15 @@ class Entry:
         """Return the line of README's table: what was planted, beside what this report found."""
         planted, found = self.planted, self.planted.found(summary)
         value, error = (f"{number:.{planted.decimals}f}" for number in (found.value, found.error))
+        places = {"page": "report.html", "tables": "full.txt", "JSON": "summary.json"}
+        links = ", ".join(f"[{name}]({self.folder}/{file})" for name, file in places.items())
         cells = (
             f"[{self.folder}]({self.folder}/terminal.txt)",
             f"{self.trains}, {self.ranks or 1} rank{'s' * (self.ranks > 1)}",
             planted.what,
             f"{planted.value:g} {planted.unit}",
             f"{value} ± {error} {planted.unit}" if found.error else f"{value} {planted.unit}",
-            f"{found.words} ([tables]({self.folder}/full.txt), [JSON]({self.folder}/summary.json))",
+            f"{found.words} ({links})",
         )
         return f"| {' | '.join(cells)} |"
 

@@ -2,6 +2,7 @@
 
 python reports/rebuild.py              all of them
 python reports/rebuild.py ddp fsdp     only these
+python reports/rebuild.py --recorded   the reports again, from the runs that the last call recorded
 python reports/rebuild.py --table      none: the table again, from the reports as they are
 """
 
@@ -29,13 +30,19 @@ TABLE = """\
 
 
 def record(entry: Entry) -> None:
-    """Run the probe, and write what `analyze` says of its run: the answer, all tables, and JSON."""
-    out, folder = f"{RECORDED}/{entry.folder}", REPORTS / entry.folder
+    """Run the probe."""
+    out = f"{RECORDED}/{entry.folder}"
     shutil.rmtree(ROOT / out, ignore_errors=True)
     run([*entry.command, "--device", "cpu", "--out", out], OMP_NUM_THREADS="1", **dict(entry.environment))
+
+
+def report(entry: Entry) -> None:
+    """Write what `analyze` says of the run: the answer, all tables, the page, and JSON."""
+    folder = REPORTS / entry.folder
     folder.mkdir(exist_ok=True)
-    analyze = ["tracekit", "analyze", out]
-    run([*analyze, "--json", "--force", "-o", str(folder / "summary.json")])
+    analyze = ["tracekit", "analyze", f"{RECORDED}/{entry.folder}"]
+    for name in ("summary.json", "report.html"):
+        run([*analyze, "--force", "-o", str(folder / name)])
     (folder / "terminal.txt").write_text(run(analyze, COLUMNS="80"))
     (folder / "full.txt").write_text(run([*analyze, "--full"], COLUMNS="100"))
 
@@ -76,6 +83,7 @@ def main() -> None:
     folders = [entry.folder for entry in GALLERY]
     parser = argparse.ArgumentParser(description="Run the probes again, and rebuild the gallery.")
     parser.add_argument("runs", nargs="*", metavar="RUN", help=f"only these: {', '.join(folders)}")
+    parser.add_argument("--recorded", action="store_true", help="run nothing; analyse the recorded runs again")
     parser.add_argument("--table", action="store_true", help="run nothing; write the table again")
     options = parser.parse_args()
     if unknown := [run for run in options.runs if run not in folders]:
@@ -87,7 +95,9 @@ def main() -> None:
             print(f"{entry.folder}: skipped, it needs {entry.needs}")
             continue
         print(" ".join(entry.command), flush=True)
-        record(entry)
+        if not options.recorded:
+            record(entry)
+        report(entry)
     if wrong := disagreements():
         sys.exit(
             "\n".join(["The table stays as it is, as these do not agree; on a busy machine run them again:", *wrong])

@@ -14,6 +14,7 @@ import pytest
 
 from tests.places import PROBE_PARTS, PROBES, ROOT
 from tracekit.render.answer import LINES
+from tracekit.render.page.contract import DATA_ID
 
 REPORTS = ROOT / "reports"
 RUNS = sorted(path.parent.name for path in REPORTS.glob("*/summary.json"))
@@ -57,6 +58,17 @@ def test_every_probe_is_in_the_gallery_and_every_run_of_it_has_a_report() -> Non
 @pytest.mark.parametrize("entry", GALLERY.GALLERY, ids=lambda entry: entry.folder)
 def test_what_is_planted_is_what_the_report_has(entry: Any) -> None:
     assert entry.planted.check(summary(entry.folder)) is None
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_page_of_a_report_has_its_numbers(run: str) -> None:
+    page = (REPORTS / run / "report.html").read_text()
+    data = json.loads(page.partition(f'id="{DATA_ID}">')[2].partition("</script>")[0])
+
+    expected = summary(run)
+    assert data["result"]["findings"] == expected["findings"]
+    assert data["result"]["run"] == expected["run"]
+    assert data["result"]["ranks"] == expected["ranks"]
 
 
 def test_the_table_has_the_numbers_of_these_reports() -> None:
