@@ -84,9 +84,12 @@ def _compact_template(text: str, start: int) -> tuple[str, int]:
 
 
 def _is_one_parameter(tokens: list[str]) -> bool:
-    """Return whether tokens before the `>` of an arrow are one parameter in needless parentheses, and its `=`."""
-    before, *rest = tokens if len(tokens) == 5 else ("", *tokens)
-    return [*rest[:1], *rest[2:]] == ["(", ")", "="] and rest[1].isidentifier() and before != "async"
+    """Return whether tokens before the `>` of an arrow are one parameter in needless parentheses, and its `=`.
+
+    They are needed after a word, such as `return` or `async`, from which they separate the parameter.
+    """
+    before, *rest = tokens if len(tokens) == 5 else (";", *tokens)
+    return [*rest[:1], *rest[2:]] == ["(", ")", "="] and rest[1].isidentifier() and not before[-1].isalnum()
 
 
 def _separator(last: str, following: str, gap: str) -> str:

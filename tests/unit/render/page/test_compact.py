@@ -30,6 +30,7 @@ ASSETS = Path(__file__).parents[4] / "tracekit" / "render" / "page" / "assets"
         ("if (a) {\n  b();\n} else {\n  c();\n}", "if(a){b()}else{c()}"),
         ("return typeof a;", "return typeof a;"),
         ("f((row) => row.rank);", "f(row=>row.rank);"),
+        ("return (row) => row.rank;", "return(row)=>row.rank;"),
         ("f(() => 1, (a, b) => a, ({ a }) => a, async (a) => a);", "f(()=>1,(a,b)=>a,({a})=>a,async(a)=>a);"),
     ],
 )
