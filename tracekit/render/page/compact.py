@@ -57,11 +57,13 @@ def _compact(text: str, at: int, until: str) -> tuple[str, int]:
         depth += (piece == "{") - (piece == "}")
         if piece == until and depth < 0:
             break
-        if gap:
-            written.append(_separator(last, piece[0], gap))
+        if gap and (separator := _separator(last, piece[0], gap)):
+            written.append(separator)
         if (piece == "}" and last in ";,") or (piece == "]" and last == ","):
             while written.pop() != last:
                 pass
+        if piece == ">" and _is_one_parameter(written[-5:]):
+            written[-4:-1] = written[-3:-2]
         written.append(piece)
         last, gap = piece[-1], ""
     return "".join(written), at
@@ -79,6 +81,15 @@ def _compact_template(text: str, start: int) -> tuple[str, int]:
             written.append(text[at:end])
             at = end
     return "".join([*written, "`"]), at + 1
+
+
+def _is_one_parameter(tokens: list[str]) -> bool:
+    """Return whether tokens before the `>` of an arrow are one parameter in needless parentheses, and its `=`.
+
+    They are needed after a word, such as `return` or `async`, from which they separate the parameter.
+    """
+    before, *rest = tokens if len(tokens) == 5 else (";", *tokens)
+    return [*rest[:1], *rest[2:]] == ["(", ")", "="] and rest[1].isidentifier() and not before[-1].isalnum()
 
 
 def _separator(last: str, following: str, gap: str) -> str:

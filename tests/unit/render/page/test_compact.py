@@ -29,6 +29,9 @@ ASSETS = Path(__file__).parents[4] / "tracekit" / "render" / "page" / "assets"
         ("f([\n  1,\n  2,\n]);", "f([1,2]);"),
         ("if (a) {\n  b();\n} else {\n  c();\n}", "if(a){b()}else{c()}"),
         ("return typeof a;", "return typeof a;"),
+        ("f((row) => row.rank);", "f(row=>row.rank);"),
+        ("return (row) => row.rank;", "return(row)=>row.rank;"),
+        ("f(() => 1, (a, b) => a, ({ a }) => a, async (a) => a);", "f(()=>1,(a,b)=>a,({a})=>a,async(a)=>a);"),
     ],
 )
 def test_a_script_keeps_what_means_something(script: str, expected: str) -> None:
