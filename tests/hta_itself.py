@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ def load_by_hta(files: Mapping[int, Path], *, include_last_step: bool = False) -
     """Return HTA's `TraceAnalysis` of trace files by rank, parsed by HTA. The test is skipped without HTA."""
     analysis = require_module("hta.trace_analysis")
     named = {rank: str(file) for rank, file in files.items()}
-    with as_on_pandas_2(), quiet():
+    with as_on_pandas_2(), quiet(), ended_by_sigterm():
         return analysis.TraceAnalysis(trace_files=named, include_last_profiler_step=include_last_step)
 
 
@@ -85,6 +86,20 @@ def as_on_pandas_2() -> Iterator[None]:
         patch.setattr(pd.DataFrame, "replace", replace_and_infer)
         patch.setattr(trace, "transform_correlation_to_index", link_in_wide_columns)
         yield
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the processes that HTA forks, as it does by default.
+
+    A handler in Python that another test left would not run in a process that begins to wait for a lock as the signal
+    comes. HTA would then wait for that process for ever.
+    """
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 @contextmanager

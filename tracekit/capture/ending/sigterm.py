@@ -66,12 +66,19 @@ class SigtermHandler:
         if not self._installed or threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
-            signal.signal(signal.SIGTERM, self._previous)
+            signal.signal(signal.SIGTERM, self._handler_before())
         self._installed = False
         watch, self._watch = self._watch, None
         if watch is not None:
             with contextlib.suppress(Exception):  # what stays does nothing without the handler
                 watch.end()
+
+    def _handler_before(self) -> Any:
+        """Return the handler to restore. That of another probe is passed over if the probe has ended meanwhile."""
+        handler = self._previous
+        while isinstance(owner := getattr(handler, "__self__", None), SigtermHandler) and not owner._installed:
+            handler = owner._previous
+        return handler
 
     def deliver_deferred(self) -> None:
         """Flush and terminate if a signal asked for it while the probe was busy."""
@@ -85,9 +92,9 @@ class SigtermHandler:
             self._terminate()
             return
         self.requested = True
-        if callable(self._previous):
+        if callable(previous := self._handler_before()):
             try:
-                self._previous(number, frame)
+                previous(number, frame)
             except BaseException:
                 hide_this_frame()
                 raise
@@ -107,7 +114,8 @@ class SigtermHandler:
         return False
 
     def _terminate(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if not callable(self._previous) else self._previous)
+        previous = self._handler_before()
+        signal.signal(signal.SIGTERM, previous if callable(previous) else signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
