@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.analysis.communication.link_comparison import read_links
-from tracekit.analysis.diagnosis.ranking import rank_findings
+from tracekit.analysis.diagnosis.ranking import rank_findings, with_noise
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import Paths, load
@@ -49,8 +49,9 @@ class Report:
 
     Attributes:
         results: by name of section, for the sections that were asked for, in the order of `SECTIONS`.
-        findings: first, that steps are too noisy to judge; then errors; then whoever the others wait for though no
-            replay tells why; then by saving; then by the time that they are about.
+        findings: first, that steps are too noisy to judge, or before that ranks which are slower all the same; then
+            errors; then whoever the others wait for though no replay tells why; then by saving; then by the time that
+            they are about.
     """
 
     run: Run
@@ -188,4 +189,5 @@ def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Fin
     if not findings and "breakdown" in results:
         findings.append(nothing_notable(run))
     findings += overhead_findings(run)
-    return [*noisy_steps(run, paused_by_step_ns(run)), *rank_findings(findings, mean_step_ns(run))]
+    ranked, noise = rank_findings(findings, mean_step_ns(run)), noisy_steps(run, paused_by_step_ns(run))
+    return with_noise(noise, ranked) if noise else ranked

@@ -3,6 +3,9 @@
 What saves most comes first. A rank may be late by what it did before the recording, which no replay can change: there
 is no saving then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
 
+That steps are too noisy to judge comes before all, but for ranks that are slower than chance makes them: these were
+judged by the steps of each rank.
+
 That all transfers took no time is a bound and no remedy. It follows a finding that says what to do about transfers.
 """
 
@@ -16,7 +19,9 @@ _WAITED_FOR = 0.2  # of the step, by the others
 
 _OF_ALL_TRANSFERS = ("communication", "network")
 
-__all__ = ["rank_findings"]
+_CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by more than their own steps vary
+
+__all__ = ["rank_findings", "with_noise"]
 
 
 def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
@@ -33,6 +38,13 @@ def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
         if finding.remedy == "ranks" or not finding.concerned or _cause_of_ranks(finding) not in blamed:
             result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else place, finding)
     return list(result.values())
+
+
+def with_noise(noise: Iterable[Finding], ranked: Iterable[Finding]) -> list[Finding]:
+    """Return ranked findings with those that say that steps are too noisy to judge."""
+    ranked = list(ranked)
+    clear = [finding for finding in ranked if _CLEAR_IN_NOISE in finding.evidence]
+    return [*clear, *noise, *(finding for finding in ranked if _CLEAR_IN_NOISE not in finding.evidence)]
 
 
 def _remedies_before_bounds(ranked: list[Finding]) -> list[Finding]:

@@ -173,9 +173,10 @@ def _noisy_steps(steps_ns: Collection[int], rank: int | None = None) -> Finding:
     more = max(10, 2 * len(steps_ns))
     fold = f"{most_ns / least_ns:.1f}-fold " if least_ns > 0 else ""
     whose = "differ" if rank is None else f"of most ranks differ, those of rank {rank}"
+    result = "too noisy to judge" if rank is None else "their mean rates are uncertain"
     return Finding(
         severity="warning",
-        text=f"steps {whose} {fold}({least_ns / 1e6:,.1f} to {most_ns / 1e6:,.1f} ms): too noisy to judge",
+        text=f"steps {whose} {fold}({least_ns / 1e6:,.1f} to {most_ns / 1e6:,.1f} ms): {result}",
         rank=rank,
         action=f"record more steps, such as tracekit.probe(steps={more}), while nothing else runs on the machine",
         evidence={

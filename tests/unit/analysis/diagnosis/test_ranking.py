@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.diagnosis.ranking import rank_findings
+from tracekit.analysis.diagnosis.ranking import rank_findings, with_noise
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.model.notes import Severity
 
@@ -79,3 +79,14 @@ def test_what_to_do_about_transfers_comes_before_the_bound_of_what_that_can_save
 
     assert rank_findings([bound, buckets, other], STEP_NS) == [other, buckets, bound]
     assert rank_findings([bound, finding("no replay", cause="transfer"), other], STEP_NS)[0] == bound
+
+
+def test_noise_comes_before_what_it_makes_uncertain_and_behind_ranks_that_are_clearly_slow() -> None:
+    noise, waits = Finding(severity="warning", text="noisy"), Finding(severity="warning", text="waits", time_ns=50)
+    slow = Finding(severity="warning", text="slow", time_ns=20, evidence={"peers_steps_per_s": 40.0})
+
+    assert [finding.text for finding in with_noise([noise], rank_findings([slow, waits], 100))] == [
+        "slow",
+        "noisy",
+        "waits",
+    ]

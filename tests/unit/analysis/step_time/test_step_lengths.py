@@ -292,7 +292,10 @@ def test_of_independent_ranks_the_least_certain_is_shown() -> None:
 
     (finding,) = noisy_steps(run, {})
 
-    assert finding.text == "steps of most ranks differ, those of rank 0 8.0-fold (20.0 to 160.0 ms): too noisy to judge"
+    assert (
+        finding.text
+        == "steps of most ranks differ, those of rank 0 8.0-fold (20.0 to 160.0 ms): their mean rates are uncertain"
+    )
 
 
 def test_the_finding_says_by_how_much_steps_differ_and_what_to_do() -> None:
