@@ -38,47 +38,48 @@ class SigtermHandler:
 
     Attributes:
         requested: whether SIGTERM has arrived.
+        installed: whether the signal comes here.
     """
 
     def __init__(self, flush: Callable[[], bool]) -> None:
         self._flush = flush
         self._pid: int | None = None
         self._previous: Any = None
-        self._installed = False
+        self.installed = False
         self._deferred = False
         self._watch: _BlockedThreadWatch | None = None
         self.requested = False
 
     def install(self) -> None:
-        if self._installed or threading.current_thread() is not threading.main_thread():
+        if self.installed or threading.current_thread() is not threading.main_thread():
             return
         previous = signal.getsignal(signal.SIGTERM)
         if previous is None or previous is signal.SIG_IGN:  # None: a handler in C, which must stay
             return
         self._previous, self._pid = previous, os.getpid()
         signal.signal(signal.SIGTERM, self._on_signal)
-        self._installed = True
+        self.installed = True
         if not callable(previous):  # else the signal waits for the main thread without us, too
             with contextlib.suppress(Exception):  # too many files or threads
                 self._watch = _BlockedThreadWatch.begin()
 
     def remove(self) -> None:
-        if not self._installed or threading.current_thread() is not threading.main_thread():
+        if not self.installed or threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
-            signal.signal(signal.SIGTERM, self._handler_before())
-        self._installed = False
+            signal.signal(signal.SIGTERM, self.handler_before())
+        self.installed = False
         watch, self._watch = self._watch, None
         if watch is not None:
             with contextlib.suppress(Exception):  # what stays does nothing without the handler
                 watch.end()
 
-    def _handler_before(self) -> Any:
+    def handler_before(self) -> Any:
         """Return the handler to restore. That of another probe is passed over if the probe has ended meanwhile."""
-        handler = self._previous
-        while isinstance(owner := getattr(handler, "__self__", None), SigtermHandler) and not owner._installed:
-            handler = owner._previous
-        return handler
+        owner = getattr(self._previous, "__self__", None)
+        if isinstance(owner, SigtermHandler) and not owner.installed:
+            return owner.handler_before()
+        return self._previous
 
     def deliver_deferred(self) -> None:
         """Flush and terminate if a signal asked for it while the probe was busy."""
@@ -92,7 +93,7 @@ class SigtermHandler:
             self._terminate()
             return
         self.requested = True
-        if callable(previous := self._handler_before()):
+        if callable(previous := self.handler_before()):
             try:
                 previous(number, frame)
             except BaseException:
@@ -114,7 +115,7 @@ class SigtermHandler:
         return False
 
     def _terminate(self) -> None:
-        previous = self._handler_before()
+        previous = self.handler_before()
         signal.signal(signal.SIGTERM, previous if callable(previous) else signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
