@@ -52,8 +52,11 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
         text = f"{file}: it has no kernel, operator or collective, so its time cannot be analysed"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
     windows = lanes.windows
+    if windows.contradiction is not None:
+        text = f"{file}: {windows.contradiction}: its times are n/a and join no comparison"
+        notes.append(Note(kind="step_mismatch", severity="warning", file=file, text=text))
     incomplete = ~windows.complete & ~windows.lost
-    if trace.complete and lanes.unrecorded is None and incomplete.any():
+    if trace.complete and lanes.unrecorded is None and windows.contradiction is None and incomplete.any():
         text = f"{file}: step {format_ranges(windows.step[incomplete].tolist())} is incomplete and does not count"
         notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
     notes += flight_recorder_notes(lanes.flight_recorder, file)

@@ -150,6 +150,8 @@ def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -
     """Return why nothing is known of the rank's time in the selected steps; None if some of them is known."""
     if not steps:
         return None
+    if lanes.windows.contradiction is not None:
+        return lanes.windows.contradiction
     if not trace.complete:
         return None if any(step.complete for step in steps) else "its file is cut off, and no step is whole"
     if lanes.unrecorded is not None:

@@ -7,7 +7,6 @@ step k begins when the last compute kernel that was launched before its host sta
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,12 +14,11 @@ import numpy as np
 from tracekit.analysis.events.kernel_launches import DeviceEvents
 from tracekit.analysis.events.missing_kernels import KernelLaunches
 from tracekit.analysis.events.phase_evidence import data_loading
+from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["StepWindows", "device_starts", "step_windows"]
-
-_PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +36,7 @@ class StepWindows:
         lost: so many kernels launched in it are missing that its time on the device is not known, bool [s].
         thread: the track of the steps' spans, or -1.
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
+        contradiction: why the steps cannot be those of one process on one clock; None if they can.
     """
 
     step: Int64
@@ -50,6 +49,7 @@ class StepWindows:
     lost: Bool
     thread: int
     source: str
+    contradiction: str | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -86,17 +86,6 @@ class StepWindows:
         return index
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _HostSteps:
-    step: Int64
-    start_ns: Int64
-    end_ns: Int64  # of the span itself
-    data_ns: Int64
-    closed: Bool
-    thread: int
-    source: str
-
-
 def step_windows(
     trace: DecodedTrace,
     device: DeviceEvents,
@@ -111,7 +100,7 @@ def step_windows(
     (`timeline.lost_records`).
     """
     events = trace.events
-    host = _host_steps(trace, whole=whole)
+    host = host_steps(trace, whole=whole)
     on_gpu = bool(device.is_kernel.any())
     start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
     last_end_ns = host_end_ns
@@ -134,6 +123,7 @@ def step_windows(
         lost=np.zeros(len(host.step), dtype=np.bool_),
         thread=host.thread,
         source=host.source,
+        contradiction=host.contradiction,
     )
     complete = windows.complete
     if not trace.complete:
@@ -144,7 +134,7 @@ def step_windows(
     return replace(windows, complete=complete)
 
 
-def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
+def _data_ns(events: EventTable, host: HostSteps) -> Int64:
     """Return int64 [s]: time in spans of data loaders on the step's thread; without any, what the capture measured."""
     loading = data_loading(events, host.thread)
     if not len(loading):
@@ -195,77 +185,3 @@ def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents
     has_earlier = launched_before > 0
     start_ns[has_earlier] = np.maximum(start_ns[has_earlier], reach_ns[launched_before[has_earlier] - 1])
     return start_ns
-
-
-def _host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
-    """Return the steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the whole
-    recording.
-    """
-    events = trace.events
-    spans, numbers = _profiler_steps(events)
-    thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
-    metadata = trace.header.metadata
-    if whole:
-        return _whole_recording(events, thread)
-    if metadata is not None and metadata.steps:
-        recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
-        recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
-        return _HostSteps(
-            step=np.array([s.step for s in recorded], dtype=np.int64),
-            start_ns=np.array([s.start_ns for s in recorded], dtype=np.int64),
-            end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
-            data_ns=np.array([-1 if s.data_ns is None else s.data_ns for s in recorded], dtype=np.int64),
-            closed=np.array([s.end_ns is not None for s in recorded], dtype=np.bool_),
-            thread=thread,
-            source="steps",
-        )
-    if len(spans):
-        return _HostSteps(
-            step=numbers,
-            start_ns=events.start_ns[spans],
-            end_ns=events.end_ns[spans],
-            data_ns=np.full(len(spans), -1, dtype=np.int64),
-            closed=np.ones(len(spans), dtype=np.bool_),
-            thread=thread,
-            source="spans",
-        )
-    return _whole_recording(events, thread)
-
-
-def _whole_recording(events: EventTable, thread: int) -> _HostSteps:
-    is_activity = ~events.in_category("Trace", "overhead")
-    start_ns, end_ns = events.start_ns[is_activity], events.end_ns[is_activity]
-    return _HostSteps(
-        step=np.zeros(1, dtype=np.int64),
-        start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),
-        end_ns=np.array([end_ns.max() if len(end_ns) else 0], dtype=np.int64),
-        data_ns=np.full(1, -1, dtype=np.int64),
-        closed=np.ones(1, dtype=np.bool_),
-        thread=thread,
-        source="recording",
-    )
-
-
-def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
-    """Return rows and numbers of the host's ProfilerStep spans, in order of time and without duplicates."""
-    on_device = events.in_category("gpu_user_annotation")
-    rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    numbers = np.array([int(events.strings[i].partition("#")[2]) for i in events.name[rows]], dtype=np.int64)
-    _, first = (
-        np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
-    )
-    first = np.sort(first)
-    return rows[first], numbers[first]
-
-
-def _busiest_thread(events: EventTable) -> int:
-    """Return the track with the most operators: the training loop runs there if no step span says otherwise."""
-    rows = np.flatnonzero(events.in_category("cpu_op"))
-    if not len(rows):
-        return -1
-    keys = (events.track[rows], events.start_ns[rows], events.duration_ns[rows], events.name[rows])
-    tracks = np.unique(np.stack(keys), axis=1)[0]  # a duplicated event counts once
-    count = np.bincount(tracks)
-    most = np.flatnonzero(count == count.max()).tolist()
-    return int(min(most, key=lambda i: (str(events.tracks[i].pid).zfill(20), str(events.tracks[i].tid).zfill(20))))
