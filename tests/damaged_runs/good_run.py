@@ -68,10 +68,20 @@ def _kineto_ending(trace: TraceBuilder, at_us: float, steps: int) -> list[dict[s
     start, end = trace.ts(at_us - 5), trace.ts(at_us + STEP_US * steps + 5)
     names = {trace.pid: "python3", 0: "python3"}
     return [
-        *({"name": "process_name", "ph": "M", "ts": start, "pid": p, "tid": 0, "args": {"name": n}} for p, n in names.items()),
+        *(
+            {"name": "process_name", "ph": "M", "ts": start, "pid": p, "tid": 0, "args": {"name": n}}
+            for p, n in names.items()
+        ),
         {"ph": "X", "cat": "Trace", "ts": start, "dur": end - start, "pid": "Spans", "tid": "PyTorch Profiler"}
         | {"name": "PyTorch Profiler (0)", "args": {"Op count": 0}},
-        {"name": _NOTES_OF_PROFILER[0], "ph": "i", "s": "g", "pid": "Traces", "tid": "Trace PyTorch Profiler", "ts": start},
+        {
+            "name": _NOTES_OF_PROFILER[0],
+            "ph": "i",
+            "s": "g",
+            "pid": "Traces",
+            "tid": "Trace PyTorch Profiler",
+            "ts": start,
+        },
         {"name": _NOTES_OF_PROFILER[1], "ph": "i", "s": "g", "pid": "", "tid": "", "ts": end},
     ]
 

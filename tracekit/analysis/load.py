@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.events.communication_rules import CommunicationRule
+from tracekit.analysis.incomparable_ranks import without_incomparable_times
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.matching.peers import with_inferred_peers
@@ -22,6 +23,7 @@ from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_stor
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.manual import with_manual_pipelines
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.analysis.run_notes import inferred_note, left_out_notes, missing_note, step_notes
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError, TracekitError
@@ -124,6 +126,7 @@ def load(
     if discovery.is_provisional and started_far_apart(_first_events_ns(outcomes)):
         discovery = discover(path_texts, run=run, attempt=attempt, identify_file=identify)
         outcomes = outcomes_of(discovery, settled)
+    outcomes = without_incomparable_times(outcomes)
     left_out = _first_steps(outcomes) if settled.settled else ()
     numbers = tuple(step.step for step in left_out)
     # A worker knows one rank. All ranks must leave out the same steps: those that do not are summarised again.
@@ -178,6 +181,7 @@ def assemble(
 ) -> Run:
     """Return the run that consists of the ranks' outcomes. Raises InputError when no rank could be used."""
     notes = list(discovery.notes)
+    outcomes = without_incomparable_times(outcomes)
     by_rank: dict[int, RankSummary] = {}
     for outcome in outcomes:
         notes += outcome.notes
@@ -206,9 +210,9 @@ def assemble(
         selected = frozenset(rank for rank in selected if world_size is None or rank < world_size)
     expected = set(range(world_size or 0)) if selected is None else selected
     missing = tuple(sorted(expected - by_rank.keys()))
-    notes += _missing_note(missing, len(ranks), len(expected))
-    notes += _step_notes(ranks)
-    notes += _left_out_notes(left_out, ranks)
+    notes += missing_note(missing, len(ranks), len(expected))
+    notes += step_notes(ranks)
+    notes += left_out_notes(left_out, ranks)
     groups = groups_of_run(ranks, world_size)
     collectives, mismatches = match_collectives(ranks, groups, world_size)
     notes += mismatches
@@ -226,7 +230,7 @@ def assemble(
     notes += [*about_peers, *unlinked]
     for section in SECTIONS.values():
         notes += section.notes(ranks, selected is None) if section.notes is not None else []
-    notes += _inferred_note(ranks)
+    notes += inferred_note(ranks)
     others = tuple(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in discovery.others
     )
@@ -253,47 +257,3 @@ def assemble(
         left_out=left_out,
         progress=discovery.progress,
     )
-
-
-def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
-    if not missing:
-        return []
-    text = f"{present} of {expected} ranks; missing: {format_ranges(missing)}"
-    return [Note(kind="missing_rank", severity="warning", text=text)]
-
-
-def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
-    """Return a note if ranks completed different steps: comparisons over ranks leave out the others."""
-    measured = [s for s in ranks if s.is_measured]
-    complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in measured}
-    if len(set(complete.values())) < 2:
-        return []
-    common_steps, all_steps = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
-    incomplete_ranks = [rank for rank, steps in complete.items() if steps != all_steps]
-    one = len(incomplete_ranks) == 1
-    lack = f"rank{'s' * (not one)} {format_ranges(incomplete_ranks)} lack{'s' * one} some"
-    text = f"{len(common_steps)} of {len(all_steps)} steps are complete on all ranks; {lack}"
-    return [Note(kind="step_mismatch", severity="warning", text=text)]
-
-
-def _left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:
-    most_ns = max((step.step_ns for summary in ranks for step in summary.steps if step.complete), default=0)
-    first = "the first recorded" if len(left_out) == 1 else "the first of its window"
-    texts = (
-        f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms, the others at most {most_ns / 1e6:,.1f} ms: "
-        "it is left out"
-        for left in left_out
-    )
-    return [Note(kind="first_step", severity="info", text=text) for text in texts]
-
-
-def _inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
-    notes = []
-    inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
-    if inferred:
-        text = f"parallelism {', '.join(inferred)} inferred from the names of events"
-        notes.append(Note(kind="inferred", severity="info", text=text))
-    if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
-        text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
-        notes.append(Note(kind="inferred", severity="info", text=text))
-    return notes

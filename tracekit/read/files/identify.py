@@ -246,7 +246,7 @@ class _FirstEvent:
 
 
 def _first_event(text: bytes) -> _FirstEvent:
-    """Return the first event of a host thread that has a start; any event if there is none."""
+    """Return the first event of a host thread that has a start; what other events say if there is none."""
     decoder = json.JSONDecoder()
     events = text[:_FIRST_EVENTS_BYTES].decode("utf-8", "replace")
     position = 0
@@ -261,7 +261,12 @@ def _first_event(text: bytes) -> _FirstEvent:
             continue
         ts, category = event.get("ts"), event.get("cat")
         start_ns = exact_nanoseconds(ts) if isinstance(ts, int | float | str) else None
-        if start_ns is not None and not (isinstance(category, str) and category in _OFF_HOST):
-            return _FirstEvent(event.get("pid"), start_ns, True)
-        if fallback.start_ns is None:
-            fallback = _FirstEvent(event.get("pid"), start_ns)
+        # Kineto's marks "Iteration Start" and "Record Window End" have no category, and no process: "Traces" and "".
+        on_host = isinstance(category, str) and category not in _OFF_HOST
+        pid = event.get("pid") if on_host or (category is None and event.get("ph") != "i") else None
+        if start_ns is not None and on_host:
+            return _FirstEvent(pid, start_ns, True)
+        fallback = _FirstEvent(
+            pid if fallback.pid is None else fallback.pid,
+            start_ns if fallback.start_ns is None else fallback.start_ns,
+        )
