@@ -23,7 +23,7 @@ from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_stor
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.manual import with_manual_pipelines
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
-from tracekit.analysis.run_notes import inferred_note, left_out_notes, missing_note, step_notes
+from tracekit.analysis.run_notes import inferred_note, left_out_notes, missing_note, other_run_notes, step_notes
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError, TracekitError
@@ -234,12 +234,7 @@ def assemble(
     others = tuple(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in discovery.others
     )
-    for other in others:
-        option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
-        text = (
-            f"run {other.run_id}, attempt {other.attempt} ({other.ranks} ranks) is there too; choose it with {option}"
-        )
-        notes.append(Note(kind="other_run", severity="info", text=text))
+    notes += other_run_notes(discovery)
     return Run(
         paths=tuple(paths),
         run_id=discovery.chosen.run_id,

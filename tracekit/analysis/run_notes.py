@@ -9,8 +9,9 @@ from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.model.run import LeftOutStep
 from tracekit.model.summary import RankSummary
+from tracekit.read.files.discover import Discovery
 
-__all__ = ["inferred_note", "left_out_notes", "missing_note", "step_notes"]
+__all__ = ["inferred_note", "left_out_notes", "missing_note", "other_run_notes", "step_notes"]
 
 
 def missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
@@ -59,4 +60,17 @@ def inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
     if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
         text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
         notes.append(Note(kind="inferred", severity="info", text=text))
+    return notes
+
+
+def other_run_notes(discovery: Discovery) -> list[Note]:
+    """Return a note for each run that is there and was not chosen, with the name of its first file."""
+    notes = []
+    for other in discovery.others:
+        files = [window.path.name for windows in other.ranks.values() for window in windows]
+        more = f" and {len(files) - 1} more" * (len(files) > 1)
+        ranks = f"{len(other.ranks)} rank{'s' * (len(other.ranks) != 1)}: {files[0]}{more}"
+        option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
+        text = f"run {other.run_id}, attempt {other.attempt} ({ranks}) is there too; choose it with {option}"
+        notes.append(Note(kind="other_run", severity="info", file=files[0], text=text))
     return notes

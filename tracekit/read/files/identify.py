@@ -70,6 +70,7 @@ class TraceFile:
         start_ns: When its first event began.
         relative_start_ns: The same, counted from a base time at the end of the file, which was not read. Kineto's base
             time is the same for months.
+        first_ts_ns: The same as the event has it, without a base time.
         device_names: Of all devices that the file lists.
         unfinished: The job died while it wrote the file.
     """
@@ -84,6 +85,7 @@ class TraceFile:
     process: str | None = None
     start_ns: int | None = None
     relative_start_ns: int | None = None
+    first_ts_ns: int | None = None
     device_names: tuple[str, ...] = ()
     unfinished: bool = False
 
@@ -206,6 +208,7 @@ def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginnin
         world_size=header.world_size,
         process=None if pid is None else f"{header.host or ''}:{pid}",
         start_ns=None if start_ns is None else header.base_time_ns + start_ns,
+        first_ts_ns=start_ns,
         device_names=header.device_names,
         unfinished=path.suffix == ".tmp",
     )
