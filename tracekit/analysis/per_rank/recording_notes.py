@@ -55,6 +55,12 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
     if windows.contradiction is not None:
         text = f"{file}: {windows.contradiction}: its times are n/a and join no comparison"
         notes.append(Note(kind="step_mismatch", severity="warning", file=file, text=text))
+    elif lanes.device_behind_ns:
+        text = (
+            f"{file}: kernels begin up to {lanes.device_behind_ns / 1e6:,.3f} ms before they are launched: "
+            "the device's clock is behind; all device times are taken as later by as much"
+        )
+        notes.append(Note(kind="clock_step", severity="warning", file=file, text=text))
     incomplete = ~windows.complete & ~windows.lost
     if trace.complete and lanes.unrecorded is None and windows.contradiction is None and incomplete.any():
         text = f"{file}: step {format_ranges(windows.step[incomplete].tolist())} is incomplete and does not count"
