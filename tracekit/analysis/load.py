@@ -6,12 +6,13 @@ A rank that cannot be used gives a note and counts as missing; the other ranks a
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
 from tracekit.analysis.clocks.align import align
+from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.incomparable_ranks import without_incomparable_times
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
@@ -127,26 +128,48 @@ def load(
         discovery = discover(path_texts, run=run, attempt=attempt, identify_file=identify)
         outcomes = outcomes_of(discovery, settled)
     outcomes = without_incomparable_times(outcomes)
-    left_out = _first_steps(outcomes) if settled.settled else ()
-    numbers = tuple(step.step for step in left_out)
-    # A worker knows one rank. All ranks must leave out the same steps: those that do not are summarised again.
     ranks_read = [rank for rank in discovery.chosen.ranks if selected is None or rank in selected]
-    again = [rank for rank, outcome in zip(ranks_read, outcomes, strict=True) if _leaves_out_others(outcome, numbers)]
-    if again:
-        without = replace(summary_options, without=numbers)
-        corrected = dict(zip(again, outcomes_of(discovery, without, again), strict=True))
-        outcomes = [corrected.get(rank, outcome) for rank, outcome in zip(ranks_read, outcomes, strict=True)]
+    jumped: dict[int, frozenset[int]] = {}
+    while True:
+        left_out = _first_steps(outcomes, jumped) if settled.settled else ()
+        # A worker knows one rank. All must leave out the same first steps: those that do not are summarised again.
+        without = {rank: jumped.get(rank, frozenset()).union(step.step for step in left_out) for rank in ranks_read}
+        of_rank = dict(zip(ranks_read, outcomes, strict=True))
+        again = [rank for rank, outcome in of_rank.items() if _leaves_out_others(outcome, without[rank])]
+        for numbers in {tuple(sorted(without[rank])) for rank in again}:
+            alike = [rank for rank in again if without[rank] == set(numbers)]
+            options = replace(summary_options, without=numbers)
+            of_rank |= zip(alike, outcomes_of(discovery, options, alike), strict=True)
+        outcomes = list(of_rank.values())
+        loaded = assemble(path_texts, discovery, outcomes, selected, left_out)
+        if jumped or not (jumped := steps_with_jumps(loaded)):
+            break
     if summary_cache is not None:
         summary_cache.prune()
     return replace(
-        assemble(path_texts, discovery, outcomes, selected, left_out),
+        loaded,
+        notes=with_jumped_steps(loaded.notes, loaded.ranks, jumped),
         sections=summary_options.sections,
         communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
     )
 
 
-def _first_steps(outcomes: Iterable[RankSummary | RankFailure]) -> tuple[LeftOutStep, ...]:
-    return first_steps_to_leave_out([outcome for outcome in outcomes if isinstance(outcome, RankSummary)])
+def _first_steps(
+    outcomes: Iterable[RankSummary | RankFailure], jumped: Mapping[int, Collection[int]]
+) -> tuple[LeftOutStep, ...]:
+    """Return the first steps to leave out; the steps in which a rank's clock `jumped` do not count."""
+    ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
+    counting = [
+        replace(
+            summary,
+            steps=tuple(step for step in summary.steps if step.step not in jumped[summary.rank]),
+            left_out=tuple(step for step in summary.left_out if step.step not in jumped[summary.rank]),
+        )
+        if summary.rank in jumped
+        else summary
+        for summary in ranks
+    ]
+    return first_steps_to_leave_out(counting)
 
 
 def _leaves_out_others(outcome: RankSummary | RankFailure, numbers: Collection[int]) -> bool:
