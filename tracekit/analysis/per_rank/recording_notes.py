@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +11,14 @@ import numpy as np
 from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.per_rank.lost_record_notes import lost_record_notes
 from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.read.files.identify import rank_in_name
 
-__all__ = ["recording_notes"]
+__all__ = ["recording_notes", "with_steps_that_count"]
 
 
 def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> list[Note]:
@@ -74,3 +77,16 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
             Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}") for note in metadata.notes
         ]
     return notes
+
+
+def with_steps_that_count(notes: Sequence[Note], windows: StepWindows) -> tuple[Note, ...]:
+    """Return a decoder's notes, of which the one about a file that was cut off says which steps count, and why."""
+    place = next((i for i, note in enumerate(notes) if note.kind in ("truncated", "limit")), None)
+    if place is None or windows.cut is None or windows.contradiction is not None:
+        return tuple(notes)
+    whole, lacking = (format_ranges(windows.step[mask].tolist()) for mask in (windows.complete, ~windows.complete))
+    what = f"step {whole} counts" if windows.complete.any() else "no step counts"
+    if windows.complete.any() and not windows.complete.all():
+        what += f" and step {lacking} does not"
+    cut = notes[place]
+    return (*notes[:place], replace(cut, text=f"{cut.text}; {what}: {windows.cut}"), *notes[place + 1 :])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.recording_notes import recording_notes
+from tracekit.analysis.per_rank.recording_notes import recording_notes, with_steps_that_count
 from tracekit.analysis.per_rank.unmeasured import without_times
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
 from tracekit.analysis.sections import parts_for
@@ -110,7 +110,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         messages=rank_messages(trace, lanes),
     )
     strategies, inferred = strategies_of(trace)
-    notes = (*trace.notes, *recording_notes(trace, lanes, own_rank))
+    notes = (*with_steps_that_count(trace.notes, lanes.windows), *recording_notes(trace, lanes, own_rank))
     work = recorded.once(computing_or_loading)
     summary = RankSummary(
         rank=rank,
@@ -149,7 +149,8 @@ def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -
     if lanes.windows.contradiction is not None:
         return lanes.windows.contradiction
     if not trace.complete:
-        return None if any(step.complete for step in steps) else "its file is cut off, and no step is whole"
+        why = "damaged" if not trace.intact else "cut off"
+        return None if any(step.complete for step in steps) else f"its file is {why}, and no step is known to be whole"
     if lanes.unrecorded is not None:
         return lanes.unrecorded
     lost = set(lanes.windows.step[lanes.windows.lost].tolist())

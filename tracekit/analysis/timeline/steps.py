@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.events.kernel_launches import DeviceEvents
+from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.analysis.events.missing_kernels import KernelLaunches
 from tracekit.analysis.events.phase_evidence import data_loading
 from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
-from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["StepWindows", "device_starts", "step_windows"]
@@ -37,6 +37,7 @@ class StepWindows:
         thread: the track of the steps' spans, or -1.
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
         contradiction: why the steps cannot be those of one process on one clock; None if they can.
+        cut: in a file that was cut off, why steps are whole, or why none is; None in a whole file.
     """
 
     step: Int64
@@ -50,6 +51,7 @@ class StepWindows:
     thread: int
     source: str
     contradiction: str | None = None
+    cut: str | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -127,7 +129,9 @@ def step_windows(
     )
     complete = windows.complete
     if not trace.complete:
-        complete = complete & _before_the_cut(events, windows, launches)
+        intact, evidence = _before_the_cut(trace, windows, device, launches)
+        complete = complete & intact
+        windows = replace(windows, cut=evidence)
     if on_gpu and device.linked.any():
         with_device_events = windows.index_of_device(device, events.start_ns[device.row])
         complete = complete & (np.bincount(with_device_events + 1, minlength=len(windows) + 1)[1:] > 0)
@@ -144,31 +148,67 @@ def _data_ns(events: EventTable, host: HostSteps) -> Int64:
     return np.array([loading.clip(begin, end).len_ns for begin, end in windows], dtype=np.int64)
 
 
-def _before_the_cut(events: EventTable, windows: StepWindows, launches: KernelLaunches) -> Bool:
-    """Return a mask [s] of the windows that are whole in a file that was cut off.
+def _before_the_cut(
+    trace: DecodedTrace, windows: StepWindows, device: DeviceEvents, launches: KernelLaunches
+) -> tuple[Bool, str]:
+    """Return a mask [s] of the windows that are whole in a file that was cut off, and what shows it.
 
-    Kineto writes one track after the other. A cut then removes whole tracks from every step, and no window is whole.
-    Only in a file in order of time are the events complete up to its last one, except for kernels that had yet to run.
+    Kineto writes operators first, then what the device did, then one span of the profiler itself. So a cut removes
+    whole tracks from every step, and only what the order of the events proves to be whole counts.
     """
-    intact: Bool = np.zeros(len(windows), dtype=np.bool_)
-    if not _in_order_of_time(events):
-        return intact
-    intact[:-1] = windows.end_ns[:-1] <= events.start_ns[-1]
+    events = trace.events
+    whole: Bool = np.zeros(len(windows), dtype=np.bool_)
+    if not trace.intact:
+        return whole, "any part of the file may be wrong"
+    if not len(events):
+        return whole, "nothing is in it"
+    if bool(events.in_category("Trace")[-1]) and len(events) > 1:
+        return np.logical_not(whole), "the profiler's last span is in it, so that no event is missing"
+    if _in_order_of_time(events):
+        until_ns = int(events.start_ns[-1])
+        evidence = "its events are in order of time"
+    elif device.is_kernel.any() and (closed_ns := _all_tracks_until_ns(events, device)) is not None:
+        until_ns = closed_ns
+        evidence = "all its tracks go on behind the steps that count"
+    else:
+        return whole, "it has one track after the other, so that any step may lack events"
+    whole[:-1] = windows.end_ns[:-1] <= until_ns
     if launches.missing.any():
         first_ns = launches.start_ns[launches.missing].min()
-        intact &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= first_ns
-    return intact
+        whole &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= first_ns
+    return whole, evidence
+
+
+def _all_tracks_until_ns(events: EventTable, device: DeviceEvents) -> int | None:
+    """Return until when each track is recorded, if each is in order of time and none follows another as a whole.
+
+    The operators of a thread and its calls of the device's runtime count as two tracks, as Kineto writes them apart.
+    """
+    calls = events.in_category(*RUNTIME_CATEGORIES)
+    kept = np.flatnonzero(calls | events.in_category("cpu_op", *DEVICE_CATEGORIES))
+    track = events.track[kept] + len(events.tracks) * calls[kept]
+    if not len(kept) or not _interleaves(track):
+        return None
+    order = np.argsort(track, kind="stable")
+    start_ns, track = events.start_ns[kept][order], track[order]
+    last = np.append(np.diff(track) > 0, True)
+    if (np.diff(start_ns)[~last[:-1]] < 0).any():
+        return None
+    # The copies of a stream of which nothing is recorded yet.
+    copies = np.flatnonzero(calls & events.named(lambda name: "Memcpy" in name))
+    missing = copies[~np.isin(events.correlation[copies], events.correlation[device.row])]
+    return int(min(start_ns[last].min(), events.start_ns[missing].min(initial=np.iinfo(np.int64).max)))
 
 
 def _in_order_of_time(events: EventTable) -> bool:
-    """Return whether events follow each other in time across tracks.
+    """Return whether events follow each other in time across tracks."""
+    return bool(len(events) and (np.diff(events.start_ns) >= 0).all()) and _interleaves(events.track)
 
-    One track alone, or one track after the other, shows no order.
-    """
-    if not len(events) or (np.diff(events.start_ns) < 0).any():
-        return False
-    changes = np.count_nonzero(np.diff(events.track))
-    return bool(changes >= np.count_nonzero(np.bincount(events.track)))
+
+def _interleaves(track: Int32 | Int64) -> bool:
+    """Return whether events change between tracks (int32 or int64 [n]) more often than one track after the other."""
+    changes = np.count_nonzero(np.diff(track))
+    return bool(changes >= np.count_nonzero(np.bincount(track)))
 
 
 def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, computes: Bool) -> Int64:

@@ -52,9 +52,12 @@ def _salvage_top_level(text: str) -> dict[str, bytes]:
 
 
 def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, list[Note]]:
-    """Return the header, and a note for each known key whose value cannot be used."""
+    """Return the header, and a note for each known key whose value cannot be used, and for more events among `keys`."""
     values: dict[str, Any] = {}
     notes: list[Note] = []
+    if "traceEvents" in keys:
+        text = f"{file}: it has a second array of events behind the first; only the first is used"
+        notes.append(Note(kind="duplicate_event", severity="warning", file=file, text=text))
     for key in _KNOWN_KEYS:
         if key in keys and key != METADATA_KEY:
             try:
