@@ -11,7 +11,6 @@ import numpy as np
 from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.per_rank.lost_record_notes import lost_record_notes
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
@@ -79,14 +78,17 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
     return notes
 
 
-def with_steps_that_count(notes: Sequence[Note], windows: StepWindows) -> tuple[Note, ...]:
+def with_steps_that_count(notes: Sequence[Note], lanes: Lanes) -> tuple[Note, ...]:
     """Return a decoder's notes, of which the one about a file that was cut off says which steps count, and why."""
+    windows = lanes.windows
     place = next((i for i, note in enumerate(notes) if note.kind in ("truncated", "limit")), None)
     if place is None or windows.cut is None or windows.contradiction is not None:
         return tuple(notes)
     whole, lacking = (format_ranges(windows.step[mask].tolist()) for mask in (windows.complete, ~windows.complete))
-    what = f"step {whole} counts" if windows.complete.any() else "no step counts"
-    if windows.complete.any() and not windows.complete.all():
-        what += f" and step {lacking} does not"
+    if lanes.unrecorded is not None or not windows.complete.any():
+        what = f"no step counts: {lanes.unrecorded or windows.cut}"
+    else:
+        lack = f" and step {lacking} does not" if not windows.complete.all() else ""
+        what = f"step {whole} counts{lack}: {windows.cut}"
     cut = notes[place]
-    return (*notes[:place], replace(cut, text=f"{cut.text}; {what}: {windows.cut}"), *notes[place + 1 :])
+    return (*notes[:place], replace(cut, text=f"{cut.text}; {what}"), *notes[place + 1 :])

@@ -110,7 +110,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         messages=rank_messages(trace, lanes),
     )
     strategies, inferred = strategies_of(trace)
-    notes = (*with_steps_that_count(trace.notes, lanes.windows), *recording_notes(trace, lanes, own_rank))
+    notes = (*with_steps_that_count(trace.notes, lanes), *recording_notes(trace, lanes, own_rank))
     work = recorded.once(computing_or_loading)
     summary = RankSummary(
         rank=rank,
@@ -148,10 +148,10 @@ def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -
         return None
     if lanes.windows.contradiction is not None:
         return lanes.windows.contradiction
+    if lanes.unrecorded is not None:
+        return lanes.unrecorded
     if not trace.complete:
         why = "damaged" if not trace.intact else "cut off"
         return None if any(step.complete for step in steps) else f"its file is {why}, and no step is known to be whole"
-    if lanes.unrecorded is not None:
-        return lanes.unrecorded
     lost = set(lanes.windows.step[lanes.windows.lost].tolist())
     return "kernels are missing in each of its steps" if lost.issuperset(step.step for step in steps) else None
