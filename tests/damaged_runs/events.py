@@ -157,3 +157,86 @@ def every(trace: TraceBuilder, names: Iterable[str], change: Callable[[Event], o
         if event["name"] in wanted:
             change(event)
     return trace
+
+
+# ---- how events are written ----------------------------------------------------------------------------------------
+
+_TORCH_1_8 = {"cpu_op": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel", "gpu_memcpy": "Memcpy"}
+
+
+def categories_of_torch_1_8(trace: TraceBuilder) -> TraceBuilder:
+    for event in trace.events:
+        if event.get("cat") in _TORCH_1_8:
+            event["cat"] = _TORCH_1_8[event["cat"]]
+    return trace
+
+
+def begin_and_end_events(trace: TraceBuilder) -> TraceBuilder:
+    """Write each step as a pair of events `B` and `E`."""
+    pairs = []
+    for event in trace.events:
+        if not event["name"].startswith("ProfilerStep#"):
+            pairs.append(event)
+            continue
+        duration = event.pop("dur")
+        pairs += [event | {"ph": "B"}, event | {"ph": "E", "ts": event["ts"] + duration}]
+    trace.events = pairs
+    return trace
+
+
+def with_other_phases(trace: TraceBuilder) -> TraceBuilder:
+    """Add counters, flows and asynchronous events, which are no slices."""
+    for phase in ("C", "s", "f", "t", "b", "n", "e", "i", "P", "N", "O", "D"):
+        trace.raw(
+            ph=phase, name="x", cat="async", id=1, pid=trace.pid, tid=trace.main, ts=trace.ts(1), args={"value": 1}
+        )
+    return trace
+
+
+def with_pid(trace: TraceBuilder, pid: str) -> TraceBuilder:
+    """Give the process a text as pid, as other tools do."""
+    for event in trace.events:
+        if event.get("pid") == trace.pid:
+            event["pid"] = pid
+    return trace
+
+
+def without_pid(trace: TraceBuilder) -> TraceBuilder:
+    for event in trace.events:
+        if event.get("pid") == trace.pid:
+            del event["pid"]
+    return trace
+
+
+def with_outlier(trace: TraceBuilder, *, at_us: float) -> TraceBuilder:
+    """Add a kernel whose start is far from all others."""
+    return trace.kernel("outlier", at_us, 1)
+
+
+# ---- header --------------------------------------------------------------------------------------------------------
+
+
+def without_distributed_info(trace: TraceBuilder) -> TraceBuilder:
+    del trace.header["distributedInfo"]
+    return trace
+
+
+def without_signs_of_device(trace: TraceBuilder) -> TraceBuilder:
+    """Let the header name neither devices nor a backend of theirs."""
+    del trace.header["deviceProperties"], trace.header["distributedInfo"]["backend"]
+    return trace
+
+
+def with_ranks_of_group(trace: TraceBuilder, ranks: list[object]) -> TraceBuilder:
+    group = {"pg_name": "default_pg", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "ranks": ranks}
+    trace.header["distributedInfo"]["pg_config"] = [group]
+    return trace
+
+
+def with_another_base_time(trace: TraceBuilder) -> TraceBuilder:
+    """Count from an hour later, so that `ts` is negative."""
+    hour_ns = 3600 * 10**9
+    trace.base_ns += hour_ns
+    for event in trace.events:
+        event["ts"] -= hour_ns // 1000
+    return trace
