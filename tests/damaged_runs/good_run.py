@@ -1,7 +1,8 @@
 """Ranks on GPUs whose numbers are known, in files that are ordered as Kineto orders them.
 
-Eight ranks are good. The ninth, `BAD`, is there to be damaged. A step takes 1000 us on every rank. The host runs ahead of its device. Rank `SLOW` computes 600 us, all others 500 us,
-and two all-reduces end on all ranks at once. A copy of 20 us begins the step:
+Eight ranks are good. The ninth, `BAD`, is there to be damaged. A step takes 1000 us on every rank, and the host runs
+ahead of its device. Rank `SLOW` computes 600 us, all others 500 us, and two all-reduces end on all ranks at once. A
+copy of 20 us begins the step:
 
     stream 7   |copy|== gemm ==|== gemm ==|== gemm ==|== gemm ==|
     stream 20                  |=== all_reduce ===|  |==== all_reduce ====|

@@ -100,9 +100,9 @@ def trailing_garbage(text: bytes) -> bytes:
     return gzip.compress(text, mtime=0) + b"garbage" * 100
 
 
-def gzip_bomb(text: bytes, size_bytes: int = 2 << 30) -> bytes:
-    """Pack the text with `size_bytes` of spaces behind its first events."""
-    head, _, rest = text.partition(_EVENTS)
-    first = gzip.compress(head + _EVENTS, mtime=0)
-    block = gzip.compress(b" " * (64 << 20), mtime=0)
-    return first + block * (size_bytes >> 26) + gzip.compress(rest, mtime=0)
+def gzip_bomb(text: bytes, size_bytes: int = 128 << 20) -> bytes:
+    """Pack the text with `size_bytes` of spaces behind its first event."""
+    place = text.index(b"},\n", text.index(_EVENTS)) + 2
+    first, rest = text[:place], text[place:]
+    block = gzip.compress(b" " * (32 << 20), mtime=0)
+    return gzip.compress(first, mtime=0) + block * (size_bytes >> 25) + gzip.compress(rest, mtime=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,29 @@ from tests.damaged_runs.good_run import BAD, GOOD, rank_trace, write_good_run
 from tracekit.cli import cli
 
 PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-BY_RANK = ("ranks", "steps", "idle", "idle_causes", "communication")
+BY_RANK = ("ranks", "steps", "idle_causes", "communication")
 
 
 def analyze(*paths: Path, options: tuple[str, ...] = ("--no-cache",)) -> Result:
     return CliRunner().invoke(cli, ["analyze", *map(str, paths), "--json", "--jobs", "1", *options])
 
 
-def answer(*paths: Path, options: tuple[str, ...] = ("--no-cache",)) -> dict[str, Any]:
+def printed(*paths: Path, options: tuple[str, ...] = ("--no-cache",)) -> str:
     outcome = analyze(*paths, options=options)
     assert outcome.exit_code == 0, outcome.output
-    result: dict[str, Any] = json.loads(outcome.stdout)
+    return outcome.stdout
+
+
+def answer(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(printed(folder))
     return result
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +55,22 @@ def undamaged(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, A
     return {row["step"]: row for row in answer(folder)["steps"] if row["rank"] == BAD}
 
 
-@pytest.fixture
-def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[DamagedRun, Path]:
+@dataclass(frozen=True)
+class Analysed:
+    """A damaged run in `folder`, and what `tracekit analyze` printed about it."""
+
+    of_class: DamagedRun
+    folder: Path
+    before: dict[str, str]
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     of_class = CLASSES[request.param]
-    folder = write_good_run(tmp_path / "run")
+    folder = write_good_run(tmp_path_factory.mktemp("damaged") / "run")
     of_class.write(folder / f"rank{BAD}.json")
-    return of_class, folder
+    return Analysed(of_class, folder, contents(folder), printed(folder))
 
 
 every_class = pytest.mark.parametrize("damaged", CLASSES, indirect=True)
@@ -60,23 +82,11 @@ def of_ranks(result: dict[str, Any], table: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "group"} for row in rows]
 
 
-def contents(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
-        for path in sorted(folder.rglob("*"))
-    }
-
-
 @every_class
 def test_the_good_ranks_keep_their_numbers_and_a_note_says_what_is_wrong(
-    damaged: tuple[DamagedRun, Path], good: dict[str, Any], undamaged: dict[int, dict[str, Any]]
+    damaged: Analysed, good: dict[str, Any], undamaged: dict[int, dict[str, Any]]
 ) -> None:
-    of_class, folder = damaged
-    before = contents(folder)
-
-    actual = answer(folder)
-
-    assert contents(folder) == before
+    of_class, actual = damaged.of_class, json.loads(damaged.printed)
     for table in BY_RANK:
         assert of_ranks(actual, table) == of_ranks(good, table)
     if of_class.says:
@@ -101,38 +111,30 @@ def test_the_good_ranks_keep_their_numbers_and_a_note_says_what_is_wrong(
 
 
 @every_class
-def test_strict_tells_defects_from_other_notes(damaged: tuple[DamagedRun, Path]) -> None:
-    of_class, folder = damaged
-    is_defect = of_class.is_defect or of_class.bad_rank == "missing"
-    assert analyze(folder, options=("--no-cache", "--strict")).exit_code == (3 if is_defect else 0)
-
-
-@every_class
-def test_neither_the_order_of_files_nor_decoder_nor_cache_matter(
-    damaged: tuple[DamagedRun, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_neither_decoder_nor_cache_nor_the_order_of_files_matter(
+    damaged: Analysed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, folder = damaged
-    expected = analyze(folder).stdout
+    """GIVEN a run analysed THEN all other ways to analyse it print the same, and nothing in its folder is changed.
 
-    monkeypatch.setenv("TRACEKIT_NATIVE", "0")
-    assert analyze(folder).stdout == expected
-    monkeypatch.delenv("TRACEKIT_NATIVE")
+    With `--strict` the exit code tells defects from other notes.
+    """
+    is_defect = damaged.of_class.is_defect or damaged.of_class.bad_rank == "missing"
+    with monkeypatch.context() as portable:
+        portable.setenv("TRACEKIT_NATIVE", "0")
+        strict = analyze(damaged.folder, options=("--no-cache", "--strict"))
+    assert (strict.exit_code, strict.stdout) == (3 if is_defect else 0, damaged.printed)
 
     monkeypatch.setenv("TRACEKIT_CACHE", str(tmp_path / "cache"))
-    before = contents(folder)
-    assert [analyze(folder, options=()).stdout for _ in range(2)] == [expected] * 2
-    assert contents(folder) == before
-
-    files = sorted(path for path in folder.iterdir() if path.suffix != ".txt" and not path.is_dir())
-    texts = [analyze(*typed).stdout.replace(" ".join(map(str, typed)), "RUN") for typed in (files, [*reversed(files)])]
-    assert texts[0] == texts[1]
+    assert printed(damaged.folder, options=()) == damaged.printed  # this fills the cache
+    files = sorted((path for path in damaged.folder.iterdir() if ".json" in path.suffixes), reverse=True)
+    as_typed = damaged.printed.replace(str(damaged.folder), " ".join(map(str, files)))
+    assert printed(*files, options=()) == as_typed
+    assert contents(damaged.folder) == damaged.before
 
 
 @pytest.mark.parametrize(
     "damaged", ["events of another file", "a clock that jumps", "durations times 1000", "empty file"], indirect=True
 )
-def test_the_number_of_jobs_does_not_matter(damaged: tuple[DamagedRun, Path]) -> None:
-    _, folder = damaged
-    command = ["analyze", str(folder), "--json", "--no-cache", "--jobs"]
-    texts = [CliRunner().invoke(cli, [*command, jobs]).stdout for jobs in ("1", "3")]
-    assert texts[0] == texts[1] != ""
+def test_the_number_of_jobs_does_not_matter(damaged: Analysed) -> None:
+    command = ["analyze", str(damaged.folder), "--json", "--no-cache", "--jobs", "3"]
+    assert CliRunner().invoke(cli, command).stdout == damaged.printed
