@@ -29,8 +29,8 @@ from benchmarks.studies.documents import Row, between_marks, markdown
 from benchmarks.studies.rates import rate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
+from tracekit.analysis.comparison.change_estimate import estimate_change
 from tracekit.analysis.comparison.comparison import SECTIONS_READ, Comparison, compare
-from tracekit.analysis.comparison.median_change import median_change
 from tracekit.analysis.comparison.step_verdict import Judgement, judge
 from tracekit.analysis.gates.evaluation import check
 from tracekit.analysis.gates.gates import DEFAULT_GATES
@@ -95,7 +95,7 @@ def judge_lengths(
     """Return the verdict on a simulated pair, and how many steps would decide."""
     rng = np.random.default_rng(seed)
     runs = [step_lengths_of(rng, steps, noise) for _ in range(baselines)]
-    verdict = judge(median_change(runs, step_lengths_of(rng, steps, noise, slowdown)))
+    verdict = judge(estimate_change(runs, step_lengths_of(rng, steps, noise, slowdown)))
     return verdict.judgement, verdict.steps_needed
 
 

@@ -1,8 +1,8 @@
 """What the change of the step consists of: the causes of the baseline's mean step against those of the candidate's.
 
-The verdict is on the median step, and causes divide the mean one. What the change of the median has beyond that of the
+The verdict is on the pseudomedian of the steps, and causes divide the mean. What the pseudomedian changed by beyond the
 mean is the row `uneven_steps`. A single step that is longer, such as one with a checkpoint, changes the mean alone. So
-the rows sum to the change of the median, exactly, in integers.
+the rows sum to the change of the step that is judged, exactly, in integers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cause_changes(
 ) -> tuple[Basis, list[dict[str, object]]]:
     """Return what the causes are from, and rows of columns.CAUSE_CHANGES, the largest change first.
 
-    baseline_ns, candidate_ns: the median steps.
+    baseline_ns, candidate_ns: the pseudomedians of their steps.
     """
     reports = [*baselines, candidate]
     is_known = all(report.diagnosis is not None and report.diagnosis.steps for report in reports)

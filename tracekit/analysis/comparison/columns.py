@@ -16,11 +16,11 @@ CAUSE_CHANGES = Table(
             "cause",
             "str",
             "",
-            "A cause of the step (docs/definitions.md, Diagnosis), or uneven_steps: the median step less the mean one.",
+            "A cause of the step (docs/definitions.md, Diagnosis), or uneven_steps: its typical length less its mean.",
         ),
         Column("ranks", "list[int]", "", "The ranks that are the cause; empty if it is on no rank in particular."),
         *_TIMES[:2],
-        Column("change_ns", "int", "ns", "candidate_ns - baseline_ns; all rows sum to the change of the median step."),
+        Column("change_ns", "int", "ns", "candidate_ns - baseline_ns; all rows sum to the change of the step."),
     ),
 )
 EXPLORED_CHANGES = Table(

@@ -9,9 +9,9 @@ import numpy as np
 
 from tracekit.analysis.comparison import columns
 from tracekit.analysis.comparison.cause_changes import Basis, cause_changes
+from tracekit.analysis.comparison.change_estimate import ChangeEstimate, estimate_change
 from tracekit.analysis.comparison.comparability import find_differences, why_incomparable
 from tracekit.analysis.comparison.exploration import explored_changes
-from tracekit.analysis.comparison.median_change import MedianChange, median_change
 from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
 from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN, StepVerdict, judge
 from tracekit.analysis.report import Report
@@ -21,7 +21,7 @@ from tracekit.errors import InputError
 from tracekit.model.events import Float64
 from tracekit.model.run import Run
 
-__all__ = ["SECTIONS_READ", "Comparison", "compare"]
+__all__ = ["SECTIONS_READ", "Comparison", "compare", "steps_ns"]
 
 SECTIONS_READ = ("breakdown", "configuration", "memory", "critical_path", "diagnosis", "kernels")
 
@@ -33,17 +33,17 @@ class Comparison:
     Attributes:
         baselines: the runs of the baseline.
         candidate: the run that is compared with them.
-        change: the change of the median step.
+        change: the change of the typical length of a step.
         verdict: what that means.
         basis: what `causes` are from.
-        causes: rows of columns.CAUSE_CHANGES; they sum to the change of the median step.
+        causes: rows of columns.CAUSE_CHANGES; they sum to the change of the typical length.
         explored: rows of columns.EXPLORED_CHANGES.
         differences: rows of columns.RUN_DIFFERENCES.
     """
 
     baselines: tuple[Run, ...]
     candidate: Run
-    change: MedianChange
+    change: ChangeEstimate
     verdict: StepVerdict
     basis: Basis
     causes: Frame = Frame(columns.CAUSE_CHANGES)
@@ -52,12 +52,12 @@ class Comparison:
 
     @property
     def baseline_ns(self) -> int:
-        """Return the median step of the baseline."""
+        """Return the typical length of a step of the baseline."""
         return round(self.change.baseline)
 
     @property
     def candidate_ns(self) -> int:
-        """Return the median step of the candidate."""
+        """Return the typical length of a step of the candidate."""
         return round(self.change.candidate)
 
 
@@ -81,7 +81,7 @@ def compare(
             raise InputError(
                 f"these runs cannot be compared: {reason}", hint="record the same job, on as many ranks, and compare it"
             )
-    change = median_change([_steps(run) for run in runs], _steps(candidate.run), run_noise=run_noise)
+    change = estimate_change([steps_ns(run) for run in runs], steps_ns(candidate.run), run_noise=run_noise)
     basis, causes = cause_changes(baselines, candidate, round(change.baseline), round(change.candidate))
     return Comparison(
         baselines=runs,
@@ -95,6 +95,6 @@ def compare(
     )
 
 
-def _steps(run: Run) -> Float64:
-    """Return the lengths of the job's steps in order, float64 [n], in ns."""
+def steps_ns(run: Run) -> Float64:
+    """Return the lengths of the job's steps in order, at least 1, float64 [n]."""
     return np.array([max(step_ns, 1) for step_ns in job_steps_ns(run).values()], dtype=np.float64)

@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from tracekit.analysis.comparison.change_estimate import ChangeEstimate, estimate_change
 from tracekit.analysis.comparison.comparison import Comparison, compare
-from tracekit.analysis.comparison.median_change import MedianChange, median_change
 from tracekit.analysis.comparison.step_verdict import steps_to_tell_apart
 from tracekit.analysis.gates.gates import Doubt, Gate, Gates
 from tracekit.analysis.report import Report
@@ -47,7 +47,7 @@ class GateResult:
     allowed: bool = False
     value: float | None = None
     baseline: float | None = None
-    change: MedianChange | None = None
+    change: ChangeEstimate | None = None
     reason: str | None = None
     steps_needed: int | None = None
 
@@ -145,7 +145,7 @@ def _evaluate_change(
     if not samples or any(float(np.median(sample)) <= 0 for sample in samples):
         return _evaluate_numbers(gate, gates, value, sum(known) / len(known))
     positive = [np.maximum(sample, np.finfo(np.float64).tiny) for sample in samples]
-    change = median_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
+    change = estimate_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
     found = GateResult(gate=gate, status="passed", value=change.candidate, baseline=change.baseline, change=change)
     status, edge = _status(gate, change), 1 + gate.limit if gate.kind == "max_increase" else 1 - gate.limit
     if status != "inconclusive":
@@ -159,7 +159,7 @@ def _evaluate_change(
     )
 
 
-def _status(gate: Gate, change: MedianChange) -> Status:
+def _status(gate: Gate, change: ChangeEstimate) -> Status:
     if change.low is None or change.high is None:
         return "inconclusive"
     if gate.kind == "max_increase":

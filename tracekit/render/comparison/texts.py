@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
-from tracekit.analysis.comparison.comparison import Comparison
-from tracekit.analysis.comparison.median_change import ENOUGH_STEPS, MedianChange
+from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
+from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.ranks import format_ranges
@@ -54,21 +55,21 @@ def run_text(run: Run) -> str:
     if lengths is None:
         return name
     extent = f" ({milliseconds(lengths.min_ns)} to {milliseconds(lengths.max_ns)})" if lengths.count > 1 else ""
-    return f"{count_text(lengths.count, 'step')} of {milliseconds(lengths.median_ns)} ms{extent}: {name}"
+    return f"{count_text(lengths.count, 'step')} of {milliseconds(pseudomedian(steps_ns(run)))} ms{extent}: {name}"
 
 
 def runs_text(runs: Sequence[Run]) -> str:
     """Return one run as `run_text` does, and several as their number, steps and names."""
     if len(runs) == 1:
         return run_text(runs[0])
-    lengths = [found for run in runs if (found := step_lengths(run)) is not None]
-    steps = sum(each.count for each in lengths)
-    shortest, longest = (milliseconds(edge(each.median_ns for each in lengths)) for edge in (min, max))
+    lengths_ns = [steps_ns(run) for run in runs]
+    typical_ns = sorted(map(pseudomedian, lengths_ns))
     names = ", ".join(dict.fromkeys(run.path for run in runs))
-    return f"{len(runs)} runs with {steps} steps, medians {shortest} to {longest} ms: {names}"
+    extent = f"{milliseconds(typical_ns[0])} to {milliseconds(typical_ns[-1])} ms"
+    return f"{len(runs)} runs, {sum(map(len, lengths_ns))} steps of {extent}: {names}"
 
 
-def change_range(change: MedianChange) -> str:
+def change_range(change: ChangeEstimate) -> str:
     """Return `-1.2% to +4.6%`; "not known" without an interval."""
     if change.low is None or change.high is None:
         return "not known"
@@ -120,7 +121,7 @@ def advice_text(comparison: Comparison) -> str | None:
 def cause_text(row: dict[str, Any]) -> str:
     """Return a cause with its ranks: `slow compute, rank 2`."""
     if row["cause"] == UNEVEN_STEPS:
-        return "uneven steps (median less mean)"
+        return "uneven steps (typical less mean)"
     ranks = row["ranks"]
     named = f", rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else ""
     return f"{row['cause'].replace('_', ' ')}{named}"

@@ -33,7 +33,7 @@ def test_a_slower_run() -> None:
     lines = shown(comparison)
     assert lines[0] == "baseline   10 steps of 100.00 ms (99.00 to 101.00): main, run run-1"
     assert lines[1] == "candidate  10 steps of 110.00 ms (109.00 to 111.00): branch, run run-1"
-    assert lines[3].startswith("slower: a step takes 10.00 ms (10.0%) longer (99% interval +")
+    assert lines[3].startswith("slower: a step takes 10.00 ms (10.0%) longer (98% interval +")
     assert "noise: " in lines[4]
     (compute,) = [line for line in lines if line.startswith("compute ")]
     assert compute.split() == ["compute", "90.00", "100.00", "+10.00"]
@@ -84,5 +84,5 @@ def test_it_fits_one_screen_whatever_the_runs_are(width: int) -> None:
 def test_several_baselines_take_one_line() -> None:
     baselines = [report_of_steps(longer(by), path=f"main-{by}") for by in (0, 1, 2)]
     lines = shown(compare(baselines, report_of_steps(longer(9))))
-    assert lines[0].startswith("baseline   3 runs with 30 steps, medians 100.00 to 102.00 ms: main-0, main-1")
+    assert lines[0].startswith("baseline   3 runs, 30 steps of 100.00 to 102.00 ms: main-0, main-1")
     assert any("as 3 baseline runs show" in " ".join(pair) for pair in itertools.pairwise(lines))
