@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tracekit.analysis.stats.student import student_quantile
+from tracekit.analysis.stats.student import student_deviations
 from tracekit.model.events import Float64
 
 __all__ = ["CONFIDENCE", "DEFAULT_RUN_NOISE", "QUANTILE", "RunNoise", "noise_between_runs"]
@@ -55,5 +55,5 @@ def noise_between_runs(log_values: Float64, within_variance: Float64, floor: flo
     variance = max(float(np.var(log_values, ddof=1)) - float(within_variance.mean()), 0.0)
     degrees = _RUNS_OF_FLOOR + runs - 1
     pooled = (_RUNS_OF_FLOOR * assumed_variance + (runs - 1) * variance) / degrees
-    half_width = student_quantile(0.5 + CONFIDENCE / 2, degrees) * math.sqrt(pooled * (1 + 1 / runs))
+    half_width = student_deviations(QUANTILE, degrees) * math.sqrt(pooled * (1 + 1 / runs))
     return RunNoise(share=math.expm1(half_width), runs=runs, is_measured=True)
