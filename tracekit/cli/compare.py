@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.comparison.comparison import Comparison
     from tracekit.analysis.per_rank.options import StepSelection
 
-_SUFFIXES = (".json", ".md", ".txt")
+_SUFFIXES = (".html", ".json", ".md", ".txt")
 
 
 @click.command()
@@ -35,7 +35,7 @@ _SUFFIXES = (".json", ".md", ".txt")
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Write to FILE (.json, .md or .txt); may be given again.",
+    help="Write to FILE (.html, .json, .md or .txt); may be given again.",
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def compare(
@@ -90,6 +90,10 @@ def _render(comparison: Comparison, suffix: str) -> str:
         from tracekit.render.comparison.document import comparison_json
 
         return comparison_json(comparison)
+    if suffix == ".html":
+        from tracekit.render.comparison.page import comparison_html
+
+        return comparison_html(comparison)
     if suffix == ".md":
         from tracekit.render.comparison.markdown import comparison_markdown
 

@@ -22,7 +22,7 @@ __all__ = ["ENOUGH_STEPS", "ChangeEstimate", "estimate_change"]
 
 ENOUGH_STEPS = 8  # with fewer in a run, only changes of `_FEW_STEPS_CHANGE` can be told from noise
 _FEW_STEPS_CHANGE = 0.1
-_LEAST_STEPS = 3  # fewer do not show how steps differ
+_LEAST_STEPS = 4  # of fewer on both sides, even steps that are all longer may be so by chance
 _MOST_STEPS = 2000  # of longer runs, steps at even distances: all pairs would take gigabytes
 
 

@@ -11,6 +11,7 @@ from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.texts import (
     advice_text,
     cause_text,
+    causes_title,
     difference_text,
     explored_text,
     line_of,
@@ -67,8 +68,7 @@ def _cause_lines(comparison: Comparison, width: int) -> list[Text]:
     least_ns = _LEAST_SHARE * comparison.baseline_ns
     notable = [row for row in rows if abs(row["change_ns"]) >= least_ns] or rows
     shown = notable[:_SHOWN_CAUSES]
-    title = "what a step consists of (ms)" if comparison.basis == "causes" else "where ranks' time goes (ms a step)"
-    lines = [_columns(title, "baseline", "candidate", "change", width, "bold")]
+    lines = [_columns(f"{causes_title(comparison)} (ms)", "baseline", "candidate", "change", width, "bold")]
     lines += [_row(cause_text(row), row, width) for row in shown]
     rest = [row for row in rows if row not in shown]
     if rest:

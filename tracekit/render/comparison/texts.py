@@ -19,6 +19,7 @@ from tracekit.render.safe_text import safe_text
 __all__ = [
     "advice_text",
     "cause_text",
+    "causes_title",
     "change_range",
     "difference_text",
     "explored_text",
@@ -125,6 +126,11 @@ def cause_text(row: dict[str, Any]) -> str:
     ranks = row["ranks"]
     named = f", rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else ""
     return f"{row['cause'].replace('_', ' ')}{named}"
+
+
+def causes_title(comparison: Comparison) -> str:
+    """Return what the causes, or the parts that take their place, are divided from."""
+    return "what a step consists of" if comparison.basis == "causes" else "where ranks' time goes in a step"
 
 
 def explored_text(row: dict[str, Any]) -> str:
