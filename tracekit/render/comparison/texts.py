@@ -42,11 +42,11 @@ def line_of(label: str, text: str, width: int) -> str:
 
 
 def signed_milliseconds(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e6:+,.2f}"
+    return f"{round(nanoseconds / 1e6, 2) + 0.0:+,.2f}"  # never -0.00
 
 
 def signed_percent(share: float) -> str:
-    return f"{share:+.1%}"
+    return f"{round(share, 3) + 0.0:+.1%}"
 
 
 def run_text(run: Run) -> str:
@@ -82,7 +82,7 @@ def verdict_text(comparison: Comparison) -> str:
     change, verdict = comparison.change, comparison.verdict
     difference_ns = comparison.candidate_ns - comparison.baseline_ns
     longer = "longer" if difference_ns >= 0 else "shorter"
-    by = f"{milliseconds(abs(difference_ns))} ms ({abs(change.ratio - 1):.1%}) {longer}"
+    by = f"{milliseconds(abs(difference_ns))} ms ({abs(change.ratio - 1):.1%}) {longer}" if difference_ns else "as long"
     interval = f"{CONFIDENCE:.0%} interval {change_range(change)}"
     if change.low is None:
         return f"inconclusive: a step takes {by}, and few steps do not show how they differ"
