@@ -20,6 +20,7 @@ from tracekit.analysis.comparison.step_verdict import steps_to_tell_apart
 from tracekit.analysis.gates.gates import Doubt, Gate, Gates
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.errors import InputError, UsageError
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
@@ -142,7 +143,7 @@ def _evaluate_change(
 ) -> GateResult:
     by_step = gate.metric.by_step
     samples = [] if by_step is None else [by_step(each) for each in (*baselines, report)]
-    if not samples or any(float(np.median(sample)) <= 0 for sample in samples):
+    if not samples or any(pseudomedian(sample) <= 0 for sample in samples):
         return _evaluate_numbers(gate, gates, value, sum(known) / len(known))
     positive = [np.maximum(sample, np.finfo(np.float64).tiny) for sample in samples]
     change = estimate_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
