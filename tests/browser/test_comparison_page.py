@@ -33,7 +33,7 @@ def test_it_opens_from_a_file_without_an_error_or_a_request(browser: Any, slower
         assert page.requests == []
         assert page.chart_ids == ["interval", "causes", "lengths"]
         assert page.page.title() == "branch against main"
-        assert page.page.locator("#verdict h2").inner_text().startswith("slower: a step takes 20.00 ms (20.0%) longer")
+        assert page.page.locator("#verdict h2").inner_text().startswith("Slower: a step takes 20.00 ms (20.0%) longer")
 
 
 def test_its_numbers_are_those_of_the_json(browser: Any, slower: Comparison, tmp_path: Path) -> None:
@@ -79,5 +79,5 @@ def test_hostile_names_stay_texts(browser: Any, tmp_path: Path) -> None:
             page.show(figure)
         assert page.errors == []
         assert page.page.locator("main img, main script").count() == 0
-        assert page.page.locator("#verdict h2").inner_text().startswith("inconclusive")
+        assert page.page.locator("#verdict h2").inner_text().startswith("Inconclusive")
         assert {row["run"] for row in page.table("lengths")} == {"Baseline 1", "Baseline 2", "Candidate"}

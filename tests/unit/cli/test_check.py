@@ -33,7 +33,7 @@ def gates(text: str, name: str = "tracekit.toml") -> None:
 def test_without_gates_the_step_may_not_be_longer_than_in_the_baseline() -> None:
     passed, failed = check("same", "--baseline", "main"), check("slow", "--baseline", "main")
     assert (passed.exit_code, failed.exit_code) == (0, 1), passed.stderr + failed.stderr
-    assert passed.stdout.splitlines()[-1] == "passed: 1 of 1 gate pass (no gates are configured, so the default)"
+    assert passed.stdout.splitlines()[-1] == "passed: 1 of 1 gate passes (no gates are configured, so the default)"
     assert "FAIL  step_time.max_increase" in failed.stdout
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from tracekit.analysis.comparison.change_estimate import ChangeEstimate, estimate_change
+from tracekit.analysis.comparison.comparability import why_ranks_lack
 from tracekit.analysis.comparison.comparison import Comparison, compare
 from tracekit.analysis.comparison.step_verdict import steps_to_tell_apart
 from tracekit.analysis.gates.gates import Doubt, Gate, Gates
@@ -135,7 +136,8 @@ def _lacking_ranks(run: Run) -> str | None:
     lacking = [*run.missing_ranks, *(s.rank for s in run.ranks if s.unmeasured is not None)]
     if not lacking:
         return None
-    return f"rank{'s' * (len(lacking) > 1)} {format_ranges(lacking)} missing or without device records"
+    ranks = f"rank {format_ranges(lacking)} is" if len(lacking) == 1 else f"ranks {format_ranges(lacking)} are"
+    return f"{ranks} missing or cannot be used{why_ranks_lack(run)}"
 
 
 def _evaluate_change(

@@ -11,6 +11,7 @@ from tracekit.render.comparison.texts import (
     causes_title,
     explored_text,
     noise_text,
+    remark_text,
     run_text,
     runs_text,
     signed_milliseconds,
@@ -25,7 +26,7 @@ _SHOWN = 5
 
 def comparison_screen(comparison: Comparison) -> str:
     """Return the verdict, the runs, the largest causes of the change, where to look, and what to type next."""
-    sentences = [noise_text(comparison), advice_text(comparison)]
+    sentences = [noise_text(comparison), advice_text(comparison), remark_text(comparison)]
     standing_out = [row for row in rows_of(comparison, "explored") if row["stands_out"]][:_SHOWN]
     look = f"look at (exploratory): {' · '.join(map(explored_text, standing_out))}" if standing_out else None
     lines = [

@@ -18,6 +18,7 @@ from tracekit.render.comparison.texts import (
     cause_text,
     causes_title,
     noise_text,
+    remark_text,
     run_text,
     runs_text,
     verdict_text,
@@ -49,6 +50,7 @@ def comparison_page_data(comparison: Comparison) -> dict[str, Any]:
         "verdict": verdict_text(comparison),
         "noise": noise_text(comparison).removeprefix("noise: "),
         "advice": advice_text(comparison),
+        "remark": remark_text(comparison),
         "causes_title": causes_title(comparison),
         "causes": [{**row, "label": cause_text(row)} for row in rows_of(comparison, "causes")],
         "runs": [

@@ -16,6 +16,7 @@ from tracekit.render.comparison.texts import (
     explored_text,
     line_of,
     noise_text,
+    remark_text,
     run_text,
     runs_text,
     signed_milliseconds,
@@ -52,6 +53,8 @@ def comparison_lines(comparison: Comparison, width: int) -> list[object]:
     ]
     if advice := advice_text(comparison):
         lines += wrapped_lines(advice, "", width, 2, "")
+    if remark := remark_text(comparison):
+        lines += wrapped_lines(remark, "! ", width, 2, "yellow")
     lines += [blank, *_cause_lines(comparison, width), blank]
     standing_out = [row for row in rows_of(comparison, "explored") if row["stands_out"]]
     if standing_out:

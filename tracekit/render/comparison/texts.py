@@ -25,6 +25,7 @@ __all__ = [
     "explored_text",
     "line_of",
     "noise_text",
+    "remark_text",
     "run_text",
     "runs_text",
     "signed_milliseconds",
@@ -117,6 +118,18 @@ def advice_text(comparison: Comparison) -> str | None:
     if change.run_noise.is_measured:
         return "more steps cannot decide: runs differ too much though nothing is changed; record more runs"
     return "more steps cannot decide: runs may differ by as much though nothing is changed; give three baseline runs"
+
+
+def remark_text(comparison: Comparison) -> str | None:
+    """Return what is missing of the runs or was repaired: the first such note, and how many more there are."""
+    found = [
+        f"{run.path}: {note.text}"
+        for run in (*comparison.baselines, comparison.candidate)
+        for note in sorted(run.notes, key=lambda note: note.severity != "error")
+        if note.severity != "info"
+    ]
+    more = f" (and {len(found) - 1} more: tracekit analyze)" if len(found) > 1 else ""
+    return f"{found[0]}{more}" if found else None
 
 
 def cause_text(row: dict[str, Any]) -> str:

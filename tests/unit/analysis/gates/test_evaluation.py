@@ -99,7 +99,7 @@ def test_a_metric_that_the_run_lacks_fails_the_gate() -> None:
 def test_a_run_without_some_ranks_fails_every_gate() -> None:
     report = report_of_steps(STEADY, missing_ranks=(2, 3))
     found = result(gates(step_time={"max": "1s"}), report)
-    assert (found.status, found.reason) == ("incomplete", "ranks 2-3 missing or without device records")
+    assert (found.status, found.reason) == ("incomplete", "ranks 2-3 are missing or cannot be used")
     assert status(gates(["incomplete"], step_time={"max": "1s"}), report) == ("passed", True)
     assert status(gates(["incomplete"], step_time={"max": "1ms"}), report) == ("failed", False)
 

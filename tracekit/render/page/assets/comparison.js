@@ -30,7 +30,8 @@ function comparisonHeader() {
 }
 
 function verdictSection() {
-  return section("verdict", page.verdict, [page.advice ? el("p", null, page.advice) : null, result.change.ratio_low === null ? null : intervalChart()]);
+  const title = page.verdict[0].toUpperCase() + page.verdict.slice(1);
+  return section("verdict", title, [page.remark ? el("p", { class: "remark" }, page.remark) : null, page.advice ? el("p", null, page.advice) : null, result.change.ratio_low === null ? null : intervalChart()]);
 }
 
 /** Return the change with its interval, beside the margin. */
@@ -61,7 +62,7 @@ function waterfallChart() {
   const bar = (label, from, to, isStrong = false) => ({ label, isStrong, ends: [signedMs(to - from)], segments: [{ part: to < from ? SHORTER : LONGER, from, to, text: signedMs(to - from) }] });
   return barChart({
     id: "causes", title: page.causes_title, list: () => rows, columns: ["label=cause", "baseline_ns=baseline", "candidate_ns=candidate", "change_ns=change"],
-    summary: () => `A step takes ${signedMs(change.change_ns)}. Each bar begins where the one above it ends. All rows of the table add up to the change exactly.`,
+    summary: () => `A step takes ${msText(Math.abs(change.change_ns), 2)} ${change.change_ns < 0 ? "less" : "more"}. Each bar begins where the one above it ends. All rows of the table add up to the change exactly.`,
     legend: () => legend([LONGER, SHORTER], { [LONGER]: "Longer", [SHORTER]: "Shorter" }),
     before: () => [bar("The whole change", 0, change.change_ns, true)],
     bar: (row) => bar(row.label, row.from_ns, row.to_ns),
