@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.cli.compared_folders import STEADY, longer, write_run
+from tracekit.analysis.gates.gates import Doubt
 from tracekit.cli import cli
 
 
@@ -132,3 +134,9 @@ def test_a_workflow_gets_annotations_and_a_summary(folder: Path) -> None:
     assert check("slow", "--baseline", "main", "--github", "--json").exit_code == 2
     unwritable = {"GITHUB_STEP_SUMMARY": str(folder / "none" / "summary.md")}
     assert check("slow", "--baseline", "main", "--github", env=unwritable).exit_code == 3
+
+
+def test_every_doubt_can_be_allowed_in_the_command() -> None:
+    for doubt in get_args(Doubt):
+        result = check("same", "--baseline", "main", "--allow", doubt)
+        assert result.exit_code == 0, result.stderr
