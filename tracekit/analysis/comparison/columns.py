@@ -1,8 +1,8 @@
-"""Tables of a comparison of runs."""
+"""The tables of a comparison of runs."""
 
 from tracekit.analysis.table import Column, Table
 
-__all__ = ["CAUSE_CHANGES", "EXPLORED_CHANGES", "RUN_DIFFERENCES"]
+__all__ = ["CAUSE_CHANGES", "COMPARISON_TABLES", "EXPLORED_CHANGES", "RUN_DIFFERENCES"]
 
 _TIMES = (
     Column("baseline_ns", "int", "ns", "Mean of a step of the baseline; of several runs the mean."),
@@ -42,3 +42,4 @@ RUN_DIFFERENCES = Table(
         Column("candidate", "str?", "", "Its value in the candidate; null: not recorded."),
     ),
 )
+COMPARISON_TABLES = (CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES)

@@ -59,7 +59,7 @@ def comparison_lines(comparison: Comparison, width: int) -> list[object]:
     standing_out = [row for row in rows_of(comparison, "explored") if row["stands_out"]]
     if standing_out:
         shown = " · ".join(map(explored_text, standing_out[:_SHOWN_EXPLORED]))
-        lines += wrapped_lines(f"{shown} (exploratory)", "look at    ", width, 2, "")
+        lines += wrapped_lines(f"(exploratory) {shown}", "look at    ", width, 2, "")
     if differences := rows_of(comparison, "differences"):
         shown = " · ".join(map(difference_text, differences[:_SHOWN_DIFFERENCES]))
         lines += wrapped_lines(shown, "differs    ", width, 2, "")

@@ -147,8 +147,8 @@ def causes_title(comparison: Comparison) -> str:
 
 
 def explored_text(row: dict[str, Any]) -> str:
-    """Return `rank 3 +9.10 ms`."""
-    name = f"rank {row['name']}" if row["dimension"] == "rank" else row["name"]
+    """Return `rank 3 +9.10 ms`, or `gemm_kernel +1.20 ms`: kernels, operators and groups say what they are."""
+    name = f"{row['dimension']} {row['name']}" if row["dimension"] in {"phase", "rank"} else row["name"]
     name = name if len(name) <= _MOST_OF_NAME else f"{name[: _MOST_OF_NAME - 1]}…"
     return f"{name} {signed_milliseconds(row['change_ns'])} ms"
 

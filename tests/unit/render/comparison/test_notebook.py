@@ -46,7 +46,7 @@ def test_runs_are_read_from_their_folders(tmp_path: Path) -> None:
 
 
 def test_tables_are_described_frames(slower: tracekit.Comparison) -> None:
-    assert list(slower.tables) == ["cause_changes", "explored_changes", "run_differences"]
+    assert list(slower.tables) == list(tracekit.schema.COMPARISON_TABLES)
     causes = slower.tables["cause_changes"]
     assert causes["change_ns"].sum() == slower.candidate_ns - slower.baseline_ns == 10_000_000
     assert causes.attrs["columns"]["change_ns"]["unit"] == "ns"

@@ -38,7 +38,7 @@ def test_a_slower_run() -> None:
     assert "noise: " in lines[4]
     (compute,) = [line for line in lines if line.startswith("compute ")]
     assert compute.split() == ["compute", "90.00", "100.00", "+10.00"]
-    assert any(line.startswith("look at    ") and "(exploratory)" in line for line in lines)
+    assert any(line.startswith("look at    (exploratory) phase other +10.00 ms · rank 0 +10.00 ms") for line in lines)
     assert lines[-1] == "Next: tracekit analyze branch"
 
 
