@@ -30,6 +30,8 @@ __all__ = ["Check", "GateResult", "Status", "check", "require_baseline"]
 
 Status = Literal["passed", "failed"] | Doubt
 
+_LEAST_SHARE = 1e-6  # of the typical value; a step without any of a metric counts as having so much: ratios need some
+
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
@@ -145,9 +147,10 @@ def _evaluate_change(
 ) -> GateResult:
     by_step = gate.metric.by_step
     samples = [] if by_step is None else [by_step(each) for each in (*baselines, report)]
-    if not samples or any(pseudomedian(sample) <= 0 for sample in samples):
+    typical = [pseudomedian(sample) for sample in samples]
+    if not samples or min(typical) <= 0:
         return _evaluate_numbers(gate, gates, value, sum(known) / len(known))
-    positive = [np.maximum(sample, np.finfo(np.float64).tiny) for sample in samples]
+    positive = [np.maximum(sample, _LEAST_SHARE * each) for sample, each in zip(samples, typical, strict=True)]
     change = estimate_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
     found = GateResult(gate=gate, status="passed", value=change.candidate, baseline=change.baseline, change=change)
     status, edge = _status(gate, change), 1 + gate.limit if gate.kind == "max_increase" else 1 - gate.limit
