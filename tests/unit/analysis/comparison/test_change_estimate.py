@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tracekit.analysis.comparison.change_estimate import estimate_change
 
@@ -126,3 +128,16 @@ def test_of_thousands_of_steps_a_part_is_enough() -> None:
     change = estimate_change([steps(1, 50_000)], 1.04 * steps(2, 50_000))
     assert change.ratio == pytest.approx(1.04, abs=0.002)
     assert change.steps == 2000
+
+
+LENGTHS = st.lists(st.floats(1.0, 1e12), min_size=1, max_size=12).map(np.array)
+
+
+@settings(max_examples=60, deadline=None)
+@given(baselines=st.lists(LENGTHS, min_size=1, max_size=4), candidate=LENGTHS)
+def test_the_ratio_lies_in_its_interval_whatever_the_steps(baselines: list[np.ndarray], candidate: np.ndarray) -> None:
+    change = estimate_change(baselines, candidate)
+    if change.low is not None:
+        assert change.high is not None
+        assert 0 < change.low <= change.ratio * (1 + 1e-12)
+        assert change.ratio * (1 - 1e-12) <= change.high < math.inf
