@@ -21,6 +21,7 @@ from tracekit import serve
 from tracekit.analysis.load import load
 from tracekit.cli import cli
 from tracekit.render.merged.opening_view import ANY_RUN
+from tracekit.render.perfetto import PerfettoFormat
 from tracekit.trace_processor import bundled
 
 DDP = DATA / "ddp_slow_rank"
@@ -162,12 +163,39 @@ def test_a_perfetto_trace_is_served_unchanged(browser: Browser, ready: Path, pac
 
 
 @pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
-def test_a_merged_trace_opens_with_its_findings_pinned(browser: Browser, tmp_path: Path, name: str) -> None:
+def test_a_merged_trace_in_a_file_opens_as_its_run_does(browser: Browser, tmp_path: Path, name: str) -> None:
+    """GIVEN a run and the file that it was merged to THEN both open with the same tracks pinned, at the same time."""
     assert CliRunner().invoke(cli, ["merge", str(DDP), "-o", str(tmp_path / name)]).exit_code == 0
+    assert open_(DDP).exit_code == 0
     assert open_(tmp_path / name).exit_code == 0
+    of_run, of_file = (arguments_of(url)[1] for url in browser.opened)
+    assert of_file.pop("url") != of_run.pop("url")
+    assert of_file == of_run
+    assert of_file.keys() == {"visStart", "visEnd", "startupCommands"}
+
+
+def test_a_merged_trace_that_carries_no_view_opens_with_its_findings_pinned(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(PerfettoFormat(start_ns=1).head)
+    assert open_(path).exit_code == 0
     arguments = arguments_of(browser.opened[0])[1]
     assert arguments.keys() == {"url", "startupCommands"}
     assert arguments["startupCommands"] == ANY_RUN.page_arguments["startupCommands"]
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+def test_a_merged_trace_in_chromes_format_opens_as_perfetto_shows_it(
+    browser: Browser, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    assert CliRunner().invoke(cli, ["merge", str(DDP), "--format", "chrome", "-o", str(path)]).exit_code == 0
+    result = open_(path)
+    assert result.exit_code == 0, result.output
+    assert browser.got == path.read_bytes()
+    assert arguments_of(browser.opened[0])[1].keys() == {"url"}
+    refused = CliRunner().invoke(cli, ["analyze", str(path)])
+    assert refused.exit_code == 3
+    assert "a merged trace in Chrome's format, not a recording of torch.profiler" in refused.stderr
 
 
 def test_print_url_opens_no_browser(browser: Browser, ready: Path) -> None:

@@ -104,6 +104,7 @@ def merge(
     output, options, shown = Path(output), options or SummaryOptions(), shown or SliceFilter()
     refuse_input(output, run)
     plan = plan_of(run)
+    view = ANY_RUN if report is None else opening_view(plan, report)
     with ExitStack() as stack:
         stream = stack.enter_context(new_file(output, force=force))
         packed: BinaryIO = stream
@@ -112,7 +113,7 @@ def merge(
                 BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
             )
         trace_format: TraceFormat = (
-            PerfettoFormat(start_ns=plan.first_ns)
+            PerfettoFormat(start_ns=plan.first_ns, attributes={"tracekit_opening_view": view.note})
             if form == "perfetto"
             else ChromeFormat(base_ns=plan.first_ns - _MARGIN_NS)
         )
@@ -142,7 +143,7 @@ def merge(
         left_out=dict(sorted(counts.other_phases.items())),
         categories=counts.categories,
         size_bytes=output.stat().st_size,
-        opening_view=ANY_RUN if report is None else opening_view(plan, report),
+        opening_view=view,
     )
 
 
