@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import rows_of
 from tracekit.errors import UsageError
-from tracekit.render.notebook.shapes import draw_bars, draw_points, draw_spans
+from tracekit.render.notebook.shapes import draw_bars, draw_points, draw_spans, size_unit
 from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.diagnosis import where_text
 
@@ -128,7 +128,8 @@ def _pipeline(report: Report, result: Any, ax: Axes | None) -> Axes:
         start_ms = (row["end_ns"] - busy_ns - begin_ns) / _MS  # an action waits before it works
         spans[names[row["kind"]]].append((ranks.index(row["rank"]), start_ms, busy_ns / _MS, str(row["microbatch"])))
     labels = [f"rank {rank}" for rank in ranks]
-    return draw_spans(ax, labels, spans, title=f"Pipeline ({result.schedule}), the typical step", unit="ms")
+    schedule = "" if result.schedule == "unknown" else f" ({result.schedule})"
+    return draw_spans(ax, labels, spans, title=f"Pipeline{schedule}, the typical step", unit="ms")
 
 
 def _dimensions(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -206,8 +207,10 @@ def _roofline(report: Report, result: Any, ax: Axes | None) -> Axes:
 def _memory(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _shown_ranks(report, rows_of(result, "ranks"))
     names = {"parameters": "parameter_bytes", "gradients": "gradient_bytes", "optimizer": "optimizer_bytes"}
-    parts = {name: [(row[part] or 0) / _GB for row in rows] for name, part in names.items()}
-    return draw_bars(ax, _ranks(rows), parts, title="Memory of each rank", unit="GB")
+    sizes_bytes = {name: [row[part] or 0 for row in rows] for name, part in names.items()}
+    unit, unit_bytes = size_unit(max((size for sizes in sizes_bytes.values() for size in sizes), default=0))
+    parts = {name: [size / unit_bytes for size in sizes] for name, sizes in sizes_bytes.items()}
+    return draw_bars(ax, _ranks(rows), parts, title="Memory of each rank", unit=unit)
 
 
 def _pauses(report: Report, result: Any, ax: Axes | None) -> Axes:
