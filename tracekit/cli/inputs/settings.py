@@ -6,6 +6,7 @@ purpose: a file that comes with a downloaded run must not choose what is execute
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import click
 
-from tracekit.cli.inputs.options import AMOUNT
+from tracekit.cli.inputs.options import AMOUNT, Amount
 from tracekit.cli.inputs.settings_file import CONFIG_VARIABLE, SettingsFile, find_settings_file
 from tracekit.errors import UsageError
 
@@ -76,6 +77,7 @@ class Key:
         kind: of the value; converts text of the environment, too.
         written: the types that a file may have, and what to call them.
         default: what holds without it.
+        example: a value as it is written in a file.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Key:
     kind: click.ParamType[Any]
     written: tuple[tuple[type, ...], str]
     default: str
+    example: str
 
     @property
     def is_path(self) -> bool:
@@ -102,6 +105,7 @@ KEYS: tuple[Key, ...] = (
         kind=_Rules(),
         written=((list,), "a list of texts"),
         default="those of public libraries",
+        example='["^my_ring=all_to_all"]',
     ),
     Key(
         name="jobs",
@@ -109,8 +113,9 @@ KEYS: tuple[Key, ...] = (
         option="--jobs",
         parameter="jobs",
         kind=click.IntRange(min=1),
-        written=((int,), "a whole number"),
+        written=((int,), "a whole number of at least 1"),
         default="as many as processors",
+        example="4",
     ),
     Key(
         name="cache",
@@ -120,6 +125,7 @@ KEYS: tuple[Key, ...] = (
         kind=_Cache(),
         written=((str, bool), "a folder, or false"),
         default="beside the traces",
+        example='"/scratch/tracekit"',
     ),
     Key(
         name="links",
@@ -129,6 +135,7 @@ KEYS: tuple[Key, ...] = (
         kind=_Path(),
         written=_TEXT,
         default="not measured",
+        example='"links.json"',
     ),
     Key(
         name="flops_per_step",
@@ -138,6 +145,7 @@ KEYS: tuple[Key, ...] = (
         kind=AMOUNT,
         written=_NUMBER,
         default="by the shapes of operators",
+        example="1.2e15",
     ),
     Key(
         name="peak_tflops",
@@ -147,6 +155,7 @@ KEYS: tuple[Key, ...] = (
         kind=AMOUNT,
         written=_NUMBER,
         default="by the device's data sheet",
+        example="989",
     ),
     Key(
         name="strict",
@@ -156,6 +165,7 @@ KEYS: tuple[Key, ...] = (
         kind=click.BOOL,
         written=((bool,), "true or false"),
         default="false",
+        example="true",
     ),
 )
 
@@ -238,21 +248,28 @@ def _known(file: SettingsFile) -> Mapping[str, Any]:
 
 def _setting(key: Key, file: SettingsFile | None, written: Mapping[str, Any]) -> Setting:
     if text := os.environ.get(key.variable):
-        return Setting(key=key, value=_converted(key, text, f"{key.variable}={text}"), source=key.variable)
+        named, example = f"{key.variable}={text}", key.example.strip('["]')
+        value = _converted(key, text, named, named, hint=f"write it as in {key.variable}={example}")
+        return Setting(key=key, value=value, source=key.variable)
     if file is None or key.name not in written:
         return Setting(key=key, value=None, source=None)
     value = written[key.name]
+    named, hint = f"{file.path}: {key.name}", f"write it as in {key.name} = {key.example}"
+    with_value = f"{named} = {json.dumps(value, default=str, ensure_ascii=False)}"
     types, called = key.written
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{file.path}: {key.name} = {value!r}: not {called}", hint="write it as in docs/settings.md")
-    value = _converted(key, value, f"{file.path}: {key.name}")
+        raise UsageError(f"{with_value}: not {called}", hint=hint)
+    value = _converted(key, value, named, with_value, hint=hint)
     if key.is_path and value != _NO_CACHE:
         value = str(file.path.parent / value)
     return Setting(key=key, value=value, source=str(file.path))
 
 
-def _converted(key: Key, value: object, named: str) -> Any:
+def _converted(key: Key, value: object, named: str, with_value: str, *, hint: str) -> Any:
     try:
         return key.kind.convert(value, None, None)
     except click.BadParameter as error:
-        raise UsageError(f"{named}: {error.message}", hint=f"it is the default of {key.option}") from None
+        if isinstance(key.kind, _Rules | _Path | Amount):
+            raise UsageError(f"{named}: {error.message}", hint=hint) from None
+        # Click would say "not a valid integer range" of text.
+        raise UsageError(f"{with_value}: not {key.written[1]}", hint=hint) from None

@@ -74,10 +74,13 @@ def _read(path: Path) -> SettingsFile | None:
 
     try:
         table: Any = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: no TOML, which is UTF-8: {error}", hint="save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: no TOML: {error}", hint="mend that line") from None
     if is_project:
-        table = table.get("tool", {}).get("tracekit")
+        tools = table.get("tool")
+        table = tools.get("tracekit") if isinstance(tools, dict) else None
         if table is None:
             return None
         if not isinstance(table, dict):
