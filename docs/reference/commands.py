@@ -23,7 +23,7 @@ def command_pages() -> str:
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
-    settings = command.context_settings | {"terminal_width": _WIDTH, "max_content_width": _WIDTH}
+    settings = {**command.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
     return click.Context(command, info_name=name, parent=parent, **settings)
 
 
