@@ -312,3 +312,12 @@ def test_no_files_are_left_behind(browser: Browser, tmp_path: Path, monkeypatch:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert open_(DDP).exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["open", "query", "analyze", "merge"])
+def test_a_path_that_cannot_be_looked_at_is_an_input_error(command: str) -> None:
+    """GIVEN a name that is too long for the file system, as for a folder that may not be entered."""
+    arguments = [command, "a" * 300, *(["select 1"] if command == "query" else [])]
+    result = CliRunner().invoke(cli, arguments, prog_name="tracekit")
+    assert result.exit_code == 3
+    assert result.stderr == f"Error: {'a' * 300}: File name too long. Hint: check the path and its permissions\n"

@@ -5,6 +5,7 @@ A file that is packed with gzip has the kind of its content.
 
 from __future__ import annotations
 
+import os
 import string
 import zipfile
 import zlib
@@ -67,7 +68,9 @@ _NO_TRACE = {
 
 
 def kind_of(path: Path) -> FileKind:
-    """Return the kind of a regular file; one that is empty or cannot be read counts as a run."""
+    """Return the kind of a file. One that is empty or cannot be read, and what is no regular file, counts as a run."""
+    if not os.path.isfile(path):  # noqa: PTH113 - false, too, where a folder above it may not be entered
+        return _RUN
     try:
         with path.open("rb") as stream:
             beginning = stream.read(_HEAD_BYTES)

@@ -82,8 +82,6 @@ def _is_ready(path: Path) -> bool:
 
     Raises InputError when it is neither.
     """
-    if not path.is_file():
-        return False
     kind = kind_of(path)
     if not (kind.is_ready or kind.is_run):
         from tracekit.errors import InputError

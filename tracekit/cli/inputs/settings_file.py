@@ -47,8 +47,11 @@ def find_settings_file(named: str | None = None, folder: Path | None = None) -> 
         return None
     if named is not None:
         path = Path(named).expanduser().absolute()
-        if not path.is_file():
-            raise UsageError(f"{named}: no such file of settings", hint="name a tracekit.toml, or 0 for none")
+        try:
+            if not path.is_file():
+                raise UsageError(f"{named}: no such file of settings", hint="name a tracekit.toml, or 0 for none")
+        except OSError as error:  # such as a folder above it that may not be entered
+            raise InputError(f"{named}: {error.strerror or error}", hint="check the path and its permissions") from None
         found = _read(path)
         if found is None:
             raise UsageError(f"{named}: it has no table [tool.tracekit]", hint="add it, or name a tracekit.toml")

@@ -38,9 +38,9 @@ def read_tables(path: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
     Raises InputError when there are none, or they are damaged. Raises UsageError when a package is missing.
     """
     place = Path(path)
-    if not place.exists():
-        raise InputError(f"{place}: no such file or folder", hint=_HINT)
     try:
+        if not place.exists():
+            raise InputError(f"{place}: no such file or folder", hint=_HINT)
         cells, decode = _cells_of(place)
         return _tables(cells, decode)
     except (LookupError, TypeError, ValueError, OSError, csv.Error) as error:

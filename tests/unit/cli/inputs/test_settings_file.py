@@ -102,3 +102,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(InputError, match=r"tracekit\.toml: Permission denied") as error:
         find_settings_file(folder=tmp_path)
     assert (error.value.hint, str(path) in error.value.message) == ("check its permissions", True)
+
+
+def test_a_path_that_cannot_be_looked_at_is_named() -> None:
+    """GIVEN a name that is too long for the file system, as for a folder that may not be entered."""
+    with pytest.raises(InputError, match=r"^a{300}: File name too long"):
+        find_settings_file("a" * 300)
