@@ -122,9 +122,9 @@ def test_the_page_opens_on_the_first_finding(browser: Browser) -> None:
     assert open_(DDP).exit_code == 0
     arguments = arguments_of(browser.opened[0])[1]
     commands = [(each["id"], each["args"][0]) for each in json.loads(arguments["startupCommands"])]
-    pinned = ["^findings$", "^steps$", *(f"^rank {rank} waits( .*)?$" for rank in (0, 1))]
+    pinned = ["^findings( .*)?$", "^steps( .*)?$", *(f"^rank {rank} waits( .*)?$" for rank in (0, 1))]
     assert commands == [
-        ("dev.perfetto.ExpandTracksByRegex", "^(run|analysis|rank (0|1)( .*)?)$"),
+        ("dev.perfetto.ExpandTracksByRegex", "^(run|analysis|rank (0|1))( .*)?$"),
         *(("dev.perfetto.PinTracksByRegex", pattern) for pattern in pinned),
     ]
     run = load(DDP)
@@ -184,15 +184,21 @@ def test_a_merged_trace_that_carries_no_view_opens_with_its_findings_pinned(brow
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
-def test_a_merged_trace_in_chromes_format_opens_as_perfetto_shows_it(
-    browser: Browser, tmp_path: Path, name: str
-) -> None:
+def test_a_merged_trace_in_chromes_format_opens_as_its_run_does(browser: Browser, tmp_path: Path, name: str) -> None:
+    """GIVEN the JSON that a run was merged to THEN it opens with the same tracks pinned, at the same step, by the time
+    of the file, which counts from a base."""
     path = tmp_path / name
     assert CliRunner().invoke(cli, ["merge", str(DDP), "--format", "chrome", "-o", str(path)]).exit_code == 0
-    result = open_(path)
-    assert result.exit_code == 0, result.output
+    assert open_(DDP).exit_code == 0
+    assert open_(path).exit_code == 0
     assert browser.got == path.read_bytes()
-    assert arguments_of(browser.opened[0])[1].keys() == {"url"}
+    of_run, of_file = (arguments_of(url)[1] for url in browser.opened)
+    assert of_file["startupCommands"] == of_run["startupCommands"]
+    content = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    base_ns = json.loads(content)["baseTimeNanoseconds"]
+    assert [int(of_file[edge]) + base_ns for edge in ("visStart", "visEnd")] == [
+        int(of_run[edge]) for edge in ("visStart", "visEnd")
+    ]
     refused = CliRunner().invoke(cli, ["analyze", str(path)])
     assert refused.exit_code == 3
     assert "a merged trace in Chrome's format, not a recording of torch.profiler" in refused.stderr

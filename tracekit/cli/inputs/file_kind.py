@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MERGED", "PERFETTO", "FileKind", "beginning_of", "kind_of"]
+__all__ = ["MERGED", "MERGED_JSON", "PERFETTO", "FileKind", "beginning_of", "kind_of"]
 
 _HEAD_BYTES = 1 << 16
 _MERGED_HEAD_BYTES = 1 << 10  # in these bytes a merged trace has its key
@@ -38,7 +38,7 @@ class FileKind:
 
 PERFETTO = FileKind(name="a trace in Perfetto's format", is_ready=True)
 MERGED = FileKind(name="a merged trace", is_ready=True)
-_MERGED_JSON = FileKind(name="a merged trace in Chrome's format", is_ready=True)
+MERGED_JSON = FileKind(name="a merged trace in Chrome's format", is_ready=True)
 _RUN = FileKind(name="a trace in Chrome's format", is_run=True)
 _PACKED_RUN = b"\x28\xb5\x2f\xfd"  # zstd, which `load` unpacks
 _TAR = (257, b"ustar")
@@ -101,7 +101,7 @@ def _kind_of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
 
     text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text or text.startswith((b"{", b"[", _PACKED_RUN)):
-        return _MERGED_JSON if f'"{MERGED_KEY}": {{'.encode() in text[:_MERGED_HEAD_BYTES] else _RUN
+        return MERGED_JSON if f'"{MERGED_KEY}": {{'.encode() in text[:_MERGED_HEAD_BYTES] else _RUN
     if _is_packets(beginning, is_whole=is_whole):
         return MERGED if MERGED_KEY.encode() in beginning[:_MERGED_HEAD_BYTES] else PERFETTO
     for magic, name in _READY.items():

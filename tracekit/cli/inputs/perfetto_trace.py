@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tracekit.cli.inputs.file_kind import MERGED, beginning_of, kind_of
+from tracekit.cli.inputs.file_kind import MERGED, MERGED_JSON, beginning_of, kind_of
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.run_choice import RunChoice
 
@@ -64,7 +64,7 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
 
 def _arguments_of_ready(path: Path) -> Mapping[str, str]:
     """Return the arguments for a trace in a file: none, unless tracekit merged it."""
-    if kind_of(path) != MERGED:
+    if kind_of(path) not in (MERGED, MERGED_JSON):
         return {}
     from tracekit.render.merged.opening_view import view_in
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +28,8 @@ __all__ = ["ANY_RUN", "OpeningView", "opening_view", "view_in"]
 _SHOWN_RANKS = 4
 _MOST_ACTION_TRACKS = 16
 _MARGIN = 50  # of a step that is shown, such a part of its length is shown before and after it
-_ALWAYS_PINNED = ("^findings$", "^steps$")
+_SUFFIX = "( .*)?"  # of a name: stage and lane, and in Chrome's format the id of the process or thread
+_ALWAYS_PINNED = (f"^findings{_SUFFIX}$", f"^steps{_SUFFIX}$")
 # Numbers alone: a file that somebody else wrote cannot choose which commands the UI runs.
 _NOTED = re.compile(rb"ranks=([\d,]*) actions=([\d,]*) waits=([\d,]*) time_ns=(?:(\d{1,19}),(\d{1,19}))?")
 
@@ -56,6 +57,13 @@ class OpeningView:
         time_ns = ",".join(map(str, self.visible_ns or ()))
         return f"ranks={ranks} actions={acting} waits={waiting} time_ns={time_ns}"
 
+    def later(self, shift_ns: int) -> OpeningView:
+        """Return the view on a trace with the same tracks, of which all times are later by `shift_ns`."""
+        if self.visible_ns is None:
+            return self
+        start_ns, end_ns = self.visible_ns
+        return replace(self, visible_ns=(start_ns + shift_ns, end_ns + shift_ns))
+
     @property
     def pinned(self) -> tuple[str, ...]:
         """Patterns of names of tracks to pin above all pages, from the top."""
@@ -65,8 +73,8 @@ class OpeningView:
     @property
     def expanded(self) -> str:
         """The pattern of names of the pages and groups to expand."""
-        pages = [RUN_PAGE, DERIVED_GROUP, *([f"rank {_any_of(self.ranks)}( .*)?"] if self.ranks else [])]
-        return f"^({'|'.join(pages)})$"
+        ranks = [f"rank {_any_of(self.ranks)}"] if self.ranks else []
+        return f"^({'|'.join([RUN_PAGE, DERIVED_GROUP, *ranks])}){_SUFFIX}$"
 
     @property
     def page_arguments(self) -> dict[str, str]:
@@ -144,7 +152,7 @@ def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
 
 def _pattern(shown: str, rank: int) -> str:
     """Return the pattern of the tracks of a rank that show `shown`, of any stage and lane."""
-    return f"^{track_name(shown, rank)}( .*)?$"
+    return f"^{track_name(shown, rank)}{_SUFFIX}$"
 
 
 def _any_of(ranks: Iterable[int]) -> str:
