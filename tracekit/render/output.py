@@ -99,8 +99,8 @@ def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iter
     refuse_existing(path, force=force)
     with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
-    with made as scratch, _as_output_error(path):
+        temporary = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
+    with temporary as scratch, _as_output_error(path):
         new, old = Path(scratch) / "new", Path(scratch) / "old"
         new.mkdir()
         yield new

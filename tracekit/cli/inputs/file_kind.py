@@ -81,8 +81,8 @@ def kind_of(path: Path) -> FileKind:
         beginning = _unpacked(beginning)
     except (OSError, zlib.error, zipfile.BadZipFile):
         return _RUN
-    found = _kind_of_bytes(beginning, is_whole=is_whole and len(beginning) < _HEAD_BYTES)
-    return FileKind(name=f"{found.name}, gzipped") if is_packed and not (found.is_ready or found.is_run) else found
+    kind = _kind_of_bytes(beginning, is_whole=is_whole and len(beginning) < _HEAD_BYTES)
+    return FileKind(name=f"{kind.name}, gzipped") if is_packed and not (kind.is_ready or kind.is_run) else kind
 
 
 def beginning_of(path: Path) -> bytes:

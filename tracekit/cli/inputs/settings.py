@@ -75,7 +75,8 @@ class Key:
         option: whose default it is.
         parameter: the name of that option's value in a command.
         kind: of the value; converts text of the environment, too.
-        written: the types that a file may have, and what to call them.
+        file_types: those that a value in a file may have.
+        called: what such a value is, for messages.
         default: what holds without it.
         example: a value as it is written in a file.
     """
@@ -85,7 +86,8 @@ class Key:
     option: str
     parameter: str
     kind: click.ParamType[Any]
-    written: tuple[tuple[type, ...], str]
+    file_types: tuple[type, ...]
+    called: str
     default: str
     example: str
 
@@ -94,8 +96,6 @@ class Key:
         return isinstance(self.kind, _Path)
 
 
-_NUMBER = ((int, float), "a number")
-_TEXT = ((str,), "a text")
 KEYS: tuple[Key, ...] = (
     Key(
         name="communication_rules",
@@ -103,7 +103,8 @@ KEYS: tuple[Key, ...] = (
         option="--communication-rule",
         parameter="communication_rule",
         kind=_Rules(),
-        written=((list,), "a list of texts"),
+        file_types=(list,),
+        called="a list of texts",
         default="those of public libraries",
         example='["^my_ring=all_to_all"]',
     ),
@@ -113,7 +114,8 @@ KEYS: tuple[Key, ...] = (
         option="--jobs",
         parameter="jobs",
         kind=click.IntRange(min=1),
-        written=((int,), "a whole number of at least 1"),
+        file_types=(int,),
+        called="a whole number of at least 1",
         default="as many as processors",
         example="4",
     ),
@@ -123,7 +125,8 @@ KEYS: tuple[Key, ...] = (
         option="--cache-dir, --no-cache",
         parameter=_CACHE_DIR,
         kind=_Cache(),
-        written=((str, bool), "a folder, or false"),
+        file_types=(str, bool),
+        called="a folder, or false",
         default="beside the traces",
         example='"/scratch/tracekit"',
     ),
@@ -133,7 +136,8 @@ KEYS: tuple[Key, ...] = (
         option="--links",
         parameter="links",
         kind=_Path(),
-        written=_TEXT,
+        file_types=(str,),
+        called="a text",
         default="not measured",
         example='"links.json"',
     ),
@@ -143,7 +147,8 @@ KEYS: tuple[Key, ...] = (
         option="--flops-per-step",
         parameter="flops_per_step",
         kind=AMOUNT,
-        written=_NUMBER,
+        file_types=(int, float),
+        called="a number",
         default="by the shapes of operators",
         example="1.2e15",
     ),
@@ -153,7 +158,8 @@ KEYS: tuple[Key, ...] = (
         option="--peak-tflops",
         parameter="peak_tflops",
         kind=AMOUNT,
-        written=_NUMBER,
+        file_types=(int, float),
+        called="a number",
         default="by the device's data sheet",
         example="989",
     ),
@@ -163,7 +169,8 @@ KEYS: tuple[Key, ...] = (
         option="--strict",
         parameter="strict",
         kind=click.BOOL,
-        written=((bool,), "true or false"),
+        file_types=(bool,),
+        called="true or false",
         default="false",
         example="true",
     ),
@@ -205,8 +212,8 @@ def settings(named: str | None = None) -> list[Setting]:
     Raises UsageError for a value that is none, an unknown key, and what `find_settings_file` raises.
     """
     file = find_settings_file(named)
-    written = {} if file is None else _known(file)
-    return [_setting(key, file, written) for key in KEYS]
+    in_file = {} if file is None else _known(file)
+    return [_setting(key, file, in_file) for key in KEYS]
 
 
 def similar_name(name: str, names: Iterable[str]) -> str:
@@ -225,9 +232,9 @@ def option_defaults(named: str | None = None) -> dict[str, Callable[[], Any]]:
 
     @cache
     def values() -> dict[str, Any]:
-        found = {s.key.parameter: s.value for s in settings(named) if s.value is not None}
-        no_cache = found.get(_CACHE_DIR) == _NO_CACHE
-        return {**found, _CACHE_DIR: None, "no_cache": True} if no_cache else found
+        in_effect = {s.key.parameter: s.value for s in settings(named) if s.value is not None}
+        no_cache = in_effect.get(_CACHE_DIR) == _NO_CACHE
+        return {**in_effect, _CACHE_DIR: None, "no_cache": True} if no_cache else in_effect
 
     unset = {"communication_rule": (), "no_cache": False, "strict": False}
     return {name: partial(lambda name: values().get(name, unset.get(name)), name) for name in _PARAMETERS}
@@ -246,19 +253,18 @@ def _known(file: SettingsFile) -> Mapping[str, Any]:
     return file.content
 
 
-def _setting(key: Key, file: SettingsFile | None, written: Mapping[str, Any]) -> Setting:
+def _setting(key: Key, file: SettingsFile | None, in_file: Mapping[str, Any]) -> Setting:
     if text := os.environ.get(key.variable):
         named, example = f"{key.variable}={text}", key.example.strip('["]')
         value = _converted(key, text, named, named, hint=f"write it as in {key.variable}={example}")
         return Setting(key=key, value=value, source=key.variable)
-    if file is None or key.name not in written:
+    if file is None or key.name not in in_file:
         return Setting(key=key, value=None, source=None)
-    value = written[key.name]
+    value = in_file[key.name]
     named, hint = f"{file.path}: {key.name}", f"write it as in {key.name} = {key.example}"
     with_value = f"{named} = {json.dumps(value, default=str, ensure_ascii=False)}"
-    types, called = key.written
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{with_value}: not {called}", hint=hint)
+    if not isinstance(value, key.file_types) or (isinstance(value, bool) and bool not in key.file_types):
+        raise UsageError(f"{with_value}: not {key.called}", hint=hint)
     value = _converted(key, value, named, with_value, hint=hint)
     if key.is_path and value != _NO_CACHE:
         value = str(file.path.parent / value)
@@ -272,4 +278,4 @@ def _converted(key: Key, value: object, named: str, with_value: str, *, hint: st
         if isinstance(key.kind, _Rules | _Path | Amount):
             raise UsageError(f"{named}: {error.message}", hint=hint) from None
         # Click would say "not a valid integer range" of text.
-        raise UsageError(f"{with_value}: not {key.written[1]}", hint=hint) from None
+        raise UsageError(f"{with_value}: not {key.called}", hint=hint) from None

@@ -52,15 +52,15 @@ def find_settings_file(named: str | None = None, folder: Path | None = None) -> 
                 raise UsageError(f"{named}: no such file of settings", hint="name a tracekit.toml, or 0 for none")
         except OSError as error:  # such as a folder above it that may not be entered
             raise InputError(f"{named}: {error.strerror or error}", hint="check the path and its permissions") from None
-        found = _read(path)
-        if found is None:
+        settings = _read(path)
+        if settings is None:
             raise UsageError(f"{named}: it has no table [tool.tracekit]", hint="add it, or name a tracekit.toml")
-        return found
+        return settings
     start = (folder or Path.cwd()).absolute()
     for place in (start, *start.parents):
         for name in (_NAME, _PROJECT):
-            if (place / name).is_file() and (found := _read(place / name)) is not None:
-                return found
+            if (place / name).is_file() and (settings := _read(place / name)) is not None:
+                return settings
     return None
 
 

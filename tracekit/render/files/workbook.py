@@ -96,15 +96,15 @@ def _add_sheet(workbook: Any, table: FilledTable) -> Iterator[str]:
     sheet.freeze_panes = "A2"
 
     def cell(value: object, font: Any = None) -> Any:
-        made = WriteOnlyCell(sheet, repr(value) if isinstance(value, float) else value)
+        written_cell = WriteOnlyCell(sheet, repr(value) if isinstance(value, float) else value)
         if isinstance(value, float):
-            made.data_type = "n"  # openpyxl writes 16 digits of a float, and 17 are needed
+            written_cell.data_type = "n"  # openpyxl writes 16 digits of a float, and 17 are needed
         elif isinstance(value, str):
-            made.data_type = "s"  # openpyxl takes text that begins with = for a formula
-            made.quotePrefix = True  # and Excel does when it is edited
+            written_cell.data_type = "s"  # openpyxl takes text that begins with = for a formula
+            written_cell.quotePrefix = True  # and Excel does when it is edited
         if font is not None:
-            made.font = font
-        return made
+            written_cell.font = font
+        return written_cell
 
     sheet.append([cell(column.name, Font(bold=True)) for column in table.columns])
     for row in zip(*columns, strict=True):

@@ -30,8 +30,12 @@ _MOST_ACTION_TRACKS = 16
 _MARGIN = 50  # of a step that is shown, such a part of its length is shown before and after it
 _SUFFIX = "( .*)?"  # of a name: stage and lane, and in Chrome's format the id of the process or thread
 _ALWAYS_PINNED = (f"^findings{_SUFFIX}$", f"^steps{_SUFFIX}$")
-# Numbers alone: a file that somebody else wrote cannot choose which commands the UI runs.
-_NOTED = re.compile(rb"ranks=([\d,]*) actions=([\d,]*) waits=([\d,]*) time_ns=(?:(\d{1,19}),(\d{1,19}))?")
+# Few numbers alone: a file that somebody else wrote cannot choose which commands the UI runs.
+_NOTED_RANKS = r"((?:\d{1,9},){0,31}\d{0,9})"
+_NOTE = re.compile(
+    f"ranks={_NOTED_RANKS} actions={_NOTED_RANKS} waits={_NOTED_RANKS} "
+    r"time_ns=(?:(\d{1,19}),(\d{1,19}))?".encode()
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +98,11 @@ ANY_RUN = OpeningView()
 
 def view_in(beginning: bytes) -> OpeningView:
     """Return the view that the first bytes of a merged trace carry; `ANY_RUN` if they carry none."""
-    found = _NOTED.search(beginning)
-    if found is None:
+    note = _NOTE.search(beginning)
+    if note is None:
         return ANY_RUN
-    ranks, acting, waiting = (tuple(map(int, filter(None, found[group].split(b",")))) for group in (1, 2, 3))
-    visible_ns = None if found[4] is None else (int(found[4]), int(found[5]))
+    ranks, acting, waiting = (tuple(map(int, filter(None, note[group].split(b",")))) for group in (1, 2, 3))
+    visible_ns = None if note[4] is None else (int(note[4]), int(note[5]))
     return OpeningView(ranks=ranks, acting=acting, waiting=waiting, visible_ns=visible_ns)
 
 

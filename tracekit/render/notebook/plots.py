@@ -161,9 +161,9 @@ def _rpc(report: Report, result: Any, ax: Axes | None) -> Axes:
 
 def _kernels(report: Report, result: Any, ax: Axes | None) -> Axes:
     kernels = rows_of(result, "kernels")
-    own = "total_ns" if kernels else "self_ns"  # an operator's total has that of the operators that it calls
-    rows = _most(kernels or rows_of(result, "operators"), own)
-    hidden = [max(row[own] - row["exposed_ns"], 0) / _MS for row in rows]
+    cost = "total_ns" if kernels else "self_ns"  # an operator's total has that of the operators that it calls
+    rows = _most(kernels or rows_of(result, "operators"), cost)
+    hidden = [max(row[cost] - row["exposed_ns"], 0) / _MS for row in rows]
     parts = {"exposed": _milliseconds(rows, "exposed_ns"), "hidden": hidden}
     title = "Kernels" if kernels else "Operators, without what they call"
     return draw_bars(ax, [row["name"] for row in rows], parts, title=title, unit=_A_STEP)

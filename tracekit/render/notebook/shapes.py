@@ -85,9 +85,9 @@ def draw_spans(
     for number, (kind, of_kind) in enumerate(spans.items()):
         rows, begins, lengths, texts = zip(*of_kind, strict=True) if of_kind else ((), (), (), ())
         style: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "hatch": _HATCHES[number % len(_HATCHES)]}
-        drawn = ax.barh(rows, lengths, left=begins, label=label(kind), edgecolor="white", linewidth=0.5, **style)
+        bars = ax.barh(rows, lengths, left=begins, label=label(kind), edgecolor="white", linewidth=0.5, **style)
         if any(texts):
-            ax.bar_label(drawn, labels=list(texts), label_type="center", fontsize=7, color="white")
+            ax.bar_label(bars, labels=list(texts), label_type="center", fontsize=7, color="white")
     _finish(ax, labels, title, unit)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
@@ -121,9 +121,9 @@ def _axes(ax: Axes | None, rows: int, title: str) -> Axes:
         raise UsageError("pictures need matplotlib, which is not installed", hint=hint)
     from matplotlib import pyplot
 
-    made: Axes
-    _, made = pyplot.subplots(figsize=(9, min(max(1.4 + 0.3 * rows, 2.4), 12)), layout="constrained")
-    return made
+    axes: Axes
+    _, axes = pyplot.subplots(figsize=(9, min(max(1.4 + 0.3 * rows, 2.4), 12)), layout="constrained")
+    return axes
 
 
 def _finish(ax: Axes, labels: Sequence[object], title: str, unit: str) -> None:

@@ -167,6 +167,8 @@ def test_a_view_is_of_the_time_of_its_trace() -> None:
         b"ranks=.* actions= waits= time_ns=",
         b"ranks=0 actions=)|( waits= time_ns=",
         b'ranks=0 actions= waits="} time_ns=',
+        b"ranks=" + b"9" * 5000 + b" actions= waits= time_ns=",
+        b"ranks=" + b"1," * 5000 + b"1 actions= waits= time_ns=",
     ],
 )
 def test_a_file_chooses_nothing_but_ranks_and_a_time(note: bytes) -> None:
