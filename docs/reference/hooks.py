@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 from docs.reference.commands import command_pages  # noqa: E402
 from docs.reference.json_result import json_pages  # noqa: E402
 from docs.reference.links import outside_files, with_site_links  # noqa: E402
+from docs.reference.notebook import notebook_page  # noqa: E402
 from docs.reference.structs import struct_pages  # noqa: E402
 from docs.reference.tables import table_pages  # noqa: E402
 from docs.reference.views import view_pages  # noqa: E402
@@ -34,6 +35,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "json": json_pages,
     "manifest": lambda: struct_pages(Manifest),
     "metadata": lambda: struct_pages(CaptureMetadata),
+    "notebook": notebook_page,
     "progress": lambda: struct_pages(ProgressHeader),
     "tables": table_pages,
     "views": view_pages,
