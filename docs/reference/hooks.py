@@ -1,6 +1,7 @@
 """What MkDocs calls while it builds the site: adds documents from other folders, and fills in what is generated.
 
-`<!-- generated: NAME -->` on a line of its own stands for what the generator of that name returns.
+`<!-- generated: NAME -->` on a line of its own stands for what the generator of that name returns. A line in italics
+below it is for readers of the source, and is left out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "tables": table_pages,
     "views": view_pages,
 }
-_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: (\w+) -->(?:\n_.*_)?$", re.MULTILINE)
 
 
 def filled_in(text: str) -> str:

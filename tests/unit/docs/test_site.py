@@ -78,6 +78,9 @@ def test_a_mark_is_replaced_and_a_mark_without_a_generator_is_an_error() -> None
 
     assert text.startswith("before\n\n### Manifest\n")
     assert text.endswith("|\n\nafter")
+    assert filled_in("<!-- generated: manifest -->\n_For readers of the source._\n\nafter") == text.removeprefix(
+        "before\n\n"
+    )
     assert filled_in("the mark `<!-- generated: tables -->` within a line stays") == (
         "the mark `<!-- generated: tables -->` within a line stays"
     )
