@@ -17,8 +17,8 @@ from tracekit.cli.inputs.options import terminal_format
 def config(ctx: click.Context, as_json: bool) -> None:
     """Show which settings hold and where they come from.
 
-    An option precedes a variable of the environment, and that the nearest tracekit.toml, or the table [tool.tracekit]
-    of pyproject.toml, in this folder or one above it. tracekit --config FILE takes another file.
+    An option precedes a variable of the environment, and the variable precedes a file: the nearest tracekit.toml, or
+    the table [tool.tracekit] of pyproject.toml, in this folder or one above it. tracekit --config FILE takes another.
     """
     from tracekit.cli.inputs.settings import KEYS, OTHER_VARIABLES, settings, similar_name
     from tracekit.render.console import table, write

@@ -1,7 +1,7 @@
 """Settings: what holds where no option is given, and from where it comes.
 
-An option precedes a variable of the environment, and that the file of settings (`settings_file`). The keys are few on
-purpose: a file that comes with a downloaded run must not choose what is executed, or where data goes.
+An option precedes a variable of the environment, and the variable precedes the file of settings (`settings_file`). The
+keys are few on purpose: a file that comes with a downloaded run must not choose what is executed, or where data goes.
 """
 
 from __future__ import annotations
