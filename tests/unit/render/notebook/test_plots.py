@@ -90,6 +90,15 @@ def test_a_picture_is_drawn_where_the_caller_says(report: Report) -> None:
     pyplot.close(figure)
 
 
+def test_a_picture_of_some_rows_says_of_how_many(report: Report) -> None:
+    operators = report.kernels.operators
+    assert len(operators) > 20
+    ax = drawn(report.plot.kernels())
+    assert ax.get_title() == f"Operators, without what they call (20 of {len(operators)})"
+    assert len(ax.get_yticklabels()) == 20
+    assert drawn(report.plot.breakdown()).get_title() == "Where each rank's step goes"
+
+
 def test_hostile_names_can_be_drawn(tmp_path: Path) -> None:
     report = hostile_report(tmp_path / "run")
     for name in ("breakdown", "overlap", "diagnosis", "critical_path"):
