@@ -71,7 +71,6 @@ def analyze(
     from tracekit.analysis.section import KnownWork
     from tracekit.errors import InputError, UsageError
     from tracekit.render.files.formats import FORMATS, OutputRequest, format_of, json_text, plain_text
-    from tracekit.render.output import refuse_existing
 
     form = FORMATS[".json" if as_json else ".txt"] if output is None else format_of(output)
     if as_json and form.suffix != ".json":
@@ -87,6 +86,8 @@ def analyze(
             raise UsageError("--cross-check: HTA has no selection of steps", hint="leave out --steps")
         wanted = None if wanted is None else wanted | {"breakdown"}
     if output is not None:
+        from tracekit.render.output import refuse_existing
+
         refuse_existing(output, force=force)
     options = SummaryOptions(steps=steps or StepSelection(), sections=wanted)
     found = choice.load(options)
