@@ -190,9 +190,10 @@ def test_a_form_of_parallelism_has_its_charts(
 
 def test_the_theme_is_that_of_the_system_until_one_is_chosen(browser: Any, mesh: PageData, tmp_path: Path) -> None:
     with opened(browser, mesh, tmp_path, color_scheme="dark") as report:
-        system = report.page.evaluate("document.documentElement.dataset.theme")
+        theme = "document.documentElement.dataset.theme"
+        system = report.page.evaluate(theme)
         report.page.locator("#theme").click()
-        report.page.wait_for_selector("html[data-theme=light]")  # an expression is evaluated, which the page forbids
+        report.page.wait_for_selector("html[data-theme=light]")
 
         assert system == "dark"
         assert "theme=light" in report.hash
