@@ -8,29 +8,37 @@ from pathlib import Path
 
 import numpy as np
 
-from tracekit.analysis.clocks.notes import jumping_clocks
+from tracekit.analysis.clocks.notes import jump_sizes_ns, jumping_clocks
 from tracekit.model.events import ABSENT
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
+_SMALL_PART = 0.01  # of a step: a jump that is smaller changes no answer
+
 __all__ = ["steps_with_jumps", "with_jumped_steps"]
 
 
 def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
-    """Return, by rank, the steps in which its clock may have jumped: those between two collectives that show it."""
+    """Return, by rank, the steps in which its clock may have jumped by more than a small part of them.
+
+    A jump lies between the two collectives that show it.
+    """
     models = {clock.rank: clock for clock in run.clocks}
     summaries = {summary.rank: summary for summary in run.ranks}
     result = {}
     for rank, shown_by in jumping_clocks(run.clocks).items():
-        model = models[shown_by]
-        moments_ns = [jump.from_ns for jump in model.jumps]
-        if rank != shown_by:  # the clock of the run jumps; halfway is where it jumps on its own clock
-            moments_ns = [(model.moment_to_run(ns - 1) + model.moment_to_run(ns)) // 2 for ns in moments_ns]
-        steps = frozenset(step for moment_ns in moments_ns for step in _steps_around(summaries[rank], moment_ns))
+        model, lengths_ns = models[shown_by], {step.step: step.step_ns for step in summaries[rank].steps}
+        steps: set[int] = set()
+        for jump, size_ns in zip(model.jumps, jump_sizes_ns(model), strict=True):
+            moment_ns = jump.from_ns
+            if rank != shown_by:  # the clock of the run jumps; halfway is where it jumps on its own clock
+                moment_ns = (model.moment_to_run(moment_ns - 1) + model.moment_to_run(moment_ns)) // 2
+            around = _steps_around(summaries[rank], moment_ns)
+            steps |= {step for step in around if abs(size_ns) > _SMALL_PART * lengths_ns[step]}
         if steps:
-            result[rank] = steps
+            result[rank] = frozenset(steps)
     return result
 
 

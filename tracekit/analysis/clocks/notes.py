@@ -17,7 +17,7 @@ _NOTABLE_NS = 10_000
 _NOTABLE_JUMP_NS = 50_000
 _EVIDENCE = {"collectives": "the ends of its collectives", "messages": "its messages"}
 
-__all__ = ["clock_notes", "jumping_clocks"]
+__all__ = ["clock_notes", "jump_sizes_ns", "jumping_clocks"]
 
 
 def clock_notes(
@@ -112,15 +112,19 @@ def _contradicted(
     return result
 
 
-def _largest_jump_ns(model: ClockModel) -> int:
-    """Return the largest jump of a clock."""
+def jump_sizes_ns(model: ClockModel) -> list[int]:
+    """Return by how much a clock jumps ahead at each of its jumps."""
     offsets = [(model.offset_ns, model.at_ns), *((jump.offset_ns, jump.at_ns) for jump in model.jumps)]
     drift = (model.drift_ppm or 0.0) * 1e-6
     by_ns = []
     for (was_ns, was_at_ns), (is_ns, at_ns) in pairwise(offsets):
         elapsed_ns = (at_ns - is_ns) - (was_at_ns - was_ns)
         by_ns.append(is_ns - was_ns - round(drift * elapsed_ns))
-    return max(by_ns, key=abs)
+    return by_ns
+
+
+def _largest_jump_ns(model: ClockModel) -> int:
+    return max(jump_sizes_ns(model), key=abs)
 
 
 def _jumps_notably(model: ClockModel) -> bool:
