@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.model.events import ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.ranks import format_ranges
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
-_SHOWN = 4
+_HOST_CATEGORIES = frozenset(("cpu_op", "Operator", "user_annotation", "python_function"))
+_SHOWN = 4  # processes
 
 __all__ = ["HostSteps", "host_steps"]
 
@@ -46,9 +47,7 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
     recording.
     """
     events = trace.events
-    every_span, numbers = _profiler_steps(events)
-    first = _first_of_each(numbers, events.start_ns[every_span])
-    spans, numbers = every_span[first], numbers[first]
+    spans, numbers = _profiler_steps(events)
     thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
     metadata = trace.header.metadata
     if whole:
@@ -78,16 +77,25 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
         )
     else:
         steps = _whole_recording(events, thread)
-    return replace(steps, contradiction=_mixed_processes(events, every_span) or _contradiction(steps))
+    return replace(steps, contradiction=_mixed_processes(events) or _contradiction(steps))
 
 
-def _mixed_processes(events: EventTable, step_spans: Int64) -> str | None:
-    """Return that the host's operators and steps are of several processes; None if they are of one.
+def _mixed_processes(events: EventTable) -> str | None:
+    """Return that the threads of the host are of several processes; None if they are of one.
 
     Kineto records one process, so the events of others come from other files.
     """
-    tracks = np.union1d(events.tracks_of(events.in_category("cpu_op")), events.track[step_spans])
-    processes = sorted({str(pid) for track in tracks.tolist() if (pid := events.tracks[track].pid) != ""})
+    first_row = np.full(len(events.tracks), ABSENT, dtype=np.int64)
+    first_row[events.track[::-1]] = np.arange(len(events) - 1, -1, -1)  # of equal indexes the last one is assigned
+    tracks = np.flatnonzero(first_row != ABSENT).tolist()
+    categories = [int(events.category[row]) for row in first_row[tracks].tolist()]
+    processes = sorted(
+        {
+            str(events.tracks[track].pid)
+            for track, category in zip(tracks, categories, strict=True)
+            if events.tracks[track].pid != "" and category != ABSENT and events.strings[category] in _HOST_CATEGORIES
+        }
+    )
     if len(processes) < 2:
         return None
     return f"it mixes the events of {len(processes)} processes (pid {', '.join(processes[:_SHOWN])})"
@@ -124,20 +132,16 @@ def _whole_recording(events: EventTable, thread: int) -> HostSteps:
 
 
 def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
-    """Return rows and numbers of the host's ProfilerStep spans, in order of time."""
+    """Return rows and numbers of the host's ProfilerStep spans, in order of time and without duplicates."""
     on_device = events.in_category("gpu_user_annotation")
     rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     numbers = np.array([int(events.strings[i].partition("#")[2]) for i in events.name[rows]], dtype=np.int64)
-    return rows, numbers
-
-
-def _first_of_each(numbers: Int64, start_ns: Int64) -> Int64:
-    """Return the places of the steps without those of the same number and start as an earlier one."""
-    if not len(numbers):
-        return np.empty(0, dtype=np.int64)
-    _, first = np.unique(np.stack((numbers, start_ns)), axis=1, return_index=True)
-    return np.sort(first)
+    _, first = (
+        np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
+    )
+    first = np.sort(first)
+    return rows[first], numbers[first]
 
 
 def _busiest_thread(events: EventTable) -> int:
