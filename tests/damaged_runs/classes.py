@@ -383,8 +383,8 @@ CLASSES: dict[str, DamagedRun] = {
         write=_attempt_of_all,
         bad_rank="missing",
         kind="other_run",
-        says="(8 ranks: attempt0_0.json and 7 more) is there too",
-        file="attempt0_0.json",
+        says="(8 ranks) is there too",
+        file="",
     ),
     "missing rank": DamagedRun(
         write=lambda path: None, bad_rank="missing", kind="missing_rank", says="8 of 9 ranks; missing: 8", file=""

@@ -64,13 +64,13 @@ def inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
 
 
 def other_run_notes(discovery: Discovery) -> list[Note]:
-    """Return a note for each run that is there and was not chosen, with the name of its first file."""
+    """Return a note for each run that is there and was not chosen. What a single file is of is said of the file."""
     notes = []
     for other in discovery.others:
         files = [window.path.name for windows in other.ranks.values() for window in windows]
-        more = f" and {len(files) - 1} more" * (len(files) > 1)
-        ranks = f"{len(other.ranks)} rank{'s' * (len(other.ranks) != 1)}: {files[0]}{more}"
+        file = files[0] if len(files) == 1 else None
+        what = f"{len(other.ranks)} ranks" if file is None else f"1 rank: {file}"
         option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
-        text = f"run {other.run_id}, attempt {other.attempt} ({ranks}) is there too; choose it with {option}"
-        notes.append(Note(kind="other_run", severity="info", file=files[0], text=text))
+        text = f"run {other.run_id}, attempt {other.attempt} ({what}) is there too; choose it with {option}"
+        notes.append(Note(kind="other_run", severity="info", file=file, text=text))
     return notes

@@ -1,18 +1,30 @@
 """Which host call launched each device event, and when.
 
-The launch decides only to which step, phase or operator an event belongs. Sums of time never depend on it.
+The launch decides only to which step, phase or operator an event belongs. Sums of time never depend on it. But no
+kernel begins before its launch. Where kernels seem to, Kineto has converted the times of the device wrongly
+(kineto#919), and all of them are later by at least the largest such lead.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 
-__all__ = ["BEFORE_RECORDING", "DEVICE_CATEGORIES", "DeviceEvents", "device_events"]
+__all__ = [
+    "BEFORE_RECORDING",
+    "DEVICE_CATEGORIES",
+    "RUNTIME_CATEGORIES",
+    "DeviceEvents",
+    "device_events",
+    "on_host_clock",
+]
+
+_TOLERATED_LEAD_NS = 10_000
+_WRONG_LINKS = 0.01  # the share of kernels that may be linked to a wrong launch
 
 KERNEL_CATEGORIES = ("kernel", "Kernel")  # capitalised by torch 1.8
 COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
@@ -89,3 +101,26 @@ def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
         earlier = calls[events.start_ns[calls] <= events.start_ns[device_row[i]]]
         result[i] = earlier[-1] if len(earlier) else calls[0]
     return result
+
+
+def on_host_clock(events: EventTable) -> tuple[EventTable, DeviceEvents, int]:
+    """Return the events on the host's clock, the device events among them, and by how many ns these were shifted."""
+    device = device_events(events)
+    linked = device.linked
+    lead_ns = events.start_ns[device.launch_row[linked]] - events.start_ns[device.row[linked]]
+    if not len(lead_ns) or lead_ns.max() <= _TOLERATED_LEAD_NS:
+        return events, device, 0
+    lead_ns = lead_ns[~np.isin(events.correlation[device.row[linked]], _ambiguous_ids(events))]
+    if not len(lead_ns) or (lead_ns > _TOLERATED_LEAD_NS).mean() <= _WRONG_LINKS:
+        return events, device, 0
+    behind_ns = int(np.sort(lead_ns)[-1 - int(_WRONG_LINKS * len(lead_ns))])
+    on_device = events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")
+    shifted = replace(events, start_ns=events.start_ns + behind_ns * on_device)
+    return shifted, device_events(shifted), behind_ns
+
+
+def _ambiguous_ids(events: EventTable) -> Int64:
+    """Return the correlation ids that several calls of the runtime have."""
+    ids = events.correlation[events.in_category(*RUNTIME_CATEGORIES) & (events.correlation != ABSENT)]
+    distinct, count = np.unique(ids, return_counts=True)
+    return distinct[count > 1]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
-from tracekit.analysis.events.device_clock import on_host_clock
+from tracekit.analysis.events.kernel_launches import on_host_clock
 from tracekit.analysis.events.phases import PhaseTimeline, phase_timeline
 from tracekit.analysis.timeline.lanes import Lanes, build_lanes
 from tracekit.analysis.timeline.steps import StepWindows
