@@ -369,14 +369,14 @@ CLASSES: dict[str, DamagedRun] = {
         write=_of_rank(3, at_us=-60e6),
         bad_rank="missing",
         kind="other_run",
-        says="(1 rank: another.json) is there too",
+        says="(another.json) is there too",
         file="another.json",
     ),
     "a newer attempt of one rank, in order of time": DamagedRun(
         write=_of_rank(3, at_us=60e6),
         bad_rank="missing",
         kind="other_run",
-        says="(1 rank: another.json) is there too",
+        says="(another.json) is there too",
         file="another.json",
     ),
     "an older attempt of all ranks, in order of time": DamagedRun(

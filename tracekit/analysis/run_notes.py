@@ -69,7 +69,7 @@ def other_run_notes(discovery: Discovery) -> list[Note]:
     for other in discovery.others:
         files = [window.path.name for windows in other.ranks.values() for window in windows]
         file = files[0] if len(files) == 1 else None
-        what = f"{len(other.ranks)} ranks" if file is None else f"1 rank: {file}"
+        what = file or f"{len(other.ranks)} ranks"
         option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
         text = f"run {other.run_id}, attempt {other.attempt} ({what}) is there too; choose it with {option}"
         notes.append(Note(kind="other_run", severity="info", file=file, text=text))
