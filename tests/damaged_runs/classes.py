@@ -31,7 +31,7 @@ class DamagedRun:
         write: writes the file beside the good ranks; the path is `rank8.json` in their folder.
         bad_rank: what becomes of the rank; a tuple: its steps that count, which are as undamaged.
         says: a part of a note about the file; empty if nothing needs to be said.
-        kind: of that note.
+        kind: of that note; empty if it depends on how much is read.
         file: the name of the file; None: no note names one.
         is_defect: whether `--strict` ends with exit code 3.
     """
@@ -226,7 +226,7 @@ CLASSES: dict[str, DamagedRun] = {
         write=_text(t.trailing_garbage, suffix=".gz"),
         bad_rank="as undamaged",
         kind="encoding",
-        says="bytes after the end of the gzip stream ignored",
+        says="the end of the gzip stream",
         file=_GZ,
     ),
     "plain text named .gz": DamagedRun(
@@ -257,7 +257,10 @@ CLASSES: dict[str, DamagedRun] = {
         file=f"rank{BAD}.json.tmp",
     ),
     "gzip bomb": DamagedRun(
-        write=_text(t.gzip_bomb, suffix=".gz"), bad_rank="n/a", kind="truncated", says="no step counts", file=_GZ
+        write=_text(t.gzip_bomb, suffix=".gz"),
+        bad_rank="n/a",
+        says="no step counts: the file ends before its kernels",
+        file=_GZ,
     ),
     # ---- events
     "null instead of an event": DamagedRun(

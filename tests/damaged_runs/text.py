@@ -100,7 +100,7 @@ def trailing_garbage(text: bytes) -> bytes:
     return gzip.compress(text, mtime=0) + b"garbage" * 100
 
 
-def gzip_bomb(text: bytes, size_bytes: int = 128 << 20) -> bytes:
+def gzip_bomb(text: bytes, size_bytes: int = 288 << 20) -> bytes:
     """Pack the text with `size_bytes` of spaces behind its first event."""
     place = text.index(b"},\n", text.index(_EVENTS)) + 2
     first, rest = text[:place], text[place:]
