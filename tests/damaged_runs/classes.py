@@ -344,7 +344,10 @@ CLASSES: dict[str, DamagedRun] = {
     ),
     # ---- duplicate correlation ids
     "duplicate correlation ids": DamagedRun(
-        write=_trace(e.duplicate_correlation_ids), bad_rank="as undamaged", is_defect=False
+        write=_trace(e.duplicate_correlation_ids),
+        bad_rank="as undamaged",
+        kind="duplicate_event",
+        says="42 kernels and copies have the correlation id of several launches; the last one counts",
     ),
     # ---- rank
     "no distributedInfo": DamagedRun(

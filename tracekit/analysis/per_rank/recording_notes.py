@@ -44,6 +44,12 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
             f"recording; the first step begins when the computing ones have ended"
         )
         notes.append(Note(kind="before_recording", severity="info", file=file, text=text))
+    ambiguous = int(device.is_ambiguous.sum())
+    if ambiguous:
+        text = (
+            f"{file}: {ambiguous} kernels and copies have the correlation id of several launches; the last one counts"
+        )
+        notes.append(Note(kind="duplicate_event", severity="warning", file=file, text=text))
     unclassified = int((lanes.communication_events.kind == KINDS.index("unclassified")).sum())
     if unclassified:
         text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.events.kernel_launches import on_host_clock
+from tracekit.analysis.events.kernel_launches import device_events, on_host_clock
 from tracekit.read.decode.portable import decode
 
 
@@ -45,3 +46,18 @@ def test_ids_that_several_launches_have_move_nothing(tmp_path: Path) -> None:
     for k in range(5):
         trace.kernel("gemm", 3000 + 10 * k, 5, correlation=77)
     assert on_host_clock(decode(trace.write(tmp_path / "rank0.json")).events)[2] == 0
+
+
+def test_many_kernels_and_calls_of_one_id_cost_no_square(tmp_path: Path) -> None:
+    """GIVEN 20,000 launches and kernels with one correlation id THEN each has the last launch before it, at once."""
+    count = 20_000
+    kernels = TraceBuilder()
+    for k in range(count):
+        kernels.event("cudaLaunchKernel", "cuda_runtime", 10 * k, 1, args={"correlation": 7})
+        kernels.kernel("gemm", 10 * k + 5, 1, correlation=7)
+    events = decode(kernels.write(tmp_path / "rank0.json", "compact")).events
+    began = time.process_time()
+    device = device_events(events)
+    assert time.process_time() - began < 2
+    assert (events.start_ns[device.row] - device.launch_ns).tolist() == [5000] * count
+    assert device.is_ambiguous.all()
