@@ -209,7 +209,8 @@ def _identify_again(search: _Search) -> None:
 
 def _leave_out_other_units(search: _Search) -> None:
     odd = in_other_units(file for file in search.files if file.run_id is None)
-    search.files = [file for file in search.files if file not in odd]
+    left_out = {file.path for file in odd}
+    search.files = [file for file in search.files if file.path not in left_out]
     reason = "its times are 1000 times those of the other files, as if nanoseconds were written for microseconds"
     hint = "write times in microseconds"
     search.ignored += [

@@ -64,8 +64,7 @@ class _Job:
         windows = self.members.get(_rank_or_process(file))
         if not windows:
             return not self.starts_ns or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts_ns)
-        same_process = file.process is not None and all(window.process == file.process for window in windows)
-        return same_process and _is_next_window(file, windows[-1])
+        return all(window.process == file.process for window in windows) and _is_next_window(file, windows[-1])
 
     def later_files(self, file: TraceFile) -> list[TraceFile]:
         """Return the files of this job that belong to the job of `file`, whose rank this one has from another process.
@@ -215,12 +214,11 @@ def in_other_units(files: Iterable[TraceFile]) -> list[TraceFile]:
     for file in files:
         if file.first_ts_ns is not None and file.first_ts_ns > 0 and file.wall_clock_ns is not None:
             of_world[file.world_size].append((file.first_ts_ns, file))
-    return [
-        file
-        for timed in of_world.values()
-        for first_ts_ns, file in timed
-        if abs(first_ts_ns / median_low(ts for ts, _ in timed) / _UNIT_FACTOR - 1) < _UNIT_TOLERANCE
-    ]
+    odd = []
+    for timed in of_world.values():
+        usual_ns = median_low(first_ts_ns for first_ts_ns, _ in timed)
+        odd += [file for ts_ns, file in timed if abs(ts_ns / usual_ns / _UNIT_FACTOR - 1) < _UNIT_TOLERANCE]
+    return odd
 
 
 def number_ranks(files: list[TraceFile]) -> list[TraceFile]:

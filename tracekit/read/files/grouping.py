@@ -56,12 +56,13 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
         foreign[next(iter(foreign), None)] += unsized
     else:
         foreign[None] = unsized
-    remnants = []
+    remnants: list[RunFiles] = []
     for members in foreign.values():
         jobs = [_run(number_ranks(job)) for job in group_into_jobs(members)]
-        of_world = [job for job in jobs if any(_is_remnant(job, other) for other in jobs)]
-        remnants += of_world
-        runs += [job for job in jobs if job not in of_world]
+        fewest = min((len(job.ranks) for job in jobs), default=0)
+        fuller = [job for job in jobs if len(job.ranks) > 2 * fewest]
+        for job in jobs:
+            (remnants if any(_is_remnant(job, other) for other in fuller) else runs).append(job)
     return _with_names([*sorted(remnants, key=_run_order), *sorted(runs, key=_run_order)])
 
 
