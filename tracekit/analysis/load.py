@@ -67,7 +67,8 @@ def load(
     worker.
 
     `cache=True` stores the summary of each rank for the next time. The place is given by `TRACEKIT_CACHE`; without it,
-    it is a folder `.tracekit-cache` beside the rank's trace. If `cache` is a path, the folder is there.
+    it is a folder `.tracekit-cache` beside a trace that the probe wrote, and the user's cache folder for other traces.
+    If `cache` is a path, the folder is there.
 
     `jobs=None` starts as many workers as there are processors, and none for a small run. Workers import the main module
     again, so a script with workers needs the guard `if __name__ == "__main__":`. An `executor`, such as

@@ -39,6 +39,7 @@ COMMANDS = {
     "hta": "Run an analysis of Holistic Trace Analysis (HTA).",
     "links": "Time collectives between the ranks of a job.",
     "config": "Show which settings hold, and from where.",
+    "cache": "Show where the cache is and how large, or empty it.",
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",
 }

@@ -119,7 +119,7 @@ KEYS: tuple[Key, ...] = (
         parameter=_CACHE_DIR,
         kind=_Cache(),
         written=((str, bool), "a folder, or false"),
-        default="beside the traces",
+        default="as tracekit cache says",
     ),
     Key(
         name="links",
