@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.events.communication_rules import CommunicationRule
+from tracekit.analysis.guard import Guard
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.matching.peers import with_inferred_peers
@@ -25,9 +26,11 @@ from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError, TracekitError
+from tracekit.model.communication import GroupKey
+from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import LeftOutStep, OtherRun, Run, clocks_are_comparable
+from tracekit.model.run import ClockModel, LeftOutStep, OtherRun, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CacheChoice, chosen_cache
@@ -210,23 +213,28 @@ def assemble(
     notes += _missing_note(missing, len(ranks), len(expected))
     notes += _step_notes(ranks)
     notes += _left_out_notes(left_out, ranks)
-    groups = groups_of_run(ranks, world_size)
-    collectives, mismatches = match_collectives(ranks, groups, world_size)
+    guard = Guard()
+    groups = guard.run("process groups", (), groups_of_run, ranks, world_size)
+    collectives, mismatches = guard.run("collectives", ((), []), match_collectives, ranks, groups, world_size)
     notes += mismatches
-    clocks, about_clocks = align(ranks, collectives)
-    ranks, about_peers = with_inferred_peers(ranks)
-    messages, unlinked = match_messages(ranks, clocks, selected)
+    unaligned = tuple(ClockModel(rank=summary.rank, method="none") for summary in ranks)
+    clocks, about_clocks = guard.run("clocks", (unaligned, []), align, ranks, collectives)
+    ranks, about_peers = guard.run("peers of messages", (ranks, []), with_inferred_peers, ranks)
+    unmatched: tuple[MatchedMessages, list[Note]] = (MatchedMessages.empty(), [])
+    messages, unlinked = guard.run("messages", unmatched, match_messages, ranks, clocks, selected)
     if len(messages) and not clocks_are_comparable(ranks, clocks):  # matched by order alone, they may join the clocks
-        clocks, about_clocks = align(ranks, collectives, messages)
-        messages, unlinked = match_messages(ranks, clocks, selected)
+        aligned = clocks, about_clocks
+        clocks, about_clocks = guard.run("clocks by messages", aligned, align, ranks, collectives, messages)
+        messages, unlinked = guard.run("messages", unmatched, match_messages, ranks, clocks, selected)
     notes += about_clocks
-    ranks = with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
-    groups = groups_of_run(
-        ranks, world_size
-    )  # the same groups in the same order, now with the parallelism of the pipeline's groups
+    ranks = guard.run("pipelines", ranks, _with_pipelines, ranks, groups, messages)
+    # The same groups in the same order, now with the parallelism of the pipeline's groups.
+    groups = guard.run("parallelism of process groups", groups, groups_of_run, ranks, world_size)
     notes += [*about_peers, *unlinked]
     for section in SECTIONS.values():
-        notes += section.notes(ranks, selected is None) if section.notes is not None else []
+        if section.notes is not None:
+            notes += guard.run(f"notes of section {section.name}", [], section.notes, ranks, selected is None)
+    notes += guard.notes
     notes += _inferred_note(ranks)
     others = tuple(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in discovery.others
@@ -254,6 +262,12 @@ def assemble(
         left_out=left_out,
         progress=discovery.progress,
     )
+
+
+def _with_pipelines(
+    ranks: tuple[RankSummary, ...], groups: tuple[GroupKey, ...], messages: MatchedMessages
+) -> tuple[RankSummary, ...]:
+    return with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
 
 
 def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:

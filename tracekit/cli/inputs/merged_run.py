@@ -45,14 +45,15 @@ def merged_run(
         spool = DecodedSpool(folder=folder)
         options = choice.with_rules(options)
         found = choice.load(options, spool)
-        defects = [note for note in found.notes if note.is_defect]
+        report = analyze(found)
+        defects = [note for note in report.run.notes if note.is_defect]
         if found.other_runs or defects:
             click.echo(_told(found, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
                 found,
                 output,
-                report=analyze(found),
+                report=report,
                 options=options,
                 shown=shown,
                 form=form,
