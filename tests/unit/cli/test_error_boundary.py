@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -70,6 +71,17 @@ def test_an_interrupt_exits_with_130(run_body: Callable[[Callable[[], None]], Re
     result = run_body(raiser(KeyboardInterrupt()))
     assert result.exit_code == 130
     assert result.stderr == "Interrupted.\n"
+
+
+def test_an_interrupt_of_the_imports_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tracekit", "--version"]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", -signal.SIGINT)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), EOFError("stream ended")])
