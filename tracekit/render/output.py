@@ -20,7 +20,15 @@ from typing import BinaryIO
 from tracekit.errors import OutputError
 from tracekit.model.run import Run
 
-__all__ = ["move_to_end", "new_file", "new_folder", "refuse_input", "scratch_folder", "temporary_folder"]
+__all__ = [
+    "move_to_end",
+    "new_file",
+    "new_folder",
+    "refuse_existing",
+    "refuse_input",
+    "scratch_folder",
+    "temporary_folder",
+]
 
 _BYTES_A_COPY = 1 << 30
 
@@ -47,6 +55,17 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
         raise
     finally:
         os.close(lock)
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise OutputError when a file is at `path`, or a folder that is not empty, and `force` is False.
+
+    It is for before long work; what writes the file checks again.
+    """
+    with _as_output_error(path):
+        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    if not (force or is_free):
+        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
 
 
 def refuse_input(path: Path, run: Run) -> None:
@@ -99,11 +118,11 @@ def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iter
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise OutputError(f"{path}: a link or not a folder", hint="choose another name")
-    present = sorted(file.name for file in path.iterdir()) if path.exists() else []
-    if foreign := sorted(set(present).difference(names)):
+    with _as_output_error(path):
+        present = {file.name for file in path.iterdir()} if path.exists() else set()
+    if foreign := sorted(present.difference(names)):
         raise OutputError(f"{path}: a folder with other files, such as {foreign[0]}", hint="choose another name")
-    if present and not force:
-        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
+    refuse_existing(path, force=force)
     with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path) as scratch, _as_output_error(path):
@@ -134,12 +153,13 @@ def _make_locked(path: Path, make: Callable[[Path, str, str], Path]) -> tuple[Pa
     _remove_abandoned(path.parent, re.compile(re.escape(prefix) + r"[a-z0-9_]{8}" + re.escape(suffix)))
     while True:
         temporary = make(path.parent, prefix, suffix)
-        descriptor = os.open(temporary, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks: then nobody can lock it to remove it, either
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if temporary.exists():
-            return temporary, descriptor
-        os.close(descriptor)  # another process took it for an abandoned one before it was locked
+        with suppress(FileNotFoundError):  # another process took it for an abandoned one before it was locked
+            descriptor = os.open(temporary, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks: then nobody can lock it to remove it, either
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if temporary.exists():
+                return temporary, descriptor
+            os.close(descriptor)
 
 
 def _remove_abandoned(folder: Path, name: re.Pattern[str]) -> None:
@@ -166,8 +186,7 @@ def _remove_unlocked(temporary: Path) -> None:
 def _check(path: Path, *, force: bool) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OutputError(f"{path}: a link or not a regular file", hint="choose another name")
-    if path.exists() and not force:
-        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
+    refuse_existing(path, force=force)
     with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
 

@@ -44,14 +44,14 @@ def merged_run(
     with scratch_folder(output, force=force) as folder:
         spool = DecodedSpool(folder=folder)
         options = choice.with_rules(options)
-        found = choice.load(options, spool)
-        report = analyze(found)
+        run = choice.load(options, spool)
+        report = analyze(run)
         defects = [note for note in report.run.notes if note.is_defect]
-        if found.other_runs or defects:
-            click.echo(_told(found, defects), err=True, nl=False)
+        if run.other_runs or defects:
+            click.echo(_remarks(run, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
-                found,
+                run,
                 output,
                 report=report,
                 options=options,
@@ -64,7 +64,7 @@ def merged_run(
             )
 
 
-def _told(run: Run, defects: Sequence[Note]) -> str:
+def _remarks(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
     from tracekit.model.quantities import count_text
     from tracekit.render.console import note_lines, statement, write
