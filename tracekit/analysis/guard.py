@@ -57,4 +57,4 @@ def _describe(error: Exception) -> str:
     last = frames[-1]  # there is one: the guard's own
     where = f"{Path(last.filename).relative_to(_PACKAGE).as_posix()}, line {last.lineno}"
     what = f"a bug in tracekit {__version__} ({type(error).__name__}: {error}; {where})"
-    return f"{what}: please report it with the traceback that TRACEKIT_DEBUG=1 shows"
+    return f"{what}: report what TRACEKIT_DEBUG=1 shows"

@@ -181,14 +181,15 @@ def analyze(
     results = {name: analysis_input.result(section) for name, section in SECTIONS.items() if name in requested}
     guard = analysis_input.guard
     results = guard.run("savings of findings", results, with_stated_savings, results)
-    findings = guard.run("findings about the whole run", [], _findings, run, results)
+    is_whole = not guard.notes  # else whatever stands out may be what is lost
+    findings = guard.run("findings about the whole run", [], _findings, run, results, is_whole)
     findings = guard.run("order of findings", findings, _ranked, run, findings)
     if guard.notes:
         run = replace(run, notes=(*run.notes, *guard.notes))
     return Report(run=run, results=results, findings=tuple(findings))
 
 
-def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Finding]:
+def _findings(run: Run, results: Mapping[str, Result | Unavailable], is_whole: bool) -> list[Finding]:
     """Return what the sections found, and what is found of the run as a whole."""
     findings = [
         replace(finding, evidence={"section": name, **finding.evidence})  # where its tables are
@@ -196,7 +197,7 @@ def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Fin
         if isinstance(result, Result)
         for finding in result.findings
     ]
-    if not findings and "breakdown" in results:
+    if is_whole and not findings and "breakdown" in results:
         findings.append(nothing_notable(run))
     return findings + overhead_findings(run)
 

@@ -50,9 +50,16 @@ def test_a_section_that_fails_costs_no_other(monkeypatch: pytest.MonkeyPatch) ->
     assert document["unavailable"]["phases"] == "an error in tracekit, which the notes name"
     (note,) = lost(report.run)
     assert re.sub(r"line \d+", "line N", note) == (
-        f"a bug in tracekit {__version__} (ZeroDivisionError: division by zero; analysis/section.py, line N): please "
-        "report it with the traceback that TRACEKIT_DEBUG=1 shows; left out: section phases"
+        f"a bug in tracekit {__version__} (ZeroDivisionError: division by zero; analysis/section.py, line N): report "
+        "what TRACEKIT_DEBUG=1 shows; left out: section phases"
     )
+
+
+def test_nothing_is_said_to_stand_out_where_a_section_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_fail(monkeypatch, *(set(SECTIONS) - {"breakdown"}))
+    report = tracekit.analyze(DDP)
+    assert report.findings == ()
+    assert "stands out" not in report.summary()
 
 
 def test_one_error_in_several_sections_is_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
