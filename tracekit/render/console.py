@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
@@ -55,7 +56,8 @@ def headline(run: Run, width: int = 80) -> Text:
 
 
 def _name(run: Run) -> str:
-    name = run.path if run.run_id is None else f"{run.path}, run {run.run_id}"
+    is_named = run.run_id is None or PurePath(run.path).name == run.run_id
+    name = run.path if is_named else f"{run.path}, run {run.run_id}"
     return f"{name}, attempt {run.attempt}" if run.attempt else name
 
 

@@ -221,6 +221,7 @@ class LaneView(TypedDict):
         kind: Which step it is: the one of median length, or the longest.
         length_ns: From the first start to the last end of its ranks.
         bins: Of equal length, over `length_ns`.
+        lanes: Those in which anything runs.
         names: Texts that spans and phases refer to.
     """
 

@@ -55,7 +55,7 @@ def header(report: Report, result: dict[str, Any]) -> Header:
     return Header(
         title=title,
         facts=facts,
-        rank_count=sum(summary.is_measured for summary in run.ranks),
+        rank_count=len(run.ranks),
         missing=format_ranges(run.missing_ranks) if run.missing_ranks else None,
         unmeasured=format_ranges(unmeasured) if unmeasured else None,
         step_count=len(steps),
@@ -69,6 +69,8 @@ def header(report: Report, result: dict[str, Any]) -> Header:
 
 
 def _clock_text(run: Run, error_ns: int | None) -> str:
+    if len(run.ranks) == 1:
+        return "there is one rank, and so one clock"
     if error_ns is None:
         return "the clocks of these ranks cannot be compared: times of different ranks are not"
     methods = sorted({clock.method for clock in run.clocks if clock.rank != run.reference_rank} - {"none"})

@@ -95,7 +95,7 @@ def _layout(
             MapDimension(name="rank", size=sizes.pop(), place="column"),
         ]
         return places, "hosts", [[host_of[rank] for rank in ranks], [within[rank] for rank in ranks]]
-    return [MapDimension(name="rank", size=len(ranks), place="column")], "ranks", [list(range(len(ranks)))]
+    return [MapDimension(name="rank", size=len(ranks), place="row")], "ranks", [list(range(len(ranks)))]
 
 
 def _place(rank: int, shape: tuple[int, ...]) -> list[int] | None:
@@ -115,10 +115,8 @@ def _dimensions(names: Iterable[str], shape: tuple[int, ...]) -> list[MapDimensi
         return "inside" if lower.startswith(_INSIDE) else "row"
 
     places = [place(name) for name in names]
-    if "row" not in places and "column" not in places:
+    if "row" not in places and (len(places) == 1 or "column" not in places):
         places[0] = "row"
-    if len(places) == 1:
-        places = ["column"]
     return [MapDimension(name=n, size=s, place=p) for n, s, p in zip(names, shape, places, strict=True)]
 
 

@@ -97,4 +97,4 @@ def _last(first: Int64, count: int) -> list[int]:
 def _text(ranks_a_row: int, steps_a_column: int) -> str:
     amounts = ((ranks_a_row, "ranks a row"), (steps_a_column, "steps a column"))
     shared = " and ".join(f"{amount} {what}" for amount, what in amounts if amount > 1)
-    return f"{shared}: a cell shows the maximum of these"
+    return f"The map of ranks and steps has {shared}: a cell shows the maximum of these."

@@ -79,6 +79,12 @@ def test_the_header_says_how_certain_times_between_ranks_are(error_ns: int, text
     assert (shown["clock_error_ns"], shown["clock_text"]) == (2 * error_ns, text)
 
 
+def test_of_one_rank_no_clocks_are_compared() -> None:
+    shown = header_of(job(1, tensor=1, mesh=False))
+
+    assert (shown["rank_count"], shown["clock_text"]) == (1, "there is one rank, and so one clock")
+
+
 def test_clocks_that_cannot_be_compared_are_said_to_be_so() -> None:
     run = job(2, tensor=1, mesh=False)
     apart = tuple(replace(summary, host=f"node{summary.rank}") for summary in run.ranks)

@@ -11,6 +11,7 @@ const tooltip = el("div", { class: "tooltip", hidden: true });
  *
  *   id, title
  *   summary()      a sentence: what the chart shows now; it is also the canvas's text for screen readers
+ *   follows        which parts of the filter it obeys; where the others are set, it says that they do not hold here
  *   controls       elements above the canvas
  *   legend()       an element below the summary, or null
  *   height(width, pen)   height of the canvas in CSS pixels
@@ -68,7 +69,8 @@ function drawChart(self) {
   const { options, canvas, holder } = self;
   self.isStale = false;
   self.width = holder.clientWidth;
-  const sentence = safeText(options.summary());
+  const ignored = Object.keys(FILTERS).filter((key) => state[key] !== null && !options.follows?.includes(key));
+  const sentence = safeText(`${options.summary()}${ignored.length ? ` Not filtered by ${ignored.map((key) => FILTERS[key]).join(", ")}.` : ""}`);
   const spoken = safeText(`${options.title}. ${sentence} The table below has the numbers.`);
   self.summary.textContent = sentence;
   self.keys.replaceChildren(...[options.legend?.()].filter(Boolean));

@@ -30,6 +30,8 @@ const COLOUR_OF_PART = {
   forward: "compute", backward: "bubble", optimizer: "copy", weight: "overlap",
 };
 
+const MARKS = ["compute", "communication", "bubble", "copy", "delay", "other"]; // parts whose looks tell other things apart
+
 let palette = {};
 
 /** Read the colours of the theme that holds, from the style sheet. */

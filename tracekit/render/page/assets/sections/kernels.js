@@ -17,7 +17,7 @@ function kernelsSection() {
 function namesTable(key, title, fills) {
   const holder = el("div");
   const fill = () => {
-    const rows = result[key].filter((row) => row.name.toLowerCase().includes(state.look.toLowerCase())).sort((a, b) => b.total_ns - a.total_ns);
+    const rows = result[key].filter((row) => row.name.toLowerCase().includes(state.look.toLowerCase())).sort(largestFirst("total_ns"));
     holder.replaceChildren(dataTable(title, resultColumns(key, result[key]), rows));
   };
   fills.push(fill);

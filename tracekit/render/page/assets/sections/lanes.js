@@ -1,27 +1,20 @@
 // What the ranks that matter did in one step: how full each lane was, phase by phase.
 
 const LANE = { left: 92, head: 15, phase: 12, lane: 20, gap: 12 };
-const REASONS = { blamed: "named by a finding", critical: "bounds the step", median: "waits as the median does", lowest: "for comparison" };
+const REASONS = { blamed: "named by a finding", critical: "bounds the step", median: "waits as long as the median rank", lowest: "for comparison" };
 
 function lanesSection() {
   const reason = `No lanes: ${page.lanes_reason ?? "they were not asked for"}.`;
   return section("lanes", "Lanes of one step", [page.lanes.length ? lanesChart() : el("p", { class: "remark" }, reason)]);
 }
 
-/** Return a view without lanes in which nothing runs. */
-function withoutEmptyLanes(view) {
-  const kept = view.lanes.map((_, at) => at).filter((at) => view.ranks.some(({ covered }) => covered[at].some(Boolean)));
-  const ranks = view.ranks.map((row) => ({ ...row, covered: kept.map((at) => row.covered[at]), spans: { ...row.spans, lane: row.spans.lane.map((at) => kept.indexOf(at)) } }));
-  return { ...view, ranks, lanes: kept.map((at) => view.lanes[at]) };
-}
-
 function lanesChart() {
-  const views = page.lanes.map(withoutEmptyLanes);
+  const views = page.lanes;
   let zoom = null; // [from, to] in nanoseconds; null is the whole step
   let rows = [];
   let toX = null;
   let fromX = null;
-  const view = () => views.find((each) => each.kind === state.lanes) ?? views[0];
+  const view = () => views.find(({ kind }) => kind === state.lanes) ?? views.find(({ step }) => isStepChosen(step)) ?? views[0];
   const window_ = () => zoom ?? [0, view().length_ns];
   const reset = button("Whole step", () => setZoom(null), { disabled: true });
 
@@ -122,7 +115,7 @@ function lanesChart() {
     return {
       lines: [
         `rank ${row.rank} at ${timeText(at)}`, phase ? shown.names[phase[2]] : null,
-        ...shown.lanes.map((name, index) => `${name}: ${row.covered[index][bin] ?? 0} %`),
+        ...shown.lanes.map((name, index) => `${name}: ${row.covered[index][bin] ?? 0}%`),
         ...under.slice(0, 3).map((index) => `${shown.names[spans.name[index]]}: ${timeText(spans.end_ns[index] - spans.start_ns[index])}`),
         wait ? `waits ${timeText(wait[1] - wait[0])}${wait[2] === null ? "" : ` for rank ${wait[2]}`}` : null,
       ],
@@ -131,8 +124,8 @@ function lanesChart() {
 
   const kinds = views.map((each) => [each.kind, `${each.kind === "typical" ? "typical" : "longest"} (${each.step})`]);
   return chart({
-    id: "lanes-chart", title: "Lanes",
-    controls: [kinds.length > 1 ? chooser("Step", kinds, view().kind, (key) => { zoom = null; reset.disabled = true; setState({ lanes: key }); }) : null, reset],
+    id: "lanes-chart", title: "Lanes", follows: ["ranks", "steps"],
+    controls: [kinds.length > 1 ? chooser("Step", kinds, () => view().kind, (key) => { zoom = null; reset.disabled = true; setState({ lanes: key }); }) : null, reset],
     summary: () => `Step ${view().step}, ${view().kind === "typical" ? "of median length" : "the longest"}, on the run's clock. The height is how much of each moment a lane was busy. Drag to enlarge a part.`,
     legend: () => append(legend(view().lanes), view().ranks.some((row) => row.waits.length) ? el("li", null, lineSample(), "Waits for another rank") : null),
     height(width) {

@@ -11,7 +11,7 @@ function bubblesChart() {
   const partsOf = (row) => (row.causes ? BUBBLES.map((cause) => [cause, row.causes[`${cause}_ns`] / steps]) : [["idle", row.bubble_ns / steps]]);
   const ideal = isKnown(pipeline.ideal_bubble_ratio) ? `; the least for this order is ${percentText(pipeline.ideal_bubble_ratio)}` : "";
   return barChart({
-    id: "bubbles", title: "Bubbles by cause", most: 32, ranksOf: (row) => [row.rank], list: () => pipeline.by_rank.filter((row) => isRankChosen(row.rank)),
+    id: "bubbles", title: "Bubbles by cause", follows: ["ranks"], most: 32, ranksOf: (row) => [row.rank], list: () => pipeline.by_rank.filter((row) => isRankChosen(row.rank)),
     columns: ["rank", "stages", "busy_ns=busy, all steps", "bubble_ns=bubble, all steps", "bubble_ratio=share", ...BUBBLES.filter(() => isDivided).map((cause) => ({ key: `${cause}_ns`, label: PARTS[cause][0], value: (row) => row.causes?.[`${cause}_ns`] }))],
     summary: () => `Schedule ${pipeline.schedule}, ${countText(pipeline.stages, "stage")}, ${countText(pipeline.microbatches, "microbatch")}. Bubbles take ${percentText(pipeline.bubble_ratio)} of the pipeline's time${ideal}. What is left of zero made a bubble smaller. Means a step.`,
     legend: () => (isDivided ? legend(BUBBLES) : null),
@@ -40,7 +40,7 @@ function actionsChart() {
   const partOf = (at) => PART_OF_ACTION[view.kind[at]] ?? "other";
   let toX = null;
   return chart({
-    id: "actions", title: "The pipeline as it ran",
+    id: "actions", title: "The pipeline as it ran", follows: ["ranks"],
     summary: () => `Step ${view.step}, ${timeText(view.length_ns)}. Numbers are microbatches.${gaps ? " Between the actions are bubbles, by their cause." : ""} ${view.text ?? ""}`,
     legend: () => legend([...new Set(view.kind.map((_, at) => partOf(at))), ...BUBBLES.filter((cause) => gaps?.cause.includes(cause))]),
     height: (width) => {
