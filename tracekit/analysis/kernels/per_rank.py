@@ -20,7 +20,7 @@ from tracekit.model.intervals import Intervals
 __all__ = ["COPY", "MOST_OPERATORS", "kernel_times", "operator_times", "parents"]
 
 COPY = "copy"
-MOST_OPERATORS = 20_000
+MOST_OPERATORS = 10_000
 """About so many operators are looked at: those of whole steps, at least one, evenly spread over the recording."""
 
 _KINDS = (COMPUTE, COPY, *KINDS)

@@ -111,6 +111,8 @@ def _launched_within(events: EventTable, device: DeviceEvents, wanted: Bool, enc
     """
     result = np.zeros(len(device.row), dtype=np.bool_)
     places = np.flatnonzero(wanted & device.linked)
+    if not len(places):
+        return result
     rows, calls = np.flatnonzero(enclosing), device.launch_row[places]
     track, thread = events.track[rows], events.track[calls]
     for number in np.intersect1d(track, thread).tolist():
