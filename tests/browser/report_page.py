@@ -23,6 +23,7 @@ class ReportPage:
     """
 
     def __init__(self, page: Any, path: Path, hash_: str = "") -> None:
+        page.set_default_timeout(10_000)
         self.page = page
         self.errors: list[str] = []
         self.requests: list[str] = []

@@ -70,9 +70,9 @@ function drawChart(self) {
   self.isStale = false;
   self.width = holder.clientWidth;
   const ignored = Object.keys(FILTERS).filter((key) => state[key] !== null && !options.follows?.includes(key));
-  const sentence = safeText(`${options.summary()}${ignored.length ? ` Not filtered by ${ignored.map((key) => FILTERS[key]).join(", ")}.` : ""}`);
-  const spoken = safeText(`${options.title}. ${sentence} The table below has the numbers.`);
-  self.summary.textContent = sentence;
+  const shown = safeText(`${options.summary()}${ignored.length ? ` Not filtered by ${ignored.map((key) => FILTERS[key]).join(", ")}.` : ""}`);
+  const spoken = safeText(`${options.title}. ${shown} The table below has the numbers.`);
+  self.summary.textContent = shown;
   self.keys.replaceChildren(...[options.legend?.()].filter(Boolean));
   self.table.refresh();
   if (options.build) {
@@ -275,5 +275,5 @@ function tickText(places, unit) {
   const { divisor, name } = columnScale(unit, places);
   const spacing = places.length > 1 ? (places[1] - places[0]) / divisor : 1;
   const decimals = Math.max(0, Math.ceil(-Math.log10(spacing) - 1e-9));
-  return (value) => (value ? `${decimal(value / divisor, decimals)} ${name}` : "0");
+  return (value) => (value ? `${decimal(value / divisor, decimals)}${unit === "ratio" ? "" : " "}${name}` : "0");
 }

@@ -18,7 +18,7 @@ function groupText(id) {
 /** Return the dimension of a group, such as dp; without one its description, and null if it is not known. */
 function dimensionOf(id) {
   const group = groupOf(id);
-  return group ? (group.dimension ?? group.parallelism ?? group.desc) : null;
+  return group?.dimension || group?.parallelism || group?.desc || null;
 }
 
 function isInGroup(rank, id) {

@@ -36,6 +36,13 @@ function button(label, press, attributes = {}) {
   return el("button", { type: "button", on: { click: press }, ...attributes }, label);
 }
 
+const remark = (text) => el("p", { class: "remark" }, text);
+
+/** Return a text as a sentence. */
+function sentence(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
 /** Return a labelled field. */
 function labelled(label, field) {
   return el("label", { class: "chooser" }, el("span", null, label), field);

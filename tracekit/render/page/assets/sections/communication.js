@@ -7,7 +7,7 @@ function communicationSection() {
     page.skew.length ? skewChart() : null, page.bandwidth.length ? bandwidthChart() : null, page.pairs?.source.length ? pairsChart() : null,
   ].filter(Boolean);
   if (!parts.length) return null;
-  if (page.communication_reason) parts.push(el("p", { class: "remark" }, `Arrivals and bandwidth are not known: ${page.communication_reason}.`));
+  if (page.communication_reason) parts.push(remark(`Arrivals and bandwidth are not known: ${page.communication_reason}.`));
   return section("communication", "Communication", parts);
 }
 
@@ -45,8 +45,8 @@ function dimensionsChart() {
 }
 
 const collectiveColumns = [
-  { key: "kind", label: "collective", value: ({ of }) => of.kind }, { key: "group", label: "group", value: ({ of }) => groupText(of.group) },
-  { key: "size_bytes", label: "size", value: ({ of }) => of.size_bytes }, { key: "count", label: "instances", value: ({ of }) => of.count },
+  ["kind=collective", ({ of }) => of.kind], ["group", ({ of }) => groupText(of.group)],
+  ["size_bytes", ({ of }) => of.size_bytes], ["count=instances", ({ of }) => of.count],
 ];
 
 /** Return entries about rows of `result.collectives` that the filter lets pass, each with its row as `of`. */
@@ -57,7 +57,7 @@ function shownCollectives(entries) {
 function skewChart() {
   return barChart({
     id: "skew", title: "How far apart ranks arrive", follows: ["ranks", "dimension"], isLog: true, list: () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]),
-    columns: [...collectiveColumns, ...["least", "5%", "25%", "median", "75%", "95%", "most"].map((label, at) => ({ key: "skew_ns", label, value: (row) => row.quantiles_ns[at] })), "error_ns=clocks' error"],
+    columns: [...collectiveColumns, ...["least", "5%", "25%", "median", "75%", "95%", "most"].map((label, at) => ([`skew_ns=${label}`, (row) => row.quantiles_ns[at]])), "error_ns=clocks' error"],
     summary: () => "Time from the first to the last arrival at a collective: its distribution over the instances. The line and the number are the median.",
     bar: ({ quantiles_ns, edges_ns, counts, of }) => {
       const most = Math.max(...counts);
@@ -181,7 +181,7 @@ function pairsChart() {
     },
     table: () => ({
       rows: pairs.source.map((_, at) => at).filter(isShown),
-      columns: [["source", "from rank"], ["destination", "to rank"], ...metrics].map(([key, label]) => ({ key, label, value: (at) => pairs[key][at] })),
+      columns: [["source", "from rank"], ["destination", "to rank"], ...metrics].map(([key, label]) => [`${key}=${label}`, (at) => pairs[key][at]]),
     }),
   });
 }

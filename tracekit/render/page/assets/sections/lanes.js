@@ -4,8 +4,7 @@ const LANE = { left: 92, head: 15, phase: 12, lane: 20, gap: 12 };
 const REASONS = { blamed: "named by a finding", critical: "bounds the step", median: "waits as long as the median rank", lowest: "for comparison" };
 
 function lanesSection() {
-  const reason = `No lanes: ${page.lanes_reason ?? "they were not asked for"}.`;
-  return section("lanes", "Lanes of one step", [page.lanes.length ? lanesChart() : el("p", { class: "remark" }, reason)]);
+  return section("lanes", "Lanes of one step", [page.lanes.length ? lanesChart() : remark(`No lanes: ${page.lanes_reason}.`)]);
 }
 
 function lanesChart() {

@@ -79,9 +79,9 @@ function fsdpChart() {
   const sizes = new Map(result.fsdp.map(({ module, unit_bytes }) => [module, unit_bytes]));
   return barChart({
     id: "fsdp", title: "FSDP: exposed gathers and reductions by module", follows: ["ranks", "phase"],
-    columns: ["module", "kind", "phase", "count=count a step", "exposed_ns=exposed a step", "prefetch_ns=issued before use", { key: "unit_bytes", label: "parameters", value: (row) => sizes.get(row.module) }],
+    columns: ["module", "kind", "phase", "count=count a step", "exposed_ns=exposed a step", "prefetch_ns=issued before use", ["unit_bytes=parameters", (row) => sizes.get(row.module)]],
     list: () => meansOf("fsdp", result.fsdp, MODULE_KEYS, ["count", "exposed_ns"], ["prefetch_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
-    summary: () => `Mean a step of ${chosenRanksText("fsdp")}. The line is how long before its use an all-gather was issued.${result.fsdp_remark ? ` Here ${result.fsdp_remark}.` : ""}`,
+    summary: () => `Mean a step of ${chosenRanksText("fsdp")}. The line is how long before its use an all-gather was issued.${result.fsdp_remark ? ` ${sentence(result.fsdp_remark)}` : ""}`,
     legend: () => legend(["exposed_comm"]),
     bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.exposed_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
   });
@@ -100,7 +100,7 @@ function tensorChart() {
   const share = (row) => (row.layer_ns ? row.exposed_ns / row.layer_ns : null);
   return barChart({
     id: "tensor", title: "Communication in layers", follows: ["ranks", "phase"], unit: "ratio", upTo: 1,
-    columns: ["module", "kind", "phase", "exposed_ns=exposed a step", "layer_ns=layer a step", { key: "layer_share", label: "share", value: share }],
+    columns: ["module", "kind", "phase", "exposed_ns=exposed a step", "layer_ns=layer a step", ["layer_share=share", share]],
     list: () => meansOf("tensor", result.tensor, MODULE_KEYS, ["exposed_ns", "layer_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
     summary: () => `The share of each layer's time that its exposed communication takes, mean of ${chosenRanksText("tensor")}.`,
     bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: [`${percentText(share(row))} of ${timeText(row.layer_ns)}`] }),

@@ -68,11 +68,11 @@ function ranksSection() {
 function groupMetrics() {
   const idsOf = new Map();
   for (const id of new Set(page.rank_map.groups.flat())) {
-    const kind = dimensionOf(id) ?? `groups of ${groupOf(id).ranks.length}`;
+    const kind = dimensionOf(id) ?? groupOf(id).ranks.length;
     idsOf.set(kind, [...(idsOf.get(kind) ?? []), id]);
   }
   return [...idsOf].map(([kind, groups]) => ({
-    key: `group ${kind}`, title: `group: ${kind}`, unit: "", groups,
+    key: `group ${kind}`, title: `${kind} groups`, unit: "", groups,
     meaning: `Ranks of one group have the same colour and pattern; ${groups.length > MARKS.length ? `of ${groups.length} groups these repeat` : countText(groups.length, "group")}.`,
     values: page.rank_map.groups.map((ids) => groups.findIndex((id) => ids.includes(id))).map((at) => (at < 0 ? null : at)),
   }));
@@ -167,9 +167,9 @@ function rankMapChart() {
     table: () => ({
       rows: map.ranks.map((_, place) => place).filter((place) => isRankChosen(map.ranks[place])),
       columns: [
-        { key: "rank", label: "rank", value: (place) => map.ranks[place] }, { key: "state", label: "state", value: (place) => map.state[place] },
-        ...map.dimensions.map(({ name }, at) => ({ key: "index", label: name, value: (place) => map.coordinates[at][place] })).filter(() => map.source === "mesh"),
-        { key: "host", label: "host", value: (place) => map.hosts[map.host[place]] },
+        ["rank", (place) => map.ranks[place]], ["state", (place) => map.state[place]],
+        ...map.dimensions.map(({ name }, at) => ([`index=${name}`, (place) => map.coordinates[at][place]])).filter(() => map.source === "mesh"),
+        ["host", (place) => map.hosts[map.host[place]]],
         ...metrics.map(({ key, title, unit, meaning, values, groups }) => ({ key, label: title, unit, meaning, value: (place) => (groups && values[place] !== null ? groupText(groups[values[place]]) : values[place]) })),
       ],
     }),

@@ -5,7 +5,7 @@ const HEAT = { left: 58, bottom: 24, row: 15, most: 620 };
 function rankStepsSection() {
   const grid = page.rank_steps;
   const isEmpty = !grid.row_first.length || !grid.column_first.length;
-  return section("steps", "Every rank in every step", [isEmpty ? el("p", { class: "remark" }, "No rank completed a step.") : heatChart()]);
+  return section("steps", "Every rank in every step", [isEmpty ? remark("No rank completed a step.") : heatChart()]);
 }
 
 /** Return whether a row of the heat map has a rank that the filter lets pass. */

@@ -9,12 +9,11 @@ const BY_STEP = page.rank_steps.binned ? ["ranks"] : ["ranks", "steps"]; // what
 /** Return the section on the step. */
 function stepSection() {
   const { step } = page;
-  const remark = (text, reason) => el("p", { class: "remark" }, `${text}: ${reason ?? "it was not asked for"}.`);
   return section("step", "Where the step goes", [
-    step.causes.length ? causesChart() : remark("The step is not divided among causes", step.reason),
+    step.causes.length ? causesChart() : remark(`The step is not divided among causes: ${step.reason}.`),
     step.bars.length ? ranksChart() : null,
     page.rank_steps.steps.length > 1 ? lengthsChart() : null,
-    step.waterfall.length ? waterfallChart() : remark("What changes would save is not known", step.waterfall_reason),
+    step.waterfall.length ? waterfallChart() : remark(`What changes would save is not known: ${step.waterfall_reason}.`),
     phasesChart(), idleChart(),
   ]);
 }
@@ -93,7 +92,7 @@ function lengthsChart() {
         hooks: { drawClear: [shadeSteps], setSelect: [chooseSteps] },
       },
     }),
-    table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, { key: "least_ns", label: "shortest", value: (row) => row.least }, { key: "most_ns", label: "longest", value: (row) => row.most }] }),
+    table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, ["least_ns=shortest", (row) => row.least], ["most_ns=longest", (row) => row.most]] }),
   });
 }
 
