@@ -86,6 +86,25 @@ class ReportPage:
         (name,) = {head for row in rows for head in row if head == heading or head.startswith(f"{heading} (")}
         return [row[name] for row in rows]
 
+    def summary(self, figure: str) -> str:
+        """Return the sentence that says what a figure shows."""
+        self.show(figure)
+        return str(self.page.locator(f"#{figure} .summary").inner_text())
+
+    def cut_off(self) -> list[str]:
+        """Return the elements that reach beyond the window, or hide a part of their text. Tables may be scrolled."""
+        return list(
+            self.page.evaluate(
+                """() => [...document.querySelectorAll("main *, nav *")].filter((element) => {
+                    if (element.closest(".table, .filter .fields, caption, canvas, .long")) return false;
+                    const box = element.getBoundingClientRect();
+                    const isBeyond = box.width > 0 && (box.left < -1 || box.right > innerWidth + 1);
+                    const hides = getComputedStyle(element).overflowX !== "visible";
+                    return isBeyond || (hides && element.clientWidth > 0 && element.scrollWidth > element.clientWidth + 1);
+                }).map((element) => `${element.tagName} ${element.className} ${element.textContent.slice(0, 60)}`)"""
+            )
+        )
+
     def tooltip(self, figure: str, x: float, y: float) -> str:
         """Return what is said of a place of a figure's canvas, in pixels from its upper left corner."""
         self.show(figure)

@@ -119,7 +119,7 @@ def test_self_time_is_without_what_an_operator_calls(tmp_path: Path) -> None:
 
 
 def test_spans_of_the_capture_are_no_operators(tmp_path: Path) -> None:
-    """GIVEN an operator in a span of the capture, and one around a wait THEN neither span counts, or takes self time."""
+    """GIVEN an operator in a span of the capture, and one around a wait THEN neither counts or takes self time."""
     trace = TraceBuilder().step(1, 0, 100).op("tracekit.backward", 5, 90).op("aten::mm", 10, 50)
     trace.op("tracekit.wait", 20, 30)
 

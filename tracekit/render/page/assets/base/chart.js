@@ -22,7 +22,7 @@ const tooltip = el("div", { class: "tooltip", hidden: true });
  *   table()        {columns, rows}, of what is shown
  */
 function chart(options) {
-  const canvas = options.build ? null : el("canvas", { role: "img", tabindex: options.press || options.brush ? 0 : null });
+  const canvas = options.build ? null : el("canvas", { role: "img" });
   const holder = el("div", { class: "canvas" }, canvas);
   const summary = el("p", { class: "summary" });
   const keys = el("div", { class: "keys" });

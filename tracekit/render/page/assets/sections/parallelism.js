@@ -103,6 +103,6 @@ function tensorChart() {
     columns: ["module", "kind", "phase", "exposed_ns=exposed a step", "layer_ns=layer a step", ["layer_share=share", share]],
     list: () => meansOf("tensor", result.tensor, MODULE_KEYS, ["exposed_ns", "layer_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
     summary: () => `The share of each layer's time that its exposed communication takes, mean of ${chosenRanksText("tensor")}.`,
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: [`${percentText(share(row))} of ${timeText(row.layer_ns)}`] }),
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: [row.layer_ns ? `${percentText(share(row))} of ${timeText(row.layer_ns)}` : `${timeText(row.exposed_ns)} exposed`] }),
   });
 }

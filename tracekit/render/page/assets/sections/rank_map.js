@@ -68,14 +68,32 @@ function ranksSection() {
 function groupMetrics() {
   const idsOf = new Map();
   for (const id of new Set(page.rank_map.groups.flat())) {
-    const kind = dimensionOf(id) ?? groupOf(id).ranks.length;
+    const kind = dimensionOf(id) ?? `${groupOf(id).ranks.length}-rank`;
     idsOf.set(kind, [...(idsOf.get(kind) ?? []), id]);
   }
-  return [...idsOf].map(([kind, groups]) => ({
-    key: `group ${kind}`, title: `${kind} groups`, unit: "", groups,
-    meaning: `Ranks of one group have the same colour and pattern; ${groups.length > MARKS.length ? `of ${groups.length} groups these repeat` : countText(groups.length, "group")}.`,
-    values: page.rank_map.groups.map((ids) => groups.findIndex((id) => ids.includes(id))).map((at) => (at < 0 ? null : at)),
-  }));
+  return [...idsOf].map(([kind, groups]) => {
+    const placeOf = new Map(groups.map((id, place) => [id, place]));
+    return {
+      key: `group ${kind}`, title: `${kind} groups`, unit: "", groups,
+      meaning: `Ranks of one group have the same colour and pattern; ${groups.length > MARKS.length ? `of ${groups.length} groups these repeat` : countText(groups.length, "group")}.`,
+      values: page.rank_map.groups.map((ids) => ids.map((id) => placeOf.get(id)).find(isKnown) ?? null),
+    };
+  });
+}
+
+/** Return how the map is laid out, what its colours mean, and the least and the greatest value. */
+function mapSummary({ title, unit, meaning, values, groups }) {
+  const { dimensions, ranks, source, state: states } = page.rank_map;
+  const isArranged = new Set(dimensions.map(({ place }) => place)).size > 1;
+  const mesh = dimensions.map(({ name, size, place }) => `${name} ${size}${isArranged ? ` (${PLACES[place]})` : ""}`).join(", ");
+  const layout = { mesh: `Laid out by the mesh: ${mesh}`, hosts: "A row is a host", ranks: "In the order of ranks; no mesh was recorded" }[source];
+  const servers = ranks.filter((_, place) => states[place] === "server");
+  const start = `${layout}.${servers.length ? ` ${sentence(`${ranksText(servers)} only serve${servers.length > 1 ? "" : "s"} the others`)}` : ""} Colour: ${title}. ${meaning}`;
+  const range = extent(values);
+  if (!range) return `${start} It is not known.`;
+  if (groups) return start;
+  const ends = range.map((value) => `${valueText(value, unit)} (rank ${ranks[values.indexOf(value)]})`);
+  return `${start} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
 }
 
 function rankMapChart() {
@@ -83,7 +101,7 @@ function rankMapChart() {
   const metrics = [...map.metrics, ...groupMetrics()];
   let layout = null;
   let hovered = -1;
-  const servers = map.ranks.filter((_, place) => map.state[place] === "server");
+
   /** Return the metric to colour by, of the chosen steps if it is one of ranks and steps. */
   const metric = () => {
     const chosen = chosenMetric(metrics, "map");
@@ -128,18 +146,7 @@ function rankMapChart() {
   return chart({
     id: "rank-map", title: "Rank map", follows: BY_STEP,
     controls: [metricChooser(metrics, "map")],
-    summary: () => {
-      const { title, unit, meaning, values, groups } = metric();
-      const isArranged = new Set(map.dimensions.map(({ place }) => place)).size > 1;
-      const mesh = map.dimensions.map(({ name, size, place }) => `${name} ${size}${isArranged ? ` (${PLACES[place]})` : ""}`).join(", ");
-      const layoutText = { mesh: `Laid out by the mesh: ${mesh}`, hosts: "A row is a host", ranks: "In the order of ranks; no mesh was recorded" }[map.source];
-      const start = `${layoutText}.${servers.length ? ` ${ranksText(servers)} only serve${servers.length > 1 ? "" : "s"} the others.` : ""} Colour: ${title}. ${meaning}`;
-      const range = extent(values);
-      if (!range) return `${start} It is not known.`;
-      if (groups) return start;
-      const ends = range.map((value) => `${valueText(value, unit)} (rank ${map.ranks[values.indexOf(value)]})`);
-      return `${start} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
-    },
+    summary: () => mapSummary(metric()),
     legend: () => el(
       "div", { class: "scale-row" },
       metric().groups ? samples(metric().groups.slice(0, MARKS.length).map((id, at) => [swatch(MARKS[at]), ranksText(groupOf(id).ranks)])) : heatScale(extent(metric().values, [0, 0]), metric().unit, metric().worse),
