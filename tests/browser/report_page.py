@@ -99,8 +99,8 @@ class ReportPage:
                     if (element.closest(".table, .filter .fields, caption, canvas, .long")) return false;
                     const box = element.getBoundingClientRect();
                     const isBeyond = box.width > 0 && (box.left < -1 || box.right > innerWidth + 1);
-                    const hides = getComputedStyle(element).overflowX !== "visible";
-                    return isBeyond || (hides && element.clientWidth > 0 && element.scrollWidth > element.clientWidth + 1);
+                    const width = getComputedStyle(element).overflowX === "visible" ? 0 : element.clientWidth;
+                    return isBeyond || (width > 0 && element.scrollWidth > width + 1);
                 }).map((element) => `${element.tagName} ${element.className} ${element.textContent.slice(0, 60)}`)"""
             )
         )

@@ -110,7 +110,7 @@ def test_evidence_filters_every_chart_and_the_address_keeps_it(browser: Any, mes
 
 
 def test_bars_and_map_are_of_the_chosen_step(browser: Any, mesh: PageData, tmp_path: Path) -> None:
-    """GIVEN steps of which each is longer than the one before WHEN one is chosen THEN ranks are shown as in this one."""
+    """GIVEN steps that grow longer WHEN one of them is chosen THEN ranks are shown as they were in this one."""
     step = mesh["page"]["rank_steps"]["steps"][2]
     rows = {row["rank"]: row for row in mesh["result"]["steps"] if row["step"] == step}
     with opened(browser, mesh, tmp_path, hash_=f"#steps={step}&map=compute_ns") as report:

@@ -246,7 +246,7 @@ class Page(TypedDict):
         communication_reason: Why `skew` and `bandwidth` are empty; null where they are not.
         pairs: Null where no rank sent messages.
         pipeline: Null where no rank recorded actions of a pipeline.
-        fsdp_ladder: Null without FSDP on GPUs.
+        fsdp_ladder: Null where no label of FSDP shows when the modules of all-gathers are used.
         lanes: The typical and the worst step; empty where `lanes_reason` says why.
         cuts: Empty where the page has everything.
         columns: By the name of a table in `result`; unit and meaning of each column.

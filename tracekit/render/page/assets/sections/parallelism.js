@@ -65,7 +65,7 @@ function ladderChart() {
   const rows = modules.map((module, at) => ({ module, ...record(keys, (key) => columns[key][at]) }));
   return barChart({
     id: "ladder", title: "FSDP: gathers in the order of use", follows: ["phase"], most: 60, columns: ["module", ...keys], list: () => rows.filter((row) => isPhaseChosen(row.phase)),
-    summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before: a gather that is issued one module ahead can hide under it.`,
+    summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before${result.fsdp_remark ? `. ${sentence(result.fsdp_remark)}` : ": a gather that is issued one module ahead can hide under it."}`,
     legend: () => legend(["exposed_comm", "overlapped_comm"], { exposed_comm: "Compute waits for it" }),
     bar: (row) => ({
       label: moduleText(row), note: joined(row.phase, `issued ${countText(row.ahead, "module")} ahead`), ends: [`${timeText(row.wait_ns)} exposed`],
@@ -81,7 +81,7 @@ function fsdpChart() {
     id: "fsdp", title: "FSDP: exposed gathers and reductions by module", follows: ["ranks", "phase"],
     columns: ["module", "kind", "phase", "count=count a step", "exposed_ns=exposed a step", "prefetch_ns=issued before use", ["unit_bytes=parameters", (row) => sizes.get(row.module)]],
     list: () => meansOf("fsdp", result.fsdp, MODULE_KEYS, ["count", "exposed_ns"], ["prefetch_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
-    summary: () => `Mean a step of ${chosenRanksText("fsdp")}. The line is how long before its use an all-gather was issued.${result.fsdp_remark ? ` ${sentence(result.fsdp_remark)}` : ""}`,
+    summary: () => `Mean a step of ${chosenRanksText("fsdp")}. The line is how long before its use an all-gather was issued.${result.fsdp_remark && !page.fsdp_ladder ? ` ${sentence(result.fsdp_remark)}` : ""}`,
     legend: () => legend(["exposed_comm"]),
     bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.exposed_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
   });
