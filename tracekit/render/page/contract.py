@@ -72,6 +72,7 @@ class Header(TypedDict):
         unmeasured: Ranks without usable device records, in the same form; null: none.
         step_count: Steps that all ranks completed; tables over ranks are over these.
         steps: Their numbers, as "3-12"; null without any.
+        step_ns: The median of the job's steps; null without any, and where ranks keep different paces.
         clock_error_ns: By how much times of two ranks may be off each other; null where clocks cannot be compared.
         clock_text: The same as a sentence.
         overhead_ns: What recording cost a step; null: not measured.
@@ -86,6 +87,7 @@ class Header(TypedDict):
     unmeasured: str | None
     step_count: int
     steps: str | None
+    step_ns: int | None
     clock_error_ns: int | None
     clock_text: str
     overhead_ns: int | None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import mean_step_ns, typical_step
+from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
@@ -48,7 +48,7 @@ def header(report: Report, result: dict[str, Any]) -> Header:
     """Return the first lines of the page. `result`: the JSON result."""
     run = report.run
     title, *facts = headline(run, _WIDTH).plain.split("\n")
-    steps = sorted(run.common_steps())
+    steps, lengths = sorted(run.common_steps()), step_lengths(run)
     unmeasured = [row["rank"] for row in result["run"]["unmeasured_ranks"]]
     comparable = clocks_are_comparable(run.ranks, run.clocks)
     error_ns = largest_pair_error_ns(run.clocks) if comparable else None
@@ -60,6 +60,7 @@ def header(report: Report, result: dict[str, Any]) -> Header:
         unmeasured=format_ranges(unmeasured) if unmeasured else None,
         step_count=len(steps),
         steps=format_ranges(steps) if steps else None,
+        step_ns=None if lengths is None or different_paces_ns(run) else lengths.median_ns,
         clock_error_ns=error_ns,
         clock_text=_clock_text(run, error_ns),
         overhead_ns=result["run"]["capture_overhead_ns"],

@@ -25,7 +25,7 @@ function verdictSection() {
 
 /** Return the first sentence: how long a step takes if ranks share one, and what the first finding would save of it. */
 function verdictText() {
-  const step = result.run.step_ns ? `A step takes ${msText(result.run.step_ns.median)}. ` : "";
+  const step = isKnown(page.header.step_ns) ? `A step takes ${msText(page.header.step_ns)}. ` : "";
   const first = result.findings[0];
   if (!first) return `${step}Nothing stands out.`;
   if (!(first.saving_ns > 0)) return `${step}What stands out:`;
