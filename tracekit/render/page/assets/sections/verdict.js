@@ -86,9 +86,11 @@ function showEvidence(place) {
   const { dimensions, phases } = communicationChoices();
   const { group, phase } = finding.evidence ?? {};
   const among = (wanted, known) => someOf(known.filter((number) => wanted.includes(number)), known);
+  const dimension = dimensions.includes(group) ? group : null;
   setState({
     finding: place, ranks: among(ranks, page.rank_map.ranks), steps: among(steps, page.rank_steps.steps),
-    dimension: dimensions.includes(group) ? group : null, phase: phases.includes(phase) ? phase : null,
+    dimension, phase: phases.includes(phase) ? phase : null,
   });
-  (document.getElementById(PLACE_OF_ANALYSIS[analysis]) ?? document.getElementById("step")).scrollIntoView();
+  const shown = document.getElementById(PLACE_OF_ANALYSIS[analysis] ?? (dimension && "communication"));
+  (shown ?? document.getElementById("step")).scrollIntoView();
 }
