@@ -191,6 +191,18 @@ def test_j_and_k_go_through_the_findings(browser: Any, mesh: PageData, tmp_path:
     assert seen == ["finding-1", "finding-2", "finding-2", "finding-1"]
 
 
+def test_names_are_searched_and_the_address_keeps_what_for(
+    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
+) -> None:
+    named = {row["name"] for row in ddp[1]["result"]["operators"] if "mm" in row["name"].lower()}
+    with opened(browser, ddp[1], tmp_path) as report:
+        report.page.locator("#kernels input").fill("MM")
+
+        assert set(report.column("operators", "name")) == named
+        assert "look=MM" in report.hash
+    assert 0 < len(named) < len(ddp[1]["result"]["operators"])
+
+
 def test_names_from_traces_stay_text(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
     """GIVEN names that are markup, turn the line around, colour a terminal, or have 1 MB WHEN the page shows them THEN
     they are text, and the page is no wider.

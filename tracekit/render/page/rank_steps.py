@@ -17,7 +17,7 @@ MOST_ROWS = 1024
 
 METRICS: tuple[tuple[str, str, str], ...] = (
     ("step_ns", "step", "Length of the step on this rank."),
-    ("lateness_ns", "lateness", "The latest that it came to a collective of the step after the first rank."),
+    ("lateness_ns", "lateness", "How long after the first rank it came to a collective of the step: the longest."),
     ("compute_ns", "compute", "Time covered by compute."),
     ("exposed_comm_ns", "exposed communication", "Communication that no compute covers, with waiting for others."),
     ("exposed_copy_ns", "exposed copies", "Copies that neither compute nor communication cover."),

@@ -80,7 +80,7 @@ function bandwidthChart() {
   const around = (values) => extent(values.filter((value) => value > 0), [1, 10]).map((end, at) => (at ? end * 2 : end / 2));
   return plotChart({
     id: "bandwidth", title: "Bandwidth by size", follows: ["ranks", "dimension"],
-    summary: () => `Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth. ${hasCeiling ? "A dash is what the idle link reaches." : "What the links can reach was not measured: see tracekit links."}`,
+    summary: () => `Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth. ${hasCeiling ? "A dash is what the idle link reaches." : "What the links can reach is not known; \"tracekit links\" measures it."}`,
     legend: () => samples(kinds.map((kind, at) => [pointSample(at), kind])),
     readout: (at) => {
       const { of, size_bytes, busbw_bps, ceiling_bps } = shown()[at];

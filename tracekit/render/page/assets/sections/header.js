@@ -3,10 +3,9 @@
 /** Return the header of the page. */
 function headerSection() {
   const { header } = page;
-  const isBad = (text) => text !== null && text !== "none";
   const facts = [
-    isBad(header.missing) ? ["Missing", `ranks ${header.missing}`, "bad"] : ["Ranks", `all ${decimal(header.rank_count, 0)} found`],
-    isBad(header.unmeasured) ? ["No device records", `ranks ${header.unmeasured}`, "bad"] : null,
+    header.missing ? ["Missing", `ranks ${header.missing}`, "bad"] : ["Ranks", `all ${decimal(header.rank_count, 0)} found`],
+    header.unmeasured ? ["No device records", `ranks ${header.unmeasured}`, "bad"] : null,
     header.step_count ? ["Steps", header.steps] : ["Steps", "none that all ranks completed", "bad"],
     ["Clocks", header.clock_text], ["Recording", header.overhead_text ?? "what it cost was not measured"],
     page.cuts.length ? ["This file", "shortened: Data quality says what it leaves out"] : null,

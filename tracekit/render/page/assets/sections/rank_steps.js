@@ -73,11 +73,11 @@ function heatChart() {
       for (let row = 1; row < order.length; row += 1) pen.line(HEAT.left, row * cellHeight, HEAT.left + inner, row * cellHeight, palette.page);
     }
     for (let row = 0; row < order.length; row += Math.ceil((cellHeight < 14 ? 20 : 14) / cellHeight)) {
-      const text = cellHeight < 14 && row ? String(ranks[row_first[order[row]]]) : rowText(order[row]);
+      const text = cellHeight < 14 ? `${row ? "" : "rank "}${ranks[row_first[order[row]]]}` : rowText(order[row]);
       pen.small(text, HEAT.left - 6, Math.max((row + 0.5) * cellHeight, 6), "right", HEAT.left - 8);
     }
     const room = pen.widthOf(columnText(width - 1), 11);
-    for (let column = 0; column < width; column += Math.ceil((room + 14) / cellWidth)) {
+    for (let column = 0; column < width; column += Math.ceil((room + 24) / cellWidth)) {
       pen.small(columnText(column), Math.min(HEAT.left + Math.max((column + 0.5) * cellWidth, room / 2), pen.width - room / 2), height + 12, "center");
     }
   }
