@@ -79,7 +79,8 @@ def _clock_text(run: Run, error_ns: int | None) -> str:
     by = f" ({', '.join(how[method] for method in methods)})" if methods else ""
     if not error_ns:
         return f"the clocks of these ranks agree{by}"
-    return f"times of two ranks may be off each other by {error_ns / 1e3:,.1f} us{by}"
+    error = f"{error_ns / 1e3:.1f} us" if error_ns < 1_000_000 else f"{milliseconds(error_ns)} ms"
+    return f"times of two ranks may be off each other by {error}{by}"
 
 
 def finding_views(report: Report) -> list[FindingView]:
