@@ -92,6 +92,14 @@ def test_the_first_finding_comes_first_with_saving_and_command(
         assert card.bounding_box()["y"] < 500  # on the first screen
 
 
+def test_without_a_finding_it_says_what_was_looked_at(browser: Any, tmp_path: Path) -> None:
+    """GIVEN one section of the report, which finds nothing THEN the page does not claim that of the run."""
+    data = page_data(analyze(job(8), only="memory"), None, amounts_for(8))
+    with opened(browser, data, tmp_path) as report:
+        assert report.page.locator("#verdict h2").inner_text().endswith("in the sections that were asked for.")
+        assert report.errors == []
+
+
 def test_evidence_filters_every_chart_and_the_address_keeps_it(browser: Any, mesh: PageData, tmp_path: Path) -> None:
     place = next(i for i, finding in enumerate(mesh["page"]["findings"]) if finding["ranks"] == [SLOW_RANK])
     with opened(browser, mesh, tmp_path) as report:

@@ -27,7 +27,7 @@ function verdictSection() {
 function verdictText() {
   const step = isKnown(page.header.step_ns) ? `A step takes ${msText(page.header.step_ns)}. ` : "";
   const first = result.findings[0];
-  if (!first) return `${step}Nothing stands out.`;
+  if (!first) return `${step}Nothing stands out${"diagnosis" in result ? "" : " in the sections that were asked for"}.`;
   if (!(first.saving_ns > 0)) return `${step}What stands out:`;
   const share = page.findings[0].saving_share;
   return `${step && `${step}Of that, `}${msText(first.saving_ns)}${isKnown(share) ? ` (${percentText(share, 0)})` : ""} can be saved:`.replaceAll(" ms", "\u00a0ms");
