@@ -92,6 +92,14 @@ def test_the_first_finding_comes_first_with_saving_and_command(
         assert card.bounding_box()["y"] < 500  # on the first screen
 
 
+def test_a_finding_is_copied_as_markdown(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    with opened(browser, mesh, tmp_path, permissions=["clipboard-read", "clipboard-write"]) as report:
+        report.page.locator("#finding-2").get_by_role("button", name="Copy as Markdown").click()
+        report.page.locator("#finding-2").get_by_role("button", name="Copied").wait_for()
+
+        assert report.page.evaluate("navigator.clipboard.readText()") == mesh["page"]["findings"][1]["markdown"]
+
+
 def test_without_a_finding_it_says_what_was_looked_at(browser: Any, tmp_path: Path) -> None:
     """GIVEN one section of the report, which finds nothing THEN the page does not claim that of the run."""
     data = page_data(analyze(job(8), only="memory"), None, amounts_for(8))
