@@ -74,7 +74,8 @@ def _clock_text(run: Run, error_ns: int | None) -> str:
         return "there is one rank, and so one clock"
     if error_ns is None:
         return "the clocks of these ranks cannot be compared: times of different ranks are not"
-    methods = sorted({clock.method for clock in run.clocks if clock.rank != run.reference_rank} - {"none"})
+    reference = run.reference_rank
+    methods = sorted({clock.method for clock in run.clocks if clock.rank != reference} - {"none"})
     how = {"probe": "measured while recording", "collectives": "fitted to collectives", "messages": "bound by messages"}
     by = f" ({', '.join(how[method] for method in methods)})" if methods else ""
     if not error_ns:
