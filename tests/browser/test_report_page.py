@@ -168,6 +168,24 @@ def test_means_are_over_all_ranks_though_rows_are_left_out(browser: Any, mesh: P
         assert sorted(report.column("idle", "mean a step")) == sorted(row["total_ns"] / 4 for row in kept)
 
 
+def test_the_map_is_coloured_by_what_differs(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    """GIVEN ranks whose steps are as long and that come at the same time, but of which one causes delay THEN the map
+    shows the delay, and the lateness where ranks come late.
+    """
+    alike: Any = copy.deepcopy(mesh)
+    for metric in alike["page"]["rank_map"]["metrics"]:
+        if metric["key"] in ("step_ns", "lateness_ns"):
+            metric["values"] = [1_000_000 + rank for rank in range(8)]
+    said = []
+    for data in (mesh, alike):
+        with opened(browser, data, tmp_path) as report:
+            said.append(report.summary("rank-map"))
+
+    assert "Colour: lateness." in said[0]
+    assert "Colour: caused delay." in said[1]
+    assert said[1].endswith(f"(rank {SLOW_RANK}).")
+
+
 def test_the_map_shows_the_groups_of_one_kind(browser: Any, mesh: PageData, tmp_path: Path) -> None:
     """GIVEN eight ranks of which two neighbours form a model replica THEN pairs have a colour each."""
     with opened(browser, mesh, tmp_path, hash_="#map=group+2-rank") as report:

@@ -183,9 +183,13 @@ function rankMapChart() {
   });
 }
 
-/** Return the metric to colour by: the chosen one, else lateness where it is known, else the first. */
+/** Return the metric to colour by: the chosen one, else lateness where any is known, else the first that differs by 5%. */
 function chosenMetric(metrics, choice) {
-  return metrics.find(({ key }) => key === state[choice]) ?? metrics.find(({ key, values }) => key === "lateness_ns" && extent(values)?.[1] > 0) ?? metrics[0];
+  const differs = ({ values, groups }) => {
+    const [least, most] = extent(values, [0, 0]);
+    return !groups && most - least > 0.05 * most;
+  };
+  return metrics.find(({ key }) => key === state[choice]) ?? metrics.find((metric) => metric.key === "lateness_ns" && differs(metric)) ?? metrics.find(differs) ?? metrics[0];
 }
 
 function metricChooser(metrics, choice) {
