@@ -37,7 +37,7 @@ def show_dir(ctx: click.Context) -> None:
 @_runs
 @click.pass_context
 def show_size(ctx: click.Context, runs: tuple[Path, ...]) -> None:
-    """Print how much the cache holds; with RUN, what lies beside its traces."""
+    """Print how much it holds; with RUN, beside its traces."""
     from tracekit.read.cache.cache_dir import size_of_cache_dir
 
     _total(ctx, runs, size_of_cache_dir, "{size} in {where}")
@@ -47,7 +47,10 @@ def show_size(ctx: click.Context, runs: tuple[Path, ...]) -> None:
 @_runs
 @click.pass_context
 def clean(ctx: click.Context, runs: tuple[Path, ...]) -> None:
-    """Empty the cache; with RUN, what lies beside its traces. Other files in these folders stay."""
+    """Empty it; with RUN, beside its traces.
+
+    Other files in these folders stay.
+    """
     from tracekit.read.cache.cache_dir import empty_cache_dir
 
     _total(ctx, runs, empty_cache_dir, "removed {size} from {where}")
