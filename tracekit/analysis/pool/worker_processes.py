@@ -64,8 +64,10 @@ def run_in_processes(
                         continue
                     yield position, outcome.result()
                 del running[connection]
-                if worker.has_started:
+                if worker.has_started and todo:
                     idle.append(worker)
+                else:
+                    worker.dismiss()
         lost += reversed(todo)
     if lost and not any_started:
         hint = 'give --jobs 1; a script that asks for workers needs the guard if __name__ == "__main__"'
@@ -131,6 +133,12 @@ class WorkerProcess:
         self._is_busy = False
         return _Outcome(*pickle.loads(message))  # noqa: S301 (only processes that this one has started write there)
 
+    def dismiss(self) -> None:
+        """Let the process end by itself, without waiting for it: it gets no other call."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     def _start(self) -> Connection:
         # Forking a process that has threads can hang its child; a fresh interpreter costs 0.2 s a worker, once.
         context = multiprocessing.get_context("spawn")
@@ -152,13 +160,12 @@ class WorkerProcess:
         return self._connection
 
     def _end(self) -> None:
-        if self._connection is not None:
-            self._connection.close()  # a process that waits for its next call ends
+        self.dismiss()
         if self._process is not None:
             self._process.join(_END_S)
             self._process.kill()
             self._process.join()
-        self._connection = self._process = None
+        self._process = None
         self._is_busy = False
 
 
