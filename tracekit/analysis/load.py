@@ -128,7 +128,8 @@ def load(
     if discovery.is_provisional and started_far_apart(_first_events_ns(outcomes)):
         discovery = discover(path_texts, run=run, attempt=attempt, identify_file=identify)
         outcomes = outcomes_of(discovery, settled)
-    left_out = _first_steps(outcomes) if settled.settled else ()
+    guard = Guard()
+    left_out = guard.run("which first steps to leave out", (), _first_steps, outcomes) if settled.settled else ()
     numbers = tuple(step.step for step in left_out)
     # A worker knows one rank. All ranks must leave out the same steps: those that do not are summarised again.
     ranks_read = [rank for rank in discovery.chosen.ranks if selected is None or rank in selected]
@@ -140,7 +141,7 @@ def load(
     if summary_cache is not None:
         summary_cache.prune()
     return replace(
-        assemble(path_texts, discovery, outcomes, selected, left_out),
+        assemble(path_texts, discovery, outcomes, selected, left_out, guard),
         sections=summary_options.sections,
         communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
     )
@@ -179,8 +180,10 @@ def assemble(
     outcomes: Sequence[RankSummary | RankFailure],
     selected: frozenset[int] | None,
     left_out: tuple[LeftOutStep, ...] = (),
+    guard: Guard | None = None,
 ) -> Run:
     """Return the run that consists of the ranks' outcomes. Raises InputError when no rank could be used."""
+    guard = guard or Guard()
     notes = list(discovery.notes)
     by_rank: dict[int, RankSummary] = {}
     for outcome in outcomes:
@@ -211,9 +214,8 @@ def assemble(
     expected = set(range(world_size or 0)) if selected is None else selected
     missing = tuple(sorted(expected - by_rank.keys()))
     notes += _missing_note(missing, len(ranks), len(expected))
-    notes += _step_notes(ranks)
+    notes += guard.run("which steps are complete on all ranks", [], _step_notes, ranks)
     notes += _left_out_notes(left_out, ranks)
-    guard = Guard()
     groups = guard.run("process groups", (), groups_of_run, ranks, world_size)
     collectives, mismatches = guard.run("collectives", ((), []), match_collectives, ranks, groups, world_size)
     notes += mismatches
