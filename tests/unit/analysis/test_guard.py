@@ -82,8 +82,13 @@ def test_the_command_ends_as_it_would_for_other_defects(monkeypatch: pytest.Monk
         assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["first_steps_to_leave_out", "_step_notes", "groups_of_run", "match_collectives", "align", "with_inferred_peers",
-                                  "match_messages", "with_inferred_pipelines", "with_manual_pipelines"])  # fmt: skip
+OVER_RANKS = (
+    *("first_steps_to_leave_out", "_step_notes", "groups_of_run", "match_collectives", "align", "with_inferred_peers"),
+    *("match_messages", "with_inferred_pipelines", "with_manual_pipelines"),
+)
+
+
+@pytest.mark.parametrize("name", OVER_RANKS)
 def test_a_run_loads_whatever_fails_over_its_ranks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(loading, name, fail)
     report = tracekit.analyze(DDP)
