@@ -197,7 +197,8 @@ def _run_call(message: bytes) -> bytes:
         work, call = pickle.loads(message)  # noqa: S301 (the process that started this one has written it)
         return pickle.dumps((work(*call), None), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        error.add_note("".join(traceback.format_exception(error)))  # a traceback itself cannot be sent
+        with suppress(Exception):  # some exceptions take no notes
+            error.add_note("".join(traceback.format_exception(error)))  # a traceback itself cannot be sent
         try:
             message = pickle.dumps((None, error), pickle.HIGHEST_PROTOCOL)
             pickle.loads(message)  # noqa: S301 (some exceptions can be packed and not unpacked)
