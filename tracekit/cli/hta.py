@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -118,7 +119,7 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
             _file(output, title, alone=len(tables) == 1): hta_csv(frame) for title, frame in tables
         }
         without = {name: answer for name, answer in answers.items() if not answer[0]}
-        click.echo(hta_text(without, width=80, color=False), nl=False, err=True)
+        echo(hta_text(without, width=80, color=False), nl=False, err=True)
     elif suffix == ".json":
         texts = {output: hta_json(answers, path=path)}
     else:
@@ -126,11 +127,11 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
         texts = {output: hta_text(answers, **form)}
     for file, text in texts.items():
         if file is None:
-            click.echo(text, nl=False)
+            echo_json(text) if suffix == ".json" else echo(text, nl=False)
             continue
         with new_file(file, force=force) as stream:
             stream.write(text.encode())
-        click.echo(f"wrote {file}", err=True)
+        echo(f"wrote {file}", err=True)
 
 
 def _file(output: Path, title: str, *, alone: bool) -> Path:

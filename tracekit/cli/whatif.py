@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -91,8 +92,8 @@ def whatif(
     else:
         text = write(parts, **style)
     if output is None:
-        click.echo(text, nl=False)
+        echo_json(text) if is_json else echo(text, nl=False)
         return
     with new_file(output, force=force) as stream:
         stream.write(text.encode())
-    click.echo(f"wrote {output}", err=True)
+    echo(f"wrote {output}", err=True)

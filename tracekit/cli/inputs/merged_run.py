@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.options import progress_on_stderr, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice
 
@@ -47,7 +46,7 @@ def merged_run(
         found = choice.load(options, spool)
         defects = [note for note in found.notes if note.is_defect]
         if found.other_runs or defects:
-            click.echo(_told(found, defects), err=True, nl=False)
+            echo(_told(found, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
                 found,
