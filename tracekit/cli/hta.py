@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +84,12 @@ def hta(
     from tracekit.hta.analyses import HtaRequest, run_analysis
 
     options = SummaryOptions(sections=frozenset())
-    run = choice.load(options)
-    other = None if against is None else _other(choice, against).load(options)
+    others = [] if against is None else [_other(choice, against)]
+    if choice.anonymize:
+        pseudonyms = choice.pseudonyms_with(*others)
+        choice, *others = (replace(each, anonymize=pseudonyms) for each in (choice, *others))
+    run, *loaded = (each.load(options) for each in (choice, *others))
+    other = loaded[0] if loaded else None
     with quiet(), rounding(enabled=not nanoseconds):
         request = HtaRequest(
             load=lambda: run.to_hta(include_last_step=last_step),
@@ -98,12 +103,10 @@ def hta(
     if analysis != _ALL and results[analysis].error:
         hint = "it is an error of HTA, not of the run; tracekit analyze needs no HTA"
         raise InputError(f"{analysis}: HTA fails with {results[analysis].error}", hint=hint)
-    _show(results, suffix, " ".join(choice.paths), output, force=force)
+    _show(results, suffix, " ".join(choice.shown_paths), output, force=force)
 
 
 def _other(choice: RunChoice, path: str) -> RunChoice:
-    from dataclasses import replace
-
     return replace(choice, paths=(path,), run=None, attempt=None)
 
 

@@ -91,7 +91,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         processor.ask(views_sql())
         answer = processor.ask(statements)
     if suffix == ".json":
-        text = query_json(answer.columns, answer.rows, path=" ".join(choice.paths))
+        text = query_json(answer.columns, answer.rows, path=" ".join(choice.shown_paths))
     elif suffix == ".csv":
         text = query_csv(answer.columns, answer.rows)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo, echo_json, shown
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -68,7 +68,7 @@ def whatif(
 
         sizes = PipelineSizes(pipeline_ranks=pipeline_ranks, microbatches=microbatches)
         diagnosis = diagnose_path(Path(choice.paths[0]), steps, time_unit, sizes)
-        notes, found = list(diagnosis.notes), operation_table_dict(diagnosis) if is_json else {}
+        notes, found = list(map(shown, diagnosis.notes)), operation_table_dict(diagnosis) if is_json else {}
         parts = [] if is_json else table_answer(diagnosis, style["width"])
         parts += table_details(diagnosis, style["width"]) if full and not is_json else []
     else:
@@ -79,12 +79,12 @@ def whatif(
 
         result = what_if(build_run_graph(choice.load(SummaryOptions(steps=steps or StepSelection()))))
         notes, found = list(result.notes), {"whatif": whatif_dict(result)}
-        parts = [" ".join(choice.paths) + f": {result.steps} steps", "", *whatif_table(result)]
+        parts = [" ".join(choice.shown_paths) + f": {result.steps} steps", "", *whatif_table(result)]
     if is_json:
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "tracekit_version": tracekit.__version__,
-            "path": " ".join(choice.paths),
+            "path": " ".join(choice.shown_paths),
             "notes": notes,
             **found,
         }

@@ -10,17 +10,31 @@ import re
 
 import click
 
+from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.safe_text import SafeText, safe_json, safe_lines
 
-__all__ = ["echo", "echo_json", "echo_workflow_commands"]
+__all__ = ["echo", "echo_json", "echo_workflow_commands", "shown", "write_with"]
 
 # What the runner of GitHub takes for a command, in any output of a step: `::` first on a line, `##[` anywhere.
+_PSEUDONYMS = "tracekit.pseudonyms"
 _WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
+
+
+def write_with(pseudonyms: Pseudonyms) -> None:
+    """Let all messages of the command that runs have pseudonyms from now on."""
+    click.get_current_context().meta[_PSEUDONYMS] = pseudonyms
+
+
+def shown(text: str) -> str:
+    """Return a message as it is written: with pseudonyms, if the command anonymises its run."""
+    context = click.get_current_context(silent=True)
+    pseudonyms: Pseudonyms | None = None if context is None else context.meta.get(_PSEUDONYMS)
+    return text if pseudonyms is None else pseudonyms.text(text)
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Write text to stdout, or stderr. All but `SafeText` is escaped, line by line."""
-    safe = text if isinstance(text, SafeText) else safe_lines(text)
+    safe = text if isinstance(text, SafeText) else safe_lines(shown(text))
     if _is_read_by_runner():
         safe = _WORKFLOW_COMMAND.sub(lambda match: f"{match[1] or ''}\\x{ord(match[0][-1]):02x}", safe)
     _write(safe, err=err, nl=nl)
