@@ -40,6 +40,7 @@ _NAME_OF_TORCH = re.compile(r"|default_pg|undefined|\d+|mesh_dim_\d+|mesh_defaul
 _MESH_PREFIX = "mesh_"
 # A word of a text, with what a name may have in its middle: "blocks.0.up", "node-3".
 _WORD = re.compile(r"\w+(?:[.\-:/@]+\w+)*")
+_PART = re.compile(r"\w+")
 _PATH = re.compile(r"(?<![\w.])(?:~|\.{0,2})/[^\s'\"`:;,()\[\]<>|*?]+")
 _LEAST_OF_A_NAME = 3  # shorter ones are replaced only where they are known to be names
 
@@ -74,11 +75,9 @@ class Pseudonyms:
 
     Attributes:
         numbered: the pseudonym of each name that was collected, by its kind.
-        hidden: literal texts that stand for paths in messages, and their pseudonyms.
     """
 
     numbered: Mapping[KindOfName, Mapping[str, str]]
-    hidden: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_names(cls, names: Mapping[KindOfName, Iterable[str]], runs: Iterable[Sequence[str]] = ()) -> Pseudonyms:
@@ -86,10 +85,6 @@ class Pseudonyms:
         numbered = {kind: _numbered(kind, sorted(set(names.get(kind, ())) - {""})) for kind in KINDS}
         paths = dict.fromkeys(path for of_run in runs for path in of_run)
         return cls(numbered=numbered | {"run": _numbered("run", [*paths])})
-
-    def hiding(self, texts: Mapping[str, str]) -> Pseudonyms:
-        """Return pseudonyms that replace these texts, too, wherever they stand in a message."""
-        return replace(self, hidden={**self.hidden, **{text: name for text, name in texts.items() if text}})
 
     def name(self, kind: KindOfName, name: str) -> str:
         """Return the pseudonym of a name; one without a number if it was not there when names were collected."""
@@ -100,16 +95,22 @@ class Pseudonyms:
         if self._literals is not None:
             text = self._literals.sub(lambda match: self._literal_names[match[0]], text)
         text = _PATH.sub(lambda match: self.name("path", match[0]), text)
-        return _WORD.sub(lambda match: self._words.get(match[0], match[0]), text)
+        return _WORD.sub(self._word, text)
 
     def note(self, note: Note) -> Note:
         """Return a note about a file that has a pseudonym."""
         file = None if note.file is None else self.name("file", note.file)
         return replace(note, file=file, text=self.text(note.text))
 
+    def _word(self, match: re.Match[str]) -> str:
+        """Return a word as it is, or with the pseudonyms of it or of its parts, as in `blocks.0.up`."""
+        if match[0] in self._words:
+            return self._words[match[0]]
+        return _PART.sub(lambda part: self._words.get(part[0], part[0]), match[0])
+
     @cached_property
     def _literal_names(self) -> dict[str, str]:
-        named = {**self.numbered["file"], **self.numbered["run"], **self.hidden}
+        named = {**self.numbered["file"], **self.numbered["run"]}
         return {name: pseudonym for name, pseudonym in named.items() if name != "."}
 
     @cached_property

@@ -17,6 +17,7 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, TraceHeader, Track
 from tracekit.model.names.pseudonyms import Namer, group_name, host_name, module_name
+from tracekit.model.names.python_functions import is_of_program, path_in_library
 from tracekit.model.spans import (
     LABEL_PREFIX,
     ddp_hook_span,
@@ -44,9 +45,8 @@ _PUBLIC_BEGINNINGS = (
     *("Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "## Call CompiledFxGraph", "[pl][profile][Strategy]"),
 )
 _FSDP2_LABEL = re.compile(r"(FSDP::\w+(?: for [\w ]+)?)(?: \((.*)\))?((?: \[pg=\d+\])?)")
-_PYTHON_FUNCTION = re.compile(r"(.+)\((\d+)\): (.+)")
+_PYTHON_FUNCTION = re.compile(r"(.+?\.py)\((\d+)\): (.+)")
 _PYTHON_MODULE = re.compile(r"nn\.Module: (.+?)((?:_\d+)?)")
-_PUBLIC_CODE = ("torch/", "<", "nn.Module: ")
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
 _PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
 _PUBLIC_ARGUMENTS = frozenset({"Collective name", "dtype", "Input type", "kernel_backend"})
@@ -158,11 +158,13 @@ def _annotation(name: str, namer: Namer) -> str:
 def _python_function(name: str, namer: Namer) -> str:
     if (module := _PYTHON_MODULE.fullmatch(name)) is not None:
         return f"nn.Module: {namer.name('module', module[1])}{module[2]}"
-    if name.startswith(_PUBLIC_CODE):
-        return name
-    if (function := _PYTHON_FUNCTION.fullmatch(name)) is not None:
-        return f"{namer.name('path', function[1])}({function[2]}): {namer.name('function', function[3])}"
-    return namer.name("function", name)
+    function = _PYTHON_FUNCTION.fullmatch(name)
+    if function is None:
+        return name if name.startswith("<") else namer.name("function", name)
+    path, line, code = function.groups()
+    if not is_of_program(name):
+        return f"{path_in_library(path)}({line}): {code}"
+    return f"{namer.name('path', path)}.py({line}): {namer.name('function', code)}"
 
 
 def _track(track: Track, namer: Namer) -> Track:
