@@ -36,7 +36,7 @@ def secret_ddp(root: Path) -> Path:
         group = {"id": 7, "name": "acme_g", "desc": "mesh_acme_mesh", "backend": "gloo", "ranks": [0, 1]}
         known["groups"].append({**group, "parallelism": None})
         for module in known["ddp"]:
-            module["module"] = "AcmeNet"
+            module |= {"module": "AcmeNet", "comm_hook": "acme_hook"}
             for bucket in module["buckets"]:
                 bucket["parameters"] = [f"acme_tower.{name}" for name in bucket["parameters"]]
         document |= {"host_name": "acme-node-17", "traceName": "/home/acme/rank.json"}

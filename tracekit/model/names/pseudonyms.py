@@ -1,7 +1,7 @@
-"""What names are replaced by where a run is anonymised: `host-1`, `module-03.0.module-11`, `group-2`.
+"""What names are replaced by where a run is anonymised: `host-1`, `module-03.0.module-11`, `group-b`.
 
-Numbers are given in the order of the names, and have as many digits as the last, so that pseudonyms sort as the names
-did. They say nothing else of a name, and no key has to be kept secret.
+Numbers, and letters of groups, are given in the order of the names, and are as long as the last one. So pseudonyms sort
+as the names did. They say nothing else of a name, and no key has to be kept secret.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count, product
+from string import ascii_lowercase
 from typing import Literal, Protocol, get_args
 
 from tracekit.model.names.mesh import parallelism_of_dimension, parallelism_of_group
@@ -38,9 +40,10 @@ NAMES_OF_ANY_MACHINE = frozenset({"localhost", "localhost.localdomain", "127.0.0
 _LEAVES = frozenset({"weight", "bias"})
 _NAME_OF_TORCH = re.compile(r"|default_pg|undefined|\d+|mesh_dim_\d+|mesh_default|dim_\d+")
 _MESH_PREFIX = "mesh_"
+_NUMBER = re.compile(r"\d+")
 # A word of a text, with what a name may have in its middle: "blocks.0.up", "node-3".
 _WORD = re.compile(r"\w+(?:[.\-:/@]+\w+)*")
-_PART = re.compile(r"\w+")
+_SEPARATORS = (r"[:/@]+", r"\.+", r"-+")
 _PATH = re.compile(r"(?<![\w.])(?:~|\.{0,2})/[^\s'\"`:;,()\[\]<>|*?]+")
 _LEAST_OF_A_NAME = 3  # shorter ones are replaced only where they are known to be names
 
@@ -95,18 +98,19 @@ class Pseudonyms:
         if self._literals is not None:
             text = self._literals.sub(lambda match: self._literal_names[match[0]], text)
         text = _PATH.sub(lambda match: self.name("path", match[0]), text)
-        return _WORD.sub(self._word, text)
+        return _WORD.sub(lambda match: self._word(match[0]), text)
 
     def note(self, note: Note) -> Note:
         """Return a note about a file that has a pseudonym."""
         file = None if note.file is None else self.name("file", note.file)
         return replace(note, file=file, text=self.text(note.text))
 
-    def _word(self, match: re.Match[str]) -> str:
-        """Return a word as it is, or with the pseudonyms of it or of its parts, as in `blocks.0.up`."""
-        if match[0] in self._words:
-            return self._words[match[0]]
-        return _PART.sub(lambda part: self._words.get(part[0], part[0]), match[0])
+    def _word(self, word: str, separators: Sequence[str] = _SEPARATORS) -> str:
+        """Return a word with the pseudonym of it, or of its parts, as in `blocks.0.up` or `node-3:22`."""
+        if word in self._words or not separators:
+            return self._words.get(word, word)
+        separator, *finer = separators
+        return "".join(self._word(part, finer) for part in re.split(f"({separator})", word))
 
     @cached_property
     def _literal_names(self) -> dict[str, str]:
@@ -126,6 +130,10 @@ class Pseudonyms:
 
 
 def _numbered(kind: KindOfName, names: list[str]) -> dict[str, str]:
+    if kind == "group":  # a number in a group's name has a meaning
+        width = next(width for width in count(1) if len(ascii_lowercase) ** width >= len(names))
+        letters = product(ascii_lowercase, repeat=width)
+        return {name: f"{kind}-{''.join(next(letters))}" for name in names}
     digits = len(str(len(names)))
     return {name: f"{kind}-{number:0{digits}}" for number, name in enumerate(names, start=1)}
 
@@ -155,5 +163,6 @@ def group_name(namer: Namer, name: str) -> str:
     if _NAME_OF_TORCH.fullmatch(head) or parallelism_of_group(head) or parallelism_of_dimension(head):
         return name if number.isdigit() or not sign else f"{head}#{namer.name('group', number)}"
     if name.startswith(_MESH_PREFIX):  # the same pseudonym as that of the mesh's dimension
-        return f"{_MESH_PREFIX}{namer.name('group', name.removeprefix(_MESH_PREFIX))}"
-    return namer.name("group", name)
+        return f"{_MESH_PREFIX}{group_name(namer, name.removeprefix(_MESH_PREFIX))}"
+    numbers = _NUMBER.findall(name)  # of one group among others along a dimension
+    return "-".join([namer.name("group", _NUMBER.sub("#", name)), *numbers])

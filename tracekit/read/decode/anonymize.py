@@ -45,7 +45,7 @@ _PUBLIC_BEGINNINGS = (
     *("Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "## Call CompiledFxGraph", "[pl][profile][Strategy]"),
 )
 _FSDP2_LABEL = re.compile(r"(FSDP::\w+(?: for [\w ]+)?)(?: \((.*)\))?((?: \[pg=\d+\])?)")
-_PYTHON_FUNCTION = re.compile(r"(.+?\.py)\((\d+)\): (.+)")
+_PYTHON_FUNCTION = re.compile(r"(.+?)\.py\((\d+)\): (.+)")
 _PYTHON_MODULE = re.compile(r"nn\.Module: (.+?)((?:_\d+)?)")
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
 _PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
@@ -163,7 +163,7 @@ def _python_function(name: str, namer: Namer) -> str:
         return name if name.startswith("<") else namer.name("function", name)
     path, line, code = function.groups()
     if not is_of_program(name):
-        return f"{path_in_library(path)}({line}): {code}"
+        return f"{path_in_library(path)}.py({line}): {code}"
     return f"{namer.name('path', path)}.py({line}): {namer.name('function', code)}"
 
 

@@ -16,6 +16,13 @@ __all__ = ["anonymous_metadata", "anonymous_progress", "anonymous_run_id"]
 
 # Of the probe (a time and a hash), and of torchrun: numbers alone.
 _PUBLIC_RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d*")
+_HOOKS_OF_TORCH = frozenset(
+    {
+        *("none", "noop_hook", "allreduce_hook", "powerSGD_hook", "batched_powerSGD_hook", "post_localSGD_hook"),
+        *("fp16_compress_hook", "bf16_compress_hook", "fp16_compress_wrapper", "bf16_compress_wrapper"),
+        *("quantization_pertensor_hook", "quantization_perchannel_hook"),
+    }
+)
 
 
 def anonymous_metadata(metadata: CaptureMetadata, namer: Namer) -> CaptureMetadata:
@@ -61,7 +68,10 @@ def _ddp(module: DdpModule, namer: Namer) -> DdpModule:
         replace(bucket, parameters=[module_name(namer, name) for name in bucket.parameters])
         for bucket in module.buckets
     ]
-    return replace(module, module=module_name(namer, module.module), buckets=buckets)
+    hook = module.comm_hook
+    if hook is not None and hook not in _HOOKS_OF_TORCH:
+        hook = namer.name("function", hook)
+    return replace(module, module=module_name(namer, module.module), buckets=buckets, comm_hook=hook)
 
 
 def _rpc(use: RpcUse, namer: Namer) -> RpcUse:

@@ -50,6 +50,7 @@ cache = "caches/tracekit"
 links = "links.json"
 flops_per_step = 1.2e15
 peak_tflops = 989
+anonymize = true
 strict = true
 """
 
@@ -63,6 +64,7 @@ def test_a_file_sets_every_key(folder: Path) -> None:
         "links": str(folder / "links.json"),
         "flops_per_step": 1.2e15,
         "peak_tflops": 989.0,
+        "anonymize": True,
         "strict": True,
     }
     assert {setting.source for setting in settings()} == {str(folder / "tracekit.toml")}
