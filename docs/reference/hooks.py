@@ -20,7 +20,7 @@ from docs.reference.json_result import json_pages  # noqa: E402
 from docs.reference.links import outside_files, with_site_links  # noqa: E402
 from docs.reference.notebook import notebook_page  # noqa: E402
 from docs.reference.structs import struct_pages  # noqa: E402
-from docs.reference.tables import table_pages  # noqa: E402
+from docs.reference.tables import comparison_tables, table_pages  # noqa: E402
 from docs.reference.views import view_pages  # noqa: E402
 from tracekit.model.metadata import CaptureMetadata, Manifest, ProgressHeader  # noqa: E402
 
@@ -33,6 +33,7 @@ __all__ = ["GENERATORS", "filled_in", "on_files", "on_page_markdown"]
 
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": command_pages,
+    "comparison": comparison_tables,
     "json": json_pages,
     "manifest": lambda: struct_pages(Manifest),
     "metadata": lambda: struct_pages(CaptureMetadata),

@@ -10,7 +10,7 @@ from typing import Any
 from tracekit.render.page.contract import PageData
 from tracekit.render.page.write import html_page, page_code
 
-__all__ = ["ReportPage", "opened"]
+__all__ = ["ReportPage", "opened", "opened_text"]
 
 
 class ReportPage:
@@ -23,6 +23,7 @@ class ReportPage:
     """
 
     def __init__(self, page: Any, path: Path, hash_: str = "") -> None:
+        page.set_default_timeout(10_000)
         self.page = page
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -85,6 +86,25 @@ class ReportPage:
         (name,) = {head for row in rows for head in row if head == heading or head.startswith(f"{heading} (")}
         return [row[name] for row in rows]
 
+    def summary(self, figure: str) -> str:
+        """Return the sentence that says what a figure shows."""
+        self.show(figure)
+        return str(self.page.locator(f"#{figure} .summary").inner_text())
+
+    def cut_off(self) -> list[str]:
+        """Return the elements that reach beyond the window, or hide a part of their text. Tables may be scrolled."""
+        return list(
+            self.page.evaluate(
+                """() => [...document.querySelectorAll("main *, nav *")].filter((element) => {
+                    if (element.closest(".table, .filter .fields, caption, canvas, .long")) return false;
+                    const box = element.getBoundingClientRect();
+                    const isBeyond = box.width > 0 && (box.left < -1 || box.right > innerWidth + 1);
+                    const width = getComputedStyle(element).overflowX === "visible" ? 0 : element.clientWidth;
+                    return isBeyond || (width > 0 && element.scrollWidth > width + 1);
+                }).map((element) => `${element.tagName} ${element.className} ${element.textContent.slice(0, 60)}`)"""
+            )
+        )
+
     def tooltip(self, figure: str, x: float, y: float) -> str:
         """Return what is said of a place of a figure's canvas, in pixels from its upper left corner."""
         self.show(figure)
@@ -97,7 +117,16 @@ def opened(
     browser: Any, data: PageData, folder: Path, *, hash_: str = "", width: int = 1280, **context: Any
 ) -> Iterator[ReportPage]:
     """Open the page of some data while the block runs."""
+    with opened_text(browser, html_page(data, page_code()), folder, hash_=hash_, width=width, **context) as page:
+        yield page
+
+
+@contextmanager
+def opened_text(
+    browser: Any, text: str, folder: Path, *, hash_: str = "", width: int = 1280, **context: Any
+) -> Iterator[ReportPage]:
+    """Open a page from its file while the block runs."""
     path = folder / "report.html"
-    path.write_text(html_page(data, page_code()), "utf-8")
+    path.write_text(text, "utf-8")
     with browser.new_context(viewport={"width": width, "height": 900}, **context) as page_context:
         yield ReportPage(page_context.new_page(), path, hash_)

@@ -1,19 +1,4 @@
-// The page: its sections in order, the filter, the keys, the theme, and printing.
-
-/** Return a section with a heading; parts that are null are left out. */
-function section(id, title, parts) {
-  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...parts);
-}
-
-/** Return the bar at the top: where to go, the filter, the theme. */
-function topBar(sections) {
-  const links = sections.map(([id, title]) => button(title, () => document.getElementById(id).scrollIntoView(), { class: "link" }));
-  const theme = button("Dark", () => setState({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }), { id: "theme" });
-  return el(
-    "nav", { "aria-label": "Page" },
-    el("div", { class: "links" }, links), filterBox(), theme,
-  );
-}
+// The page of a report: its sections in order, the filter, and the keys.
 
 /** Return the filter: its words, which open its fields. */
 function filterBox() {
@@ -23,24 +8,20 @@ function filterBox() {
     steps: el("input", { placeholder: "all, or 4-6" }),
   };
   const choices = communicationChoices();
-  const options = (names) => [["", "all"], ...names.map((name) => [name, name])];
-  const dimension = chooser("Communication in", options(choices.dimensions), "", (value) => setState({ dimension: value || null }));
-  const phase = chooser("Phase", options(choices.phases), "", (value) => setState({ phase: value || null }));
+  const choice = (label, key, names) => names.length > 0 && chooser(label, [["", "all"], ...names.map((name) => [name, name])], () => state[key] ?? "", (value) => setState({ [key]: value || null }));
   const clear = button("Show everything", clearFilter, { id: "clear-filter" });
   for (const [key, input] of Object.entries(fields)) {
     input.addEventListener("change", () => setState({ [key]: parseRanges(input.value, LISTS[key]()) }));
   }
   const box = el(
     "details", { class: "filter" }, summary,
-    el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => labelled(key === "ranks" ? "Ranks" : "Steps", input)), choices.dimensions.length ? dimension : null, choices.phases.length ? phase : null, clear),
+    el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => labelled(key === "ranks" ? "Ranks" : "Steps", input)), choice("Communication in", "dimension", choices.dimensions), choice("Phase", "phase", choices.phases), clear),
   );
   const show = () => {
     summary.textContent = `Shown: ${filterText()}`;
     summary.classList.toggle("active", isFiltered());
     clear.disabled = !isFiltered();
     for (const [key, input] of Object.entries(fields)) if (document.activeElement !== input) input.value = state[key] ? rangesText(state[key], Infinity) : "";
-    dimension.querySelector("select").value = state.dimension ?? "";
-    phase.querySelector("select").value = state.phase ?? "";
   };
   onState(show);
   show();
@@ -48,18 +29,7 @@ function filterBox() {
 }
 
 function clearFilter() {
-  setState({ ranks: null, steps: null, dimension: null, phase: null });
-}
-
-const darkSystem = window.matchMedia("(prefers-color-scheme: dark)");
-
-/** Take the theme that is chosen, else that of the system, and read its colours. Paper is always light. */
-function applyTheme(isPrinted = false) {
-  const theme = isPrinted ? "light" : (state.theme ?? (darkSystem.matches ? "dark" : "light"));
-  document.documentElement.dataset.theme = theme;
-  const toggle = document.getElementById("theme");
-  if (toggle) toggle.textContent = theme === "dark" ? "Light" : "Dark";
-  readPalette();
+  setState(record(Object.keys(FILTERS), () => null));
 }
 
 function pressKey(event) {
@@ -81,16 +51,8 @@ function start() {
     ["kernels", "Kernels", kernelsSection], ["quality", "Data quality", qualitySection],
   ].map(([id, title, make]) => [id, title, make()]).filter(([, , made]) => made !== null);
   append(main, headerSection(), sections.map(([, , made]) => made));
-  document.body.prepend(topBar(sections), main);
-  document.body.append(tooltip);
-  onState(() => applyTheme());
-  onState(() => drawCharts());
-  applyTheme();
   document.addEventListener("keydown", pressKey);
-  darkSystem.addEventListener("change", announce);
-  window.addEventListener("beforeprint", () => (applyTheme(true), drawCharts(true)));
-  window.addEventListener("afterprint", announce);
-  document.documentElement.dataset.ready = "true";
+  showPage(topBar(sections, filterBox()), main);
 }
 
 start();

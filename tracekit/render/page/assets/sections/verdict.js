@@ -25,9 +25,9 @@ function verdictSection() {
 
 /** Return the first sentence: how long a step takes if ranks share one, and what the first finding would save of it. */
 function verdictText() {
-  const step = page.step.step_ns === null ? "" : `A step takes ${msText(result.run.step_ns.median)}. `;
+  const step = isKnown(page.header.step_ns) ? `A step takes ${msText(page.header.step_ns)}. ` : "";
   const first = result.findings[0];
-  if (!first) return `${step}Nothing stands out.`;
+  if (!first) return `${step}Nothing stands out${"diagnosis" in result ? "" : " in the sections that were asked for"}.`;
   if (!(first.saving_ns > 0)) return `${step}What stands out:`;
   const share = page.findings[0].saving_share;
   return `${step && `${step}Of that, `}${msText(first.saving_ns)}${isKnown(share) ? ` (${percentText(share, 0)})` : ""} can be saved:`.replaceAll(" ms", "\u00a0ms");
@@ -86,9 +86,11 @@ function showEvidence(place) {
   const { dimensions, phases } = communicationChoices();
   const { group, phase } = finding.evidence ?? {};
   const among = (wanted, known) => someOf(known.filter((number) => wanted.includes(number)), known);
+  const dimension = dimensions.includes(group) ? group : null;
   setState({
     finding: place, ranks: among(ranks, page.rank_map.ranks), steps: among(steps, page.rank_steps.steps),
-    dimension: dimensions.includes(group) ? group : null, phase: phases.includes(phase) ? phase : null,
+    dimension, phase: phases.includes(phase) ? phase : null,
   });
-  (document.getElementById(PLACE_OF_ANALYSIS[analysis]) ?? document.getElementById("step")).scrollIntoView();
+  const shown = document.getElementById(PLACE_OF_ANALYSIS[analysis] ?? (dimension && "communication"));
+  (shown ?? document.getElementById("step")).scrollIntoView();
 }
