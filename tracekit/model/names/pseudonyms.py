@@ -40,7 +40,7 @@ NAMES_OF_ANY_MACHINE = frozenset({"localhost", "localhost.localdomain", "127.0.0
 _LEAVES = frozenset({"weight", "bias"})
 _NAME_OF_TORCH = re.compile(r"|default_pg|undefined|\d+|mesh_dim_\d+|mesh_default|dim_\d+")
 _MESH_PREFIX = "mesh_"
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"(?<![^\W_])\d+(?![^\W_])|\d+$")
 # A word of a text, with what a name may have in its middle: "blocks.0.up", "node-3".
 _WORD = re.compile(r"\w+(?:[.\-:/@]+\w+)*")
 _SEPARATORS = (r"[:/@]+", r"\.+", r"-+")
@@ -165,4 +165,6 @@ def group_name(namer: Namer, name: str) -> str:
     if name.startswith(_MESH_PREFIX):  # the same pseudonym as that of the mesh's dimension
         return f"{_MESH_PREFIX}{group_name(namer, name.removeprefix(_MESH_PREFIX))}"
     numbers = _NUMBER.findall(name)  # of one group among others along a dimension
+    if not numbers and re.search(r"\d", name):  # a name with a number is no dimension's
+        numbers = ["0"]
     return "-".join([namer.name("group", _NUMBER.sub("#", name)), *numbers])

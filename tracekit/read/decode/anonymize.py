@@ -46,10 +46,11 @@ _PUBLIC_BEGINNINGS = (
 )
 _FSDP2_LABEL = re.compile(r"(FSDP::\w+(?: for [\w ]+)?)(?: \((.*)\))?((?: \[pg=\d+\])?)")
 _PYTHON_FUNCTION = re.compile(r"(.+?)\.py\((\d+)\): (.+)")
+_OWNER = re.compile(r" of .*>$", re.DOTALL)  # of a built-in method: a class
 _PYTHON_MODULE = re.compile(r"nn\.Module: (.+?)((?:_\d+)?)")
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
 _PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
-_PUBLIC_ARGUMENTS = frozenset({"Collective name", "dtype", "Input type", "kernel_backend"})
+_PUBLIC_ARGUMENTS = frozenset({"Collective name", "dtype", "Input type", "kernel_backend", "kernel", "kernel_name"})
 _GROUPS = frozenset({"Process Group Name", "Process Group Description"})
 _LISTS = frozenset({"Concrete Inputs"})
 _LETTER = re.compile(r"[^\W\d_]")
@@ -160,7 +161,7 @@ def _python_function(name: str, namer: Namer) -> str:
         return f"nn.Module: {namer.name('module', module[1])}{module[2]}"
     function = _PYTHON_FUNCTION.fullmatch(name)
     if function is None:
-        return name if name.startswith("<") else namer.name("function", name)
+        return _OWNER.sub(">", name) if name.startswith("<") else namer.name("function", name)
     path, line, code = function.groups()
     if not is_of_program(name):
         return f"{path_in_library(path)}.py({line}): {code}"
