@@ -17,6 +17,7 @@ from tracekit.model.messages import MatchedMessages
 from tracekit.model.metadata import Progress
 from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.notes import Note
+from tracekit.model.safe_text import safe_text
 from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class Run:
         name = f"{short_repr(self.path)}, run {short_repr(self.run_id)}" if self.run_id else short_repr(self.path)
         ranks = f"{len(self.ranks)} of {self.world_size or '?'} ranks"
         facts = (ranks, self.device, " + ".join(self.strategies), f"{len(self.common_steps())} steps")
-        return f"<tracekit.Run {name}: {', '.join(filter(None, facts))}>"
+        return safe_text(f"<tracekit.Run {name}: {', '.join(filter(None, facts))}>")
 
     def _repr_html_(self) -> str:
         # By name: the model imports no layer above it.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 import tracekit.trace_processor
+from tests.components import require_module
 from tests.hostile_names import HOSTILE, MARK, NAME_OF_A_FILE, hostile_ddp, hostile_gpu
 from tracekit.cli import cli
 from tracekit.trace_processor import Answer, TraceProcessor
@@ -206,3 +209,37 @@ def test_a_traceback_for_debugging_does_not_reach_a_terminal(monkeypatch: pytest
     assert MARK in result.stderr
     assert "Traceback" in result.stderr
     assert_controls_nothing(result.stderr)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "gpu"])
+def test_a_workflow_gets_only_the_annotations_of_tracekit(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hostile = request.getfixturevalue(kind)
+    outputs = ["-o", "check.xml", "-o", "check.md"]
+    summary = tmp_path / "summary.md"
+    result = run(
+        *("check", hostile, "--baseline", hostile, "--github", *outputs),
+        GITHUB_ACTIONS="true",
+        GITHUB_STEP_SUMMARY=str(summary),
+    )
+    assert result.exit_code in {0, 1}, result.output
+    commands = [line for line in result.stdout.split("\n") if line.lstrip().startswith("::") or "##[" in line]
+    assert len(commands) >= 1
+    assert all(re.match(r"::(error|warning|notice) title=tracekit", line) for line in commands)
+    for text in (result.stdout, Path("check.xml").read_text(), summary.read_text()):
+        assert {c for c in set(text) - {"\n"} if unicodedata.category(c)[0] == "C"} == set()
+    ET.parse("check.xml")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "xlsx"])
+def test_tables_can_be_read_back(suffix: str, gpu: Path, tmp_path: Path) -> None:
+    for module in {"parquet": ["pyarrow"], "xlsx": ["openpyxl"]}.get(suffix, []):
+        require_module(module)
+    output = tmp_path / f"tables.{suffix}"
+    result = run("analyze", gpu, "-o", output)
+    assert result.exit_code == 0, result.output
+    assert_controls_nothing(result.stderr)
+    groups = tracekit.read_tables(output)["groups"]
+    assert groups["description"].str.startswith(MARK).any()

@@ -72,9 +72,9 @@ class NameCollector:
         return text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Pseudonyms:
-    """The pseudonyms of a command's runs.
+    """The pseudonyms of a command's runs. Its `repr` has no name.
 
     Attributes:
         numbered: the pseudonym of each name that was collected, by its kind.
