@@ -243,7 +243,7 @@ _READING_OPTIONS = (
         help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
     ),
     click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
-    click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
+    click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
     click.option("--anonymize", is_flag=True, help="Replace names of hosts, paths, modules and groups in all outputs."),
 )

@@ -101,6 +101,7 @@ class FindingView(TypedDict):
     Attributes:
         text: The finding as the terminal prints it: what is the case, what it saves, how sure that is, what to do.
         saving_share: Its saving by the mean step; null without a saving.
+        saving_share_text: The same as it is printed, with a word if waiting ends as well; null likewise.
         ranks: Ranks that "show evidence" filters by; empty: all ranks.
         steps: Steps that it filters by; empty: all steps.
         groups: Ids of the process groups that its evidence names, by id or by name; empty: none.
@@ -113,6 +114,7 @@ class FindingView(TypedDict):
 
     text: str
     saving_share: float | None
+    saving_share_text: str | None
     ranks: list[int]
     steps: list[int]
     groups: list[int]

@@ -13,7 +13,7 @@ from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.safe_text import safe_text
-from tracekit.render.answer import finding_text
+from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
@@ -101,6 +101,7 @@ def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView
     return FindingView(
         text=text,
         saving_share=None if saving_ns is None or not step_ns else saving_ns / step_ns,
+        saving_share_text=None if saving_ns is None or not step_ns else saving_share_text(finding, step_ns),
         ranks=ranks,
         steps=steps,
         groups=_groups_of(run, finding.evidence.get("group")),

@@ -40,7 +40,7 @@ function findingCard(finding, place) {
   return el(
     "li", { id: `finding-${place + 1}`, class: `finding ${finding.severity}`, tabindex: -1, on: { click: () => place === state.finding || setState({ finding: place }) } },
     el("h3", null, finding.text),
-    savingLine(finding, view.saving_share),
+    savingLine(finding, view),
     finding.action ? el("p", null, el("b", null, "What to do: "), finding.action) : null,
     el(
       "div", { class: "tools" },
@@ -51,7 +51,7 @@ function findingCard(finding, place) {
 }
 
 /** Return what mending a finding saves, as a number and as a bar whose whole is the step. */
-function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }, share) {
+function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }, { saving_share: share, saving_share_text: text }) {
   const grade = certainty ? el("span", { class: `certainty ${certainty}` }, certainty === "sure" ? "sure" : "likely, not sure") : null;
   if (!(saving_ns > 0)) {
     const about = isKnown(time_ns) ? `About ${msText(time_ns)} a step. ` : "";
@@ -62,7 +62,7 @@ function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }
   const error = decimal((saving_error_ns ?? 0) / 1e6, saving_ns >= 1e7 ? 1 : 2);
   return el(
     "p", { class: "saving" }, isKnown(share) ? bar : null,
-    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", Number(error) ? ` ± ${error} ` : " ")), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
+    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", Number(error) ? ` ± ${error} ` : " ")), ` a step${text ? ` (${text})` : ""}`),
     grade,
   );
 }
