@@ -101,6 +101,7 @@ def test_names_of_a_run_do_not_reach_a_terminal(
         ["query", ARGUMENT],
         ["query", ARGUMENT, "select 1"],
         ["doctor", ARGUMENT],
+        ["cache", "size", ARGUMENT],
         ["links", "--kinds", ARGUMENT],
         ["--config", ARGUMENT, "analyze"],
         [ARGUMENT],
