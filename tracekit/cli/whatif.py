@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ def whatif(
 
         sizes = PipelineSizes(pipeline_ranks=pipeline_ranks, microbatches=microbatches)
         diagnosis = diagnose_path(Path(choice.paths[0]), steps, time_unit, sizes)
+        diagnosis = replace(diagnosis, path=choice.shown_paths[0])
         notes, found = list(map(shown, diagnosis.notes)), operation_table_dict(diagnosis) if is_json else {}
         parts = [] if is_json else table_answer(diagnosis, style["width"])
         parts += table_details(diagnosis, style["width"]) if full and not is_json else []
