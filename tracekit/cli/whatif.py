@@ -69,8 +69,8 @@ def whatif(
 
         sizes = PipelineSizes(pipeline_ranks=pipeline_ranks, microbatches=microbatches)
         diagnosis = diagnose_path(Path(choice.paths[0]), steps, time_unit, sizes)
-        diagnosis = replace(diagnosis, path=choice.shown_paths[0])
-        notes, found = list(map(shown, diagnosis.notes)), operation_table_dict(diagnosis) if is_json else {}
+        diagnosis = replace(diagnosis, path=choice.shown_paths[0], notes=tuple(shown(note) for note in diagnosis.notes))
+        notes, found = list(diagnosis.notes), operation_table_dict(diagnosis) if is_json else {}
         parts = [] if is_json else table_answer(diagnosis, style["width"])
         parts += table_details(diagnosis, style["width"]) if full and not is_json else []
     else:
