@@ -17,6 +17,7 @@ from tracekit.analysis.timeline.lanes import Lanes, build_lanes
 from tracekit.errors import InputError
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, EventTable
+from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
@@ -60,7 +61,7 @@ def list_kernels(
     as for `load`. Raises InputError when a file of the run has become unreadable or its worker dies.
     """
     rules = (options or SummaryOptions()).rules
-    calls = [(summary.files, rules) for summary in run.ranks]
+    calls = [(summary.files, rules, run.pseudonyms) for summary in run.ranks]
     by_rank = map_ranks(_kernels_of_files, calls, jobs=jobs, executor=executor, progress=progress)
     uses: list[KernelUse] = []
     for summary, rank_uses in zip(run.ranks, by_rank, strict=True):
@@ -70,11 +71,13 @@ def list_kernels(
     return _merged(uses)
 
 
-def _kernels_of_files(files: Iterable[str], rules: tuple[CommunicationRule, ...]) -> list[KernelUse]:
+def _kernels_of_files(
+    files: Iterable[str], rules: tuple[CommunicationRule, ...], pseudonyms: Pseudonyms | None
+) -> list[KernelUse]:
     """Return what ran on the devices of one rank. Runs in a worker."""
     uses: list[KernelUse] = []
     for file in files:
-        trace = decode(parse_path(file))
+        trace = decode(parse_path(file), namer=pseudonyms)
         uses += _kernels_of(trace.events, build_lanes(trace, rules), rules)
     return _merged(uses)
 

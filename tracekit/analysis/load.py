@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
+from tracekit.analysis.anonymity import RunPaths, anonymous_run, pseudonyms_of
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.events.communication_rules import CommunicationRule
@@ -31,6 +32,7 @@ from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import MatchedMessages
+from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel, LeftOutStep, OtherRun, Run, clocks_are_comparable
@@ -69,6 +71,7 @@ def load(
     cache: CacheChoice = False,
     spool: DecodedSpool | None = None,
     communication_rules: Iterable[CommunicationRule | str] = (),
+    anonymize: bool | Pseudonyms = False,
 ) -> Run:
     """Return the newest run below `paths`, or the given `run` and `attempt`. Each rank is read by this process or a
     worker.
@@ -89,15 +92,22 @@ def load(
     `communication_rules` say of kernels, by their names, that they communicate, and how (`^my_ring=all_to_all`), or
     that they do not (`^my_cast=compute`). They are tried before those of the `options`.
 
+    `anonymize` replaces the names of hosts, paths, modules, groups and annotations in all that is made of the run. The
+    cache is not used then, and each file is read twice to number the names; runs to compare share `Pseudonyms`.
+
     Raises InputError when there is no usable trace, or none of the selected `ranks` or steps is there. Raises
     UsageError when there is no such `run` or `attempt`, when a rule is none, or when $TRACEKIT_NATIVE asks for a
     decoder that there is not.
     """
     chosen_decoder()  # raises now if the choice is wrong, and not once per rank
     path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
-    summary_cache = chosen_cache(cache)
+    if anonymize is True:
+        meant = RunPaths(paths=path_texts, run=run, attempt=attempt)
+        anonymize = pseudonyms_of([meant], jobs=jobs, executor=executor, progress=progress)
+    pseudonyms = anonymize or None
+    summary_cache = None if pseudonyms is not None else chosen_cache(cache)
     selected = None if ranks is None else frozenset(ranks)
-    summary_options = (options or SummaryOptions()).with_rules(communication_rules)
+    summary_options = replace((options or SummaryOptions()).with_rules(communication_rules), pseudonyms=pseudonyms)
 
     def outcomes_of(
         discovery: Discovery, options: SummaryOptions, chosen: Collection[int] | None = selected
@@ -156,12 +166,13 @@ def load(
             break
     if summary_cache is not None:
         summary_cache.prune()
-    return replace(
+    loaded = replace(
         loaded,
         notes=(*with_jumped_steps(loaded.notes, loaded.ranks, jumped), *about_jumps.notes),
         sections=summary_options.sections,
         communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
     )
+    return loaded if pseudonyms is None else anonymous_run(loaded, pseudonyms)
 
 
 def _first_steps(

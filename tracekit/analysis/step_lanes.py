@@ -25,6 +25,7 @@ from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.errors import InputError
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, EventTable, Float64, Int64
+from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
@@ -114,7 +115,9 @@ def read_step_lanes(
     files = [tuple(parse_path(file) for file in summary.files) for summary in chosen]
     if jobs is None and executor is None and size_bytes_of(files) < SMALL_RUN_BYTES:
         jobs = 1
-    calls = [(s.files, options.rules, options.steps.whole, by_rank[s.rank], most_operations) for s in chosen]
+    calls = [
+        (s.files, options.rules, options.steps.whole, by_rank[s.rank], most_operations, run.pseudonyms) for s in chosen
+    ]
     found: list[StepLanes] = []
     outcomes = map_ranks(_of_files, calls, jobs=jobs, executor=executor, progress=progress)
     for summary, lanes in zip(chosen, outcomes, strict=True):
@@ -130,11 +133,12 @@ def _of_files(
     whole: bool,
     times: Sequence[StepTime],
     most_operations: int,
+    pseudonyms: Pseudonyms | None,
 ) -> list[StepLanes]:
     """Return the lanes of one rank. Runs in a worker."""
     found: list[StepLanes] = []
     for file in files:
-        recording = recording_of(decode(parse_path(file)), rules, whole=whole)
+        recording = recording_of(decode(parse_path(file), namer=pseudonyms), rules, whole=whole)
         windows = recording.lanes.windows
         recorded = set(zip(windows.step.tolist(), windows.start_ns.tolist(), strict=True))
         here = [time for time in times if (time.step, time.start_ns) in recorded]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 
+from tracekit.model.safe_text import safe_text
+
 __all__ = ["CaptureWarning", "warn"]
 
 
@@ -13,7 +15,8 @@ class CaptureWarning(UserWarning):
 
 
 def warn(text: str) -> None:
-    """Issue `text` as a `CaptureWarning`, or on stderr where warnings are errors."""
+    """Issue `text` as a `CaptureWarning`, or on stderr where warnings are errors. It cannot control a terminal."""
+    text = safe_text(text)
     try:
         # Without a line of code: most warnings come after the loop, and none is about the line that runs then.
         warnings.warn_explicit(text, CaptureWarning, filename="tracekit", lineno=0)

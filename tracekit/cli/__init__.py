@@ -21,8 +21,9 @@ import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
 from tracekit import __version__
+from tracekit.cli.inputs.echo import echo
 from tracekit.errors import TracekitError
-from tracekit.render.safe_text import safe_text
+from tracekit.model.safe_text import safe_text
 
 __all__ = ["cli", "main"]
 
@@ -124,8 +125,8 @@ def error_boundary() -> Iterator[None]:
     except BaseException as error:
         text, code = explain(error)
         if os.environ.get("TRACEKIT_DEBUG", "0") not in {"", "0"}:
-            traceback.print_exception(error)
-        click.echo(text, err=True)
+            echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        echo(text, err=True)
         raise Exit(code) from None
 
 

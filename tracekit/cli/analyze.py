@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -104,7 +105,10 @@ def analyze(
     )
     request = request if check is None else _with_cross_check(request, check)
     if output is None:
-        click.echo((json_text if as_json else plain_text)(report, request), nl=False)
+        if as_json:
+            echo_json(json_text(report, request))
+        else:
+            echo(plain_text(report, request), nl=False)
     else:
         _write(report, output, request)
     defects = [note for note in report.run.notes if note.is_defect]
@@ -155,6 +159,6 @@ def _write(report: Report, output: Path, request: OutputRequest) -> None:
     from tracekit.render.files.formats import format_of, write_report
 
     for remark in write_report(report, output, request):
-        click.echo(remark, err=True)
+        echo(remark, err=True)
     tables = f"/: {len(report.filled_tables) + 1} files" if format_of(output).is_folder else ""
-    click.echo(f"wrote {output}{tables}", err=True)
+    echo(f"wrote {output}{tables}", err=True)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.inputs.echo import echo
+
 if TYPE_CHECKING:
     from tracekit.read.cache.cache_dir import CacheSize
 
@@ -28,9 +30,7 @@ def cache() -> None:
 @click.pass_context
 def show_dir(ctx: click.Context) -> None:
     """Print the cache folder of this user."""
-    from tracekit.render.safe_text import safe_text
-
-    click.echo(safe_text(str(_chosen_folder(ctx))))
+    echo(str(_chosen_folder(ctx)))
 
 
 @cache.command("size")
@@ -60,7 +60,6 @@ def _total(ctx: click.Context, runs: tuple[Path, ...], function: Callable[[Path]
     """Print the sum of what a function returns of each cache folder."""
     from tracekit.errors import OutputError
     from tracekit.model.quantities import count_text, file_size
-    from tracekit.render.safe_text import safe_text
 
     folders = [folder for run in runs for folder in _folders_beside(run)] if runs else [_chosen_folder(ctx)]
     entries = size_bytes = 0
@@ -73,7 +72,7 @@ def _total(ctx: click.Context, runs: tuple[Path, ...], function: Callable[[Path]
         entries, size_bytes = entries + of_folder.entries, size_bytes + of_folder.size_bytes
     size = f"{count_text(entries, 'file')} of {file_size(size_bytes)}" if entries else "nothing"
     where = f"{count_text(len(folders), 'folder')} below {' '.join(map(str, runs))}" if runs else str(folders[0])
-    click.echo(safe_text(text.format(size=size, where=where)))
+    echo(text.format(size=size, where=where))
 
 
 def _folders_beside(run: Path) -> list[Path]:

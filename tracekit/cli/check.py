@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import Exit
 
+from tracekit.cli.inputs.echo import echo, echo_json, echo_workflow_commands
 from tracekit.cli.inputs.options import AMOUNT, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -86,11 +87,11 @@ def check(
     report, *others = read_reports(choices, steps, gates.sections.union(SECTIONS_READ), work)
     result = check_gates(gates, report, others)
     if as_json:
-        click.echo(_render(result, ".json"), nl=False)
+        echo_json(_render(result, ".json"))
     elif github or not outputs:
         from tracekit.render.gates.terminal import check_text
 
-        click.echo(check_text(result, **terminal_format()), nl=False)
+        echo(check_text(result, **terminal_format()), nl=False)
     if github:
         _tell_github(result)
     write_results(outputs, lambda suffix: _render(result, suffix), force=force)
@@ -120,7 +121,7 @@ def _tell_github(result: Check) -> None:
     from tracekit.errors import OutputError
     from tracekit.render.gates.github import check_annotations
 
-    click.echo(check_annotations(result), nl=False)
+    echo_workflow_commands(check_annotations(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(summary).open("a", encoding="utf-8") as stream:

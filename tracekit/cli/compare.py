@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import SHARE, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
 
@@ -73,9 +74,9 @@ def compare(
         run_noise=DEFAULT_RUN_NOISE if run_noise is None else run_noise,
     )
     if as_json:
-        click.echo(render_comparison(comparison, ".json"), nl=False)
+        echo_json(render_comparison(comparison, ".json"))
     elif not outputs:
         from tracekit.render.comparison.terminal import comparison_text
 
-        click.echo(comparison_text(comparison, **terminal_format()), nl=False)
+        echo(comparison_text(comparison, **terminal_format()), nl=False)
     write_results(outputs, lambda suffix: render_comparison(comparison, suffix), force=force)

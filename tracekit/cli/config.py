@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import terminal_format
 
 
@@ -21,6 +22,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
     the table [tool.tracekit] of pyproject.toml, in this folder or one above it. tracekit --config FILE takes another.
     """
     from tracekit.cli.inputs.settings import KEYS, OTHER_VARIABLES, settings, similar_name
+    from tracekit.model.safe_text import safe_text
     from tracekit.render.console import table, write
 
     in_effect = settings(ctx.obj)
@@ -33,10 +35,10 @@ def config(ctx: click.Context, as_json: bool) -> None:
             "variables": others,
             "unknown_variables": unknown,
         }
-        click.echo(json.dumps(document, indent=1))
+        echo_json(json.dumps(document, indent=1) + "\n")
         return
     files = {s.source for s in in_effect} - {s.key.variable for s in in_effect} - {None}
-    title = f"Settings, with those of {files.pop()}" if files else "Settings, none of them from a file"
+    title = f"Settings, with those of {safe_text(str(files.pop()))}" if files else "Settings, none of them from a file"
     rows = [
         (
             setting.key.name,
@@ -49,8 +51,8 @@ def config(ctx: click.Context, as_json: bool) -> None:
     if others:
         variables = [(name, value, OTHER_VARIABLES[name]) for name, value in others.items()]
         parts += table("Other variables", ("variable", "value", "what it chooses"), variables, left=3)
-    parts += [f"{name} is no variable of tracekit.{similar_name(name, known)}" for name in unknown]
-    click.echo(write(parts, **terminal_format()), nl=False)
+    parts += [f"{safe_text(name)} is no variable of tracekit.{similar_name(name, known)}" for name in unknown]
+    echo(write(parts, **terminal_format()), nl=False)
 
 
 def _text(value: object) -> str:

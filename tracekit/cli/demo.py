@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.jobs.demo_training import PLANTED
 from tracekit.errors import InputError
@@ -29,31 +30,31 @@ def demo(output: Path) -> None:
     """
     if find_spec("torch") is None:
         raise InputError("the demo trains a model, which needs torch", hint="pip install 'torch-tracekit[torch]'")
-    click.echo(f"training on 2 processes, recording into {output} ...", err=True)
-    click.echo(_train(output), err=True)
+    echo(f"training on 2 processes, recording into {output} ...", err=True)
+    echo(_train(output), err=True)
 
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
     from tracekit.analysis.table import rows_of
     from tracekit.model.quantities import file_size
+    from tracekit.model.safe_text import safe_text
     from tracekit.render.merged.merge import merge
-    from tracekit.render.safe_text import safe_text
     from tracekit.render.terminal import TerminalReport
 
     run = load(output)
     report = analyze(run)
-    click.echo(TerminalReport(extent="answer", **terminal_format()).render(report))
+    echo(TerminalReport(extent="answer", **terminal_format()).render(report))
     assert report.breakdown is not None
-    click.echo("compute + exposed communication + exposed copy + idle = step, in ns over all steps:")
+    echo("compute + exposed communication + exposed copy + idle = step, in ns over all steps:")
     for row in rows_of(report.breakdown, "ranks"):
         parts = [int(row[part]) for part in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")]
         sign = "=" if sum(parts) == row["step_ns"] else "!="
-        click.echo(f"rank {row['rank']}: {' + '.join(f'{part:,}' for part in parts)} {sign} {row['step_ns']:,}")
-    click.echo()
+        echo(f"rank {row['rank']}: {' + '.join(f'{part:,}' for part in parts)} {sign} {row['step_ns']:,}")
+    echo()
     trace = output / f"{run.run_id}.pftrace"
     merged = merge(run, trace, report=report, force=True)
-    click.echo(f"{trace}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
-    click.echo(f"Next: {safe_text(shlex.join(['tracekit', 'open', str(trace)]))}")
+    echo(f"{trace}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
+    echo(f"Next: {safe_text(shlex.join(['tracekit', 'open', str(trace)]))}")
 
 
 def _train(output: Path) -> str:

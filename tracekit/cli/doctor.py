@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 import click
 from click.exceptions import Exit
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tracekit.capture.job.process import identify
 from tracekit.checks.installation import Check, examine, examine_job
+from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.options import terminal_format
+from tracekit.render.console import write
 
 __all__ = ["advise", "doctor", "draw"]
 
@@ -49,10 +51,9 @@ def doctor(script: str | None, arguments: tuple[str, ...], module: bool, whole: 
         checks += examine_job()
     if rank != 0:
         return  # one answer for all
-    console = Console(highlight=False)
-    console.print(draw(checks))
     # Commands are to be copied: a line each, however narrow the terminal.
-    console.print(Text("\n".join(advise(checks))), soft_wrap=True)
+    advice = (Text(line, no_wrap=True) for line in advise(checks))
+    echo(write([draw(checks), *advice], **terminal_format()), nl=False)
     if any(check.state == "problem" for check in checks):
         raise Exit(_FAILED)
 

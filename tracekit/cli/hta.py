@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -82,8 +84,12 @@ def hta(
     from tracekit.hta.analyses import HtaRequest, run_analysis
 
     options = SummaryOptions(sections=frozenset())
-    run = choice.load(options)
-    other = None if against is None else _other(choice, against).load(options)
+    others = [] if against is None else [_other(choice, against)]
+    if choice.anonymize:
+        pseudonyms = choice.pseudonyms_with(*others)
+        choice, *others = (replace(each, anonymize=pseudonyms) for each in (choice, *others))
+    run, *loaded = (each.load(options) for each in (choice, *others))
+    other = loaded[0] if loaded else None
     with quiet(), rounding(enabled=not nanoseconds):
         request = HtaRequest(
             load=lambda: run.to_hta(include_last_step=last_step),
@@ -97,12 +103,10 @@ def hta(
     if analysis != _ALL and results[analysis].error:
         hint = "it is an error of HTA, not of the run; tracekit analyze needs no HTA"
         raise InputError(f"{analysis}: HTA fails with {results[analysis].error}", hint=hint)
-    _show(results, suffix, " ".join(choice.paths), output, force=force)
+    _show(results, suffix, " ".join(choice.shown_paths), output, force=force)
 
 
 def _other(choice: RunChoice, path: str) -> RunChoice:
-    from dataclasses import replace
-
     return replace(choice, paths=(path,), run=None, attempt=None)
 
 
@@ -118,7 +122,7 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
             _file(output, title, alone=len(tables) == 1): hta_csv(frame) for title, frame in tables
         }
         without = {name: answer for name, answer in answers.items() if not answer[0]}
-        click.echo(hta_text(without, width=80, color=False), nl=False, err=True)
+        echo(hta_text(without, width=80, color=False), nl=False, err=True)
     elif suffix == ".json":
         texts = {output: hta_json(answers, path=path)}
     else:
@@ -126,11 +130,11 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
         texts = {output: hta_text(answers, **form)}
     for file, text in texts.items():
         if file is None:
-            click.echo(text, nl=False)
+            echo_json(text) if suffix == ".json" else echo(text, nl=False)
             continue
         with new_file(file, force=force) as stream:
             stream.write(text.encode())
-        click.echo(f"wrote {file}", err=True)
+        echo(f"wrote {file}", err=True)
 
 
 def _file(output: Path, title: str, *, alone: bool) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -17,11 +18,11 @@ def info(choice: RunChoice, kernels: bool) -> None:
     if not kernels:
         from tracekit.render.run_info import RunInfo
 
-        click.echo(RunInfo(**terminal_format()).render(found), nl=False)
+        echo(RunInfo(**terminal_format()).render(found), nl=False)
         return
     from tracekit.analysis.kernel_list import list_kernels
     from tracekit.render.kernel_table import KernelTable
 
     with choice.workers() as workers:
         uses = list_kernels(found, options=choice.with_rules(), **workers)
-    click.echo(KernelTable(**terminal_format()).render(found, uses), nl=False)
+    echo(KernelTable(**terminal_format()).render(found, uses), nl=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS, progress_on_stderr
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
@@ -82,8 +83,8 @@ def _write_pages(
 ) -> None:
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.model.quantities import count_text, file_size
+    from tracekit.model.safe_text import safe_text
     from tracekit.render.merged.input_slices import SliceFilter
-    from tracekit.render.safe_text import safe_text
 
     shown = SliceFilter(
         categories=None if categories is None else frozenset(categories),
@@ -94,35 +95,33 @@ def _write_pages(
     )
     if unknown := sorted(set(categories or ()) - merged.categories):
         there = ", ".join(sorted(merged.categories - {""}))
-        click.echo(safe_text(f"--categories: no event is of {', '.join(unknown)}; there are {there}"), err=True)
+        echo(safe_text(f"--categories: no event is of {', '.join(unknown)}; there are {there}"), err=True)
     what = f"{count_text(merged.ranks, 'rank')}, {count_text(merged.slices, 'slice')}"
-    click.echo(f"{output}: {what}, {file_size(merged.size_bytes)}")
+    echo(f"{output}: {what}, {file_size(merged.size_bytes)}")
     left_out = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
-    click.echo(f"slices left out: {left_out or 'none; names and arrows are written anew'}")
+    echo(f"slices left out: {left_out or 'none; names and arrows are written anew'}")
     others = Counter[str]()
     for phase, count in merged.left_out.items():
         if phase not in _WRITTEN_ANEW:
             others[_NOT_SHOWN.get(phase, f"events of phase {phase}")] += count
     if others:
-        click.echo(safe_text("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items())))
+        echo(safe_text("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items())))
     following = safe_text(shlex.join(["tracekit", "open", str(output)]))
-    click.echo(f"Next: {following}" if form == "perfetto" else "Next: open it in chrome://tracing")
+    echo(f"Next: {following}" if form == "perfetto" else "Next: open it in chrome://tracing")
 
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
     from tracekit.model.quantities import count_text, file_size
+    from tracekit.model.safe_text import safe_text
     from tracekit.render.perfetto.manifest import write_manifest
-    from tracekit.render.safe_text import safe_text
 
     found = choice.load()
     with progress_on_stderr("reading ranks") as progress:
         archive = write_manifest(found, output, force=force, jobs=choice.jobs, progress=progress)
     for file in archive.left_out:
-        click.echo(
-            safe_text(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files"), err=True
-        )
+        echo(safe_text(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files"), err=True)
     left_ns = max(file.left_ns for file in archive.files)
-    click.echo(f"{output}: {count_text(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
+    echo(f"{output}: {count_text(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
     if left_ns:
-        click.echo(f"clocks drift: an error of up to {left_ns / 1000:,.1f} us remains, as a file has one offset")
-    click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")
+        echo(f"clocks drift: an error of up to {left_ns / 1000:,.1f} us remains, as a file has one offset")
+    echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")

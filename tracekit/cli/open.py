@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.options import STEPS
 from tracekit.cli.inputs.perfetto_trace import perfetto_trace
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
@@ -38,7 +39,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
     """
     from tracekit.errors import OutputError
     from tracekit.model.quantities import file_size
-    from tracekit.render.safe_text import safe_text
+    from tracekit.model.safe_text import safe_text
     from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
 
     ui = _bundled_ui() if offline else None
@@ -47,19 +48,19 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
         TraceServer(trace.stream, trace.name, ui=ui, page_arguments=trace.page_arguments) as server,
         ExitStack() as at_end,
     ):
-        click.echo(f"{safe_text(trace.name)}, {file_size(server.trace_size_bytes)}, waits at")
-        click.echo(server.url)
+        echo(f"{safe_text(trace.name)}, {file_size(server.trace_size_bytes)}, waits at")
+        echo(server.url)
         is_opened = not print_url and _has_browser() and _browse(at_end.enter_context(_page_to(server.url)))
         if not is_opened:
-            click.echo("If the browser is on another machine, type there first:")
-            click.echo(f"  ssh -N -L {PORT}:127.0.0.1:{PORT} {socket.gethostname()}")
+            echo("If the browser is on another machine, type there first:")
+            echo(f"  ssh -N -L {PORT}:127.0.0.1:{PORT} {socket.gethostname()}")
         if not offline:
-            click.echo("If the browser asks to reach your local network, allow it: the trace is there.")
+            echo("If the browser asks to reach your local network, allow it: the trace is there.")
         if not is_opened and not offline:
-            click.echo(f"It waits for {IDLE_TIMEOUT_S / 60:.0f} minutes; Ctrl-C ends it.")
-        click.echo(f"Next: {'look at the page; if none comes, ' * is_opened}open the address in a browser")
+            echo(f"It waits for {IDLE_TIMEOUT_S / 60:.0f} minutes; Ctrl-C ends it.")
+        echo(f"Next: {'look at the page; if none comes, ' * is_opened}open the address in a browser")
         if offline:
-            click.echo("This ends with Ctrl-C, or a minute after the page has asked for its last file.", err=True)
+            echo("This ends with Ctrl-C, or a minute after the page has asked for its last file.", err=True)
         try:
             server.serve_until_fetched()
         except KeyboardInterrupt:
@@ -68,9 +69,9 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
         if not server.was_fetched:
             hint = "type it again; --print-url is for a browser elsewhere, --offline for no network"
             raise OutputError(f"nobody fetched the trace in {IDLE_TIMEOUT_S / 60:.0f} minutes", hint=hint)
-    click.echo("The page has the trace.")
+    echo("The page has the trace.")
     example = shlex.join(["tracekit", "query", *choice.argv, "select * from tracekit_steps"])
-    click.echo(f"Next: {safe_text(example)}")
+    echo(f"Next: {safe_text(example)}")
 
 
 def _bundled_ui() -> Path:

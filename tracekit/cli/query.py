@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.perfetto_trace import perfetto_trace
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
@@ -18,7 +19,7 @@ def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> Non
         return
     from tracekit.trace_processor import views_sql
 
-    click.echo(views_sql(), nl=False)
+    echo(views_sql(), nl=False)
     ctx.exit()
 
 
@@ -68,9 +69,9 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
     """
     from tracekit.errors import UsageError
+    from tracekit.model.safe_text import safe_text
     from tracekit.render.output import new_file
     from tracekit.render.query_result import query_csv, query_json, query_text
-    from tracekit.render.safe_text import safe_text
     from tracekit.trace_processor import open_trace_processor, views_sql
 
     if as_json and as_csv:
@@ -86,11 +87,11 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     with open_trace_processor() as processor, perfetto_trace(choice) as trace:
         processor.load(trace.stream)
         for error in processor.errors():
-            click.echo(safe_text(f"Perfetto reports errors in the trace: {error['name']} {error['value']:,}"), err=True)
+            echo(safe_text(f"Perfetto reports errors in the trace: {error['name']} {error['value']:,}"), err=True)
         processor.ask(views_sql())
         answer = processor.ask(statements)
     if suffix == ".json":
-        text = query_json(answer.columns, answer.rows, path=" ".join(choice.paths))
+        text = query_json(answer.columns, answer.rows, path=" ".join(choice.shown_paths))
     elif suffix == ".csv":
         text = query_csv(answer.columns, answer.rows)
     else:
@@ -99,16 +100,19 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if output is not None:
         with new_file(output, force=force) as stream:
             stream.write(text.encode())
-        click.echo(f"wrote {output}", err=True)
+        echo(f"wrote {output}", err=True)
         return
-    click.echo(text, nl=False)
+    if suffix == ".json":
+        echo_json(text)
+    else:
+        echo(text, nl=False)
     if suffix == ".txt":
         if trace.is_merged:
-            click.echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
+            echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
             following = ["merge", *choice.argv, "-o", "run.pftrace"]
         else:
             following = ["open", *choice.argv]
-        click.echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
+        echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
 
 
 def _statements(sql: str) -> str:

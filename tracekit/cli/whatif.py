@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli.inputs.echo import echo, echo_json, shown
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -67,6 +69,7 @@ def whatif(
 
         sizes = PipelineSizes(pipeline_ranks=pipeline_ranks, microbatches=microbatches)
         diagnosis = diagnose_path(Path(choice.paths[0]), steps, time_unit, sizes)
+        diagnosis = replace(diagnosis, path=choice.shown_paths[0], notes=tuple(shown(note) for note in diagnosis.notes))
         notes, found = list(diagnosis.notes), operation_table_dict(diagnosis) if is_json else {}
         parts = [] if is_json else table_answer(diagnosis, style["width"])
         parts += table_details(diagnosis, style["width"]) if full and not is_json else []
@@ -78,12 +81,12 @@ def whatif(
 
         result = what_if(build_run_graph(choice.load(SummaryOptions(steps=steps or StepSelection()))))
         notes, found = list(result.notes), {"whatif": whatif_dict(result)}
-        parts = [" ".join(choice.paths) + f": {result.steps} steps", "", *whatif_table(result)]
+        parts = [" ".join(choice.shown_paths) + f": {result.steps} steps", "", *whatif_table(result)]
     if is_json:
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "tracekit_version": tracekit.__version__,
-            "path": " ".join(choice.paths),
+            "path": " ".join(choice.shown_paths),
             "notes": notes,
             **found,
         }
@@ -91,8 +94,8 @@ def whatif(
     else:
         text = write(parts, **style)
     if output is None:
-        click.echo(text, nl=False)
+        echo_json(text) if is_json else echo(text, nl=False)
         return
     with new_file(output, force=force) as stream:
         stream.write(text.encode())
-    click.echo(f"wrote {output}", err=True)
+    echo(f"wrote {output}", err=True)

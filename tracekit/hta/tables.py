@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tracekit
+from tracekit.model.safe_text import safe_text
 from tracekit.render.json_result import SCHEMA_VERSION
 from tracekit.render.query_result import query_csv, query_text
-from tracekit.render.safe_text import safe_text
 
 if TYPE_CHECKING:
     import pandas as pd

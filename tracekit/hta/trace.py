@@ -15,6 +15,7 @@ from hta.trace_analysis import TraceAnalysis
 from tracekit.errors import InputError, UsageError
 from tracekit.hta.arguments import ArgumentColumn
 from tracekit.hta.frame import RankColumns, rank_columns
+from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.process_tuning import no_garbage_collection
@@ -27,6 +28,8 @@ __all__ = ["DecodedAnalysis", "DecodedTraces", "analysis_of_files", "analysis_of
 
 class DecodedTraces(Trace):
     """HTA's container of traces, filled by our decoder."""
+
+    pseudonyms: Pseudonyms | None = None
 
     def load_traces(self, include_last_profiler_step: bool | None = False, *_: Any, **__: Any) -> None:
         """Read all ranks, set their times to the first event of any, and keep the events of whole steps as HTA does.
@@ -57,7 +60,7 @@ class DecodedTraces(Trace):
         self.traces[rank] = self._read(rank).parsed_table()
 
     def _read(self, rank: int) -> RankColumns:
-        written = decode_written(parse_path(self.trace_files[rank]))
+        written = decode_written(parse_path(self.trace_files[rank]), namer=self.pseudonyms)
         config = self.parser_config or ParserConfig.get_default_cfg()
         wanted = [ArgumentColumn(spec.name, spec.raw_name, spec.default_value) for spec in config.get_args()]
         rounded = not options_of_hta.disable_ns_rounding()
@@ -93,7 +96,8 @@ def analysis_of_run(
 ) -> DecodedAnalysis:
     """Return HTA's analysis of a run; see `Run.to_hta`."""
     chosen = {summary.rank: summary.files for summary in run.ranks}
-    return _analysis_of(chosen, ranks=ranks, include_last_step=include_last_step, window=window)
+    files = _files_of(chosen, ranks=ranks, window=window)
+    return analysis_of_files(files, include_last_step=include_last_step, pseudonyms=run.pseudonyms)
 
 
 def analysis_of_paths(
@@ -108,12 +112,11 @@ def analysis_of_paths(
     """Return HTA's analysis of the run below some paths; see `tracekit.hta.package.to_hta`."""
     chosen = discover(paths, run=run, attempt=attempt).chosen
     windows = {rank: [str(file.path) for file in files] for rank, files in chosen.ranks.items()}
-    return _analysis_of(windows, ranks=ranks, include_last_step=include_last_step, window=window)
+    return analysis_of_files(_files_of(windows, ranks=ranks, window=window), include_last_step=include_last_step)
 
 
-def _analysis_of(
-    chosen: Mapping[int, Sequence[str]], *, ranks: Iterable[int] | None, include_last_step: bool, window: int
-) -> DecodedAnalysis:
+def _files_of(chosen: Mapping[int, Sequence[str]], *, ranks: Iterable[int] | None, window: int) -> dict[int, str]:
+    """Return the file of each rank. Raises UsageError when a rank or window is not there."""
     if ranks is not None:
         wanted = set(ranks)
         if missing := wanted - chosen.keys():
@@ -124,13 +127,16 @@ def _analysis_of(
         if not -len(windows) <= window < len(windows):
             raise UsageError(f"rank {rank} has no window {window}", hint=f"it has {len(windows)}, counted from 0")
         files[rank] = windows[window]
-    return analysis_of_files(files, include_last_step=include_last_step)
+    return files
 
 
-def analysis_of_files(files: Mapping[int, str], *, include_last_step: bool = False) -> DecodedAnalysis:
+def analysis_of_files(
+    files: Mapping[int, str], *, include_last_step: bool = False, pseudonyms: Pseudonyms | None = None
+) -> DecodedAnalysis:
     """Return HTA's analysis of trace files by rank. Raises InputError when nothing in one of them can be used."""
     with no_garbage_collection():
         traces = DecodedTraces({rank: os.fspath(file) for rank, file in files.items()})
+        traces.pseudonyms = pseudonyms
         traces.load_traces(include_last_profiler_step=include_last_step)
     return DecodedAnalysis(traces)
 

@@ -15,7 +15,9 @@ from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.metadata import Progress
+from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.notes import Note
+from tracekit.model.safe_text import safe_text
 from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
@@ -149,6 +151,7 @@ class Run:
         communication_rules: those that the user gave, as regex=kind.
         left_out: first steps that are longer than the others; `ranks` are without them.
         progress: of all attempts and ranks that left a progress file.
+        pseudonyms: of an anonymised run, whose files must be read with them again; None: names are as recorded.
     """
 
     paths: tuple[str, ...]
@@ -168,12 +171,13 @@ class Run:
     communication_rules: tuple[str, ...] = ()
     left_out: tuple[LeftOutStep, ...] = ()
     progress: tuple[Progress, ...] = ()
+    pseudonyms: Pseudonyms | None = None
 
     def __repr__(self) -> str:
         name = f"{short_repr(self.path)}, run {short_repr(self.run_id)}" if self.run_id else short_repr(self.path)
         ranks = f"{len(self.ranks)} of {self.world_size or '?'} ranks"
         facts = (ranks, self.device, " + ".join(self.strategies), f"{len(self.common_steps())} steps")
-        return f"<tracekit.Run {name}: {', '.join(filter(None, facts))}>"
+        return safe_text(f"<tracekit.Run {name}: {', '.join(filter(None, facts))}>")
 
     def _repr_html_(self) -> str:
         # By name: the model imports no layer above it.

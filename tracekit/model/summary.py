@@ -10,13 +10,12 @@ from tracekit.model.collectives import Collectives
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import Messages
 from tracekit.model.metadata import ClockMeasurement, Mesh, PipelineLayout
+from tracekit.model.names.pseudonyms import NAMES_OF_ANY_MACHINE
 from tracekit.model.notes import Note
 
 __all__ = ["Part", "PipelineMembership", "RankSummary", "StepParts"]
 
 T = TypeVar("T")
-
-_NAMES_OF_ANY_MACHINE = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", ""})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,7 +124,7 @@ class RankSummary:
 
         A host's name identifies it, unless any machine may have that name.
         """
-        return self.host_id or (None if self.host in _NAMES_OF_ANY_MACHINE else self.host)
+        return self.host_id or (None if self.host in NAMES_OF_ANY_MACHINE else self.host)
 
     @property
     def is_measured(self) -> bool:

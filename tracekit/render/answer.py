@@ -16,9 +16,9 @@ from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.model.run import Run
+from tracekit.model.safe_text import safe_text
 from tracekit.render.console import headline, next_command
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
-from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.attempts import attempts_text
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from tracekit.model.names.modules import names_together
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
+from tracekit.model.safe_text import safe_text
 from tracekit.render.console import note_lines, write
 from tracekit.render.overhead_line import overhead_text
-from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.phases import memory_text, phase_facts
 
 _SHOWN_GROUPS = 12

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -16,33 +16,44 @@ from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
-from tracekit.render.safe_text import safe_text
+from tracekit.model.safe_text import SafeText, safe_lines, safe_text
 
 if TYPE_CHECKING:
+    from rich.console import ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
 __all__ = ["command_line", "headline", "next_command", "note_lines", "statement", "table", "write"]
 
 _SHOWN_OF_A_KIND = 3
+_MOST_CHARACTERS = 2_000  # of a cell, or a statement: names may have a megabyte
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 _MARK = {"error": "x", "warning": "!", "info": "·"}
 
 
-def write(parts: Iterable[object], *, width: int, color: bool) -> str:
-    """Return rich renderables as text of the given width. Strings are literal, not markup."""
-    from rich.console import Console
+def write(parts: Iterable[object], *, width: int, color: bool) -> SafeText:
+    """Return rich renderables as text of the given width. Strings are literal, not markup.
+
+    Whatever the parts are, no text in them can control a terminal.
+    """
+    from rich.console import Console  # noqa: TID251
+    from rich.segment import Segment
     from rich.text import Text
 
+    class SafeConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield Segment(safe_lines(segment.text), segment.style)
+
     stream = io.StringIO()
-    console = Console(
+    console = SafeConsole(
         file=stream, width=width, force_terminal=color, no_color=not color, markup=False, highlight=False, emoji=False
     )
     for part in parts:
         # A command must be copied in one piece, however narrow the terminal.
         console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+    return SafeText("\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n")
 
 
 def headline(run: Run, width: int = 80) -> Text:
@@ -116,6 +127,11 @@ def _shortened(text: str, width: int) -> str:
     return f"{text[: width - 1 - end]}…{text[-end:]}"
 
 
+def _shown(text: str) -> str:
+    """Return a text of a run as a terminal may show it."""
+    return safe_text(_shortened(text, _MOST_CHARACTERS))
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> list[object]:
     """Return a title and a table. The first `left` columns are text, the others numbers."""
     from rich.box import SIMPLE_HEAD
@@ -126,7 +142,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     for i, column in enumerate(columns):
         result.add_column(column, justify="left" if i < left else "right", overflow="fold")
     for row in rows:
-        result.add_row(*(Text(safe_text(cell)) for cell in row))
+        result.add_row(*(Text(_shown(cell)) for cell in row))
     return [Text(title, style="bold"), result]
 
 
@@ -155,7 +171,7 @@ def statement(severity: str, text: str, *, leading: bool = False) -> Table:
 
     style = "bold" if leading else _STYLE[severity] if severity != "warning" else ""
     grid = Table.grid(padding=(0, 1))
-    grid.add_row(Text(_MARK[severity], style=_STYLE[severity]), Text(safe_text(text), style=style))
+    grid.add_row(Text(_MARK[severity], style=_STYLE[severity]), Text(_shown(text), style=style))
     return grid
 
 

@@ -49,7 +49,8 @@ class JsonResult:
             return msgspec.json.format(text, indent=1) + "\n"  # Python's json takes three times as long with an indent
         except msgspec.DecodeError:  # a path that is no Unicode, for which JSON has no text
             text = json.dumps(result, sort_keys=True, allow_nan=False, ensure_ascii=False)
-            return msgspec.json.format(text.encode("utf-8", "replace").decode(), indent=1) + "\n"
+            unicode = json.loads(text.encode("utf-8", "replace"))
+            return msgspec.json.format(json.dumps(unicode, sort_keys=True), indent=1) + "\n"
 
 
 def result_dict(report: Report) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,14 +21,16 @@ from rich.text import Text
 
 import tracekit
 from tracekit.errors import UsageError
+from tracekit.model.safe_text import safe_text
 from tracekit.render.console import write
 from tracekit.render.files.cells import inert_text
 from tracekit.render.json_result import SCHEMA_VERSION
-from tracekit.render.safe_text import safe_text
 
 __all__ = ["query_csv", "query_json", "query_text"]
 
 SHOWN_ROWS = 200
+
+_IN_A_CELL = re.compile(r"[^\t\n]+")
 
 Rows = Sequence[Sequence[Any]]
 
@@ -62,7 +65,10 @@ def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:
 
 
 def query_csv(columns: Sequence[str], rows: Rows) -> str:
-    """Return the rows as CSV. NULL is an empty cell; an apostrophe precedes text that would become a formula."""
+    """Return the rows as CSV. NULL is an empty cell; an apostrophe precedes text that would become a formula.
+
+    Control characters are escaped, but for tabs and line ends in a cell.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(map(_no_formula, columns))
@@ -102,4 +108,4 @@ def _json_value(cell: Any) -> Any:
 def _no_formula(cell: Any) -> Any:
     if isinstance(cell, bytes):
         return cell.hex()
-    return inert_text(cell) if isinstance(cell, str) else cell
+    return inert_text(_IN_A_CELL.sub(lambda text: safe_text(text[0]), cell)) if isinstance(cell, str) else cell

@@ -72,7 +72,7 @@ def test_a_merged_trace_is_named_again(run: Path, tmp_path: Path) -> None:
 def test_the_demo_s_trace_is_named_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN a demo that has trained already WHEN it is analysed and merged THEN both last lines can be pasted."""
     module = __import__("tracekit.cli.demo", fromlist=["demo"])
-    monkeypatch.setattr(module, "_train", lambda output: shutil.copytree(DDP, output))
+    monkeypatch.setattr(module, "_train", lambda output: str(shutil.copytree(DDP, output)))
     monkeypatch.setattr(module, "find_spec", lambda name: object())
     folder = tmp_path / "my demo"
     result = tracekit("demo", "-o", folder)

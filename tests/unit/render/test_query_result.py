@@ -64,7 +64,7 @@ def test_json_with_two_columns_of_one_name_is_refused() -> None:
     assert "AS" in error.value.hint
 
 
-@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@x", "\tx", "\rx"])
+@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@x", "\tx"])
 def test_csv_holds_no_formulas(cell: str) -> None:
     assert query_csv([cell], [(cell,)]).count("'") == 2
 
@@ -72,4 +72,10 @@ def test_csv_holds_no_formulas(cell: str) -> None:
 def test_csv_quotes_and_keeps_numbers() -> None:
     assert query_csv(["a", "b", "c"], [(-1, 'x,"y"\n', None), (-0.5, b"\x01", "é")]) == (
         'a,b,c\n-1,"x,""y""\n",\n-0.5,01,é\n'
+    )
+
+
+def test_csv_controls_no_terminal() -> None:
+    assert query_csv(["\x1b[2J"], [("a\tb\n\r\x1b]8;;x\x07\u202e\x9b",)]) == (
+        '\\x1b[2J\n"a\tb\n\\x0d\\x1b]8;;x\\x07\\u202e\\x9b"\n'
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tracekit.analysis.events.communication_rules import CommunicationRule, parse_rule
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.names.pseudonyms import Pseudonyms
 
 __all__ = ["StepSelection", "SummaryOptions"]
 
@@ -57,6 +58,7 @@ class SummaryOptions:
         sections: the sections that reports will have; None: any.
         without: steps that are selected and yet left out, ascending.
         settled: of each rank, first steps that are longer than its others are left out, too.
+        pseudonyms: replace the names of an anonymised run.
     """
 
     steps: StepSelection = StepSelection()
@@ -64,6 +66,7 @@ class SummaryOptions:
     sections: frozenset[str] | None = None
     without: tuple[int, ...] = ()
     settled: bool = False
+    pseudonyms: Pseudonyms | None = field(default=None, compare=False)
 
     def with_rules(self, rules: Iterable[CommunicationRule | str]) -> SummaryOptions:
         """Return these options with more rules, which are tried first; texts are of the form regex=kind.

@@ -59,7 +59,8 @@ def summarize(
     internal_error = False
     for path in paths:
         try:
-            trace = decode(path, extra_args=spool is not None)  # a merged trace shows extra arguments
+            # A merged trace shows extra arguments.
+            trace = decode(path, extra_args=spool is not None, namer=options.pseudonyms)
             recording = recording_of(trace, options.rules, whole=options.steps.whole)
             if spool is not None:
                 spool.put(path, recording)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from tracekit.analysis.events.innermost_span import innermost_span, outermost_fi
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import Intervals
+from tracekit.model.names.python_functions import is_of_program
 from tracekit.model.spans import LABEL_PREFIX
 
 __all__ = ["HostPlaces", "Place"]
@@ -23,7 +23,6 @@ Place = tuple[str | None, str | None, str | None]
 _AROUND = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 _OPTIMIZER = "Optimizer."
 _STEP = "ProfilerStep#"
-_LIBRARIES = frozenset({"torch", "tracekit", *sys.stdlib_module_names})
 
 
 class HostPlaces:
@@ -49,7 +48,7 @@ class HostPlaces:
         around |= events.in_category("user_annotation")
         around &= ~events.named(lambda name: name.startswith(_STEP))
         self._annotations = self._on_step_thread(np.flatnonzero(around), "user_annotation", "cpu_op")
-        self._frames = self._on_step_thread(np.flatnonzero(events.named(_is_of_program)), "python_function")
+        self._frames = self._on_step_thread(np.flatnonzero(events.named(is_of_program)), "python_function")
 
     def _on_step_thread(self, rows: Int64, *categories: str) -> Int64:
         """Return those of the events that are of these categories, and on the thread of the step."""
@@ -134,19 +133,3 @@ def _outermost(events: EventTable, rows: Int64) -> Int64:
     reach_ns = np.maximum.accumulate(events.end_ns[rows])
     is_outermost: Bool = np.append(True, events.start_ns[rows][1:] >= reach_ns[:-1])
     return rows[is_outermost].astype(np.int64)
-
-
-def _is_of_program(name: str) -> bool:
-    """Return whether this is a Python function of a file that is neither torch's nor Python's.
-
-    Kineto writes `train.py(12): step`, with paths relative to `sys.path` where it can.
-    """
-    path, _, function = name.partition(".py(")
-    if not function or path.startswith("<"):
-        return False
-    installed = max(path.rfind("-packages/"), path.rfind("/lib/python3"))
-    if installed >= 0:
-        path = path[installed + 1 :].partition("/")[2]
-        if path.startswith(("python3", "lib/python3")):
-            path = path.partition("python3")[2].partition("/")[2]
-    return path.lstrip("/").partition("/")[0] not in _LIBRARIES

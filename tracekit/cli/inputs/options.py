@@ -186,7 +186,7 @@ def progress_on_stderr(what: str) -> Iterator[Progress | None]:
 
         @cache
         def bar() -> tuple[Bar, TaskID]:
-            from rich.console import Console
+            from rich.console import Console  # noqa: TID251 (it draws no text of a trace)
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 

@@ -47,6 +47,11 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
             raise UsageError(
                 f"{path}: a merged trace: runs, ranks and steps cannot be selected in it", hint="name the run instead"
             )
+        if choice.anonymize:
+            from tracekit.errors import UsageError
+
+            hint = "merge the run with --anonymize, and name that file without it"
+            raise UsageError(f"{path}: the names in a merged trace cannot be replaced", hint=hint)
         with path.open("rb") as stream:
             yield PerfettoTrace(
                 stream=stream, name=path.name, is_merged=False, page_arguments=_arguments_of_ready(path)
@@ -59,7 +64,7 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
         stream = merged.path.open("rb")
     # The file is unlinked, so that nothing is left behind however this ends; the open stream still reads it.
     with stream:
-        name = f"{Path(choice.paths[0]).name or 'run'}.pftrace"
+        name = f"{Path(choice.shown_paths[0]).name or 'run'}.pftrace"
         arguments = merged.opening_view.page_arguments
         yield PerfettoTrace(stream=stream, name=name, is_merged=True, page_arguments=arguments)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.cli.inputs.run_choice import RunChoice
@@ -29,4 +30,8 @@ def read_reports(
     from tracekit.analysis.report import analyze
 
     options = SummaryOptions(steps=steps or StepSelection())
+    first, *others = choices
+    if first.anonymize:
+        pseudonyms = first.pseudonyms_with(*others)
+        choices = [replace(choice, anonymize=pseudonyms) for choice in choices]
     return [analyze(choice.load(options), only=sections, work=work) for choice in choices]

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
+from tracekit.cli.inputs.echo import write_with
 from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
     from tracekit.analysis.events.communication_rules import CommunicationRule
     from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.errors import InputError
+    from tracekit.model.names.pseudonyms import Pseudonyms
     from tracekit.model.run import Run
     from tracekit.read.cache.spool import DecodedSpool
     from tracekit.read.cache.store import CacheChoice
@@ -41,6 +43,17 @@ class RunChoice:
     scheduler: str | None
     cache: CacheChoice
     communication_rules: tuple[CommunicationRule, ...] = ()
+    anonymize: bool | Pseudonyms = False
+
+    @property
+    def shown_paths(self) -> tuple[str, ...]:
+        """The paths as outputs may show them."""
+        if not self.anonymize:
+            return self.paths
+        from tracekit.model.names.pseudonyms import Pseudonyms
+
+        known = self.anonymize if isinstance(self.anonymize, Pseudonyms) else Pseudonyms.of_names({}, [self.paths])
+        return tuple(known.name("run", path) for path in self.paths)
 
     @property
     def argv(self) -> list[str]:
@@ -48,7 +61,8 @@ class RunChoice:
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
-        return [*self.paths, *options, *(f"--communication-rule={rule.text}" for rule in self.communication_rules)]
+        options += [f"--communication-rule={rule.text}" for rule in self.communication_rules]
+        return [*self.shown_paths, *options]
 
     def of_path(self, path: str) -> RunChoice:
         """Return the choice of the newest run of another path, with the same ranks and ways of reading them."""
@@ -60,6 +74,7 @@ class RunChoice:
         from tracekit.errors import InputError
 
         try:
+            anonymize = self.pseudonyms_with() if self.anonymize is True else self.anonymize
             with self.workers() as workers:
                 return load(
                     self.paths,
@@ -69,10 +84,21 @@ class RunChoice:
                     options=self.with_rules(options),
                     cache=self.cache,
                     spool=spool if self.scheduler is None else None,
+                    anonymize=anonymize,
                     **workers,
                 )
         except InputError as error:
             raise self._clarify_error(error) from None
+
+    def pseudonyms_with(self, *others: RunChoice) -> Pseudonyms:
+        """Return pseudonyms for the names in this run and others. From now on messages are written with them, too."""
+        from tracekit.analysis.anonymity import RunPaths, pseudonyms_of
+
+        chosen = [RunPaths(paths=each.paths, run=each.run, attempt=each.attempt) for each in (self, *others)]
+        with self.workers() as workers:
+            pseudonyms = pseudonyms_of(chosen, **workers)
+        write_with(pseudonyms)
+        return pseudonyms
 
     def _clarify_error(self, error: InputError) -> InputError:
         """Return an error that names what a file is, if the only path is a file that torch.profiler did not record."""
@@ -175,12 +201,16 @@ def _with_choice(command: F) -> F:
         cache_dir: str | None,
         no_cache: bool,
         communication_rule: tuple[str, ...],
+        anonymize: bool,
         **options: Any,
     ) -> Any:
         from tracekit.errors import UsageError
+        from tracekit.model.names.pseudonyms import Pseudonyms
         from tracekit.process_tuning import tune_cli_process
 
         tune_cli_process()
+        if anonymize:
+            write_with(Pseudonyms.of_names({}, [paths]))  # until all names are known
         if _is_typed("no_cache") and _is_typed("cache_dir"):
             raise UsageError("--no-cache and --cache-dir contradict each other", hint="leave one out")
         if _is_typed("jobs") and scheduler is not None:
@@ -196,6 +226,7 @@ def _with_choice(command: F) -> F:
             scheduler=scheduler,
             cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
             communication_rules=_rules(communication_rule),
+            anonymize=anonymize,
         )
         return command(choice, **options)
 
@@ -214,4 +245,5 @@ _READING_OPTIONS = (
     click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
     click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
+    click.option("--anonymize", is_flag=True, help="Replace names of hosts, paths, modules and groups in all outputs."),
 )

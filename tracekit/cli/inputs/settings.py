@@ -164,6 +164,17 @@ KEYS: tuple[Key, ...] = (
         example="989",
     ),
     Key(
+        name="anonymize",
+        variable="TRACEKIT_ANONYMIZE",
+        option="--anonymize",
+        parameter="anonymize",
+        kind=click.BOOL,
+        file_types=(bool,),
+        called="true or false",
+        default="false",
+        example="true",
+    ),
+    Key(
         name="strict",
         variable="TRACEKIT_STRICT",
         option="--strict",
@@ -236,7 +247,7 @@ def option_defaults(named: str | None = None) -> dict[str, Callable[[], Any]]:
         no_cache = in_effect.get(_CACHE_DIR) == _NO_CACHE
         return {**in_effect, _CACHE_DIR: None, "no_cache": True} if no_cache else in_effect
 
-    unset = {"communication_rule": (), "no_cache": False, "strict": False}
+    unset = {"communication_rule": (), "no_cache": False, "strict": False, "anonymize": False}
     return {name: partial(lambda name: values().get(name, unset.get(name)), name) for name in _PARAMETERS}
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from tracekit.cli.inputs.echo import echo
+
 SKIPPED, RECORDED = 5, 6
 STEPS = SKIPPED + 1 + RECORDED + 1  # one for warm-up, and one whose start ends the last recorded step
 SLOW_RANK = 1
@@ -93,7 +95,7 @@ def train(out: str, slow: bool, torch: Any) -> None:
         took_s.append(time.perf_counter() - started_s)
     if slow:
         delay_s = max(_DELAY_OF_STEP * statistics.median(took_s[1:]), _LEAST_DELAY_S)  # the first step also allocates
-        click.echo(f"{PLANTED} rank {SLOW_RANK} sleeps {1000 * delay_s:.0f} ms a step in its backward pass")
+        echo(f"{PLANTED} rank {SLOW_RANK} sleeps {1000 * delay_s:.0f} ms a step in its backward pass")
     for _ in range(SKIPPED, STEPS):
         train_step()
 

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-import click
 from click.exceptions import Exit
 
 from tracekit.capture.job.process import identify
 from tracekit.checks.recording import recorded_activities
 from tracekit.checks.script_checkup import run_until_window
+from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.errors import InputError, OutputError, UsageError
 
@@ -49,7 +49,8 @@ def see_script(script: str, arguments: Sequence[str], *, module: bool, whole: bo
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
         sys.stdout.flush()
-        traceback.print_exception(error.with_traceback(_of_script(error.__traceback__)))
+        ended_at = error.with_traceback(_of_script(error.__traceback__))
+        echo("".join(traceback.format_exception(ended_at)), err=True, nl=False)
         raise Exit(_FAILED) from None
     sys.stdout.flush()
     (folder / f"{identity.rank}.done").touch()
@@ -75,9 +76,9 @@ def _report(folder: Path, script: str, *, ended_early: bool, late: int) -> None:
         )
     report = analyze(load(folder), only=("breakdown", "phases", "memory"))  # the page reads more than these sections do
     if late:
-        click.echo(f"{late} ranks of this host did not come to their end within {_PATIENCE_S:g} s", err=True)
+        echo(f"{late} ranks of this host did not come to their end within {_PATIENCE_S:g} s", err=True)
     page = CheckupPage(**terminal_format())
-    click.echo(page.render(report, script, profiler=recorded_activities(), ended_early=ended_early), nl=False)
+    echo(page.render(report, script, profiler=recorded_activities(), ended_early=ended_early), nl=False)
 
 
 def _folder_of_host() -> Path:

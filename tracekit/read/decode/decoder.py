@@ -7,6 +7,7 @@ from functools import cache
 from typing import Literal, Protocol
 
 from tracekit.model.events import DecodedTrace
+from tracekit.model.names.pseudonyms import Namer
 from tracekit.native_choice import use_native
 from tracekit.read.decode import portable
 from tracekit.read.decode.written_events import WrittenEvents, from_decoded
@@ -17,18 +18,26 @@ __all__ = ["Decoder", "chosen_decoder", "decode", "decode_written", "has_native_
 Decoder = Literal["native", "portable"]
 
 
-def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
-    """Decode one trace file. `extra_args`: keep all arguments of its events.
+def decode(path: TracePath, *, extra_args: bool = False, namer: Namer | None = None) -> DecodedTrace:
+    """Decode one trace file. `extra_args`: keep all arguments of its events. `namer`: replaces names.
 
     Raises InputError when nothing in the file can be used.
     """
     native = _native_decoder() if chosen_decoder() == "native" else None
     decoded = None if native is None else native.decode(path, extra_args=extra_args)
-    return portable.decode(path, extra_args=extra_args) if decoded is None else decoded
+    if decoded is None:
+        decoded = portable.decode(path, extra_args=extra_args)
+    if namer is None:
+        return decoded
+    from tracekit.read.decode.anonymize import anonymized  # few runs are anonymised
+
+    return anonymized(decoded, namer)
 
 
-def decode_written(path: TracePath) -> WrittenEvents:
+def decode_written(path: TracePath, *, namer: Namer | None = None) -> WrittenEvents:
     """Return the slices of one trace file as they are written. Raises what `decode` raises."""
+    if namer is not None:
+        return from_decoded(decode(path, extra_args=True, namer=namer))
     native = _native_decoder() if chosen_decoder() == "native" else None
     written = None if native is None else native.decode_written(path)
     return from_decoded(portable.decode(path, extra_args=True)) if written is None else written

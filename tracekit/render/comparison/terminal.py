@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.analysis.comparison.comparison import Comparison
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import milliseconds
+from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.texts import (
     advice_text,
@@ -23,7 +24,6 @@ from tracekit.render.comparison.texts import (
     verdict_text,
 )
 from tracekit.render.console import next_command, write
-from tracekit.render.safe_text import safe_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -14,7 +14,7 @@ from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
-from tracekit.render.safe_text import safe_text
+from tracekit.model.safe_text import safe_text
 
 __all__ = [
     "advice_text",

@@ -13,10 +13,10 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import milliseconds
+from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import finding_facts, open_options
 from tracekit.render.console import command_line, headline
 from tracekit.render.rank_bars import bars, ranks_to_show
-from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.diagnosis import where_text
 
 __all__ = ["markdown_code", "markdown_folded", "markdown_table", "markdown_text", "report_markdown"]

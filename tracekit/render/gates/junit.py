@@ -8,8 +8,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET  # writes XML, and reads none
 
 from tracekit.analysis.gates.evaluation import Check, GateResult
+from tracekit.model.safe_text import safe_text
 from tracekit.render.gates.texts import outcome_text, result_text
-from tracekit.render.safe_text import safe_text
 
 __all__ = ["check_junit"]
 

@@ -21,7 +21,7 @@ import gzip
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
@@ -102,7 +102,8 @@ def merge(
     Raises OutputError if the file cannot be written or the worker of a rank dies, InputError if a file of the run has
     become unreadable, UsageError if no event has one of the categories that were asked for.
     """
-    output, options, shown = Path(output), options or SummaryOptions(), shown or SliceFilter()
+    output, shown = Path(output), shown or SliceFilter()
+    options = replace(options or SummaryOptions(), pseudonyms=run.pseudonyms)
     refuse_input(output, run)
     plan = plan_of(run)
     view = ANY_RUN if report is None else opening_view(plan, report)

@@ -72,9 +72,8 @@ def write_rank(
     for path in plan.summary.files:
         recording: Recording | None = None if spool is None else spool.pop(parse_path(path))
         if recording is None:
-            recording = recording_of(
-                decode(parse_path(path), extra_args=True), options.rules, whole=options.steps.whole
-            )
+            trace = decode(parse_path(path), extra_args=True, namer=options.pseudonyms)
+            recording = recording_of(trace, options.rules, whole=options.steps.whole)
         events, lanes = recording.trace.events, recording.lanes
         if plan.summary.is_measured:  # others have no steps
             left_out = [step.step for step in plan.summary.left_out]

@@ -14,10 +14,10 @@ from tracekit.model.notes import Note
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
+from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import finding_facts
 from tracekit.render.console import headline
 from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
-from tracekit.render.safe_text import safe_text
 
 __all__ = ["CELL", "TABLE", "html_text", "report_html", "run_html", "screen"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
-from tracekit.render.safe_text import safe_text
+from tracekit.model.safe_text import safe_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,12 +12,12 @@ from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_st
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
+from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
 from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
-from tracekit.render.safe_text import safe_text
 from tracekit.render.sections.diagnosis import where_text
 
 __all__ = ["finding_views", "header", "open_command", "step_view"]

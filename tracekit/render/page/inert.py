@@ -6,8 +6,8 @@ import json
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from tracekit.model.safe_text import safe_text
 from tracekit.render.page.contract import MOST_CHARACTERS, MOST_IN_COMMAND
-from tracekit.render.safe_text import safe_text
 
 __all__ = ["inert", "script_json"]
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from tracekit import __version__
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
-from tracekit.errors import OutputError
+from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import ClockModel, Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.inflate import TextChunks
@@ -93,9 +93,11 @@ def write_manifest(
     """Write the archive to `output`. `jobs`: as for `load`.
 
     Raises OutputError if it cannot be written, if no file is complete, if a file is too large for an archive, or if a
-    worker dies. Raises InputError if a file of the run has become unreadable.
+    worker dies. Raises InputError if a file of the run has become unreadable, and UsageError for an anonymised run.
     """
     output = Path(output)
+    if run.pseudonyms is not None:
+        raise UsageError("the files of a run are packed as they are, with their names", hint="choose another --format")
     refuse_input(output, run)
     calls = [
         (path, f"rank-{summary.rank:06d}{f'.{number}' if number else ''}.json", summary.rank, summary.host, clock)

@@ -32,8 +32,8 @@ OPTIONS = {
     "rules": (CommunicationRule("gemm", "all_reduce"),),
 }
 """A value other than the default for every option that a summary depends on."""
-BY_LOAD = {"settled", "without"}
-"""Options that `load` sets: `test_a_step_that_is_left_out_is_part_of_the_key`."""
+BY_LOAD = {"settled", "without", "pseudonyms"}
+"""Options that `load` sets: tested by `test_a_step_that_is_left_out_...` and `test_an_anonymised_run_is_not_cached`."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +49,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     decode = summarize.decode
 
-    def noted(path: Path, *, extra_args: bool = False) -> Any:
+    def noted(path: Path, **how: Any) -> Any:
         names.append(path.name)
-        return decode(path, extra_args=extra_args)
+        return decode(path, **how)
 
     monkeypatch.setattr(summarize, "decode", noted)
     return names
@@ -180,6 +180,16 @@ def test_every_option_is_part_of_the_key(tmp_path: Path, read: list[str], option
     assert load(folder, options=changed).ranks == run.ranks
 
 
+def test_an_anonymised_run_is_not_cached(tmp_path: Path, read: list[str]) -> None:
+    folder = cluster(tmp_path)
+    anonymous = load(folder, cache=True, anonymize=True)
+    assert len(read) == 2
+    recorded = load(folder, cache=True)
+    assert len(read) == 4
+    assert load(folder, cache=True, anonymize=True).paths == anonymous.paths != recorded.paths
+    assert len(read) == 6
+
+
 def test_a_step_that_is_left_out_is_part_of_the_key(tmp_path: Path, read: list[str]) -> None:
     """GIVEN four steps, of which the first takes three times as long THEN with it, summaries are others."""
     begins_us = (0, 300, 400, 500)
@@ -259,10 +269,10 @@ def test_a_rank_with_a_window_left_out_is_not_stored(tmp_path: Path, monkeypatch
         trace.write(tmp_path / f"node0_0.{first}.pt.trace.json")
     decode = summarize.decode
 
-    def without_zstd(path: Path, *, extra_args: bool = False) -> Any:
+    def without_zstd(path: Path, **how: Any) -> Any:
         if ".10." in path.name:
             raise InputError(f"{path}: packed with zstd", hint="pip install zstandard")
-        return decode(path, extra_args=extra_args)
+        return decode(path, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr(summarize, "decode", without_zstd)

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, CompletedProcess, Popen, run
+from typing import Any
 
 import fsspec
 import pytest
@@ -161,10 +162,10 @@ def test_a_run_without_any_usable_rank_is_an_error(folder: Path) -> None:
 
 
 def test_a_rank_too_large_for_memory_loses_only_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode(path: Path, *, extra_args: bool = False) -> DecodedTrace:
+    def decode(path: Path, **how: Any) -> DecodedTrace:
         if path.name == "rank1.json.gz":
             raise MemoryError
-        return decoder.decode(path, extra_args=extra_args)
+        return decoder.decode(path, **how)
 
     monkeypatch.setattr(summarizing, "decode", decode)
     run = tracekit.load(folder, jobs=1)

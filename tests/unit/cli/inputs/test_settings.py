@@ -51,6 +51,7 @@ cache = "caches/tracekit"
 links = "links.json"
 flops_per_step = 1.2e15
 peak_tflops = 989
+anonymize = true
 strict = true
 """
 
@@ -64,6 +65,7 @@ def test_a_file_sets_every_key(folder: Path) -> None:
         "links": str(folder / "links.json"),
         "flops_per_step": 1.2e15,
         "peak_tflops": 989.0,
+        "anonymize": True,
         "strict": True,
     }
     assert {setting.source for setting in settings()} == {str(folder / "tracekit.toml")}

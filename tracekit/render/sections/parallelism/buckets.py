@@ -10,8 +10,8 @@ from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import file_size, milliseconds
 from tracekit.model.run import Run
+from tracekit.model.safe_text import safe_text
 from tracekit.render.console import statement, table
-from tracekit.render.safe_text import safe_text
 from tracekit.render.section_view import SectionView
 
 __all__ = ["BUCKETS_VIEW", "bucket_chart", "bucket_table"]

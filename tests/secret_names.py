@@ -1,0 +1,87 @@
+"""A run in which all names that may be secret have one word in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.places import DATA
+from tests.unit.hta.hta_traces import gpu_steps
+
+__all__ = ["SECRET", "secret_ddp", "secret_gpu"]
+
+SECRET = "acme"
+
+
+def secret_ddp(root: Path) -> Path:
+    """Write the recorded DDP run, two ranks on CPUs, with secret names into a folder below `root`; return the folder.
+
+    One more file is no trace.
+    """
+    folder = root / "acme-runs"
+    folder.mkdir(parents=True)
+    for rank in (0, 1):
+        document = json.loads(gzip.decompress((DATA / "ddp_slow_rank" / f"rank-{rank:06d}.json.gz").read_bytes()))
+        known = document["tracekit"]
+        known |= {"host": "acme-node-17", "host_id": "acme", "run_id": "acme-job"}
+        known |= {"mesh": {"names": ["acme_mesh"], "shape": [2], "coordinate": [rank]}}
+        known["notes"] = [
+            {"kind": "capture", "text": "acme_tower.0 is not wrapped; see /home/acme/train.py, on acme-node-17"}
+        ]
+        known["settings"] = [
+            {"component": "fsdp2", "modules": ["acme_tower.0"], "values": {"reshard_after_forward": bool(rank)}}
+        ]
+        group = {"id": 7, "name": "acme_g", "desc": "mesh_acme_mesh", "backend": "gloo", "ranks": [0, 1]}
+        known["groups"].append({**group, "parallelism": None})
+        for module in known["ddp"]:
+            module |= {"module": "AcmeNet", "comm_hook": "acme_hook"}
+            for bucket in module["buckets"]:
+                bucket["parameters"] = [f"acme_tower.{name}" for name in bucket["parameters"]]
+        document |= {"host_name": "acme-node-17", "traceName": "/home/acme/rank.json"}
+        _add_spans(document["traceEvents"])
+        name = f"acme-node-17.rank-{rank:06d}.json"
+        (folder / name).write_text(json.dumps(document))
+    (folder / "acme-notes.json").write_text('{"traceEvents": [{"ph": "X", "acme')
+    return folder
+
+
+def secret_gpu(root: Path) -> Path:
+    """Write two GPU ranks with secret names into a folder below `root`; return the folder."""
+    folder = root / "acme-gpus"
+    folder.mkdir(parents=True)
+    for rank in (0, 1):
+        trace = gpu_steps(rank)
+        trace.host = "acme-node-17"
+        trace.nccl("all_gather", 240, 20, launched_at=230, description="experts_of_acme", group=[0, 1])
+        document = json.loads(trace.text())
+        group = {"pg_name": "5", "pg_desc": "experts_of_acme", "backend_config": "nccl", "pg_size": 2, "ranks": [0, 1]}
+        document["distributedInfo"] |= {"pg_config": [group]}
+        _add_spans(document["traceEvents"])
+        (folder / f"acme-node-17_{rank}.pt.trace.json").write_text(json.dumps(document))
+    return folder
+
+
+def _add_spans(events: list[dict[str, Any]]) -> None:
+    """Add spans with secret names and arguments around the first operator."""
+    first = next(event for event in events if event.get("cat") == "cpu_op")
+    spans = {
+        "acme: load a shard": "user_annotation",
+        "tracekit.module:acme_tower.0.up": "user_annotation",
+        "tracekit.fsdp:use forward acme_tower.0|acme_head": "user_annotation",
+        "FSDP::pre_forward (acme_tower.0)": "user_annotation",
+        "tracekit.rpc:call.1.17 ->acme_server pull_acme": "user_annotation",
+        "/home/acme/train.py(12): acme_step": "python_function",
+        "nn.Module: AcmeTower_0": "python_function",
+        "/home/acme/env/lib/python3.11/site-packages/torch/nn/modules/linear.py(116): forward": "python_function",
+    }
+    arguments = {"kernel_file": "/tmp/acme/k.py", "Concrete Inputs": ["acme", "3"], "Process Group Name": "acme_g"}
+    added = [
+        {**first, "name": name, "cat": category, "args": {"Ev Idx": 1, "acme note": "acme", **arguments}}
+        for name, category in spans.items()
+    ]
+    events += added
+    names = {"name": "acme worker"}
+    events.append({**first, "ph": "M", "name": "thread_name", "args": names})
+    events.append({**first, "ph": "M", "name": "process_name", "args": names})

@@ -1,0 +1,44 @@
+"""Escape text from traces, so that it cannot control a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["SafeText", "safe_json", "safe_lines", "safe_text"]
+
+_SEPARATORS = frozenset({"Zl", "Zp"})  # of lines and paragraphs
+_DELETE = "\x7f"
+
+
+class SafeText(str):
+    """Text that may be written to a terminal as it stands: all that came from elsewhere is escaped in it."""
+
+    __slots__ = ()
+
+
+def safe_text(text: str) -> str:
+    """Return `text` with control, format (such as bidirectional overrides) and unassigned characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or _is_harmless(c) else _visible(c) for c in text)
+
+
+def safe_lines(text: str) -> str:
+    """Return `safe_text` of each line of `text`."""
+    return "\n".join(map(safe_text, text.split("\n")))
+
+
+def safe_json(text: str) -> SafeText:
+    """Return JSON that is ASCII, as of `json.dumps`, with the one control character escaped that may stand in it."""
+    assert text.isascii()
+    return SafeText(text.replace(_DELETE, "\\u007f"))
+
+
+def _is_harmless(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category[0] != "C" and category not in _SEPARATORS
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

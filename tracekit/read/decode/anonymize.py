@@ -1,0 +1,209 @@
+"""Replace the names in a decoded trace: of hosts, paths, modules, groups, annotations, functions, threads.
+
+Everything that is made of a trace is made of what `anonymized` returns, so that no output has to think of it. The names
+of kernels and operators stay, as do the labels that torch, NCCL and the probe write, but for the modules in them.
+Arguments that no list here has stay if there is no letter in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, TraceHeader, Track
+from tracekit.model.names.pseudonyms import Namer, group_name, host_name, module_name
+from tracekit.model.names.python_functions import is_of_program, path_in_library
+from tracekit.model.spans import (
+    LABEL_PREFIX,
+    ddp_hook_span,
+    fsdp_span,
+    module_span,
+    parse_ddp_hook_span,
+    parse_fsdp_span,
+    parse_microbatch_label,
+    parse_module_span,
+    parse_rpc_span,
+    rpc_call_span,
+    rpc_service_span,
+)
+from tracekit.read.decode.anonymous_metadata import anonymous_metadata
+from tracekit.read.decode.extra_args import split_members
+
+__all__ = ["anonymized"]
+
+_ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
+_PYTHON = "python_function"
+# What torch, NCCL and Lightning call their own spans: all of the name, or its beginning.
+_PUBLIC_BEGINNINGS = (
+    *("ProfilerStep#", "nccl:", "gloo:", "mpi:", "ucc:", "Optimizer.", "enumerate(DataLoader)#", "PP:", "c10d::"),
+    *("DistributedDataParallel.", "FullyShardedDataParallel.", "autograd::", "aten::", "torch::", "record_param_comms"),
+    *("Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "## Call CompiledFxGraph", "[pl][profile][Strategy]"),
+)
+_FSDP2_LABEL = re.compile(r"(FSDP::\w+(?: for [\w ]+)?)(?: \((.*)\))?((?: \[pg=\d+\])?)")
+_PYTHON_FUNCTION = re.compile(r"(.+?)\.py\((\d+)\): (.+)")
+_OWNER = re.compile(r" of .*>$", re.DOTALL)  # of a built-in method: a class
+_PYTHON_MODULE = re.compile(r"nn\.Module: (.+?)((?:_\d+)?)")
+_THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
+_PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
+_PUBLIC_ARGUMENTS = frozenset({"Collective name", "dtype", "Input type", "kernel_backend", "kernel", "kernel_name"})
+_GROUPS = frozenset({"Process Group Name", "Process Group Description"})
+_LISTS = frozenset({"Concrete Inputs"})
+_LETTER = re.compile(r"[^\W\d_]")
+_PUBLIC_KEYS = frozenset(
+    {
+        *("schemaVersion", "deviceProperties", "trace_id", "baseTimeNanoseconds", "displayTimeUnit"),
+        *("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules"),
+        *("cuda_runtime_version", "cuda_driver_version", "cupti_version"),
+    }
+)
+
+
+def anonymized(trace: DecodedTrace, namer: Namer) -> DecodedTrace:
+    """Return the trace with other names; its times, rows and numbers are the same.
+
+    `file` and the notes have the file's own name: it is read again, and a run's notes are replaced all at once.
+    """
+    return replace(
+        trace,
+        header=_header(trace.header, namer),
+        events=_events(trace.events, namer),
+        keys={key: text for key, text in trace.keys.items() if key in _PUBLIC_KEYS},
+    )
+
+
+def _header(header: TraceHeader, namer: Namer) -> TraceHeader:
+    groups = (
+        replace(group, name=group_name(namer, group.name), description=group_name(namer, group.description))
+        for group in header.process_groups
+    )
+    return replace(
+        header,
+        host=None if header.host is None else host_name(namer, header.host),
+        process_groups=tuple(groups),
+        metadata=None if header.metadata is None else anonymous_metadata(header.metadata, namer),
+        profiler_messages=tuple(map(namer.text, header.profiler_messages)),
+    )
+
+
+def _events(events: EventTable, namer: Namer) -> EventTable:
+    strings = _Strings(events.strings)
+    annotated = events.in_category(*_ANNOTATIONS)
+    labelled = events.named(lambda name: name.startswith(LABEL_PREFIX)) & ~annotated
+    name = events.name.copy()
+    for rows, renamed in ((annotated | labelled, _annotation), (events.in_category(_PYTHON), _python_function)):
+        name[rows] = strings.renamed(events.name[rows], partial(renamed, namer=namer))
+    of_collectives = events.collective_arguments
+
+    def group(text: str) -> str:
+        return group_name(namer, text)
+
+    return replace(
+        events,
+        name=name,
+        tracks=[_track(track, namer) for track in events.tracks],
+        extra_args=strings.renamed(events.extra_args, lambda text: _extra_args(text, namer)),
+        collective_arguments=replace(
+            of_collectives,
+            group_name=strings.renamed(of_collectives.group_name, group),
+            group_description=strings.renamed(of_collectives.group_description, group),
+        ),
+        strings=strings.texts,
+    )
+
+
+class _Strings:
+    """The texts that columns refer to, to which new ones are added."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = list(texts)
+        self._numbers = {text: number for number, text in enumerate(texts)}
+
+    def renamed(self, column: Int32, rename: Callable[[str], str]) -> Int32:
+        """Return a column, int32 [n], that refers to what `rename` returns for each of its distinct texts."""
+        present, place = np.unique(column, return_inverse=True)
+        new = [ABSENT if number == ABSENT else self._number(rename(self.texts[number])) for number in present.tolist()]
+        return np.array(new, dtype=np.int32)[place] if len(new) else column
+
+    def _number(self, text: str) -> int:
+        if text not in self._numbers:
+            self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return self._numbers[text]
+
+
+def _annotation(name: str, namer: Namer) -> str:
+    if (fsdp := parse_fsdp_span(name)) is not None:
+        return fsdp_span(fsdp.action, fsdp.phase, module_name(namer, fsdp.module))
+    if (module := parse_module_span(name)) is not None:
+        return module_span(module_name(namer, module))
+    if (hook := parse_ddp_hook_span(name)) is not None:
+        module = module_name(namer, hook.module)
+        return ddp_hook_span(module, hook.bucket, hook.size_bytes, is_last=hook.is_last)
+    if (rpc := parse_rpc_span(name)) is not None:
+        function = namer.name("function", rpc.function)
+        if rpc.callee is None:
+            return rpc_service_span(rpc.caller, rpc.number, function)
+        return rpc_call_span(rpc.caller, rpc.number, namer.name("worker", rpc.callee), function)
+    if (label := _FSDP2_LABEL.fullmatch(name)) is not None:
+        module = "" if label[2] is None else f" ({module_name(namer, label[2])})"
+        return f"{label[1]}{module}{label[3]}"
+    is_public = name.startswith((LABEL_PREFIX, *_PUBLIC_BEGINNINGS)) or parse_microbatch_label(name) is not None
+    return name if is_public else namer.name("annotation", name)
+
+
+def _python_function(name: str, namer: Namer) -> str:
+    if (module := _PYTHON_MODULE.fullmatch(name)) is not None:
+        return f"nn.Module: {namer.name('module', module[1])}{module[2]}"
+    function = _PYTHON_FUNCTION.fullmatch(name)
+    if function is None:
+        return _OWNER.sub(">", name) if name.startswith("<") else namer.name("function", name)
+    path, line, code = function.groups()
+    if not is_of_program(name):
+        return f"{path_in_library(path)}.py({line}): {code}"
+    return f"{namer.name('path', path)}.py({line}): {namer.name('function', code)}"
+
+
+def _track(track: Track, namer: Namer) -> Track:
+    return Track(
+        pid=_thread(track.pid, namer) if isinstance(track.pid, str) else track.pid,
+        tid=_thread(track.tid, namer) if isinstance(track.tid, str) else track.tid,
+        process_name=_thread(track.process_name, namer),
+        thread_name=_thread(track.thread_name, namer),
+    )
+
+
+def _thread(name: str, namer: Namer) -> str:
+    if (thread := _THREAD.fullmatch(name)) is not None:
+        return f"{thread[1]}({_thread(thread[2], namer)})"
+    return name if _PUBLIC_THREAD.fullmatch(name) else namer.name("thread", name)
+
+
+def _extra_args(text: str, namer: Namer) -> str:
+    members = (_argument(member, namer) for member in split_members(text))
+    kept = ",\n".join(member for member in members if member is not None)
+    return f"{{{kept}}}" if kept else ""
+
+
+def _argument(member: str, namer: Namer) -> str | None:
+    """Return an argument and its key, as JSON; None if it is left out."""
+    try:
+        ((key, value),) = msgspec.json.decode(f"{{{member}}}", type=dict[str, msgspec.Raw]).items()
+        if key in _GROUPS:
+            value = msgspec.Raw(msgspec.json.encode(group_name(namer, msgspec.json.decode(value, type=str))))
+        elif key in _LISTS:
+            inputs = msgspec.json.decode(value, type=list[str])
+            value = msgspec.Raw(msgspec.json.encode(["" if _says_something(text) else text for text in inputs]))
+    except (ValueError, RecursionError):  # nothing that torch writes
+        return None
+    shown = bytes(value).decode()
+    is_public = key in _PUBLIC_ARGUMENTS or key in _GROUPS or key in _LISTS or not _says_something(shown)
+    return f"{msgspec.json.encode(key).decode()}: {shown}" if is_public else None
+
+
+def _says_something(text: str) -> bool:
+    return _LETTER.search(re.sub(r"\b(?:true|false|null|none|inf|nan|\d+e)\b", "", text.lower())) is not None
