@@ -41,14 +41,16 @@ class RunChoice:
     scheduler: str | None
     cache: CacheChoice
     communication_rules: tuple[CommunicationRule, ...] = ()
+    limits: tuple[str, ...] = ()
 
     @property
     def argv(self) -> list[str]:
-        """The arguments that choose the same run and ranks, with the same rules."""
+        """The arguments that choose the same run and ranks, with the same rules and limits."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
-        return [*self.paths, *options, *(f"--communication-rule={rule.text}" for rule in self.communication_rules)]
+        options += [f"--communication-rule={rule.text}" for rule in self.communication_rules]
+        return [*self.paths, *options, *(f"--limit={limit}" for limit in self.limits)]
 
     def of_path(self, path: str) -> RunChoice:
         """Return the choice of the newest run of another path, with the same ranks and ways of reading them."""
@@ -139,6 +141,18 @@ def _rules(texts: tuple[str, ...]) -> tuple[CommunicationRule, ...]:
     return tuple(parse_rule(text) for text in texts)
 
 
+def _set_limits(texts: tuple[str, ...]) -> None:
+    """Let these limits hold, in workers too, until the command ends. Raises UsageError for a text that is none."""
+    if not texts:
+        return
+    from tracekit.limits import VARIABLE, parse_limits
+
+    parse_limits(texts)
+    before = os.environ.get(VARIABLE, "")
+    os.environ[VARIABLE] = " ".join(texts)
+    click.get_current_context().call_on_close(lambda: os.environ.update({VARIABLE: before}))
+
+
 def run_options(command: F) -> F:
     """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
     return apply_decorators(
@@ -175,6 +189,7 @@ def _with_choice(command: F) -> F:
         cache_dir: str | None,
         no_cache: bool,
         communication_rule: tuple[str, ...],
+        limit: tuple[str, ...],
         **options: Any,
     ) -> Any:
         from tracekit.errors import UsageError
@@ -187,6 +202,7 @@ def _with_choice(command: F) -> F:
             raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
         if _is_typed("cache_dir"):
             no_cache = False  # of the settings
+        _set_limits(limit)
         choice = RunChoice(
             paths=paths,
             run=run,
@@ -196,6 +212,7 @@ def _with_choice(command: F) -> F:
             scheduler=scheduler,
             cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
             communication_rules=_rules(communication_rule),
+            limits=limit,
         )
         return command(choice, **options)
 
@@ -211,6 +228,7 @@ _READING_OPTIONS = (
         metavar="REGEX=KIND",
         help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
     ),
+    click.option("--limit", multiple=True, metavar="NAME=N", help="What a file may cost, e.g. ratio=1000; see tracekit config."),
     click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
     click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),

@@ -46,6 +46,20 @@ class _Rules(click.ParamType[tuple[str, ...]]):
         return tuple(rules)
 
 
+class _Limits(click.ParamType[tuple[str, ...]]):
+    name = "limits"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        from tracekit.limits import parse_limits
+
+        texts = value.split() if isinstance(value, str) else value
+        try:
+            parse_limits(map(str, texts))
+        except UsageError as error:
+            self.fail(f"{error.message}; {error.hint}")
+        return tuple(texts)
+
+
 class _Path(click.ParamType[str]):
     name = "path"
 
@@ -102,6 +116,15 @@ KEYS: tuple[Key, ...] = (
         kind=_Rules(),
         written=((list,), "a list of texts"),
         default="those of public libraries",
+    ),
+    Key(
+        name="limits",
+        variable="TRACEKIT_LIMITS",
+        option="--limit",
+        parameter="limit",
+        kind=_Limits(),
+        written=((list,), "a list of texts"),
+        default="those in docs/settings.md",
     ),
     Key(
         name="jobs",
@@ -219,7 +242,7 @@ def option_defaults(named: str | None = None) -> dict[str, Callable[[], Any]]:
         no_cache = found.get(_CACHE_DIR) == _NO_CACHE
         return {**found, _CACHE_DIR: None, "no_cache": True} if no_cache else found
 
-    unset = {"communication_rule": (), "no_cache": False, "strict": False}
+    unset = {"communication_rule": (), "limit": (), "no_cache": False, "strict": False}
     return {name: partial(lambda name: values().get(name, unset.get(name)), name) for name in _PARAMETERS}
 
 

@@ -1,6 +1,7 @@
 """The text of a trace file: plain, gzip or zstd, on a disk or in a store.
 
-Gzip may have several members, be cut off, or be under a wrong suffix. The text in front of damage is always read.
+Gzip may have several members, be cut off, or be under a wrong suffix. The text in front of damage is always read, and
+no more of it than the limits allow.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tracekit.errors import InputError
+from tracekit.limits import limits
 from tracekit.model.notes import Note
 from tracekit.read.files.storage import TracePath
 
@@ -25,7 +27,6 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ODD_GZIP_FLAGS = 0xE2  # reserved flags, and the one for a checksum of the header
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _USUAL_RATIO = 13
-_MAX_RATIO = 400  # Kineto's text reaches 20, a gzip bomb 1000
 _UNCHECKED_BYTES = 256 << 20
 
 __all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "TextStream", "UnreadableText", "last_bytes", "open_text"]
@@ -59,17 +60,7 @@ class TextChunks:
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            with self.path.open("rb") as stream:
-                magic = stream.read(4)
-                stream.seek(0)
-                self.is_packed = magic.startswith(_GZIP_MAGIC) or magic == _ZSTD_MAGIC
-                if magic.startswith(_GZIP_MAGIC):
-                    yield from self._inflate_gzip(stream)
-                elif magic == _ZSTD_MAGIC:
-                    yield from self._inflate_zstd(stream)
-                else:
-                    while chunk := stream.read(self.chunk_bytes):
-                        yield chunk
+            yield from self._chunks()
         except PermissionError as error:
             reason, hint = "not readable", "give yourself read permission on it"
             raise InputError(f"{self.path}: {reason}", hint=hint, reason=reason, kind="permission") from error
@@ -80,12 +71,32 @@ class TextChunks:
             reason = error.strerror or str(error)
             raise InputError(f"{self.path}: {reason}", hint="check the path and the disk", reason=reason) from error
 
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the text up to a limit."""
+        total = 0
+        with self.path.open("rb") as stream:
+            magic = stream.read(4)
+            stream.seek(0)
+            self.is_packed = magic.startswith(_GZIP_MAGIC) or magic == _ZSTD_MAGIC
+            if magic.startswith(_GZIP_MAGIC):
+                chunks = self._inflate_gzip(stream)
+            elif magic == _ZSTD_MAGIC:
+                chunks = self._inflate_zstd(stream)
+            else:
+                chunks = iter(lambda: stream.read(self.chunk_bytes), b"")
+            for chunk in chunks:
+                yield chunk
+                total += len(chunk)
+                if (reached := _reached_limit(total, stream)) is not None:
+                    self._damaged("limit", reached, stream.tell())
+                    return
+
     def _inflate_gzip(self, stream: BinaryIO) -> Iterator[bytes]:
         inflater = _gzip_inflater()
         read_bytes = max(self.chunk_bytes // _USUAL_RATIO, 512)
         packed = b""
         text: list[bytes] = []
-        size = total = member_start = member_size = 0
+        size = member_start = member_size = 0
         while True:
             packed = packed or stream.read(read_bytes)
             try:
@@ -103,13 +114,7 @@ class TextChunks:
             packed = inflater.unconsumed_tail
             text.append(piece)
             size += len(piece)
-            total += len(piece)
             member_size += len(piece)
-            if total > _UNCHECKED_BYTES and total > _MAX_RATIO * stream.tell():
-                self._damaged(
-                    "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
-                )
-                break
             if 2 * size >= self.chunk_bytes:
                 yield b"".join(text)  # of one piece, this is that piece
                 text, size = [], 0
@@ -170,7 +175,7 @@ class TextStream:
         except Exception as error:  # of zlib, isal, zstandard, the file system
             raise UnreadableText from error
         self._size += count
-        if self._size > _UNCHECKED_BYTES and self._size > _MAX_RATIO * self._packed.tell():
+        if _reached_limit(self._size, self._packed) is not None:
             raise UnreadableText
         return count
 
@@ -201,6 +206,16 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
         except (OSError, ImportError) as error:
             raise UnreadableText from error
         yield TextStream(packed, text)
+
+
+def _reached_limit(text_bytes: int, packed: BinaryIO) -> str | None:
+    """Return which limit was reached by the text of a file that was read as far as `packed`; None if none was."""
+    allowed = limits()
+    if text_bytes > allowed.text_bytes:
+        return f"longer than is read ({allowed.named('text_bytes')}): reading stopped"
+    if text_bytes > _UNCHECKED_BYTES and text_bytes > allowed.ratio * packed.tell():
+        return f"it inflates to over {allowed.ratio} times its size ({allowed.named('ratio')}): reading stopped"
+    return None
 
 
 def last_bytes(path: TracePath, width: int) -> bytes:

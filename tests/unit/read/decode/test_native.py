@@ -179,7 +179,7 @@ def test_a_long_event_in_many_pieces_is_read(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_event_that_is_too_long_is_left_to_the_portable_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_LONGEST_EVENT_BYTES", 1000)
+    monkeypatch.setenv("TRACEKIT_LIMITS", "event_bytes=1000")
     text = event("n" * 2000).encode()
     assert native._scan(native._scanner.Scanner([], []), text, PieceStream(b"", iter([0]))) is None
 
