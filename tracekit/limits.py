@@ -39,7 +39,7 @@ class Limits:
     text_bytes: int = 64 << 30
     ratio: int = 400
     keys_bytes: int = 64 << 20
-    event_bytes: int = 64 << 20
+    event_bytes: int = 32 << 20
     events: int = 100_000_000
     lanes: int = 500
 
@@ -71,5 +71,3 @@ def _limits(text: str) -> Limits:
         return parse_limits(text.split())
     except UsageError as error:
         raise UsageError(f"{VARIABLE}={text}: {error.message}", hint=error.hint) from None
-
-

@@ -228,7 +228,12 @@ _READING_OPTIONS = (
         metavar="REGEX=KIND",
         help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
     ),
-    click.option("--limit", multiple=True, metavar="NAME=N", help="What a file may cost, e.g. ratio=1000; see tracekit config."),
+    click.option(
+        "--limit",
+        multiple=True,
+        metavar="NAME=N",
+        help="What a trace file may cost, e.g. ratio=1000 (docs/settings.md).",
+    ),
     click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
     click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),

@@ -31,9 +31,7 @@ _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Behind the last event. An array in its arguments may end in the same way, but then no whole object follows.
 _BEHIND_EVENTS = re.compile(rb'\}\s*\]\s*,\s*(?=")')
 # A string; of one that does not end, the quote and a backslash at the end are groups.
-_STRING = re.compile(
-    rb'''"[^"\\]*+(?:\\.[^"\\]*+)*+"|(")[^"\\]*+(?:\\.[^"\\]*+)*+(\\?)\Z''', re.DOTALL
-)
+_STRING = re.compile(rb""""[^"\\]*+(?:\\.[^"\\]*+)*+"|(")[^"\\]*+(?:\\.[^"\\]*+)*+(\\?)\Z""", re.DOTALL)
 _MAX_NESTED = 1000  # keys of that name in other objects; no writer has one
 _MAX_UNPLACED = 16  # errors of the parser that do not say where it stopped
 _STOPPED_AT = re.compile(r"\(byte (\d+)\)")
