@@ -33,6 +33,8 @@ class Limits:
         keys_bytes: of the text before the events of a file, and of that behind them.
         event_bytes: of the text of one event.
         events: of one file.
+        in_flight: of one recording, collectives times how many of them are in flight at once. Beyond it the time of
+            communication is not told apart by groups.
         lanes: rows of a merged trace on which the slices of one thread or stream are shown.
     """
 
@@ -41,6 +43,7 @@ class Limits:
     keys_bytes: int = 64 << 20
     event_bytes: int = 32 << 20
     events: int = 100_000_000
+    in_flight: int = 10_000_000
     lanes: int = 500
 
     def named(self, name: str) -> str:
