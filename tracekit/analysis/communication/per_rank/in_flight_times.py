@@ -179,7 +179,8 @@ def _covered(start_ns: Int64, end_ns: Int64, pieces_ns: Int64) -> Int64:
     inside = Intervals.union_of(start_ns, end_ns)
     first, stop = np.searchsorted(pieces_ns, inside.start_ns), np.searchsorted(pieces_ns, inside.end_ns)
     count = stop - first
-    return np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+    pieces: Int64 = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+    return pieces
 
 
 def _latest_end(start_ns: Int64, end_ns: Int64, time_ns: Int64) -> Int64:
