@@ -19,6 +19,7 @@ __all__ = ["VARIABLE", "Limits", "limits", "parse_limits"]
 VARIABLE = "TRACEKIT_LIMITS"
 
 _SETTING = re.compile(r"([a-z_]+)=([1-9][0-9]{0,14})([KMG]?)")
+_MOST_EVENTS = (1 << 31) - 1
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -42,9 +43,9 @@ class Limits:
     ratio: int = 400
     keys_bytes: int = 64 << 20
     event_bytes: int = 32 << 20
-    events: int = 100_000_000
+    events: int = 100_000_000  # at most 2**31 - 1, as they are numbered in 32 bits
     in_flight: int = 10_000_000
-    lanes: int = 500
+    lanes: int = 200
 
     def named(self, name: str) -> str:
         """Return what a note says of a limit that was reached; docs/settings.md says how to change it."""
@@ -65,7 +66,7 @@ def parse_limits(texts: Iterable[str]) -> Limits:
             hint = f"write it as ratio=1000 or text_bytes=8G; there are {', '.join(values)}"
             raise UsageError(f"{text!r} is no limit", hint=hint)
         values[match[1]] = int(match[2]) * _UNITS[match[3]]
-    return Limits(**values)
+    return Limits(**values | {"events": min(values["events"], _MOST_EVENTS)})
 
 
 @lru_cache

@@ -6,6 +6,7 @@ the extension was not built.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from typing import Any
 
@@ -28,7 +29,7 @@ from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode", "decode_written"]
 
-if INTERFACE != 6:  # the extension was built from other sources
+if INTERFACE != 7:  # the extension was built from other sources
     raise ImportError(
         "the extension is of another version: install tracekit again", name="tracekit.read.decode.native._scanner"
     )
@@ -83,6 +84,8 @@ def _scan_file(path: TracePath, *, extra_args: bool) -> tuple[dict[str, Any], di
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
         multiplying=[name.encode() for name in MULTIPLYING],
         excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
+        max_events=limits().events,
+        seed=secrets.randbits(64),
     )
     with open_text(path) as text:
         head, _ = search_events(iter(lambda: text.read(_HEAD_STEP_BYTES), b""))
