@@ -88,6 +88,8 @@ def search_events(chunks: Iterator[bytes]) -> tuple[Head | None, bytes]:
         text = b"".join([text, *pieces])
         pieces = []
         head = _find_events(text)
+        if head is not None and head.position > longest_bytes:  # however much was read at once
+            return None, text
         if head is not None or (text.strip() and not _may_begin_trace(text)) or len(text) > longest_bytes:
             return head, text
     return None, text

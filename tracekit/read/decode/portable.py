@@ -84,17 +84,20 @@ class _Decoding:
             cut = _last_boundary(buffer)
             chunk = next(chunks, None)
             too_long = len(buffer) > self.limits.event_bytes
-            if chunk is None or (too_long and cut is None):
+            if chunk is None:
                 closed, _ = self._add(buffer, last=True)
                 if closed is None:
                     self.position += len(buffer)
-                if closed is None and chunk is not None:
-                    self._stop_at("event_bytes", "an event is longer than is read")
-                return None if closed is None else buffer[closed + 1 :] + (chunk or b"")
-            if cut is not None:
-                closed, used = self._add(buffer[: cut - 1], last=too_long)
+                return None if closed is None else buffer[closed + 1 :]
+            if cut is not None or too_long:
+                # Where no end of an event is seen in long text, values are looked for one by one.
+                piece = buffer if cut is None else buffer[: cut - 1]
+                closed, used = self._add_salvaged(piece, last=False) if cut is None else self._add(piece, last=too_long)
                 if closed is not None:
                     return buffer[closed + 1 :] + chunk
+                if too_long and not used:
+                    self._stop_at("event_bytes", "an event is longer than is read")
+                    return None
                 rest = buffer[used:].lstrip(b", \t\r\n")
                 self.position += len(buffer) - len(rest)
                 buffer = rest
