@@ -230,12 +230,13 @@ def assemble(
     others = tuple(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in discovery.others
     )
-    for other in others:
+    for other, files in zip(others, discovery.others, strict=True):
+        names = [window.path.name for windows in files.ranks.values() for window in windows]
+        only = names[0] if len(names) == 1 else None
         option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
-        text = (
-            f"run {other.run_id}, attempt {other.attempt} ({other.ranks} ranks) is there too; choose it with {option}"
-        )
-        notes.append(Note(kind="other_run", severity="info", text=text))
+        what = f"{other.ranks} ranks" if only is None else only
+        text = f"run {other.run_id}, attempt {other.attempt} ({what}) is there too; choose it with {option}"
+        notes.append(Note(kind="other_run", severity="info", file=only, text=text))
     return Run(
         paths=tuple(paths),
         run_id=discovery.chosen.run_id,
