@@ -234,3 +234,12 @@ def test_tracks_that_were_chosen_to_collide_are_told_apart(tmp_path: Path) -> No
     events = [EVENT.replace(b'"pid": 1, "tid": 1', b'"pid": %d, "tid": %d' % pair) for pair in pairs]
     decoded = decode(written(tmp_path, b'{"traceEvents": [' + b",".join(events) + b"]}"))
     assert [(track.pid, track.tid) for track in decoded.events.tracks] == pairs
+
+
+def test_ids_beyond_64_bits_are_texts(tmp_path: Path) -> None:
+    """GIVEN ids that have one hash as integers of Python THEN they are texts, whose hashes no file can choose."""
+    ids = [7 + ((1 << 61) - 1) * k for k in range(9, 12)]
+    events = [EVENT.replace(b'"pid": 1', b'"pid": %d' % i) for i in [*ids, 5]]
+    decoded = decode(written(tmp_path, b'{"traceEvents": [' + b",".join(events) + b"]}"))
+    assert len(set(map(hash, ids))) == 1
+    assert [track.pid for track in decoded.events.tracks] == [*map(str, ids), 5]
