@@ -4,6 +4,7 @@
     run = tracekit.load("runs/")        read the newest run of a folder
     report = tracekit.analyze("runs/")  tables (pandas) and findings
     tracekit.merge(run, "run.pftrace")  one trace for Perfetto
+    tracekit.compare("a/", "b/")        whether run b is slower than run a, or than several runs [a, ...], and why
     report.tables["ranks"]              a DataFrame; tracekit.schema describes every column
     tracekit.read_tables("run.xlsx")    tables that a report was written to, as DataFrames again
     tracekit.to_hta("runs/")            the TraceAnalysis of Holistic Trace Analysis, loaded by tracekit
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit import integrations, schema
+    from tracekit.analysis.comparison.comparison import Comparison, compare
     from tracekit.analysis.load import load
     from tracekit.analysis.report import Report, analyze
     from tracekit.capture.probe import probe
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Report",
     "Run",
     "TracekitError",
     "analyze",
+    "compare",
     "integrations",
     "load",
     "merge",
@@ -45,10 +49,12 @@ __all__ = [
 ]
 
 _HOME = {
+    "Comparison": "tracekit.analysis.comparison.comparison",
     "Report": "tracekit.analysis.report",
     "Run": "tracekit.model.run",
     "TracekitError": "tracekit.errors",
     "analyze": "tracekit.analysis.report",
+    "compare": "tracekit.analysis.comparison.comparison",
     "integrations": "tracekit.integrations",
     "load": "tracekit.analysis.load",
     "merge": "tracekit.render.merged.merge",

@@ -63,8 +63,8 @@ def parse_limits(texts: Iterable[str]) -> Limits:
     for text in texts:
         match = _SETTING.fullmatch(text)
         if match is None or match[1] not in values:
-            hint = f"write it as ratio=1000 or text_bytes=8G; there are {', '.join(values)}"
-            raise UsageError(f"{text!r} is no limit", hint=hint)
+            what = f"{text!r} is none of the limits {', '.join(values)}, with a number"
+            raise UsageError(what, hint="write it as in ratio=1000 or text_bytes=8G")
         values[match[1]] = int(match[2]) * _UNITS[match[3]]
     return Limits(**values | {"events": min(values["events"], _MOST_EVENTS)})
 

@@ -1,8 +1,9 @@
-"""The tables of a report: which there are, and the type, unit and meaning of each column.
+"""The tables of a report and of a comparison: which there are, and the type, unit and meaning of each column.
 
     tracekit.schema.TABLES["ranks"].columns     the columns of a table
     tracekit.schema.columns()                   all of them as a DataFrame, a row a column
     report.tables["ranks"].attrs                the same of one table of a report
+    tracekit.schema.COMPARISON_TABLES           the tables of `tracekit.compare`
 
 Types end in `?` where a value may be null, which means unknown and never zero. A `value?` is a boolean, number or
 text; a `dict` has texts as keys and holds what JSON can hold.
@@ -15,15 +16,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracekit.analysis import sections
+from tracekit.analysis.comparison import columns as comparison_columns
 from tracekit.analysis.table import Column, FilledTable, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "TABLES", "Column", "Table", "column_table", "columns"]
+__all__ = ["COLUMNS", "COMPARISON_TABLES", "TABLES", "Column", "Table", "column_table", "columns"]
 
 TABLES: Mapping[str, Table] = MappingProxyType({table.name: table for table in sections.TABLES})
 """The tables by name, in the order of a report."""
+
+COMPARISON_TABLES: Mapping[str, Table] = MappingProxyType(
+    {table.name: table for table in comparison_columns.COMPARISON_TABLES}
+)
+"""The tables of a comparison by name."""
 
 COLUMNS = Table(
     "columns",

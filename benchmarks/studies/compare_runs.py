@@ -1,6 +1,6 @@
 """How often `tracekit compare` and `tracekit check` are right about simulated runs.
 
-    python -m benchmarks.studies.compare_runs [--pairs N] [--quick] [--docs] [--json FILE]
+    python -m benchmarks.studies.compare_runs [--pairs N] [--first-seed N] [--quick] [--docs] [--json FILE]
 
 Runs of the same job differ by 0.5 % and their steps by 2 %, both as standard deviations. The first table is on step
 lengths alone, in which thousands of pairs are judged. The second is on simulated jobs of four ranks, from whose reports
@@ -29,8 +29,8 @@ from benchmarks.studies.documents import Row, between_marks, markdown
 from benchmarks.studies.rates import rate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
+from tracekit.analysis.comparison.change_estimate import estimate_change
 from tracekit.analysis.comparison.comparison import SECTIONS_READ, Comparison, compare
-from tracekit.analysis.comparison.median_change import median_change
 from tracekit.analysis.comparison.step_verdict import Judgement, judge
 from tracekit.analysis.gates.evaluation import check
 from tracekit.analysis.gates.gates import DEFAULT_GATES
@@ -69,11 +69,13 @@ class Noise:
     Attributes:
         steps: standard deviation of a step, as a share of it.
         correlation: of a step with the one before it.
+        stalls: the share of the steps that are 20 % longer, which ones by chance.
     """
 
     steps: float = STEP_VARIATION
     runs: float = RUN_VARIATION
     correlation: float = 0.0
+    stalls: float = 0.0
 
 
 # ---- step lengths alone ----------------------------------------------------------------------------------------------
@@ -86,17 +88,17 @@ def step_lengths_of(rng: np.random.Generator, steps: int, noise: Noise, slowdown
         fresh = math.sqrt(1 - noise.correlation**2) * deviations[step]
         deviations[step] = noise.correlation * deviations[step - 1] + fresh
     of_run = 1 + noise.runs * rng.normal()
-    return np.asarray(_STEP_NS * (1 + slowdown) * of_run * (1 + noise.steps * deviations))
+    stalls = 1 + 0.2 * (rng.random(steps) < noise.stalls)
+    return np.asarray(_STEP_NS * (1 + slowdown) * of_run * stalls * (1 + noise.steps * deviations))
 
 
 def judge_lengths(
-    seed: int, steps: int, noise: Noise, *, baselines: int = 1, slowdown: float = 0.0
-) -> tuple[Judgement, int | None]:
-    """Return the verdict on a simulated pair, and how many steps would decide."""
+    seed: int, steps: tuple[int, int], noise: Noise, *, baselines: int = 1, slowdown: float = 0.0
+) -> Judgement:
+    """Return the verdict on a simulated pair. steps: of each baseline run, and of the candidate."""
     rng = np.random.default_rng(seed)
-    runs = [step_lengths_of(rng, steps, noise) for _ in range(baselines)]
-    verdict = judge(median_change(runs, step_lengths_of(rng, steps, noise, slowdown)))
-    return verdict.judgement, verdict.steps_needed
+    runs = [step_lengths_of(rng, steps[0], noise) for _ in range(baselines)]
+    return judge(estimate_change(runs, step_lengths_of(rng, steps[1], noise, slowdown))).judgement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ class LengthRow:
     """The verdicts on many pairs of runs, all of one kind."""
 
     baselines: int
-    steps: int
+    steps: tuple[int, int]
     noise: Noise
     same: tuple[Judgement, ...]
     slower: tuple[Judgement, ...]
@@ -118,38 +120,59 @@ class LengthRow:
         return [judgement == "slower" for judgement in self.slower]
 
 
-def _length_rows(pairs: int) -> list[LengthRow]:
-    one_rank, ranks = Noise(), Noise(steps=0.7 * STEP_VARIATION)
-    correlated = Noise(steps=0.7 * STEP_VARIATION, correlation=0.4)
-    kinds = [
-        *((1, 10, ranks), (1, 20, ranks), (3, 10, ranks), (1, 10, correlated), (1, 20, correlated)),
-        *((1, 8, one_rank), (1, 10, one_rank), (1, 20, one_rank), (3, 10, one_rank), (3, 40, one_rank)),
-    ]
+_OF_RANKS = 0.7 * STEP_VARIATION  # of the step of a job whose four ranks vary each by itself
+_KINDS: tuple[tuple[int, tuple[int, int], Noise], ...] = (
+    (1, (10, 10), Noise(steps=_OF_RANKS)),
+    (3, (10, 10), Noise(steps=_OF_RANKS)),
+    (1, (8, 8), Noise()),
+    (1, (10, 10), Noise()),
+    (1, (12, 12), Noise()),
+    (1, (20, 20), Noise()),
+    (1, (10, 50), Noise()),
+    (1, (50, 10), Noise()),
+    (3, (10, 10), Noise()),
+    (1, (10, 10), Noise(steps=_OF_RANKS, correlation=0.3)),
+    (1, (10, 10), Noise(steps=_OF_RANKS, correlation=0.5)),
+    (1, (10, 10), Noise(correlation=0.3)),
+    (1, (10, 10), Noise(correlation=0.5)),
+    (1, (20, 20), Noise(correlation=0.5)),
+    (1, (50, 50), Noise(correlation=0.5)),
+    (1, (10, 10), Noise(steps=_OF_RANKS, stalls=0.1)),
+    (1, (20, 20), Noise(steps=_OF_RANKS, stalls=0.1)),
+    (1, (20, 20), Noise(steps=_OF_RANKS, stalls=0.3)),
+    (1, (10, 10), Noise(steps=0.04)),
+    (1, (40, 40), Noise(steps=0.04)),
+)
+"""Baselines, steps of a baseline and of the candidate, and their noise."""
+
+
+def _length_rows(pairs: int, first_seed: int) -> list[LengthRow]:
     return [
         LengthRow(
             baselines=baselines,
             steps=steps,
             noise=noise,
-            same=tuple(judge_lengths(seed, steps, noise, baselines=baselines)[0] for seed in range(pairs)),
+            same=tuple(judge_lengths(first_seed + i, steps, noise, baselines=baselines) for i in range(pairs)),
             slower=tuple(
-                judge_lengths(seed, steps, noise, baselines=baselines, slowdown=0.05)[0]
-                for seed in range(pairs, 2 * pairs)
+                judge_lengths(first_seed + pairs + i, steps, noise, baselines=baselines, slowdown=0.05)
+                for i in range(pairs)
             ),
         )
-        for baselines, steps, noise in kinds
+        for baselines, steps, noise in _KINDS
     ]
 
 
 def _length_table(rows: Sequence[LengthRow]) -> list[Row]:
-    heading = ("baselines", "steps a run", "step varies by", "correlation", "false calls", "5 % slower is found")
+    heading = ("baselines", "steps", "step varies by", "correlation", "stalls", "false calls", "5 % slower is found")
     return [
         heading,
         *(
             (
                 str(row.baselines),
-                str(row.steps),
+                " and ".join(map(str, row.steps)),
                 f"{row.noise.steps:.1%}",
                 f"{row.noise.correlation:.1f}",
+                f"{row.noise.stalls:.0%}",
                 rate(row.false_calls),
                 rate(row.found),
             )
@@ -253,26 +276,30 @@ def _job_table(groups: dict[str, list[JobPair]]) -> list[Row]:
     ]
 
 
-def _job_groups(pairs: int) -> dict[str, list[JobPair]]:
+def _job_groups(pairs: int, first_seed: int) -> dict[str, list[JobPair]]:
     groups: dict[str, list[JobPair]] = {}
     for varying in ("ranks", "job"):
         said = "each rank varies" if varying == "ranks" else "the job varies"
-        groups[f"same kind, {said}"] = [judge_pair(seed, steps=10, varying=varying) for seed in range(pairs)]
+        groups[f"same kind, {said}"] = [
+            judge_pair(seed, steps=10, varying=varying) for seed in range(first_seed, first_seed + pairs)
+        ]
         each = max(pairs // len(PLANTED), 1)
         for number, planted in enumerate(PLANTED, start=1):
-            seeds = range(number * pairs, number * pairs + each)
+            seeds = range(first_seed + number * pairs, first_seed + number * pairs + each)
             found = [judge_pair(seed, steps=10, varying=varying, planted=planted) for seed in seeds]
             groups[f"{planted}, {said}"] = found
-    groups["a run with itself"] = [judge_pair(seed, steps=10, varying="ranks", same=True) for seed in range(pairs)]
+    groups["a run with itself"] = [
+        judge_pair(seed, steps=10, varying="ranks", same=True) for seed in range(first_seed, first_seed + pairs)
+    ]
     return groups
 
 
 def main() -> None:
     options = _parse_options()
-    lengths = _length_rows(100 if options.quick else 1000)
+    lengths = _length_rows(200 if options.quick else 2000, options.first_seed)
     tables = {"lengths": markdown(_length_table(lengths))}
     print(tables["lengths"], flush=True)
-    groups = _job_groups(40 if options.quick else options.pairs)
+    groups = _job_groups(40 if options.quick else options.pairs, options.first_seed)
     tables["jobs"] = markdown(_job_table(groups))
     print(f"\n{tables['jobs']}")
     if options.docs:
@@ -303,6 +330,7 @@ def _missed(lengths: Sequence[LengthRow], groups: dict[str, list[JobPair]]) -> l
 def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=200, help="of simulated jobs, of each kind")
+    parser.add_argument("--first-seed", type=int, default=0, help="other seeds simulate other pairs")
     parser.add_argument("--quick", action="store_true", help="a tenth of the pairs of step lengths, 40 of jobs")
     parser.add_argument("--docs", action="store_true", help="write the tables into docs/compare.md")
     parser.add_argument("--json", type=Path, help="write what was said of every pair to this file")

@@ -12,11 +12,20 @@ _WIDTH = 78  # of a block of code in the page
 
 
 def command_pages() -> str:
-    """Return a chapter for each command."""
-    chapters = []
-    for name, line in COMMANDS.items():
-        command = cli.get_command(click.Context(cli), name)
+    """Return a chapter for the program and one for each command."""
+    program = _context(cli, "tracekit", None)
+    chapters = [f"## tracekit\n\n{_block(program)}"]
+    for name in COMMANDS:
+        command = cli.get_command(program, name)
         assert command is not None, name
-        context = click.Context(command, info_name=f"tracekit {name}", terminal_width=_WIDTH, max_content_width=_WIDTH)
-        chapters.append(f"## {name}\n\n{line}\n\n```text\n{command.get_help(context)}\n```")
+        chapters.append(f"## {name}\n\n{_block(_context(command, name, program))}")
     return "\n\n".join(chapters)
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    settings = {**command.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
+    return click.Context(command, info_name=name, parent=parent, **settings)
+
+
+def _block(context: click.Context) -> str:
+    return f"```text\n{context.command.get_help(context)}\n```"

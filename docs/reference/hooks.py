@@ -1,6 +1,7 @@
 """What MkDocs calls while it builds the site: adds documents from other folders, and fills in what is generated.
 
-`<!-- generated: NAME -->` on a line of its own stands for what the generator of that name returns.
+`<!-- generated: NAME -->` on a line of its own stands for what the generator of that name returns. A line in italics
+below it is for readers of the source, and is left out.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 from docs.reference.commands import command_pages  # noqa: E402
 from docs.reference.json_result import json_pages  # noqa: E402
 from docs.reference.links import outside_files, with_site_links  # noqa: E402
+from docs.reference.notebook import notebook_page  # noqa: E402
 from docs.reference.structs import struct_pages  # noqa: E402
-from docs.reference.tables import table_pages  # noqa: E402
+from docs.reference.tables import comparison_tables, table_pages  # noqa: E402
 from docs.reference.views import view_pages  # noqa: E402
 from tracekit.model.metadata import CaptureMetadata, Manifest, ProgressHeader  # noqa: E402
 
@@ -31,14 +33,16 @@ __all__ = ["GENERATORS", "filled_in", "on_files", "on_page_markdown"]
 
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": command_pages,
+    "comparison": comparison_tables,
     "json": json_pages,
     "manifest": lambda: struct_pages(Manifest),
     "metadata": lambda: struct_pages(CaptureMetadata),
+    "notebook": notebook_page,
     "progress": lambda: struct_pages(ProgressHeader),
     "tables": table_pages,
     "views": view_pages,
 }
-_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: (\w+) -->(?:\n_.*_)?$", re.MULTILINE)
 
 
 def filled_in(text: str) -> str:

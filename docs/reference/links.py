@@ -20,9 +20,9 @@ _DOCS = "docs/"
 
 def outside_files(root: Path) -> list[str]:
     """Return the paths in the repository of what the site has from other folders than `docs/`."""
-    found = ["CHANGELOG.md", "probes/README.md", "tests/unit/README.md", "tests/data/README.md"]
+    single = ["CHANGELOG.md", "probes/README.md", "tests/unit/README.md", "tests/data/README.md"]
     reports = (file for file in root.glob("reports/**/*") if file.suffix in {".md", ".png", ".txt", ".json", ".html"})
-    return [*found, *sorted(file.relative_to(root).as_posix() for file in reports)]
+    return [*single, *sorted(file.relative_to(root).as_posix() for file in reports)]
 
 
 def page_links(text: str) -> list[tuple[str, str]]:

@@ -1,19 +1,25 @@
-"""All tables of a report with their columns, by section."""
+"""All tables of a report with their columns, by section, and those of a comparison."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from docs.reference.markdown import code, table
+from tracekit.analysis.comparison.columns import COMPARISON_TABLES
 from tracekit.analysis.sections import SECTIONS, TABLES
 from tracekit.analysis.table import Table
 
-__all__ = ["table_pages"]
+__all__ = ["comparison_tables", "table_pages"]
 
 
 def table_pages() -> str:
     """Return a chapter for each section of the report, with all columns of its tables."""
     return "\n\n".join(_chapters())
+
+
+def comparison_tables() -> str:
+    """Return the columns of the tables of a comparison."""
+    return "\n\n".join(text for each in COMPARISON_TABLES for text in _table(each))
 
 
 def _chapters() -> Iterator[str]:

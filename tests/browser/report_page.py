@@ -10,7 +10,7 @@ from typing import Any
 from tracekit.render.page.contract import PageData
 from tracekit.render.page.write import html_page, page_code
 
-__all__ = ["ReportPage", "opened"]
+__all__ = ["ReportPage", "opened", "opened_text"]
 
 
 class ReportPage:
@@ -97,7 +97,16 @@ def opened(
     browser: Any, data: PageData, folder: Path, *, hash_: str = "", width: int = 1280, **context: Any
 ) -> Iterator[ReportPage]:
     """Open the page of some data while the block runs."""
+    with opened_text(browser, html_page(data, page_code()), folder, hash_=hash_, width=width, **context) as page:
+        yield page
+
+
+@contextmanager
+def opened_text(
+    browser: Any, text: str, folder: Path, *, hash_: str = "", width: int = 1280, **context: Any
+) -> Iterator[ReportPage]:
+    """Open a page from its file while the block runs."""
     path = folder / "report.html"
-    path.write_text(html_page(data, page_code()), "utf-8")
+    path.write_text(text, "utf-8")
     with browser.new_context(viewport={"width": width, "height": 900}, **context) as page_context:
         yield ReportPage(page_context.new_page(), path, hash_)

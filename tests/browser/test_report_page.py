@@ -193,7 +193,7 @@ def test_the_theme_is_that_of_the_system_until_one_is_chosen(browser: Any, mesh:
         theme = "document.documentElement.dataset.theme"
         system = report.page.evaluate(theme)
         report.page.locator("#theme").click()
-        report.page.wait_for_function(f"{theme} === 'light'")
+        report.page.wait_for_selector("html[data-theme=light]")
 
         assert system == "dark"
         assert "theme=light" in report.hash

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
+from tests.places import ROOT
 from tests.unit.read.decode.decoders import decode
 from tracekit.cli import cli
 from tracekit.errors import NotATraceError, UsageError
@@ -52,7 +55,7 @@ def test_a_variable_sets_limits(monkeypatch: pytest.MonkeyPatch, text: str, expe
 
 @pytest.mark.parametrize("text", ["ratio", "ratio=", "ratio=0", "ratio=-1", "ratio=1e5", "speed=3", "ratio=5T"])
 def test_what_is_no_limit_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    with pytest.raises(UsageError, match="is no limit"):
+    with pytest.raises(UsageError, match="is none of the limits"):
         parse_limits([text])
     monkeypatch.setenv("TRACEKIT_LIMITS", text)
     with pytest.raises(UsageError, match=f"^TRACEKIT_LIMITS={text}"):
@@ -243,3 +246,10 @@ def test_ids_beyond_64_bits_are_texts(tmp_path: Path) -> None:
     decoded = decode(written(tmp_path, b'{"traceEvents": [' + b",".join(events) + b"]}"))
     assert len(set(map(hash, ids))) == 1
     assert [track.pid for track in decoded.events.tracks] == [*map(str, ids), 5]
+
+
+def test_the_documentation_lists_every_limit_with_its_default() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
+    rows = re.findall(r"(?m)^\| `(\w+)` \| [^|]* \| ([\d,]+[MG]?) \|$", text)
+    assert parse_limits(f"{name}={default.replace(',', '')}" for name, default in rows) == Limits()
+    assert [name for name, _ in rows] == [field.name for field in fields(Limits)]

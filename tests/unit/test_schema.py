@@ -19,7 +19,7 @@ def test_columns_are_listed_with_type_unit_and_meaning() -> None:
 
 
 def test_every_column_has_a_known_type_and_a_sentence() -> None:
-    for table in tracekit.schema.TABLES.values():
+    for table in (*tracekit.schema.TABLES.values(), *tracekit.schema.COMPARISON_TABLES.values()):
         for column in table.columns:
             assert column.type in get_args(Type), (table.name, column.name)
             assert column.meaning.endswith("."), (table.name, column.name)

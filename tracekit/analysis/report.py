@@ -29,6 +29,7 @@ from tracekit.analysis.table import FilledTable
 from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
+from tracekit.model.quantities import count_text
 from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
 
@@ -113,9 +114,12 @@ class Report:
 
     def __repr__(self) -> str:
         lengths = step_lengths(self.run)
-        steps = "no complete step" if lengths is None else f"{lengths.count} steps of {lengths.median_ns / 1e6:,.1f} ms"
+        steps = "no complete step"
+        if lengths is not None:
+            steps = f"{count_text(lengths.count, 'step')} of {lengths.median_ns / 1e6:,.1f} ms"
+        ranks = count_text(len(self.run.ranks), "rank")
         first = f"; first finding: {short_repr(self.findings[0].text)}" if self.findings else ""
-        return f"<tracekit.Report of {short_repr(self.run.path)}: {len(self.run.ranks)} ranks, {steps}{first}>"
+        return f"<tracekit.Report of {short_repr(self.run.path)}: {ranks}, {steps}{first}>"
 
     def _repr_html_(self) -> str:
         text: str = _renderer("notebook.screen").report_html(self)

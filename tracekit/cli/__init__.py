@@ -28,7 +28,7 @@ __all__ = ["cli", "main"]
 
 # Names and their lines in `tracekit --help`, in the order in which a user needs them.
 COMMANDS = {
-    "analyze": "Show where each rank's time went.",
+    "analyze": "Say what slows a step, what causes it, and what to do.",
     "whatif": "Estimate what each fix would save a step.",
     "compare": "Say whether a run is slower than a baseline, and why.",
     "check": "Hold a run to limits, in CI: exit with 1 where it is over.",

@@ -85,6 +85,10 @@ def analyze(
         if steps is not None:
             raise UsageError("--cross-check: HTA has no selection of steps", hint="leave out --steps")
         wanted = None if wanted is None else wanted | {"breakdown"}
+    if output is not None:
+        from tracekit.render.output import refuse_existing
+
+        refuse_existing(output, force=force)
     options = SummaryOptions(steps=steps or StepSelection(), sections=wanted)
     found = choice.load(options)
     peak = None if peak_tflops is None else peak_tflops * 1e12

@@ -11,10 +11,7 @@ from tracekit.cli.inputs.options import SHARE, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.comparison.comparison import Comparison
     from tracekit.analysis.per_rank.options import StepSelection
-
-_SUFFIXES = (".json", ".md", ".txt")
 
 
 @click.command()
@@ -35,7 +32,7 @@ _SUFFIXES = (".json", ".md", ".txt")
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Write to FILE (.json, .md or .txt); may be given again.",
+    help="Write to FILE (.html, .json, .md or .txt); may be given again.",
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def compare(
@@ -63,11 +60,11 @@ def compare(
     from tracekit.cli.inputs.reports import read_reports
     from tracekit.cli.inputs.result_files import refuse_suffixes, write_results
     from tracekit.errors import UsageError
-    from tracekit.render.comparison.document import comparison_json
+    from tracekit.render.comparison.formats import SUFFIXES, render_comparison
 
     if len(choice.paths) < 2:
         raise UsageError("one run alone cannot be compared", hint="give a baseline and a candidate")
-    refuse_suffixes(outputs, _SUFFIXES)
+    refuse_suffixes(outputs, SUFFIXES)
     reports = read_reports([choice.of_path(path) for path in choice.paths], steps, SECTIONS_READ)
     comparison = compare_reports(
         reports[:-1],
@@ -76,24 +73,9 @@ def compare(
         run_noise=DEFAULT_RUN_NOISE if run_noise is None else run_noise,
     )
     if as_json:
-        click.echo(comparison_json(comparison), nl=False)
+        click.echo(render_comparison(comparison, ".json"), nl=False)
     elif not outputs:
         from tracekit.render.comparison.terminal import comparison_text
 
         click.echo(comparison_text(comparison, **terminal_format()), nl=False)
-    write_results(outputs, lambda suffix: _render(comparison, suffix), force=force)
-
-
-def _render(comparison: Comparison, suffix: str) -> str:
-    """Return the comparison in the format of a file's suffix."""
-    if suffix == ".json":
-        from tracekit.render.comparison.document import comparison_json
-
-        return comparison_json(comparison)
-    if suffix == ".md":
-        from tracekit.render.comparison.markdown import comparison_markdown
-
-        return comparison_markdown(comparison)
-    from tracekit.render.comparison.terminal import comparison_text
-
-    return comparison_text(comparison, width=80, color=False)
+    write_results(outputs, lambda suffix: render_comparison(comparison, suffix), force=force)

@@ -17,25 +17,25 @@ from tracekit.cli.inputs.options import terminal_format
 def config(ctx: click.Context, as_json: bool) -> None:
     """Show which settings hold and where they come from.
 
-    An option precedes a variable of the environment, and that the nearest tracekit.toml, or the table [tool.tracekit]
-    of pyproject.toml, in this folder or one above it. tracekit --config FILE takes another file.
+    An option precedes a variable of the environment, and the variable precedes a file: the nearest tracekit.toml, or
+    the table [tool.tracekit] of pyproject.toml, in this folder or one above it. tracekit --config FILE takes another.
     """
     from tracekit.cli.inputs.settings import KEYS, OTHER_VARIABLES, settings, similar_name
     from tracekit.render.console import table, write
 
-    found = settings(ctx.obj)
+    in_effect = settings(ctx.obj)
     others = {name: value for name, value in sorted(os.environ.items()) if name in OTHER_VARIABLES}
     known = [*(key.variable for key in KEYS), *OTHER_VARIABLES]
     unknown = [name for name in sorted(os.environ) if name.startswith("TRACEKIT_") and name not in known]
     if as_json:
         document = {
-            "settings": {s.key.name: {"value": s.value, "from": s.source} for s in found},
+            "settings": {s.key.name: {"value": s.value, "from": s.source} for s in in_effect},
             "variables": others,
             "unknown_variables": unknown,
         }
         click.echo(json.dumps(document, indent=1))
         return
-    files = {s.source for s in found} - {s.key.variable for s in found} - {None}
+    files = {s.source for s in in_effect} - {s.key.variable for s in in_effect} - {None}
     title = f"Settings, with those of {files.pop()}" if files else "Settings, none of them from a file"
     rows = [
         (
@@ -43,7 +43,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
             setting.key.default if setting.value is None else _text(setting.value),
             "default" if setting.source is None else Path(setting.source).name,
         )
-        for setting in found
+        for setting in in_effect
     ]
     parts = table(title, ("setting", "value", "from"), rows, left=3)
     if others:

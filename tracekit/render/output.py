@@ -14,7 +14,7 @@ from typing import BinaryIO
 from tracekit.errors import OutputError
 from tracekit.model.run import Run
 
-__all__ = ["move_to_end", "new_file", "new_folder", "refuse_input", "scratch_folder"]
+__all__ = ["move_to_end", "new_file", "new_folder", "refuse_existing", "refuse_input", "scratch_folder"]
 
 _BYTES_A_COPY = 1 << 30
 
@@ -39,6 +39,17 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise OutputError(f"{path}: {error.strerror or error}", hint="check the space on the disk") from error
         raise
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise OutputError when a file is at `path`, or a folder that is not empty, and `force` is False.
+
+    It is for before long work; what writes the file checks again.
+    """
+    with _as_output_error(path):
+        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    if not (force or is_free):
+        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
 
 
 def refuse_input(path: Path, run: Run) -> None:
@@ -81,15 +92,15 @@ def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iter
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise OutputError(f"{path}: a link or not a folder", hint="choose another name")
-    present = sorted(file.name for file in path.iterdir()) if path.exists() else []
-    if foreign := sorted(set(present).difference(names)):
+    with _as_output_error(path):
+        present = {file.name for file in path.iterdir()} if path.exists() else set()
+    if foreign := sorted(present.difference(names)):
         raise OutputError(f"{path}: a folder with other files, such as {foreign[0]}", hint="choose another name")
-    if present and not force:
-        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
+    refuse_existing(path, force=force)
     with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
-    with made as scratch, _as_output_error(path):
+        temporary = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
+    with temporary as scratch, _as_output_error(path):
         new, old = Path(scratch) / "new", Path(scratch) / "old"
         new.mkdir()
         yield new
@@ -101,8 +112,7 @@ def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iter
 def _check(path: Path, *, force: bool) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OutputError(f"{path}: a link or not a regular file", hint="choose another name")
-    if path.exists() and not force:
-        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
+    refuse_existing(path, force=force)
     with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
 

@@ -48,6 +48,18 @@ def test_an_html_report_is_written_once(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, [*command, "--force"]).exit_code == 0
 
 
+def test_what_exists_already_is_refused_before_the_run_is_read(tmp_path: Path) -> None:
+    (tmp_path / "report.json").touch()
+    (tmp_path / "tables.csv").mkdir()
+    (tmp_path / "tables.csv" / "ranks.csv").touch()
+    for name in ("report.json", "tables.csv"):
+        refused = CliRunner().invoke(cli, ["analyze", str(tmp_path / "no run"), "-o", str(tmp_path / name)])
+        assert (refused.exit_code, refused.stderr) == (
+            3,
+            f"Error: {tmp_path / name}: exists already. Hint: choose another name, or overwrite it with --force\n",
+        )
+
+
 def test_an_html_report_has_the_sections_that_were_asked_for(tmp_path: Path) -> None:
     path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
     page = tmp_path / "report.html"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.cli.compared_folders import STEADY, longer, write_run
+from tracekit.analysis.gates.gates import Doubt
 from tracekit.cli import cli
 
 
@@ -33,7 +35,7 @@ def gates(text: str, name: str = "tracekit.toml") -> None:
 def test_without_gates_the_step_may_not_be_longer_than_in_the_baseline() -> None:
     passed, failed = check("same", "--baseline", "main"), check("slow", "--baseline", "main")
     assert (passed.exit_code, failed.exit_code) == (0, 1), passed.stderr + failed.stderr
-    assert passed.stdout.splitlines()[-1] == "passed: 1 of 1 gate pass (no gates are configured, so the default)"
+    assert passed.stdout.splitlines()[-1] == "passed: 1 of 1 gate passes (no gates are configured, so the default)"
     assert "FAIL  step_time.max_increase" in failed.stdout
 
 
@@ -132,3 +134,9 @@ def test_a_workflow_gets_annotations_and_a_summary(folder: Path) -> None:
     assert check("slow", "--baseline", "main", "--github", "--json").exit_code == 2
     unwritable = {"GITHUB_STEP_SUMMARY": str(folder / "none" / "summary.md")}
     assert check("slow", "--baseline", "main", "--github", env=unwritable).exit_code == 3
+
+
+def test_every_doubt_can_be_allowed_in_the_command() -> None:
+    for doubt in get_args(Doubt):
+        result = check("same", "--baseline", "main", "--allow", doubt)
+        assert result.exit_code == 0, result.stderr

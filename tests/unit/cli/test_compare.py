@@ -88,7 +88,7 @@ def test_runs_of_other_jobs_are_refused(tmp_path: Path, runs: tuple[Path, Path])
     [
         (["only-one"], 2, "one run alone cannot be compared"),
         (["none", "none"], 3, "none"),
-        (["a", "b", "-o", "x.html"], 2, "the name does not end in .json, .md, .txt"),
+        (["a", "b", "-o", "x.pdf"], 2, "the name does not end in .html, .json, .md, .txt"),
         (["a", "b", "--margin", "3"], 2, "'3' is not a share between 0 and 1"),
         (["a", "b", "--run-noise", "much"], 2, "'much' is not a share"),
     ],

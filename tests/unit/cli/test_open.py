@@ -21,6 +21,7 @@ from tracekit import serve
 from tracekit.analysis.load import load
 from tracekit.cli import cli
 from tracekit.render.merged.opening_view import ANY_RUN
+from tracekit.render.perfetto import PerfettoFormat
 from tracekit.trace_processor import bundled
 
 DDP = DATA / "ddp_slow_rank"
@@ -121,9 +122,9 @@ def test_the_page_opens_on_the_first_finding(browser: Browser) -> None:
     assert open_(DDP).exit_code == 0
     arguments = arguments_of(browser.opened[0])[1]
     commands = [(each["id"], each["args"][0]) for each in json.loads(arguments["startupCommands"])]
-    pinned = ["^findings$", "^steps$", *(f"^rank {rank} waits( .*)?$" for rank in (0, 1))]
+    pinned = ["^findings( .*)?$", "^steps( .*)?$", *(f"^rank {rank} waits( .*)?$" for rank in (0, 1))]
     assert commands == [
-        ("dev.perfetto.ExpandTracksByRegex", "^(run|analysis|rank (0|1)( .*)?)$"),
+        ("dev.perfetto.ExpandTracksByRegex", "^(run|analysis|rank (0|1))( .*)?$"),
         *(("dev.perfetto.PinTracksByRegex", pattern) for pattern in pinned),
     ]
     run = load(DDP)
@@ -162,12 +163,45 @@ def test_a_perfetto_trace_is_served_unchanged(browser: Browser, ready: Path, pac
 
 
 @pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
-def test_a_merged_trace_opens_with_its_findings_pinned(browser: Browser, tmp_path: Path, name: str) -> None:
+def test_a_merged_trace_in_a_file_opens_as_its_run_does(browser: Browser, tmp_path: Path, name: str) -> None:
+    """GIVEN a run and the file that it was merged to THEN both open with the same tracks pinned, at the same time."""
     assert CliRunner().invoke(cli, ["merge", str(DDP), "-o", str(tmp_path / name)]).exit_code == 0
+    assert open_(DDP).exit_code == 0
     assert open_(tmp_path / name).exit_code == 0
+    of_run, of_file = (arguments_of(url)[1] for url in browser.opened)
+    assert of_file.pop("url") != of_run.pop("url")
+    assert of_file == of_run
+    assert of_file.keys() == {"visStart", "visEnd", "startupCommands"}
+
+
+def test_a_merged_trace_that_carries_no_view_opens_with_its_findings_pinned(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(PerfettoFormat(start_ns=1).head)
+    assert open_(path).exit_code == 0
     arguments = arguments_of(browser.opened[0])[1]
     assert arguments.keys() == {"url", "startupCommands"}
     assert arguments["startupCommands"] == ANY_RUN.page_arguments["startupCommands"]
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+def test_a_merged_trace_in_chromes_format_opens_as_its_run_does(browser: Browser, tmp_path: Path, name: str) -> None:
+    """GIVEN the JSON that a run was merged to THEN it opens with the same tracks pinned, at the same step, by the time
+    of the file, which counts from a base."""
+    path = tmp_path / name
+    assert CliRunner().invoke(cli, ["merge", str(DDP), "--format", "chrome", "-o", str(path)]).exit_code == 0
+    assert open_(DDP).exit_code == 0
+    assert open_(path).exit_code == 0
+    assert browser.got == path.read_bytes()
+    of_run, of_file = (arguments_of(url)[1] for url in browser.opened)
+    assert of_file["startupCommands"] == of_run["startupCommands"]
+    content = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    base_ns = json.loads(content)["baseTimeNanoseconds"]
+    assert [int(of_file[edge]) + base_ns for edge in ("visStart", "visEnd")] == [
+        int(of_run[edge]) for edge in ("visStart", "visEnd")
+    ]
+    refused = CliRunner().invoke(cli, ["analyze", str(path)])
+    assert refused.exit_code == 3
+    assert "a merged trace in Chrome's format, not a recording of torch.profiler" in refused.stderr
 
 
 def test_print_url_opens_no_browser(browser: Browser, ready: Path) -> None:
@@ -284,3 +318,12 @@ def test_no_files_are_left_behind(browser: Browser, tmp_path: Path, monkeypatch:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert open_(DDP).exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["open", "query", "analyze", "merge"])
+def test_a_path_that_cannot_be_looked_at_is_an_input_error(command: str) -> None:
+    """GIVEN a name that is too long for the file system, as for a folder that may not be entered."""
+    arguments = [command, "a" * 300, *(["select 1"] if command == "query" else [])]
+    result = CliRunner().invoke(cli, arguments, prog_name="tracekit")
+    assert result.exit_code == 3
+    assert result.stderr == f"Error: {'a' * 300}: File name too long. Hint: check the path and its permissions\n"

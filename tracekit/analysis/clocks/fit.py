@@ -17,7 +17,8 @@ import numpy as np
 
 from tracekit.analysis.clocks.jumps import STEEPEST, find_jumps
 from tracekit.analysis.stats.medians import MEDIAN_TO_MEAN_ERROR
-from tracekit.analysis.stats.parallel_lines import ParallelLines, fit_parallel_lines, student_deviations
+from tracekit.analysis.stats.parallel_lines import ParallelLines, fit_parallel_lines
+from tracekit.analysis.stats.student import student_deviations
 from tracekit.model.events import Float64, Int64
 
 _FEWEST_FOR_DRIFT = 6

@@ -1,8 +1,8 @@
 """What the change of the step consists of: the causes of the baseline's mean step against those of the candidate's.
 
-The verdict is on the median step, and causes divide the mean one. What the change of the median has beyond that of the
+The verdict is on the pseudomedian of the steps, and causes divide the mean. What the pseudomedian changed by beyond the
 mean is the row `uneven_steps`. A single step that is longer, such as one with a checkpoint, changes the mean alone. So
-the rows sum to the change of the median, exactly, in integers.
+the rows sum to the change of the step that is judged, exactly, in integers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle")
 def cause_changes(
     baselines: Sequence[Report], candidate: Report, baseline_ns: int, candidate_ns: int
 ) -> tuple[Basis, list[dict[str, object]]]:
-    """Return what the causes are from, and rows of columns.CAUSE_CHANGES, the largest change first.
+    """Return what the causes are from, and rows of columns.CAUSE_CHANGES, the largest change first, then the longest.
 
-    baseline_ns, candidate_ns: the median steps.
+    baseline_ns, candidate_ns: the pseudomedians of their steps.
     """
     reports = [*baselines, candidate]
     is_known = all(report.diagnosis is not None and report.diagnosis.steps for report in reports)
@@ -43,15 +43,16 @@ def cause_changes(
     before, after = _mean(times[:-1]), times[-1]
     before[UNEVEN_STEPS, ()] = baseline_ns - before.total()
     after[UNEVEN_STEPS, ()] = candidate_ns - after.total()
+    changes = {key: after[key] - before[key] for key in {**before, **after}}
     rows = [
         {
             "cause": cause,
             "ranks": list(ranks),
             "baseline_ns": before[cause, ranks],
             "candidate_ns": after[cause, ranks],
-            "change_ns": after[cause, ranks] - before[cause, ranks],
+            "change_ns": changes[cause, ranks],
         }
-        for cause, ranks in sorted({**before, **after}, key=lambda key: (-abs(after[key] - before[key]), key))
+        for cause, ranks in sorted(changes, key=lambda key: (-abs(changes[key]), -after[key], key))
     ]
     return "causes" if is_known else "breakdown", [row for row in rows if row["baseline_ns"] or row["candidate_ns"]]
 

@@ -1,8 +1,8 @@
-"""Tables of a comparison of runs."""
+"""The tables of a comparison of runs."""
 
 from tracekit.analysis.table import Column, Table
 
-__all__ = ["CAUSE_CHANGES", "EXPLORED_CHANGES", "RUN_DIFFERENCES"]
+__all__ = ["CAUSE_CHANGES", "COMPARISON_TABLES", "EXPLORED_CHANGES", "RUN_DIFFERENCES"]
 
 _TIMES = (
     Column("baseline_ns", "int", "ns", "Mean of a step of the baseline; of several runs the mean."),
@@ -16,11 +16,11 @@ CAUSE_CHANGES = Table(
             "cause",
             "str",
             "",
-            "A cause of the step (docs/definitions.md, Diagnosis), or uneven_steps: the median step less the mean one.",
+            "A cause of the step (docs/definitions.md, Diagnosis), or uneven_steps: its typical length less its mean.",
         ),
         Column("ranks", "list[int]", "", "The ranks that are the cause; empty if it is on no rank in particular."),
         *_TIMES[:2],
-        Column("change_ns", "int", "ns", "candidate_ns - baseline_ns; all rows sum to the change of the median step."),
+        Column("change_ns", "int", "ns", "candidate_ns - baseline_ns; all rows sum to the change of the step."),
     ),
 )
 EXPLORED_CHANGES = Table(
@@ -42,3 +42,4 @@ RUN_DIFFERENCES = Table(
         Column("candidate", "str?", "", "Its value in the candidate; null: not recorded."),
     ),
 )
+COMPARISON_TABLES = (CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES)

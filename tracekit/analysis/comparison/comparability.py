@@ -10,7 +10,7 @@ from tracekit.model.metadata import Mesh
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 
-__all__ = ["find_differences", "why_incomparable"]
+__all__ = ["find_differences", "why_incomparable", "why_ranks_lack"]
 
 _MOST_VALUES = 3
 
@@ -27,6 +27,12 @@ def _reasons(baseline: Run, candidate: Run) -> Iterator[str]:
     for what, value, text in _IDENTITY:
         if value(baseline) != value(candidate):
             yield f"the {what} differs: {text(baseline)} in {baseline.path}, {text(candidate)} in {candidate.path}"
+    if _measured_ranks(baseline) != _measured_ranks(candidate):
+        sides = (
+            f"{format_ranges(_measured_ranks(r)) or 'none'} in {r.path}{why_ranks_lack(r)}"
+            for r in (baseline, candidate)
+        )
+        yield f"the set of usable ranks differs: {', '.join(sides)}"
     meshes = _mesh(baseline), _mesh(candidate)
     if None not in meshes and meshes[0] != meshes[1]:
         yield f"the mesh differs: {meshes[0]} in {baseline.path}, {meshes[1]} in {candidate.path}"
@@ -36,10 +42,19 @@ def _measured_ranks(run: Run) -> tuple[int, ...]:
     return tuple(summary.rank for summary in run.ranks if summary.unmeasured is None)
 
 
+def why_ranks_lack(run: Run) -> str:
+    """Return the first reason why a rank of a run cannot be used, in parentheses; nothing without one."""
+    usable = _measured_ranks(run)
+    reasons = (
+        note.text for note in run.notes if note.severity != "info" and note.file is not None and note.rank not in usable
+    )
+    reason = next(reasons, None)
+    return f" ({reason})" if reason else ""
+
+
 # What must be the same: its name, its value, and its value as text.
 _IDENTITY: tuple[tuple[str, Callable[[Run], object], Callable[[Run], str]], ...] = (
     ("number of ranks", lambda run: run.world_size, lambda run: str(run.world_size or "unknown")),
-    ("set of ranks that are there", _measured_ranks, lambda run: format_ranges(_measured_ranks(run))),
     ("device", lambda run: run.device, lambda run: run.device.upper()),
     ("parallelism", lambda run: run.strategies, lambda run: " + ".join(run.strategies) or "none"),
 )

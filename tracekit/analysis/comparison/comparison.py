@@ -1,49 +1,62 @@
-"""A run against one or several baseline runs of the same job."""
+"""Whether a run is slower than one or several baseline runs of the same job, and what the change consists of."""
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.analysis.comparison import columns
 from tracekit.analysis.comparison.cause_changes import Basis, cause_changes
+from tracekit.analysis.comparison.change_estimate import ChangeEstimate, estimate_change
 from tracekit.analysis.comparison.comparability import find_differences, why_incomparable
 from tracekit.analysis.comparison.exploration import explored_changes
-from tracekit.analysis.comparison.median_change import MedianChange, median_change
 from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
 from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN, StepVerdict, judge
-from tracekit.analysis.report import Report
+from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.step_lengths import job_steps_ns
-from tracekit.analysis.table import Frame
-from tracekit.errors import InputError
+from tracekit.analysis.table import Frame, tables_of
+from tracekit.errors import InputError, UsageError
 from tracekit.model.events import Float64
-from tracekit.model.run import Run
+from tracekit.model.run import Run, short_repr
+from tracekit.read.cache.store import CacheChoice
 
-__all__ = ["SECTIONS_READ", "Comparison", "compare"]
+if TYPE_CHECKING:
+    import pandas as pd
 
+__all__ = ["SECTIONS_READ", "Comparison", "Source", "compare", "steps_ns"]
+
+Source = str | os.PathLike[str] | Run | Report
+"""The path of a run's folder or file, a loaded run, or its report."""
+
+_SHOWN_BASELINES = 3
 SECTIONS_READ = ("breakdown", "configuration", "memory", "critical_path", "diagnosis", "kernels")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison:
     """A comparison of runs.
 
     Attributes:
         baselines: the runs of the baseline.
         candidate: the run that is compared with them.
-        change: the change of the median step.
+        change: the change of the typical length of a step.
         verdict: what that means.
         basis: what `causes` are from.
-        causes: rows of columns.CAUSE_CHANGES; they sum to the change of the median step.
+        causes: rows of columns.CAUSE_CHANGES; they sum to the change of the typical length.
         explored: rows of columns.EXPLORED_CHANGES.
         differences: rows of columns.RUN_DIFFERENCES.
     """
 
     baselines: tuple[Run, ...]
     candidate: Run
-    change: MedianChange
+    change: ChangeEstimate
     verdict: StepVerdict
     basis: Basis
     causes: Frame = Frame(columns.CAUSE_CHANGES)
@@ -52,49 +65,108 @@ class Comparison:
 
     @property
     def baseline_ns(self) -> int:
-        """Return the median step of the baseline."""
+        """Return the typical length of a step of the baseline."""
         return round(self.change.baseline)
 
     @property
     def candidate_ns(self) -> int:
-        """Return the median step of the candidate."""
+        """Return the typical length of a step of the candidate."""
         return round(self.change.candidate)
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return `causes`, `explored` and `differences` by the names of their tables. `attrs` describes the columns."""
+        return {table.name: table.frame for table in tables_of(self)}
+
+    def summary(self) -> str:
+        """Return the verdict, what the change consists of and where to look, as one screen of text."""
+        text: str = _renderer("terminal").comparison_text(self, width=100, color=False)
+        return text
+
+    def to_json(self) -> str:
+        """Return the comparison as JSON, as `tracekit compare --json` prints it."""
+        text: str = _renderer("document").comparison_json(self)
+        return text
+
+    def to_html(self) -> str:
+        """Return the comparison as one HTML page that opens offline."""
+        text: str = _renderer("page").comparison_html(self)
+        return text
+
+    def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the comparison as its name says: .html, .json, .md or .txt.
+
+        Raises UsageError for another name. Raises OutputError when `path` exists and `force` is False, or it cannot be
+        written.
+        """
+        _renderer("formats").write_comparison(self, Path(path), force=force)
+
+    def __repr__(self) -> str:
+        names = ", ".join(short_repr(run.path) for run in self.baselines[:_SHOWN_BASELINES])
+        more = len(self.baselines) - _SHOWN_BASELINES
+        against = f"{names} and {more} more" if more > 0 else names
+        judgement = f"{self.verdict.judgement}, {round(self.change.ratio - 1, 3) + 0.0:+.1%}"
+        return f"<tracekit.Comparison of {short_repr(self.candidate.path)} with {against}: {judgement}>"
+
+    def _repr_html_(self) -> str:
+        text: str = _renderer("notebook").comparison_screen(self)
+        return text
+
+
+def _renderer(module: str) -> Any:
+    """Return a module of `tracekit.render.comparison`. By name: the analysis imports no layer above it."""
+    return importlib.import_module(f"tracekit.render.comparison.{module}")
 
 
 def compare(
-    baselines: Sequence[Report],
-    candidate: Report,
+    baselines: Source | Sequence[Source],
+    candidate: Source,
     *,
     margin: float = DEFAULT_MARGIN,
     run_noise: float = DEFAULT_RUN_NOISE,
+    executor: Executor | None = None,
+    cache: CacheChoice = False,
 ) -> Comparison:
-    """Compare a run with one or several baseline runs, of whose reports the sections `SECTIONS_READ` are needed.
+    """Compare a run with one or several baseline runs of the same job.
 
-    margin: changes of the step by less than this share do not matter. run_noise: the share by which two runs of one job
-    are taken to differ where fewer than three baseline runs show it.
+    Each is a path, a loaded run, or a report, which should have the sections `SECTIONS_READ`. margin: changes of the
+    step by less than this share do not matter. run_noise: the share by which two runs of one job are taken to differ
+    where fewer than three baseline runs show it. `executor` and `cache` are passed to `load`.
 
-    Raises InputError with the reason if the runs cannot be compared.
+    Raises InputError with the reason if the runs cannot be compared, UsageError for shares that are not between 0 and 1
+    or without a baseline, and whatever `load` raises.
     """
-    runs = tuple(report.run for report in baselines)
+    for name, share in (("margin", margin), ("run_noise", run_noise)):
+        if not 0 < share < 1:
+            raise UsageError(f"{name}={share} is not a share between 0 and 1", hint="0.03 is 3 %")
+    sources = [baselines] if isinstance(baselines, str | os.PathLike | Run | Report) else list(baselines)
+    if not sources:
+        raise UsageError("there is no baseline", hint="give the run to compare with, or a list of runs")
+    *before, after = [_report(source, executor, cache) for source in (*sources, candidate)]
+    runs = tuple(report.run for report in before)
     for run in runs:
-        if reason := why_incomparable(run, candidate.run):
+        if reason := why_incomparable(run, after.run):
             raise InputError(
                 f"these runs cannot be compared: {reason}", hint="record the same job, on as many ranks, and compare it"
             )
-    change = median_change([_steps(run) for run in runs], _steps(candidate.run), run_noise=run_noise)
-    basis, causes = cause_changes(baselines, candidate, round(change.baseline), round(change.candidate))
+    change = estimate_change([steps_ns(run) for run in runs], steps_ns(after.run), run_noise=run_noise)
+    basis, causes = cause_changes(before, after, round(change.baseline), round(change.candidate))
     return Comparison(
         baselines=runs,
-        candidate=candidate.run,
+        candidate=after.run,
         change=change,
         verdict=judge(change, margin),
         basis=basis,
         causes=causes,
-        explored=explored_changes(baselines, candidate, change),
-        differences=find_differences(runs, candidate.run),
+        explored=explored_changes(before, after, change),
+        differences=find_differences(runs, after.run),
     )
 
 
-def _steps(run: Run) -> Float64:
-    """Return the lengths of the job's steps in order, float64 [n], in ns."""
+def _report(source: Source, executor: Executor | None, cache: CacheChoice) -> Report:
+    return source if isinstance(source, Report) else analyze(source, only=SECTIONS_READ, executor=executor, cache=cache)
+
+
+def steps_ns(run: Run) -> Float64:
+    """Return the lengths of the job's steps in order, at least 1, float64 [n]."""
     return np.array([max(step_ns, 1) for step_ns in job_steps_ns(run).values()], dtype=np.float64)

@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracekit.analysis.comparison.median_change import ENOUGH_STEPS, MedianChange
-from tracekit.analysis.comparison.run_noise import CONFIDENCE, RunNoise
+from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
+from tracekit.analysis.comparison.run_noise import QUANTILE, RunNoise
 from tracekit.analysis.kernels.kernels import MOST_SHOWN
 from tracekit.analysis.report import Report
-from tracekit.analysis.stats.block_bootstrap import variance_of_mean
 from tracekit.analysis.stats.false_discovery import adjusted_p_values
+from tracekit.analysis.stats.significance import error_growth, standard_error
 from tracekit.analysis.table import rows_of
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
@@ -29,7 +28,6 @@ __all__ = ["explored_changes"]
 
 _LEAST_SHARE = 0.001  # of the step, in one of the runs
 _FALSE_DISCOVERIES = 0.05
-_QUANTILE = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
 
 _Key = tuple[str, str]  # dimension and name
 _Samples = dict[_Key, Float64]
@@ -44,10 +42,10 @@ class _Change(NamedTuple):
     variance: float
 
 
-def explored_changes(baselines: Sequence[Report], candidate: Report, change: MedianChange) -> list[dict[str, Any]]:
+def explored_changes(baselines: Sequence[Report], candidate: Report, change: ChangeEstimate) -> list[dict[str, Any]]:
     """Return rows of columns.EXPLORED_CHANGES, those that stand out first, then the largest change.
 
-    change: of the median step, for its noise.
+    change: of the step, for its noise.
     """
     step_ns = max(report.run.mean_rank_step_ns() for report in (*baselines, candidate))
     every = [*_sampled(baselines, candidate), *_summed(baselines, candidate, change)]
@@ -73,7 +71,7 @@ def explored_changes(baselines: Sequence[Report], candidate: Report, change: Med
 
 def _p_value(change: _Change, noise: RunNoise) -> float:
     """Return how likely noise alone makes the means differ so much, two-sided, by a normal distribution."""
-    variance = change.variance + (noise.share / _QUANTILE * change.before_ns) ** 2
+    variance = change.variance + (noise.share / QUANTILE * change.before_ns) ** 2
     difference = abs(change.after_ns - change.before_ns)
     if not variance:
         return 0.0 if difference else 1.0
@@ -85,7 +83,7 @@ def _sampled(baselines: Sequence[Report], candidate: Report) -> Iterator[_Change
     of_baselines, of_candidate, nothing = [_samples(report) for report in baselines], _samples(candidate), np.zeros(1)
     for key in sorted({key for samples in (*of_baselines, of_candidate) for key in samples}):
         before, after = [samples.get(key, nothing) for samples in of_baselines], of_candidate.get(key, nothing)
-        variances = [variance_of_mean(sample) if len(sample) > 1 else 0.0 for sample in (*before, after)]
+        variances = [_variance_of_mean(sample) for sample in (*before, after)]
         yield _Change(
             key=key,
             before_ns=float(np.mean([sample.mean() for sample in before])),
@@ -94,7 +92,12 @@ def _sampled(baselines: Sequence[Report], candidate: Report) -> Iterator[_Change
         )
 
 
-def _summed(baselines: Sequence[Report], candidate: Report, change: MedianChange) -> Iterator[_Change]:
+def _variance_of_mean(sample: Float64) -> float:
+    """Return the variance of the mean; 0 for a single value: it is not known."""
+    return (standard_error(sample) * error_growth([sample])) ** 2 if len(sample) > 1 else 0.0
+
+
+def _summed(baselines: Sequence[Report], candidate: Report, change: ChangeEstimate) -> Iterator[_Change]:
     """Yield what only sums are kept of. Relative to its time, its noise is taken to be that of the step."""
     for dimension, table, column in (("kernel", "kernels", "total_ns"), ("operator", "operators", "self_ns")):
         *before, after = [_longest(report, table, column) for report in (*baselines, candidate)]
@@ -102,7 +105,7 @@ def _summed(baselines: Sequence[Report], candidate: Report, change: MedianChange
             if any(name not in times.ns and not times.are_all for times in (*before, after)):
                 continue  # it is not among the longest of each run, and how long it takes there is not known
             before_ns = float(np.mean([times.ns.get(name, 0.0) for times in before]))
-            deviation = (change.step_noise or 0.0) / _QUANTILE * before_ns
+            deviation = (change.step_noise or 0.0) / QUANTILE * before_ns
             yield _Change((dimension, name), before_ns, after.ns.get(name, 0.0), deviation**2)
 
 

@@ -13,14 +13,16 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tracekit.analysis.stats.student import student_quantile
+from tracekit.analysis.stats.student import student_deviations
 from tracekit.model.events import Float64
 
-__all__ = ["CONFIDENCE", "DEFAULT_RUN_NOISE", "RunNoise", "noise_between_runs"]
+__all__ = ["CONFIDENCE", "DEFAULT_RUN_NOISE", "QUANTILE", "RunNoise", "noise_between_runs"]
 
-CONFIDENCE = 0.99  # of 100 pairs of runs of the same kind, at most one is called slower or faster
+CONFIDENCE = 0.98  # of 100 pairs of runs of the same kind, at most one is called slower, and one faster
+QUANTILE = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+"""Half the width of an interval, in standard deviations of a normal distribution."""
+
 DEFAULT_RUN_NOISE = 0.02
-_QUANTILE = 0.5 + CONFIDENCE / 2
 _LEAST_RUNS = 3
 _RUNS_OF_FLOOR = 4
 
@@ -40,18 +42,18 @@ class RunNoise:
     is_measured: bool
 
 
-def noise_between_runs(log_medians: Float64, within_variance: Float64, floor: float) -> RunNoise:
+def noise_between_runs(log_values: Float64, within_variance: Float64, floor: float) -> RunNoise:
     """Return the noise between the k baseline runs and another run.
 
-    log_medians: of the steps of each run, float64 [k]. within_variance: how uncertain each of them is as steps differ,
-    float64 [k]. floor: what is assumed, a share of the step.
+    log_values: the logarithm of the typical length of each run's steps, float64 [k]. within_variance: how uncertain
+    each of them is as steps differ, float64 [k]. floor: what is assumed, a share of the step.
     """
-    runs = len(log_medians)
+    runs = len(log_values)
     if runs < _LEAST_RUNS:
         return RunNoise(share=floor, runs=runs, is_measured=False)
-    assumed_variance = (math.log1p(floor) / NormalDist().inv_cdf(_QUANTILE)) ** 2 / 2  # of one run, not of two
-    variance = max(float(np.var(log_medians, ddof=1)) - float(within_variance.mean()), 0.0)
+    assumed_variance = (math.log1p(floor) / QUANTILE) ** 2 / 2  # of one run, not of two
+    variance = max(float(np.var(log_values, ddof=1)) - float(within_variance.mean()), 0.0)
     degrees = _RUNS_OF_FLOOR + runs - 1
     pooled = (_RUNS_OF_FLOOR * assumed_variance + (runs - 1) * variance) / degrees
-    half_width = student_quantile(_QUANTILE, degrees) * math.sqrt(pooled * (1 + 1 / runs))
+    half_width = student_deviations(QUANTILE, degrees) * math.sqrt(pooled * (1 + 1 / runs))
     return RunNoise(share=math.expm1(half_width), runs=runs, is_measured=True)

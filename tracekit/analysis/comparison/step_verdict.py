@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
-from tracekit.analysis.comparison.median_change import ENOUGH_STEPS, MedianChange
-from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
+from tracekit.analysis.comparison.run_noise import QUANTILE
 
 __all__ = ["DEFAULT_MARGIN", "Judgement", "StepVerdict", "judge", "steps_to_tell_apart"]
 
@@ -33,26 +32,26 @@ class StepVerdict:
     steps_needed: int | None = None
 
 
-def judge(change: MedianChange, margin: float = DEFAULT_MARGIN) -> StepVerdict:
-    """Return the verdict on a change: equivalent if its interval lies inside the margin, else slower or faster if the
-    interval lies on one side of no change at all.
+def judge(change: ChangeEstimate, margin: float = DEFAULT_MARGIN) -> StepVerdict:
+    """Return the verdict on a change.
+
+    It is equivalent if its interval lies inside the margin. It is slower or faster if the ratio lies outside of the
+    margin, and the interval on one side of no change.
     """
     if change.low is None or change.high is None:
         return StepVerdict(judgement="inconclusive", margin=margin, steps_needed=ENOUGH_STEPS)
     if change.high <= 1 + margin and change.low >= 1 - margin:
         return StepVerdict(judgement="equivalent", margin=margin)
-    if change.low > 1:
+    if change.ratio > 1 + margin and change.low > 1:
         return StepVerdict(judgement="slower", margin=margin)
-    if change.high < 1:
+    if change.ratio < 1 - margin and change.high < 1:
         return StepVerdict(judgement="faster", margin=margin)
-    edges = [0.0]
-    if abs(change.ratio - 1) < margin:
-        edges.append(math.log1p(margin if change.ratio > 1 else -margin))
-    needed = [steps for edge in edges if (steps := steps_to_tell_apart(change, edge)) is not None]
-    return StepVerdict(judgement="inconclusive", margin=margin, steps_needed=min(needed, default=None))
+    is_inside = 1 - margin <= change.ratio <= 1 + margin
+    edge = math.log1p(margin if change.ratio > 1 else -margin) if is_inside else 0.0
+    return StepVerdict(judgement="inconclusive", margin=margin, steps_needed=steps_to_tell_apart(change, edge))
 
 
-def steps_to_tell_apart(change: MedianChange, log_ratio: float) -> int | None:
+def steps_to_tell_apart(change: ChangeEstimate, log_ratio: float) -> int | None:
     """Return about how many steps a run needs until the interval ends before `log_ratio`, the logarithm of a ratio.
 
     None if no number of steps is enough, because the noise between runs is larger than the distance.
@@ -62,6 +61,6 @@ def steps_to_tell_apart(change: MedianChange, log_ratio: float) -> int | None:
         return None
     if change.step_variance is None:
         return ENOUGH_STEPS
-    within = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) ** 2 * change.step_variance
+    within = QUANTILE**2 * change.step_variance
     steps = math.ceil(within / (distance**2 - between**2))
     return max(steps, change.steps + 1, ENOUGH_STEPS) if steps <= _MOST_STEPS else None

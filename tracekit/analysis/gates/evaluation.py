@@ -14,12 +14,14 @@ from typing import Literal
 
 import numpy as np
 
+from tracekit.analysis.comparison.change_estimate import ChangeEstimate, estimate_change
+from tracekit.analysis.comparison.comparability import why_ranks_lack
 from tracekit.analysis.comparison.comparison import Comparison, compare
-from tracekit.analysis.comparison.median_change import MedianChange, median_change
 from tracekit.analysis.comparison.step_verdict import steps_to_tell_apart
 from tracekit.analysis.gates.gates import Doubt, Gate, Gates
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.errors import InputError, UsageError
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
@@ -27,6 +29,8 @@ from tracekit.model.run import Run
 __all__ = ["Check", "GateResult", "Status", "check", "require_baseline"]
 
 Status = Literal["passed", "failed"] | Doubt
+
+_LEAST_SHARE = 1e-6  # of the typical value; a step without any of a metric counts as having so much: ratios need some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,7 @@ class GateResult:
     allowed: bool = False
     value: float | None = None
     baseline: float | None = None
-    change: MedianChange | None = None
+    change: ChangeEstimate | None = None
     reason: str | None = None
     steps_needed: int | None = None
 
@@ -134,7 +138,8 @@ def _lacking_ranks(run: Run) -> str | None:
     lacking = [*run.missing_ranks, *(s.rank for s in run.ranks if s.unmeasured is not None)]
     if not lacking:
         return None
-    return f"rank{'s' * (len(lacking) > 1)} {format_ranges(lacking)} missing or without device records"
+    ranks = f"rank {format_ranges(lacking)} is" if len(lacking) == 1 else f"ranks {format_ranges(lacking)} are"
+    return f"{ranks} missing or cannot be used{why_ranks_lack(run)}"
 
 
 def _evaluate_change(
@@ -142,10 +147,11 @@ def _evaluate_change(
 ) -> GateResult:
     by_step = gate.metric.by_step
     samples = [] if by_step is None else [by_step(each) for each in (*baselines, report)]
-    if not samples or any(float(np.median(sample)) <= 0 for sample in samples):
+    typical = [pseudomedian(sample) for sample in samples]
+    if not samples or min(typical) <= 0:
         return _evaluate_numbers(gate, gates, value, sum(known) / len(known))
-    positive = [np.maximum(sample, np.finfo(np.float64).tiny) for sample in samples]
-    change = median_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
+    positive = [np.maximum(sample, _LEAST_SHARE * each) for sample, each in zip(samples, typical, strict=True)]
+    change = estimate_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
     found = GateResult(gate=gate, status="passed", value=change.candidate, baseline=change.baseline, change=change)
     status, edge = _status(gate, change), 1 + gate.limit if gate.kind == "max_increase" else 1 - gate.limit
     if status != "inconclusive":
@@ -159,7 +165,7 @@ def _evaluate_change(
     )
 
 
-def _status(gate: Gate, change: MedianChange) -> Status:
+def _status(gate: Gate, change: ChangeEstimate) -> Status:
     if change.low is None or change.high is None:
         return "inconclusive"
     if gate.kind == "max_increase":

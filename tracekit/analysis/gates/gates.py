@@ -103,7 +103,7 @@ def parse_gates(table: Mapping[str, object], source: str) -> Gates:
         if key == "allow":
             allow = _allow(value, source)
         elif key == "run_noise":
-            run_noise = _share(value, f"{source}: run_noise")
+            run_noise = _run_noise(value, source)
         elif key in METRICS:
             gates += _gates_of(METRICS[key], value, source)
         else:
@@ -146,11 +146,14 @@ def _allow(value: object, source: str) -> frozenset[Doubt]:
         _fail(f"{source}: allow = {value!r} is not understood", f"give {error}")
 
 
-def _share(value: object, where: str) -> float:
+def _run_noise(value: object, source: str) -> float:
     try:
-        return parse_share(value)
-    except ValueError as error:
-        _fail(f"{where} = {value!r} is not understood", f"give {error}")
+        share = parse_share(value)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        _fail(f"{source}: run_noise = {value!r} is not understood", "give a share between 0 and 1, such as '2%'")
+    return share
 
 
 def _fail(message: str, hint: str) -> NoReturn:

@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy as np
 
+from tracekit.analysis.comparison.comparison import steps_ns
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.step_time.step_lengths import job_steps_ns
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.analysis.table import rows_of
 from tracekit.model.events import Float64
 from tracekit.model.run import clocks_are_comparable
@@ -48,12 +49,8 @@ _NO_STEP = Unavailable(reason="there is no step that all ranks completed")
 
 
 def _step_time(report: Report) -> float | Unavailable:
-    steps_ns = job_steps_ns(report.run)
-    return float(statistics.median(steps_ns.values())) if steps_ns else _NO_STEP
-
-
-def _steps_ns(report: Report) -> Float64:
-    return np.array(list(job_steps_ns(report.run).values()), dtype=np.float64)
+    lengths_ns = steps_ns(report.run)
+    return pseudomedian(lengths_ns) if len(lengths_ns) else _NO_STEP
 
 
 def _exposed_comm_ratio(report: Report) -> float | Unavailable:
@@ -105,9 +102,9 @@ def _mfu(report: Report) -> float | Unavailable:
 
 def _mfu_by_step(report: Report) -> Float64:
     """Return the utilisation in each step: its work is the same in all steps, and its time is not."""
-    mfu, steps_ns = _mfu(report), _steps_ns(report)
+    mfu, lengths_ns = _mfu(report), steps_ns(report.run)
     assert not isinstance(mfu, Unavailable)
-    return np.asarray(mfu * steps_ns.mean() / steps_ns)
+    return np.asarray(mfu * lengths_ns.mean() / lengths_ns)
 
 
 def _peak_memory(report: Report) -> float | Unavailable:
@@ -121,12 +118,12 @@ def _peak_memory(report: Report) -> float | Unavailable:
 _LISTED = (
     Metric(
         name="step_time",
-        meaning="The median step of the job.",
+        meaning="The typical length of a step of the job.",
         unit="time",
         worse="higher",
         sections=("breakdown",),
         value=_step_time,
-        by_step=_steps_ns,
+        by_step=lambda report: steps_ns(report.run),
     ),
     Metric(
         name="exposed_comm_ratio",

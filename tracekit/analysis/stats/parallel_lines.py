@@ -23,7 +23,7 @@ _ROUNDS = 10
 _TUKEY = 4.685  # 95 % efficient for normal deviations
 _MOST_ALIKE = 0.95
 
-__all__ = ["ParallelLines", "fit_parallel_lines", "student_deviations"]
+__all__ = ["ParallelLines", "fit_parallel_lines"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,23 +137,3 @@ def _likeness_factor(pull: Float64, which: Int64) -> float:
     alike = float((pull[1:] * pull[:-1])[neighbours].mean()) / variance
     alike = min(max(alike, 0.0), _MOST_ALIKE)
     return math.sqrt((1 + alike) / (1 - alike))
-
-
-def student_deviations(normal: float, degrees: int) -> float:
-    """Return how many standard errors are as improbable as `normal` ones of a normal distribution.
-
-    It is the quantile of Student's distribution; infinity for fewer than 2 degrees of freedom. The expansion is that of
-    Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5. At 3 deviations it is 1 % low for 4 degrees,
-    and better for more.
-    """
-    if degrees < 2:
-        return math.inf
-    z, n = normal, float(degrees)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return sum(term / n**power for power, term in enumerate(terms))

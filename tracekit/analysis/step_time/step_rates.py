@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.stats.student import student_quantile
+from tracekit.analysis.stats.student import student_deviations
 from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
@@ -187,7 +187,7 @@ def _chance(times_ns: Mapping[int, Sequence[int]], longest: Sequence[int]) -> fl
         statistics.median(map(_variation, several.values())),
         max((_variation(several[rank]) for rank in longest if rank in several), default=0.0),
     )
-    errors = student_quantile(statistics.NormalDist().cdf(_ERRORS), 2 * (count - 1))
+    errors = student_deviations(_ERRORS, 2 * (count - 1))
     return errors * varies * math.sqrt(2 / count)
 
 

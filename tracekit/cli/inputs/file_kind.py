@@ -5,13 +5,14 @@ A file that is packed with gzip has the kind of its content.
 
 from __future__ import annotations
 
+import os
 import string
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MERGED", "PERFETTO", "FileKind", "kind_of"]
+__all__ = ["MERGED", "MERGED_JSON", "PERFETTO", "FileKind", "beginning_of", "kind_of"]
 
 _HEAD_BYTES = 1 << 16
 _MERGED_HEAD_BYTES = 1 << 10  # in these bytes a merged trace has its key
@@ -37,6 +38,7 @@ class FileKind:
 
 PERFETTO = FileKind(name="a trace in Perfetto's format", is_ready=True)
 MERGED = FileKind(name="a merged trace", is_ready=True)
+MERGED_JSON = FileKind(name="a merged trace in Chrome's format", is_ready=True)
 _RUN = FileKind(name="a trace in Chrome's format", is_run=True)
 _PACKED_RUN = b"\x28\xb5\x2f\xfd"  # zstd, which `load` unpacks
 _TAR = (257, b"ustar")
@@ -66,30 +68,41 @@ _NO_TRACE = {
 
 
 def kind_of(path: Path) -> FileKind:
-    """Return the kind of a regular file; one that is empty or cannot be read counts as a run."""
+    """Return the kind of a file. One that is empty or cannot be read, and what is no regular file, counts as a run."""
+    if not os.path.isfile(path):  # noqa: PTH113 - false, too, where a folder above it may not be entered
+        return _RUN
     try:
         with path.open("rb") as stream:
             beginning = stream.read(_HEAD_BYTES)
         is_whole = len(beginning) < _HEAD_BYTES
         is_packed = beginning.startswith(_GZIP)
-        if is_packed:
-            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _HEAD_BYTES)
-        is_whole = is_whole and len(beginning) < _HEAD_BYTES
-        if beginning.startswith(b"PK\x03\x04") and not is_packed:
+        if beginning.startswith(b"PK\x03\x04"):
             return _kind_of_archive(path)
+        beginning = _unpacked(beginning)
     except (OSError, zlib.error, zipfile.BadZipFile):
         return _RUN
-    found = _kind_of_bytes(beginning, is_whole=is_whole)
-    return FileKind(name=f"{found.name}, gzipped") if is_packed and not (found.is_ready or found.is_run) else found
+    kind = _kind_of_bytes(beginning, is_whole=is_whole and len(beginning) < _HEAD_BYTES)
+    return FileKind(name=f"{kind.name}, gzipped") if is_packed and not (kind.is_ready or kind.is_run) else kind
+
+
+def beginning_of(path: Path) -> bytes:
+    """Return the first bytes of the content of a file. Raises OSError, and zlib.error for a damaged one."""
+    with path.open("rb") as stream:
+        return _unpacked(stream.read(_HEAD_BYTES))
+
+
+def _unpacked(beginning: bytes) -> bytes:
+    is_packed = beginning.startswith(_GZIP)
+    return zlib.decompressobj(wbits=31).decompress(beginning, _HEAD_BYTES) if is_packed else beginning
 
 
 def _kind_of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
+    from tracekit.model.metadata import MERGED_KEY
+
     text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text or text.startswith((b"{", b"[", _PACKED_RUN)):
-        return _RUN
+        return MERGED_JSON if f'"{MERGED_KEY}": {{'.encode() in text[:_MERGED_HEAD_BYTES] else _RUN
     if _is_packets(beginning, is_whole=is_whole):
-        from tracekit.model.metadata import MERGED_KEY
-
         return MERGED if MERGED_KEY.encode() in beginning[:_MERGED_HEAD_BYTES] else PERFETTO
     for magic, name in _READY.items():
         if beginning.startswith(magic):

@@ -26,7 +26,9 @@ def find_gates(config: str | None = None) -> GateTable | None:
 
 
 def read_gates(path: Path) -> GateTable:
-    """Return the gates of a file. Raises what `find_gates` raises, and UsageError if the file has none."""
+    """Return the gates of a file. Raises what `find_gates` raises, and UsageError if it is no file or has no gates."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file of gates", hint="name a TOML file with [gates.step_time] and a limit")
     table = find_gates(str(path))
     if table is None:
         raise UsageError(f"{path}: it has no table of gates", hint="write [gates.step_time] with a limit")

@@ -44,15 +44,15 @@ def merged_run(
     with scratch_folder(output, force=force) as folder:
         spool = DecodedSpool(folder=folder)
         options = choice.with_rules(options)
-        found = choice.load(options, spool)
-        defects = [note for note in found.notes if note.is_defect]
-        if found.other_runs or defects:
-            click.echo(_told(found, defects), err=True, nl=False)
+        run = choice.load(options, spool)
+        defects = [note for note in run.notes if note.is_defect]
+        if run.other_runs or defects:
+            click.echo(_remarks(run, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
-                found,
+                run,
                 output,
-                report=analyze(found),
+                report=analyze(run),
                 options=options,
                 shown=shown,
                 form=form,
@@ -63,7 +63,7 @@ def merged_run(
             )
 
 
-def _told(run: Run, defects: Sequence[Note]) -> str:
+def _remarks(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
     from tracekit.model.quantities import count_text
     from tracekit.render.console import note_lines, statement, write

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tracekit.cli.inputs.file_kind import MERGED, kind_of
+from tracekit.cli.inputs.file_kind import MERGED, MERGED_JSON, beginning_of, kind_of
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.run_choice import RunChoice
 
@@ -64,11 +64,11 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
 
 def _arguments_of_ready(path: Path) -> Mapping[str, str]:
     """Return the arguments for a trace in a file: none, unless tracekit merged it."""
-    if kind_of(path) != MERGED:
+    if kind_of(path) not in (MERGED, MERGED_JSON):
         return {}
-    from tracekit.render.merged.opening_view import ANY_RUN
+    from tracekit.render.merged.opening_view import view_in
 
-    return ANY_RUN.page_arguments
+    return view_in(beginning_of(path)).page_arguments
 
 
 def _options(steps: StepSelection | None) -> SummaryOptions | None:
@@ -78,9 +78,10 @@ def _options(steps: StepSelection | None) -> SummaryOptions | None:
 
 
 def _is_ready(path: Path) -> bool:
-    """Return whether Perfetto reads the file unchanged; JSON counts as a run. Raises InputError when it is neither."""
-    if not path.is_file():
-        return False
+    """Return whether Perfetto reads the file unchanged. JSON counts as a run, unless tracekit merged it.
+
+    Raises InputError when it is neither.
+    """
     kind = kind_of(path)
     if not (kind.is_ready or kind.is_run):
         from tracekit.errors import InputError

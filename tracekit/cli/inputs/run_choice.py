@@ -82,7 +82,7 @@ class RunChoice:
         from tracekit.errors import InputError
 
         path = Path(self.paths[0])
-        if len(self.paths) > 1 or not path.is_file():
+        if len(self.paths) > 1:
             return error
         kind = kind_of(path)
         if kind.is_ready:

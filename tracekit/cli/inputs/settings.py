@@ -1,11 +1,12 @@
 """Settings: what holds where no option is given, and from where it comes.
 
-An option precedes a variable of the environment, and that the file of settings (`settings_file`). The keys are few on
-purpose: a file that comes with a downloaded run must not choose what is executed, or where data goes.
+An option precedes a variable of the environment, and the variable precedes the file of settings (`settings_file`). The
+keys are few on purpose: a file that comes with a downloaded run must not choose what is executed, or where data goes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import click
 
-from tracekit.cli.inputs.options import AMOUNT
+from tracekit.cli.inputs.options import AMOUNT, Amount
 from tracekit.cli.inputs.settings_file import CONFIG_VARIABLE, SettingsFile, find_settings_file
 from tracekit.errors import UsageError
 
@@ -52,12 +53,12 @@ class _Limits(click.ParamType[tuple[str, ...]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         from tracekit.limits import parse_limits
 
-        texts = value.split() if isinstance(value, str) else value
+        texts = tuple(value.split() if isinstance(value, str) else map(str, value))
         try:
-            parse_limits(map(str, texts))
+            parse_limits(texts)
         except UsageError as error:
-            self.fail(f"{error.message}; {error.hint}")
-        return tuple(texts)
+            self.fail(error.message)
+        return texts
 
 
 class _Path(click.ParamType[str]):
@@ -88,8 +89,10 @@ class Key:
         option: whose default it is.
         parameter: the name of that option's value in a command.
         kind: of the value; converts text of the environment, too.
-        written: the types that a file may have, and what to call them.
+        file_types: those that a value in a file may have.
+        called: what such a value is, for messages.
         default: what holds without it.
+        example: a value as it is written in a file.
     """
 
     name: str
@@ -97,16 +100,16 @@ class Key:
     option: str
     parameter: str
     kind: click.ParamType[Any]
-    written: tuple[tuple[type, ...], str]
+    file_types: tuple[type, ...]
+    called: str
     default: str
+    example: str
 
     @property
     def is_path(self) -> bool:
         return isinstance(self.kind, _Path)
 
 
-_NUMBER = ((int, float), "a number")
-_TEXT = ((str,), "a text")
 KEYS: tuple[Key, ...] = (
     Key(
         name="communication_rules",
@@ -114,8 +117,10 @@ KEYS: tuple[Key, ...] = (
         option="--communication-rule",
         parameter="communication_rule",
         kind=_Rules(),
-        written=((list,), "a list of texts"),
+        file_types=(list,),
+        called="a list of texts",
         default="those of public libraries",
+        example='["^my_ring=all_to_all"]',
     ),
     Key(
         name="limits",
@@ -123,8 +128,10 @@ KEYS: tuple[Key, ...] = (
         option="--limit",
         parameter="limit",
         kind=_Limits(),
-        written=((list,), "a list of texts"),
+        file_types=(list,),
+        called="a list of texts",
         default="those in docs/settings.md",
+        example='["text_bytes=128G"]',
     ),
     Key(
         name="jobs",
@@ -132,8 +139,10 @@ KEYS: tuple[Key, ...] = (
         option="--jobs",
         parameter="jobs",
         kind=click.IntRange(min=1),
-        written=((int,), "a whole number"),
+        file_types=(int,),
+        called="a whole number of at least 1",
         default="as many as processors",
+        example="4",
     ),
     Key(
         name="cache",
@@ -141,8 +150,10 @@ KEYS: tuple[Key, ...] = (
         option="--cache-dir, --no-cache",
         parameter=_CACHE_DIR,
         kind=_Cache(),
-        written=((str, bool), "a folder, or false"),
+        file_types=(str, bool),
+        called="a folder, or false",
         default="beside the traces",
+        example='"/scratch/tracekit"',
     ),
     Key(
         name="links",
@@ -150,8 +161,10 @@ KEYS: tuple[Key, ...] = (
         option="--links",
         parameter="links",
         kind=_Path(),
-        written=_TEXT,
+        file_types=(str,),
+        called="a text",
         default="not measured",
+        example='"links.json"',
     ),
     Key(
         name="flops_per_step",
@@ -159,8 +172,10 @@ KEYS: tuple[Key, ...] = (
         option="--flops-per-step",
         parameter="flops_per_step",
         kind=AMOUNT,
-        written=_NUMBER,
+        file_types=(int, float),
+        called="a number",
         default="by the shapes of operators",
+        example="1.2e15",
     ),
     Key(
         name="peak_tflops",
@@ -168,8 +183,10 @@ KEYS: tuple[Key, ...] = (
         option="--peak-tflops",
         parameter="peak_tflops",
         kind=AMOUNT,
-        written=_NUMBER,
+        file_types=(int, float),
+        called="a number",
         default="by the device's data sheet",
+        example="989",
     ),
     Key(
         name="strict",
@@ -177,8 +194,10 @@ KEYS: tuple[Key, ...] = (
         option="--strict",
         parameter="strict",
         kind=click.BOOL,
-        written=((bool,), "true or false"),
+        file_types=(bool,),
+        called="true or false",
         default="false",
+        example="true",
     ),
 )
 
@@ -218,8 +237,8 @@ def settings(named: str | None = None) -> list[Setting]:
     Raises UsageError for a value that is none, an unknown key, and what `find_settings_file` raises.
     """
     file = find_settings_file(named)
-    written = {} if file is None else _known(file)
-    return [_setting(key, file, written) for key in KEYS]
+    in_file = {} if file is None else _known(file)
+    return [_setting(key, file, in_file) for key in KEYS]
 
 
 def similar_name(name: str, names: Iterable[str]) -> str:
@@ -238,9 +257,9 @@ def option_defaults(named: str | None = None) -> dict[str, Callable[[], Any]]:
 
     @cache
     def values() -> dict[str, Any]:
-        found = {s.key.parameter: s.value for s in settings(named) if s.value is not None}
-        no_cache = found.get(_CACHE_DIR) == _NO_CACHE
-        return {**found, _CACHE_DIR: None, "no_cache": True} if no_cache else found
+        in_effect = {s.key.parameter: s.value for s in settings(named) if s.value is not None}
+        no_cache = in_effect.get(_CACHE_DIR) == _NO_CACHE
+        return {**in_effect, _CACHE_DIR: None, "no_cache": True} if no_cache else in_effect
 
     unset = {"communication_rule": (), "limit": (), "no_cache": False, "strict": False}
     return {name: partial(lambda name: values().get(name, unset.get(name)), name) for name in _PARAMETERS}
@@ -259,23 +278,29 @@ def _known(file: SettingsFile) -> Mapping[str, Any]:
     return file.content
 
 
-def _setting(key: Key, file: SettingsFile | None, written: Mapping[str, Any]) -> Setting:
+def _setting(key: Key, file: SettingsFile | None, in_file: Mapping[str, Any]) -> Setting:
     if text := os.environ.get(key.variable):
-        return Setting(key=key, value=_converted(key, text, f"{key.variable}={text}"), source=key.variable)
-    if file is None or key.name not in written:
+        named, example = f"{key.variable}={text}", key.example.strip('["]')
+        value = _converted(key, text, named, named, hint=f"write it as in {key.variable}={example}")
+        return Setting(key=key, value=value, source=key.variable)
+    if file is None or key.name not in in_file:
         return Setting(key=key, value=None, source=None)
-    value = written[key.name]
-    types, called = key.written
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{file.path}: {key.name} = {value!r}: not {called}", hint="write it as in docs/settings.md")
-    value = _converted(key, value, f"{file.path}: {key.name}")
+    value = in_file[key.name]
+    named, hint = f"{file.path}: {key.name}", f"write it as in {key.name} = {key.example}"
+    with_value = f"{named} = {json.dumps(value, default=str, ensure_ascii=False)}"
+    if not isinstance(value, key.file_types) or (isinstance(value, bool) and bool not in key.file_types):
+        raise UsageError(f"{with_value}: not {key.called}", hint=hint)
+    value = _converted(key, value, named, with_value, hint=hint)
     if key.is_path and value != _NO_CACHE:
         value = str(file.path.parent / value)
     return Setting(key=key, value=value, source=str(file.path))
 
 
-def _converted(key: Key, value: object, named: str) -> Any:
+def _converted(key: Key, value: object, named: str, with_value: str, *, hint: str) -> Any:
     try:
         return key.kind.convert(value, None, None)
     except click.BadParameter as error:
-        raise UsageError(f"{named}: {error.message}", hint=f"it is the default of {key.option}") from None
+        if isinstance(key.kind, _Rules | _Limits | _Path | Amount):
+            raise UsageError(f"{named}: {error.message}", hint=hint) from None
+        # Click would say "not a valid integer range" of text.
+        raise UsageError(f"{with_value}: not {key.called}", hint=hint) from None

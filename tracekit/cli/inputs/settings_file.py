@@ -47,17 +47,20 @@ def find_settings_file(named: str | None = None, folder: Path | None = None) -> 
         return None
     if named is not None:
         path = Path(named).expanduser().absolute()
-        if not path.is_file():
-            raise UsageError(f"{named}: no such file of settings", hint="name a tracekit.toml, or 0 for none")
-        found = _read(path)
-        if found is None:
+        try:
+            if not path.is_file():
+                raise UsageError(f"{named}: no such file of settings", hint="name a tracekit.toml, or 0 for none")
+        except OSError as error:  # such as a folder above it that may not be entered
+            raise InputError(f"{named}: {error.strerror or error}", hint="check the path and its permissions") from None
+        settings = _read(path)
+        if settings is None:
             raise UsageError(f"{named}: it has no table [tool.tracekit]", hint="add it, or name a tracekit.toml")
-        return found
+        return settings
     start = (folder or Path.cwd()).absolute()
     for place in (start, *start.parents):
         for name in (_NAME, _PROJECT):
-            if (place / name).is_file() and (found := _read(place / name)) is not None:
-                return found
+            if (place / name).is_file() and (settings := _read(place / name)) is not None:
+                return settings
     return None
 
 
@@ -74,10 +77,13 @@ def _read(path: Path) -> SettingsFile | None:
 
     try:
         table: Any = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: no TOML, which is UTF-8: {error}", hint="save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: no TOML: {error}", hint="mend that line") from None
     if is_project:
-        table = table.get("tool", {}).get("tracekit")
+        tools = table.get("tool")
+        table = tools.get("tracekit") if isinstance(tools, dict) else None
         if table is None:
             return None
         if not isinstance(table, dict):

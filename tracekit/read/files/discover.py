@@ -150,7 +150,7 @@ def _collect(typed: str, search: _Search) -> None:
             _add(files, (), search)
         else:
             _add_all([file for file in files if _may_matter(file.name)], search)
-    elif place.is_dir():
+    elif _is_folder(place, typed):
         _add_all(list(_walk(place, search)), search)
     elif os.path.lexists(place):
         _add([place], (), search)
@@ -160,6 +160,13 @@ def _collect(typed: str, search: _Search) -> None:
             raise _no_such_path_error(typed)
         for match in matches:
             _collect(match, search)
+
+
+def _is_folder(place: Path, typed: str) -> bool:
+    try:
+        return place.is_dir()
+    except OSError as error:  # such as a folder above it that may not be entered
+        raise InputError(f"{typed}: {error.strerror or error}", hint="check the path and its permissions") from None
 
 
 def _no_such_path_error(typed: str) -> InputError:

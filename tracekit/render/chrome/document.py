@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tracekit import __version__
 from tracekit.model.metadata import MERGED_KEY
@@ -22,13 +23,16 @@ class ChromeFormat:
 
     Attributes:
         base_ns: Time since the Unix epoch from which `ts` counts; nothing is before it.
+        attributes: Texts about the trace as a whole, by name.
     """
 
     base_ns: int
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def head(self) -> bytes:
-        head = {"schemaVersion": 1, "baseTimeNanoseconds": self.base_ns, MERGED_KEY: {"version": __version__}}
+        merged = {"version": __version__, **self.attributes}
+        head = {"schemaVersion": 1, "baseTimeNanoseconds": self.base_ns, MERGED_KEY: merged}
         return (json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode()
 
     @property

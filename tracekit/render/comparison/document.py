@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import tracekit
-from tracekit.analysis.comparison.comparison import Comparison
+from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
@@ -63,4 +64,5 @@ def _run(run: Run) -> dict[str, Any]:
         "ranks": len(run.ranks),
         "steps": 0 if lengths is None else lengths.count,
         "median_ns": None if lengths is None else lengths.median_ns,
+        "typical_ns": None if lengths is None else round(pseudomedian(steps_ns(run))),
     }

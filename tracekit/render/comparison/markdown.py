@@ -9,6 +9,7 @@ from tracekit.render.comparison.texts import (
     advice_text,
     cause_text,
     noise_text,
+    remark_text,
     run_text,
     runs_text,
     signed_milliseconds,
@@ -24,7 +25,7 @@ _SHOWN_EXPLORED = 20
 
 def comparison_markdown(comparison: Comparison) -> str:
     """Return the verdict, the runs, and tables that fold: causes, what stands out, what else differs."""
-    sentences = [verdict_text(comparison), noise_text(comparison), advice_text(comparison)]
+    sentences = [verdict_text(comparison), noise_text(comparison), advice_text(comparison), remark_text(comparison)]
     first, *others = [markdown_text(sentence) for sentence in sentences if sentence]
     lines = [f"### {first}", "", *(f"{text}  " for text in others), ""]
     lines += [f"Baseline: {markdown_text(runs_text(comparison.baselines))}  "]

@@ -11,10 +11,12 @@ from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.texts import (
     advice_text,
     cause_text,
+    causes_title,
     difference_text,
     explored_text,
     line_of,
     noise_text,
+    remark_text,
     run_text,
     runs_text,
     signed_milliseconds,
@@ -51,11 +53,13 @@ def comparison_lines(comparison: Comparison, width: int) -> list[object]:
     ]
     if advice := advice_text(comparison):
         lines += wrapped_lines(advice, "", width, 2, "")
+    if remark := remark_text(comparison):
+        lines += wrapped_lines(remark, "! ", width, 2, "yellow")
     lines += [blank, *_cause_lines(comparison, width), blank]
     standing_out = [row for row in rows_of(comparison, "explored") if row["stands_out"]]
     if standing_out:
         shown = " · ".join(map(explored_text, standing_out[:_SHOWN_EXPLORED]))
-        lines += wrapped_lines(f"{shown} (exploratory)", "look at    ", width, 2, "")
+        lines += wrapped_lines(f"(exploratory) {shown}", "look at    ", width, 2, "")
     if differences := rows_of(comparison, "differences"):
         shown = " · ".join(map(difference_text, differences[:_SHOWN_DIFFERENCES]))
         lines += wrapped_lines(shown, "differs    ", width, 2, "")
@@ -67,8 +71,7 @@ def _cause_lines(comparison: Comparison, width: int) -> list[Text]:
     least_ns = _LEAST_SHARE * comparison.baseline_ns
     notable = [row for row in rows if abs(row["change_ns"]) >= least_ns] or rows
     shown = notable[:_SHOWN_CAUSES]
-    title = "what a step consists of (ms)" if comparison.basis == "causes" else "where ranks' time goes (ms a step)"
-    lines = [_columns(title, "baseline", "candidate", "change", width, "bold")]
+    lines = [_columns(f"{causes_title(comparison)} (ms)", "baseline", "candidate", "change", width, "bold")]
     lines += [_row(cause_text(row), row, width) for row in shown]
     rest = [row for row in rows if row not in shown]
     if rest:

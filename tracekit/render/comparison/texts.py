@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
-from tracekit.analysis.comparison.comparison import Comparison
-from tracekit.analysis.comparison.median_change import ENOUGH_STEPS, MedianChange
+from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
+from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.ranks import format_ranges
@@ -18,11 +19,13 @@ from tracekit.render.safe_text import safe_text
 __all__ = [
     "advice_text",
     "cause_text",
+    "causes_title",
     "change_range",
     "difference_text",
     "explored_text",
     "line_of",
     "noise_text",
+    "remark_text",
     "run_text",
     "runs_text",
     "signed_milliseconds",
@@ -40,11 +43,11 @@ def line_of(label: str, text: str, width: int) -> str:
 
 
 def signed_milliseconds(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e6:+,.2f}"
+    return f"{round(nanoseconds / 1e6, 2) + 0.0:+,.2f}"  # never -0.00
 
 
 def signed_percent(share: float) -> str:
-    return f"{share:+.1%}"
+    return f"{round(share, 3) + 0.0:+.1%}"
 
 
 def run_text(run: Run) -> str:
@@ -54,21 +57,21 @@ def run_text(run: Run) -> str:
     if lengths is None:
         return name
     extent = f" ({milliseconds(lengths.min_ns)} to {milliseconds(lengths.max_ns)})" if lengths.count > 1 else ""
-    return f"{count_text(lengths.count, 'step')} of {milliseconds(lengths.median_ns)} ms{extent}: {name}"
+    return f"{count_text(lengths.count, 'step')} of {milliseconds(pseudomedian(steps_ns(run)))} ms{extent}: {name}"
 
 
 def runs_text(runs: Sequence[Run]) -> str:
     """Return one run as `run_text` does, and several as their number, steps and names."""
     if len(runs) == 1:
         return run_text(runs[0])
-    lengths = [found for run in runs if (found := step_lengths(run)) is not None]
-    steps = sum(each.count for each in lengths)
-    shortest, longest = (milliseconds(edge(each.median_ns for each in lengths)) for edge in (min, max))
+    lengths_ns = [steps_ns(run) for run in runs]
+    typical_ns = sorted(map(pseudomedian, lengths_ns))
     names = ", ".join(dict.fromkeys(run.path for run in runs))
-    return f"{len(runs)} runs with {steps} steps, medians {shortest} to {longest} ms: {names}"
+    extent = f"{milliseconds(typical_ns[0])} to {milliseconds(typical_ns[-1])} ms"
+    return f"{len(runs)} runs, {sum(map(len, lengths_ns))} steps of {extent}: {names}"
 
 
-def change_range(change: MedianChange) -> str:
+def change_range(change: ChangeEstimate) -> str:
     """Return `-1.2% to +4.6%`; "not known" without an interval."""
     if change.low is None or change.high is None:
         return "not known"
@@ -80,7 +83,7 @@ def verdict_text(comparison: Comparison) -> str:
     change, verdict = comparison.change, comparison.verdict
     difference_ns = comparison.candidate_ns - comparison.baseline_ns
     longer = "longer" if difference_ns >= 0 else "shorter"
-    by = f"{milliseconds(abs(difference_ns))} ms ({abs(change.ratio - 1):.1%}) {longer}"
+    by = f"{milliseconds(abs(difference_ns))} ms ({abs(change.ratio - 1):.1%}) {longer}" if difference_ns else "as long"
     interval = f"{CONFIDENCE:.0%} interval {change_range(change)}"
     if change.low is None:
         return f"inconclusive: a step takes {by}, and few steps do not show how they differ"
@@ -117,18 +120,35 @@ def advice_text(comparison: Comparison) -> str | None:
     return "more steps cannot decide: runs may differ by as much though nothing is changed; give three baseline runs"
 
 
+def remark_text(comparison: Comparison) -> str | None:
+    """Return what is missing of the runs or was repaired: the first such note, and how many more there are."""
+    found = [
+        f"{run.path}: {note.text}"
+        for run in (*comparison.baselines, comparison.candidate)
+        for note in sorted(run.notes, key=lambda note: note.severity != "error")
+        if note.severity != "info"
+    ]
+    more = f" (and {len(found) - 1} more: tracekit analyze)" if len(found) > 1 else ""
+    return f"{found[0]}{more}" if found else None
+
+
 def cause_text(row: dict[str, Any]) -> str:
     """Return a cause with its ranks: `slow compute, rank 2`."""
     if row["cause"] == UNEVEN_STEPS:
-        return "uneven steps (median less mean)"
+        return "uneven steps (typical less mean)"
     ranks = row["ranks"]
     named = f", rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else ""
     return f"{row['cause'].replace('_', ' ')}{named}"
 
 
+def causes_title(comparison: Comparison) -> str:
+    """Return what the causes, or the parts that take their place, are divided from."""
+    return "what a step consists of" if comparison.basis == "causes" else "where ranks' time goes in a step"
+
+
 def explored_text(row: dict[str, Any]) -> str:
-    """Return `rank 3 +9.10 ms`."""
-    name = f"rank {row['name']}" if row["dimension"] == "rank" else row["name"]
+    """Return `rank 3 +9.10 ms`, or `gemm_kernel +1.20 ms`: kernels, operators and groups say what they are."""
+    name = f"{row['dimension']} {row['name']}" if row["dimension"] in {"phase", "rank"} else row["name"]
     name = name if len(name) <= _MOST_OF_NAME else f"{name[: _MOST_OF_NAME - 1]}…"
     return f"{name} {signed_milliseconds(row['change_ns'])} ms"
 

@@ -155,14 +155,14 @@ FORMATS: Mapping[str, ReportFormat] = {each.suffix: each for each in _LISTED}
 
 def format_of(path: Path) -> ReportFormat:
     """Return the format that the name of a file or folder asks for. Raises UsageError if it is none."""
-    found = FORMATS.get(path.suffix)
-    if found is None:
+    named = FORMATS.get(path.suffix)
+    if named is None:
         *others, last = FORMATS
         raise UsageError(
             f"-o {path}: the name does not end in {', '.join(others)} or {last}",
             hint="it says the format, of which .csv and .parquet are folders",
         )
-    return found
+    return named
 
 
 def write_report(report: Report, path: Path, request: OutputRequest | None = None) -> tuple[str, ...]:

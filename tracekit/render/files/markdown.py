@@ -40,8 +40,8 @@ def report_markdown(report: Report) -> str:
         lines += _finding_lines(number, finding, step_ns)
     if more := len(report.findings) - _SHOWN_FINDINGS:
         lines += [f"{more} more finding{'s' * (more > 1)}.", ""] if more > 0 else []
-    lines += markdown_folded("Where each rank's step goes", _rank_table(report))
-    lines += markdown_folded("What the step goes to", _cause_table(report))
+    lines += _rank_table(report)
+    lines += _cause_table(report)
     lines += markdown_folded("What each change would save", _change_table(report))
     grave = [note.text for note in report.run.notes if note.severity != "info"]
     lines += markdown_folded("What is missing or was repaired", [f"* {markdown_text(text)}" for text in grave])
@@ -87,7 +87,13 @@ def _rank_table(report: Report) -> list[str]:
     shown = bars(report.run, ranks_to_show(report, _SHOWN_RANKS))
     columns = ("rank", "step (ms)", "compute", "exposed communication", "exposed copies", "idle")
     rows = [(str(bar.rank), milliseconds(bar.step_ns), *(f"{share:.0%}" for share in bar.shares)) for bar in shown]
-    return markdown_table(columns, rows) if rows else []
+    title = f"Where each rank's step goes{_of(len(rows), len(report.run.ranks), 'ranks')}"
+    return markdown_folded(title, markdown_table(columns, rows) if rows else [])
+
+
+def _of(shown: int, all_rows: int, what: str) -> str:
+    """Return how many rows of a table are shown, behind its title; nothing if all are."""
+    return f" ({shown} of {all_rows} {what})" if shown < all_rows else ""
 
 
 def _cause_table(report: Report) -> list[str]:
@@ -102,7 +108,9 @@ def _cause_table(report: Report) -> list[str]:
         )
         for row in rows[:_SHOWN_CAUSES]
     ]
-    return markdown_table(("cause", "where", "time (ms)", "share"), cells, left=2) if cells else []
+    title = f"What the step goes to{_of(len(cells), len(rows), 'causes')}"
+    table = markdown_table(("cause", "where", "time (ms)", "share"), cells, left=2) if cells else []
+    return markdown_folded(title, table)
 
 
 def _change_table(report: Report) -> list[str]:

@@ -38,9 +38,9 @@ def read_tables(path: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
     Raises InputError when there are none, or they are damaged. Raises UsageError when a package is missing.
     """
     place = Path(path)
-    if not place.exists():
-        raise InputError(f"{place}: no such file or folder", hint=_HINT)
     try:
+        if not place.exists():
+            raise InputError(f"{place}: no such file or folder", hint=_HINT)
         cells, decode = _cells_of(place)
         return _tables(cells, decode)
     except (LookupError, TypeError, ValueError, OSError, csv.Error) as error:
@@ -50,9 +50,11 @@ def read_tables(path: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
 
 def _tables(cells: Mapping[str, _Cells], decode: _Decode) -> dict[str, pd.DataFrame]:
     """Return the tables whose columns the table of columns lists. One that is not there has no rows."""
-    listed = [[decode(cell, column.type) for cell in cells[COLUMNS.name][column.name]] for column in COLUMNS.columns]
+    descriptions = [
+        [decode(cell, column.type) for cell in cells[COLUMNS.name][column.name]] for column in COLUMNS.columns
+    ]
     columns: dict[str, list[Column]] = {}
-    for table, name, kind, unit, meaning in zip(*listed, strict=True):
+    for table, name, kind, unit, meaning in zip(*descriptions, strict=True):
         if kind not in get_args(Type):
             raise ValueError(f"the type {kind!r} of {table}.{name} is not known")
         columns.setdefault(table, []).append(Column(name, kind, unit, meaning))

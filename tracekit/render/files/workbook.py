@@ -7,6 +7,7 @@ round, lists, objects. Characters that XML has none for are written as Excel wri
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
@@ -79,34 +80,51 @@ def _add_sheet(workbook: Any, table: FilledTable) -> Iterator[str]:
     from openpyxl.utils import get_column_letter
 
     sheet = workbook.create_sheet(table.name)
-    columns = [
-        [_plain(value, column.type) for value in values]
-        for column, values in zip(table.columns, table.plain_values, strict=True)
-    ]
+    columns, cut = [], 0
+    for column, values in zip(table.columns, table.plain_values, strict=True):
+        whole = [_plain(value, column.type) for value in values]
+        columns.append(
+            [
+                _shortened(value, column.type) if _is_too_long(cell) else cell
+                for cell, value in zip(whole, values, strict=True)
+            ]
+        )
+        cut += sum(map(_is_too_long, whole))
     for number, (column, values) in enumerate(zip(table.columns, columns, strict=True), 1):
         longest = max((len(str(value)) for value in values), default=0)
         sheet.column_dimensions[get_column_letter(number)].width = min(max(longest, len(column.name)) + 2, _WIDEST)
     sheet.freeze_panes = "A2"
 
     def cell(value: object, font: Any = None) -> Any:
-        made = WriteOnlyCell(sheet, repr(value) if isinstance(value, float) else value)
+        written_cell = WriteOnlyCell(sheet, repr(value) if isinstance(value, float) else value)
         if isinstance(value, float):
-            made.data_type = "n"  # openpyxl writes 16 digits of a float, and 17 are needed
+            written_cell.data_type = "n"  # openpyxl writes 16 digits of a float, and 17 are needed
         elif isinstance(value, str):
-            made.data_type = "s"  # openpyxl takes text that begins with = for a formula
-            made.quotePrefix = True  # and Excel does when it is edited
+            written_cell.data_type = "s"  # openpyxl takes text that begins with = for a formula
+            written_cell.quotePrefix = True  # and Excel does when it is edited
         if font is not None:
-            made.font = font
-        return made
+            written_cell.font = font
+        return written_cell
 
     sheet.append([cell(column.name, Font(bold=True)) for column in table.columns])
-    cut = 0
     for row in zip(*columns, strict=True):
-        cut += sum(isinstance(value, str) and len(value) > LONGEST_CELL for value in row)
-        sheet.append([cell(value[:LONGEST_CELL] if isinstance(value, str) else value) for value in row])
+        sheet.append([cell(value) for value in row])
     if cut:
         cells = "1 cell is" if cut == 1 else f"{cut} cells are"
         yield f"{table.name}: {cells} cut to the {LONGEST_CELL:,} characters that Excel takes"
+
+
+def _is_too_long(cell: object) -> bool:
+    return isinstance(cell, str) and len(cell) > LONGEST_CELL
+
+
+def _shortened(value: Any, column_type: str) -> object:
+    """Return a cell with as much of a text, list or object as there is room for; of a list or object whole elements."""
+
+    def beginning(count: int) -> object:
+        return _plain(dict(list(value.items())[:count]) if isinstance(value, dict) else value[:count], column_type)
+
+    return beginning(bisect_right(range(1, len(value)), LONGEST_CELL, key=lambda count: len(str(beginning(count)))))
 
 
 def _plain(value: object, column_type: str) -> object:

@@ -52,5 +52,7 @@ def result_text(result: GateResult) -> str:
 def summary_text(check: Check) -> str:
     """Return how many gates pass, in one line."""
     passing = sum(result.passes for result in check.results)
-    gates = count_text(len(check.results), "gate")
-    return f"{'passed' if check.passes else 'failed'}: {passing} of {gates} pass ({check.gates.source})"
+    count = len(check.results)
+    passes = "passes" if count == 1 else "pass"
+    outcome = "passed" if check.passes else "failed"
+    return f"{outcome}: {passing} of {count_text(count, 'gate')} {passes} ({check.gates.source})"

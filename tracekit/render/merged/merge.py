@@ -48,6 +48,7 @@ __all__ = ["Form", "Merged", "merge"]
 Form = Literal["perfetto", "chrome"]
 
 _MARGIN_NS = 10**9  # tracks that tracekit adds may begin a little before the first event
+_VIEW_KEY = "tracekit_opening_view"
 _FEW_EVENTS = 200_000  # with fewer, starting workers costs more time than they save
 
 
@@ -104,6 +105,14 @@ def merge(
     output, options, shown = Path(output), options or SummaryOptions(), shown or SliceFilter()
     refuse_input(output, run)
     plan = plan_of(run)
+    view = ANY_RUN if report is None else opening_view(plan, report)
+    trace_format: TraceFormat
+    if form == "perfetto":
+        trace_format = PerfettoFormat(start_ns=plan.first_ns, attributes={_VIEW_KEY: view.note})
+    else:
+        base_ns = plan.first_ns - _MARGIN_NS
+        view = view.later(-base_ns)
+        trace_format = ChromeFormat(base_ns=base_ns, attributes={_VIEW_KEY: view.note})
     with ExitStack() as stack:
         stream = stack.enter_context(new_file(output, force=force))
         packed: BinaryIO = stream
@@ -111,11 +120,6 @@ def merge(
             packed = cast(
                 BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
             )
-        trace_format: TraceFormat = (
-            PerfettoFormat(start_ns=plan.first_ns)
-            if form == "perfetto"
-            else ChromeFormat(base_ns=plan.first_ns - _MARGIN_NS)
-        )
         document = Document(packed, trace_format)
         document.begin_page()
         write_run(trace_format.writer(document, len(plan.ranks)), plan, report, options.steps)
@@ -142,7 +146,7 @@ def merge(
         left_out=dict(sorted(counts.other_phases.items())),
         categories=counts.categories,
         size_bytes=output.stat().st_size,
-        opening_view=ANY_RUN if report is None else opening_view(plan, report),
+        opening_view=view,
     )
 
 

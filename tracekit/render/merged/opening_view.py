@@ -10,8 +10,9 @@ tracks whose names match a regular expression of JavaScript, and shows the time 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,11 +23,19 @@ from tracekit.render.merged.plan import RankPlan, RunPlan
 from tracekit.render.rank_bars import ranks_to_show, step_to_show
 from tracekit.render.trace.slices import RUN_PAGE
 
-__all__ = ["ANY_RUN", "OpeningView", "opening_view"]
+__all__ = ["ANY_RUN", "OpeningView", "opening_view", "view_in"]
 
 _SHOWN_RANKS = 4
 _MOST_ACTION_TRACKS = 16
 _MARGIN = 50  # of a step that is shown, such a part of its length is shown before and after it
+_SUFFIX = "( .*)?"  # of a name: stage and lane, and in Chrome's format the id of the process or thread
+_ALWAYS_PINNED = (f"^findings{_SUFFIX}$", f"^steps{_SUFFIX}$")
+# Few numbers alone: a file that somebody else wrote cannot choose which commands the UI runs.
+_NOTED_RANKS = r"((?:\d{1,9},){0,31}\d{0,9})"
+_NOTE = re.compile(
+    f"ranks={_NOTED_RANKS} actions={_NOTED_RANKS} waits={_NOTED_RANKS} "
+    r"time_ns=(?:(\d{1,19}),(\d{1,19}))?".encode()
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +44,41 @@ class OpeningView:
 
     Attributes:
         ranks: Ranks whose pages are open, in the order of the pages.
-        pinned: Patterns of names of tracks to pin above all pages, from the top.
+        acting: Ranks whose pipeline actions are pinned above all pages, from the top.
+        waiting: Ranks whose waits are pinned below them.
         visible_ns: Start and end of the time to show, in the trace; None: all of it.
     """
 
-    ranks: tuple[int, ...]
-    pinned: tuple[str, ...]
-    visible_ns: tuple[int, int] | None
+    ranks: tuple[int, ...] = ()
+    acting: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    visible_ns: tuple[int, int] | None = None
+
+    @property
+    def note(self) -> str:
+        """The view as text, which a merged trace carries and `view_in` finds."""
+        ranks, acting, waiting = (",".join(map(str, each)) for each in (self.ranks, self.acting, self.waiting))
+        time_ns = ",".join(map(str, self.visible_ns or ()))
+        return f"ranks={ranks} actions={acting} waits={waiting} time_ns={time_ns}"
+
+    def later(self, shift_ns: int) -> OpeningView:
+        """Return the view on a trace with the same tracks, of which all times are later by `shift_ns`."""
+        if self.visible_ns is None:
+            return self
+        start_ns, end_ns = self.visible_ns
+        return replace(self, visible_ns=(start_ns + shift_ns, end_ns + shift_ns))
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Patterns of names of tracks to pin above all pages, from the top."""
+        of_ranks = (("actions", self.acting), ("waits", self.waiting))
+        return (*_ALWAYS_PINNED, *(_pattern(shown, rank) for shown, ranks in of_ranks for rank in ranks))
 
     @property
     def expanded(self) -> str:
         """The pattern of names of the pages and groups to expand."""
-        pages = [RUN_PAGE, DERIVED_GROUP, *([f"rank {_any_of(self.ranks)}( .*)?"] if self.ranks else [])]
-        return f"^({'|'.join(pages)})$"
+        ranks = [f"rank {_any_of(self.ranks)}"] if self.ranks else []
+        return f"^({'|'.join([RUN_PAGE, DERIVED_GROUP, *ranks])}){_SUFFIX}$"
 
     @property
     def page_arguments(self) -> dict[str, str]:
@@ -61,8 +92,18 @@ class OpeningView:
         return window | {"startupCommands": json.dumps(commands, separators=(",", ":"))}
 
 
-ANY_RUN = OpeningView(ranks=(), pinned=("^findings$", "^steps$"), visible_ns=None)
+ANY_RUN = OpeningView()
 """What to show of a merged trace of which no more is known."""
+
+
+def view_in(beginning: bytes) -> OpeningView:
+    """Return the view that the first bytes of a merged trace carry; `ANY_RUN` if they carry none."""
+    note = _NOTE.search(beginning)
+    if note is None:
+        return ANY_RUN
+    ranks, acting, waiting = (tuple(map(int, filter(None, note[group].split(b",")))) for group in (1, 2, 3))
+    visible_ns = None if note[4] is None else (int(note[4]), int(note[5]))
+    return OpeningView(ranks=ranks, acting=acting, waiting=waiting, visible_ns=visible_ns)
 
 
 def opening_view(plan: RunPlan, report: Report) -> OpeningView:
@@ -73,30 +114,23 @@ def opening_view(plan: RunPlan, report: Report) -> OpeningView:
     from the pipelines of the open ranks. The time shown is the step of the first finding.
     """
     pages = sorted(plan.ranks, key=lambda rank: rank.order)
-    shown = set(ranks_to_show(report, _SHOWN_RANKS))
-    acting = _acting(pages, shown)
+    chosen = set(ranks_to_show(report, _SHOWN_RANKS))
+    shown = [page for page in pages if page.summary.rank in chosen]
     return OpeningView(
-        ranks=tuple(page.summary.rank for page in pages if page.summary.rank in shown),
-        pinned=(
-            *ANY_RUN.pinned,
-            *(_pattern("actions", rank) for rank in acting),
-            *(
-                _pattern("waits", page.summary.rank)
-                for page in pages
-                if page.summary.rank in shown and page.waits is not None and len(page.waits)
-            ),
-        ),
+        ranks=tuple(page.summary.rank for page in shown),
+        acting=_acting(pages, chosen),
+        waiting=tuple(page.summary.rank for page in shown if page.waits is not None and len(page.waits)),
         visible_ns=_visible_ns(plan, report),
     )
 
 
-def _acting(pages: Iterable[RankPlan], shown: set[int]) -> list[int]:
+def _acting(pages: Iterable[RankPlan], shown: set[int]) -> tuple[int, ...]:
     """Return the ranks whose pipeline actions are pinned, in the order of their pages."""
     acting = [page.summary for page in pages if len(page.summary[ACTIONS])]
     if len(acting) > _MOST_ACTION_TRACKS:
         pipelines = [each.pipeline.ranks for each in acting if each.rank in shown and each.pipeline is not None]
         acting = [each for each in acting if any(each.rank in ranks for ranks in pipelines)] or acting
-    return [each.rank for each in acting[:_MOST_ACTION_TRACKS]]
+    return tuple(each.rank for each in acting[:_MOST_ACTION_TRACKS])
 
 
 def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
@@ -122,7 +156,7 @@ def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
 
 def _pattern(shown: str, rank: int) -> str:
     """Return the pattern of the tracks of a rank that show `shown`, of any stage and lane."""
-    return f"^{track_name(shown, rank)}( .*)?$"
+    return f"^{track_name(shown, rank)}{_SUFFIX}$"
 
 
 def _any_of(ranks: Iterable[int]) -> str:

@@ -7,13 +7,13 @@ milliseconds, means a step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import rows_of
 from tracekit.errors import UsageError
-from tracekit.render.notebook.shapes import draw_bars, draw_points, draw_spans
+from tracekit.render.notebook.shapes import draw_bars, draw_points, draw_spans, size_unit
 from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.diagnosis import where_text
 
@@ -69,24 +69,26 @@ def _breakdown(report: Report, result: Any, ax: Axes | None) -> Axes:
     parts = {
         name: [row[part] / row["steps"] / _MS for row in rows] for name, part in {**names, "idle": "idle_ns"}.items()
     }
-    return draw_bars(ax, _ranks(rows), parts, title="Where each rank's step goes", unit=_A_STEP)
+    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Where each rank's step goes"), unit=_A_STEP)
 
 
 def _phases(report: Report, result: Any, ax: Axes | None) -> Axes:
-    steps = {row["rank"]: row["steps"] for row in rows_of(result, "ranks")}
-    rows = [row for row in rows_of(result, "parts") if steps.get(row["rank"])]
-    ranks = sorted({row["rank"] for row in rows} & set(ranks_to_show(report, _SHOWN_RANKS)))
-    times = {(row["rank"], row["phase"]): row["total_ns"] / steps[row["rank"]] / _MS for row in rows}
-    phases = dict.fromkeys(row["phase"] for row in rows)
-    parts = {phase: [times.get((rank, phase), 0.0) for rank in ranks] for phase in phases}
-    return draw_bars(ax, [f"rank {rank}" for rank in ranks], parts, title="Phases of the step", unit=_A_STEP)
+    rows = _shown_ranks(report, [row for row in rows_of(result, "ranks") if row["steps"]])
+    steps = {row["rank"]: row["steps"] for row in rows}
+    sums = [row for row in rows_of(result, "parts") if row["rank"] in steps]
+    times = {(row["rank"], row["phase"]): row["total_ns"] / steps[row["rank"]] / _MS for row in sums}
+    phases = dict.fromkeys(row["phase"] for row in sums)
+    parts = {phase: [times.get((rank, phase), 0.0) for rank in steps] for phase in phases}
+    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Phases of the step"), unit=_A_STEP)
 
 
 def _overlap(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "by_kind"), "total_ns")
     hidden = [(row["total_ns"] - row["exposed_ns"]) / _MS for row in rows]
     parts = {"exposed": _milliseconds(rows, "exposed_ns"), "hidden": hidden}
-    return draw_bars(ax, _joined(rows, "kind", "group", "phase"), parts, title="Communication", unit=_A_STEP)
+    return draw_bars(
+        ax, _joined(rows, "kind", "group", "phase"), parts, title=rows.titled("Communication"), unit=_A_STEP
+    )
 
 
 def _collectives(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -128,7 +130,8 @@ def _pipeline(report: Report, result: Any, ax: Axes | None) -> Axes:
         start_ms = (row["end_ns"] - busy_ns - begin_ns) / _MS  # an action waits before it works
         spans[names[row["kind"]]].append((ranks.index(row["rank"]), start_ms, busy_ns / _MS, str(row["microbatch"])))
     labels = [f"rank {rank}" for rank in ranks]
-    return draw_spans(ax, labels, spans, title=f"Pipeline ({result.schedule}), the typical step", unit="ms")
+    schedule = "" if result.schedule == "unknown" else f" ({result.schedule})"
+    return draw_spans(ax, labels, spans, title=f"Pipeline{schedule}, the typical step", unit="ms")
 
 
 def _dimensions(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -149,29 +152,31 @@ def _tensor(report: Report, result: Any, ax: Axes | None) -> Axes:
 def _by_layer(result: Any, ax: Axes | None, title: str) -> Axes:
     rows = _most(rows_of(result, "by_layer"), "exposed_ns")
     parts = {"exposed": _milliseconds(rows, "exposed_ns")}
-    return draw_bars(ax, _joined(rows, "module", "kind", "phase"), parts, title=title, unit=_A_STEP)
+    return draw_bars(ax, _joined(rows, "module", "kind", "phase"), parts, title=rows.titled(title), unit=_A_STEP)
 
 
 def _rpc(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "by_function"), "wait_ns")
     parts = {"wait": _milliseconds(rows, "wait_ns")}
-    return draw_bars(ax, _joined(rows, "function", "callee"), parts, title="Waits for remote calls", unit=_A_STEP)
+    return draw_bars(
+        ax, _joined(rows, "function", "callee"), parts, title=rows.titled("Waits for remote calls"), unit=_A_STEP
+    )
 
 
 def _kernels(report: Report, result: Any, ax: Axes | None) -> Axes:
     kernels = rows_of(result, "kernels")
-    own = "total_ns" if kernels else "self_ns"  # an operator's total has that of the operators that it calls
-    rows = _most(kernels or rows_of(result, "operators"), own)
-    hidden = [max(row[own] - row["exposed_ns"], 0) / _MS for row in rows]
+    cost = "total_ns" if kernels else "self_ns"  # an operator's total has that of the operators that it calls
+    rows = _most(kernels or rows_of(result, "operators"), cost)
+    hidden = [max(row[cost] - row["exposed_ns"], 0) / _MS for row in rows]
     parts = {"exposed": _milliseconds(rows, "exposed_ns"), "hidden": hidden}
     title = "Kernels" if kernels else "Operators, without what they call"
-    return draw_bars(ax, [row["name"] for row in rows], parts, title=title, unit=_A_STEP)
+    return draw_bars(ax, [row["name"] for row in rows], parts, title=rows.titled(title), unit=_A_STEP)
 
 
 def _stragglers(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "by_rank"), "caused_delay_ns", "wait_ns")
     parts = {"delay that it caused": _milliseconds(rows, "caused_delay_ns"), "its wait": _milliseconds(rows, "wait_ns")}
-    return draw_bars(ax, _ranks(rows), parts, title="Who holds up whom", unit=_A_STEP)
+    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Who holds up whom"), unit=_A_STEP)
 
 
 def _critical_path(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -179,13 +184,15 @@ def _critical_path(report: Report, result: Any, ax: Axes | None) -> Axes:
     names = [row["name"] if row["kind"] == "communication" else f"{row['kind']} before {row['name']}" for row in rows]
     labels = [f"rank {row['rank']}: {name.replace('_', ' ')}" for row, name in zip(rows, names, strict=True)]
     parts = {"time": [row["total_ns"] / max(result.steps, 1) / _MS for row in rows]}
-    return draw_bars(ax, labels, parts, title="The longest chain over all ranks", unit=_A_STEP)
+    return draw_bars(ax, labels, parts, title=rows.titled("The longest chain over all ranks"), unit=_A_STEP)
 
 
 def _diagnosis(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "causes"), "time_ns")
     labels = [f"{row['cause'].replace('_', ' ')}, {where_text(row)}".rstrip(", ") for row in rows]
-    return draw_bars(ax, labels, {"time": _milliseconds(rows, "time_ns")}, title="What the step goes to", unit=_A_STEP)
+    return draw_bars(
+        ax, labels, {"time": _milliseconds(rows, "time_ns")}, title=rows.titled("What the step goes to"), unit=_A_STEP
+    )
 
 
 def _whatif(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -197,24 +204,30 @@ def _whatif(report: Report, result: Any, ax: Axes | None) -> Axes:
 
 
 def _roofline(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = [row for row in _shown_ranks(report, rows_of(result, "by_rank")) if row["mfu"] is not None]
+    rows = _shown_ranks(report, [row for row in rows_of(result, "by_rank") if row["mfu"] is not None])
     recomputed = [max((row["hfu"] or row["mfu"]) - row["mfu"], 0) * 100 for row in rows]
     parts = {"model FLOPs (MFU)": [row["mfu"] * 100 for row in rows], "recomputed (HFU)": recomputed}
-    return draw_bars(ax, _ranks(rows), parts, title="Use of the device's peak", unit="% of the peak")
+    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Use of the device's peak"), unit="% of the peak")
 
 
 def _memory(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _shown_ranks(report, rows_of(result, "ranks"))
     names = {"parameters": "parameter_bytes", "gradients": "gradient_bytes", "optimizer": "optimizer_bytes"}
-    parts = {name: [(row[part] or 0) / _GB for row in rows] for name, part in names.items()}
-    return draw_bars(ax, _ranks(rows), parts, title="Memory of each rank", unit="GB")
+    sizes_bytes = {name: [row[part] or 0 for row in rows] for name, part in names.items()}
+    unit, unit_bytes = size_unit(max((size for sizes in sizes_bytes.values() for size in sizes), default=0))
+    parts = {name: [size / unit_bytes for size in sizes] for name, sizes in sizes_bytes.items()}
+    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Memory of each rank"), unit=unit)
 
 
 def _pauses(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _most(rows_of(result, "ranks"), "total_ns")
     labels = [f"rank {row['rank']}: {row['pause']}" for row in rows]
     return draw_bars(
-        ax, labels, {"time": _milliseconds(rows, "each_ns")}, title="Pauses", unit="ms in a step that has one"
+        ax,
+        labels,
+        {"time": _milliseconds(rows, "each_ns")},
+        title=rows.titled("Pauses"),
+        unit="ms in a step that has one",
     )
 
 
@@ -225,15 +238,27 @@ def _attempts(report: Report, result: Any, ax: Axes | None) -> Axes:
     return draw_bars(ax, [f"before attempt {row['attempt']}" for row in rows], parts, title="Lost time", unit="s")
 
 
-def _shown_ranks(report: Report, rows: Sequence[Row]) -> list[Row]:
+class _Part(list[Row]):
+    """The rows of a table that a picture shows, of `total` that there are."""
+
+    def __init__(self, rows: Iterable[Row], total: int) -> None:
+        super().__init__(rows)
+        self.total = total
+
+    def titled(self, title: str) -> str:
+        """Return the title, with the numbers of rows if the picture does not show all."""
+        return title if len(self) == self.total else f"{title} ({len(self)} of {self.total})"
+
+
+def _shown_ranks(report: Report, rows: Sequence[Row]) -> _Part:
     """Return the rows of the ranks that matter most, of those with complete steps."""
     shown = set(ranks_to_show(report, _SHOWN_RANKS))
-    return [row for row in rows if row["rank"] in shown]
+    return _Part((row for row in rows if row["rank"] in shown), len(rows))
 
 
-def _most(rows: Sequence[Row], *names: str) -> list[Row]:
+def _most(rows: Sequence[Row], *names: str) -> _Part:
     """Return the rows with the largest sums of these columns, the largest first."""
-    return sorted(rows, key=lambda row: -sum(row[name] for name in names))[:_SHOWN_ROWS]
+    return _Part(sorted(rows, key=lambda row: -sum(row[name] for name in names))[:_SHOWN_ROWS], len(rows))
 
 
 def _milliseconds(rows: Sequence[Row], name: str) -> list[float]:

@@ -19,7 +19,7 @@ from tracekit.render.console import headline
 from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
 from tracekit.render.safe_text import safe_text
 
-__all__ = ["report_html", "run_html"]
+__all__ = ["CELL", "TABLE", "html_text", "report_html", "run_html", "screen"]
 
 _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300
@@ -30,8 +30,8 @@ _PARTS = (
     ("exposed copies", "#3b6fb6"),
     ("idle", "#8a8f98"),
 )
-_TABLE = '<table style="font-size:inherit;border-collapse:collapse">'
-_CELL = 'style="text-align:right;padding:0 .6em;white-space:nowrap"'
+TABLE = '<table style="font-size:inherit;border-collapse:collapse">'
+CELL = 'style="text-align:right;padding:0 .6em;white-space:nowrap"'
 
 
 def report_html(report: Report) -> str:
@@ -44,7 +44,7 @@ def report_html(report: Report) -> str:
     next_line = (
         "<code>report.tables</code>, <code>report.plot.breakdown()</code>, <code>report.write('report.md')</code>"
     )
-    return _screen(
+    return screen(
         _head(report.run),
         f'<ol style="margin:.4em 0;padding-left:1.6em">{findings}</ol>{also}',
         _bar_table(bars(report.run, ranks_to_show(report, SHOWN_RANKS)), len(report.run.ranks)),
@@ -62,30 +62,31 @@ def run_html(run: Run) -> str:
         error = "n/a" if clock.error_ns is None else f"± {clock.error_ns / 1e3:,.1f} µs"
         steps = format_ranges([step.step for step in summary.steps]) or "none"
         cells = (str(summary.rank), summary.host or "n/a", steps, clock.method, error)
-        rows.append("".join(f"<td {_CELL}>{_text(cell)}</td>" for cell in cells))
-    head = "".join(f"<th {_CELL}>{name}</th>" for name in ("rank", "host", "steps", "clock", "its error"))
+        rows.append("".join(f"<td {CELL}>{html_text(cell)}</td>" for cell in cells))
+    head = "".join(f"<th {CELL}>{name}</th>" for name in ("rank", "host", "steps", "clock", "its error"))
     rest = len(run.ranks) - len(rows)
-    return _screen(
+    return screen(
         _head(run),
-        f"{_TABLE}<tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>",
+        f"{TABLE}<tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>",
         f"<div>{rest} more ranks</div>" if rest > 0 else "",
         _notes(run),
         "<div>Next: <code>tracekit.analyze(run)</code></div>",
     )
 
 
-def _screen(*parts: str) -> str:
+def screen(*parts: str) -> str:
+    """Return parts below each other, as wide as is easily read."""
     return f'<div style="max-width:60em;font-size:.95em;line-height:1.4">{"".join(parts)}</div>'
 
 
 def _head(run: Run) -> str:
     name, *facts = headline(run, _WIDTH).plain.split("\n")
-    return f"<div><b>{_text(name)}</b></div>{''.join(f'<div>{_text(fact)}</div>' for fact in facts)}"
+    return f"<div><b>{html_text(name)}</b></div>{''.join(f'<div>{html_text(fact)}</div>' for fact in facts)}"
 
 
 def _finding(finding: Finding, step_ns: float) -> str:
     facts = "; ".join(finding_facts(finding, step_ns))
-    return f"<li><b>{_text(finding.text)}</b>{f'<br>{_text(facts)}' if facts else ''}</li>"
+    return f"<li><b>{html_text(finding.text)}</b>{f'<br>{html_text(facts)}' if facts else ''}</li>"
 
 
 def _bar_table(shown: list[RankBar], ranks: int) -> str:
@@ -93,20 +94,18 @@ def _bar_table(shown: list[RankBar], ranks: int) -> str:
         return ""
     parts = [part for at, part in enumerate(_PARTS) if any(bar.shares[at] >= 0.005 for bar in shown)]
     swatch = "display:inline-block;width:.8em;height:.8em;background:{}"
-    heads = "".join(f'<th {_CELL}><span style="{swatch.format(color)}"></span> {name}</th>' for name, color in parts)
+    heads = "".join(f'<th {CELL}><span style="{swatch.format(color)}"></span> {name}</th>' for name, color in parts)
     rows = []
     for bar in shown:
         shares = [(bar.shares[_PARTS.index(part)], part[1]) for part in parts]
-        drawn = "".join(f'<div style="width:{share:.2%};background:{color}"></div>' for share, color in shares)
-        cells = "".join(f"<td {_CELL}>{share:.0%}</td>" for share, _ in shares)
+        stretches = "".join(f'<div style="width:{share:.2%};background:{color}"></div>' for share, color in shares)
+        cells = "".join(f"<td {CELL}>{share:.0%}</td>" for share, _ in shares)
         rows.append(
-            f"<tr><td {_CELL}>{bar.rank}</td><td {_CELL}>{milliseconds(bar.step_ns)}</td>"
-            f'<td><div style="display:flex;width:16em;height:1em">{drawn}</div></td>{cells}</tr>'
+            f"<tr><td {CELL}>{bar.rank}</td><td {CELL}>{milliseconds(bar.step_ns)}</td>"
+            f'<td><div style="display:flex;width:16em;height:1em">{stretches}</div></td>{cells}</tr>'
         )
     only = f"<div>{len(shown)} of {ranks} ranks</div>" if len(shown) < ranks else ""
-    return (
-        f"{_TABLE}<tr><th {_CELL}>rank</th><th {_CELL}>step, ms</th><th></th>{heads}</tr>{''.join(rows)}</table>{only}"
-    )
+    return f"{TABLE}<tr><th {CELL}>rank</th><th {CELL}>step, ms</th><th></th>{heads}</tr>{''.join(rows)}</table>{only}"
 
 
 def _notes(run: Run) -> str:
@@ -114,9 +113,10 @@ def _notes(run: Run) -> str:
     if not grave:
         return ""
     more = f" (and {len(grave) - 1} more: <code>run.notes</code>)" if len(grave) > 1 else ""
-    return f"<div>! {_text(grave[0].text)}{more}</div>"
+    return f"<div>! {html_text(grave[0].text)}{more}</div>"
 
 
-def _text(text: str) -> str:
+def html_text(text: str) -> str:
+    """Return a text of a run, escaped and of limited length."""
     short = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
     return html.escape(safe_text(short))

@@ -12,11 +12,12 @@ from tracekit.render.safe_text import safe_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_bars", "draw_points", "draw_spans", "label"]
+__all__ = ["draw_bars", "draw_points", "draw_spans", "label", "size_unit"]
 
 # Blue, orange, green, ... of Okabe and Ito, which people who do not see all colours can tell apart.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "++", "")
+_SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _LONGEST_LABEL = 60
 _LONGEST_TITLE = 100
 _ROWS_OF_POINTS = 12  # the height of a figure of points
@@ -27,6 +28,11 @@ def label(text: object, most: int = _LONGEST_LABEL) -> str:
     line = safe_text(" ".join(str(text).split()))
     short = line if len(line) <= most else f"{line[: most - 1]}…"
     return short.replace("$", r"\$")
+
+
+def size_unit(largest_bytes: float) -> tuple[str, float]:
+    """Return the name of the unit for sizes of at most so many bytes, and its bytes."""
+    return next((unit for unit in _SIZE_UNITS if largest_bytes >= unit[1]), _SIZE_UNITS[-1])
 
 
 def draw_bars(
@@ -44,8 +50,10 @@ def draw_bars(
         ax: where to draw; None makes a figure.
         parts: for each name the lengths, one a label. The name of a single part is not shown, nor parts without any.
         errors: half the length of the error bar at the end of each bar.
+
+    Raises UsageError if there are no bars or all have the length 0, and without matplotlib.
     """
-    ax = _axes(ax, len(labels), title)
+    ax = _axes(ax, len(labels) if any(map(any, parts.values())) else 0, title)
     rows, ends = range(len(labels)), [0.0] * len(labels)
     for number, (name, lengths) in enumerate(parts.items()):
         if not any(lengths):
@@ -77,9 +85,9 @@ def draw_spans(
     for number, (kind, of_kind) in enumerate(spans.items()):
         rows, begins, lengths, texts = zip(*of_kind, strict=True) if of_kind else ((), (), (), ())
         style: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "hatch": _HATCHES[number % len(_HATCHES)]}
-        drawn = ax.barh(rows, lengths, left=begins, label=label(kind), edgecolor="white", linewidth=0.5, **style)
+        bars = ax.barh(rows, lengths, left=begins, label=label(kind), edgecolor="white", linewidth=0.5, **style)
         if any(texts):
-            ax.bar_label(drawn, labels=list(texts), label_type="center", fontsize=7, color="white")
+            ax.bar_label(bars, labels=list(texts), label_type="center", fontsize=7, color="white")
     _finish(ax, labels, title, unit)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
@@ -105,7 +113,7 @@ def _axes(ax: Axes | None, rows: int, title: str) -> Axes:
     Raises UsageError without rows, and without matplotlib.
     """
     if not rows:
-        raise UsageError(f"{title}: there is nothing to draw", hint="the tables of this section have no rows")
+        raise UsageError(f"{title}: there is nothing to draw", hint="this run has no values for it, or all are 0")
     if ax is not None:
         return ax
     if importlib.util.find_spec("matplotlib") is None:
@@ -113,9 +121,9 @@ def _axes(ax: Axes | None, rows: int, title: str) -> Axes:
         raise UsageError("pictures need matplotlib, which is not installed", hint=hint)
     from matplotlib import pyplot
 
-    made: Axes
-    _, made = pyplot.subplots(figsize=(9, min(max(1.4 + 0.3 * rows, 2.4), 12)), layout="constrained")
-    return made
+    axes: Axes
+    _, axes = pyplot.subplots(figsize=(9, min(max(1.4 + 0.3 * rows, 2.4), 12)), layout="constrained")
+    return axes
 
 
 def _finish(ax: Axes, labels: Sequence[object], title: str, unit: str) -> None:

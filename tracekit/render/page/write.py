@@ -1,4 +1,4 @@
-"""Write a report as one HTML file that opens offline.
+"""Write a report, or another result, as one HTML file that opens offline.
 
 The file is a template with three parts put in: a policy, title and styles; the data; the scripts. The policy lets the
 page load nothing, run no script and use no style but its own, which it names by hash
@@ -26,7 +26,7 @@ from tracekit.render.page.inert import script_json
 from tracekit.render.page.lanes import LaneReader, read_again
 from tracekit.render.page.size import MOST_CODE_BYTES, amounts_for
 
-__all__ = ["PageCode", "html_page", "page_code", "report_html", "write_page"]
+__all__ = ["PageCode", "html_page", "offline_page", "page_code", "report_html", "write_page"]
 
 _FROM_ELSEWHERE = "vendor/"
 
@@ -48,14 +48,14 @@ class PageCode:
     script: str
 
 
-def page_code(folder: Traversable | None = None) -> PageCode:
+def page_code(folder: Traversable | None = None, manifest_name: str = "manifest.json") -> PageCode:
     """Return the code in a folder, by default that of the package.
 
-    Its `manifest.json` names the template, and the styles and scripts in the order in which they are joined.
+    The manifest names the template, and the styles and scripts in the order in which they are joined.
     Raises ValueError when they would not work in one file, or are more than 150 kB.
     """
     folder = files("tracekit.render.page") / "assets" if folder is None else folder
-    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    manifest = json.loads((folder / manifest_name).read_text("utf-8"))
     template = (folder / manifest["template"]).read_text("utf-8")
     style = "\n".join(_source(folder, name, compact_style) for name in manifest["styles"])
     script = "\n;\n".join(_source(folder, name, compact_script) for name in manifest["scripts"])
@@ -78,7 +78,12 @@ def _source(folder: Traversable, name: str, compact: Callable[[str], str]) -> st
 
 
 def html_page(data: PageData, code: PageCode) -> str:
-    """Return the page as text."""
+    """Return the page of a report as text."""
+    return offline_page(data["page"]["header"]["title"], data, code)
+
+
+def offline_page(title: str, data: object, code: PageCode) -> str:
+    """Return a page as text. data: plain values for its data block, whose texts are `inert`."""
     before, rest = code.template.split(_HEAD)
     between, rest = rest.split(_DATA)
     gap, after = rest.split(_SCRIPT)
@@ -88,7 +93,7 @@ def html_page(data: PageData, code: PageCode) -> str:
     )
     head = (
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>{html.escape(data['page']['header']['title'])}</title>\n<style>{code.style}</style>"
+        f"<title>{html.escape(title)}</title>\n<style>{code.style}</style>"
     )
     block = f'<script type="application/json" id="{DATA_ID}">{script_json(data)}</script>'
     return f"{before}{head}{between}{block}{gap}<script>{code.script}</script>{after}"

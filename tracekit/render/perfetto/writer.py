@@ -22,7 +22,8 @@ under a process by name, threads above all tracks of their process, and a proces
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -59,9 +60,11 @@ class PerfettoFormat:
 
     Attributes:
         start_ns: A time in the trace, since the Unix epoch.
+        attributes: Texts about the trace as a whole, by name. The UI lists them in its overview.
     """
 
     start_ns: int
+    attributes: Mapping[str, str] = field(default_factory=dict)
     separator = b""
     tail = b""
 
@@ -75,7 +78,10 @@ class PerfettoFormat:
         run.track_descriptor.CopyFrom(_descriptor(RUN_PAGE))
         run.track_descriptor.uuid = _RUN_UUID
         run.track_descriptor.description = _DESCRIPTION
-        head: bytes = Trace(packet=[clock, run]).SerializeToString()
+        about = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
+        for key, value in self.attributes.items():
+            about.trace_attributes.attribute.add(key=key, string_value=value)
+        head: bytes = Trace(packet=[clock, run, about]).SerializeToString()
         return head
 
     def writer(self, stream: Sink, place: int) -> RankTraceWriter:

@@ -12,6 +12,7 @@ from tracekit.analysis.comparison.comparability import find_differences, why_inc
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.step_time.parts import RECORDING_COST, RecordingCost
 from tracekit.model.metadata import Mesh, Settings
+from tracekit.model.notes import Note
 from tracekit.model.run import Run
 
 RUN = run_of_steps(STEADY, path="main")
@@ -38,13 +39,25 @@ def test_runs_of_one_job_can_be_compared() -> None:
         (with_ranks(strategies=("ddp",)), "the parallelism differs: none in main, ddp in branch"),
         (
             replace(with_ranks(), ranks=RUN.ranks[:1]),
-            "the set of ranks that are there differs: 0-1 in main, 0 in branch",
+            "the set of usable ranks differs: 0-1 in main, 0 in branch",
         ),
         (with_ranks(steps=()), "branch has no step that all ranks completed"),
     ],
 )
 def test_the_reason_names_both_runs(candidate: Run, reason: str) -> None:
     assert why_incomparable(RUN, candidate) == reason
+
+
+def test_a_rank_that_cannot_be_used_is_told_with_the_reason() -> None:
+    """GIVEN a run of which the file of rank 1 was damaged, and other ranks were repaired."""
+    text = "rank1.json.gz: not a trace; left out"
+    damaged = Note(kind="ignored_file", severity="warning", file="rank1.json.gz", text=text)
+    repaired = Note(kind="encoding", severity="warning", rank=0, text="rank 0: rank0.json.gz: 1 byte replaced")
+    absent = Note(kind="missing_rank", severity="warning", text="1 of 2 ranks; missing: 1")
+    candidate = replace(with_ranks(), ranks=RUN.ranks[:1], notes=(repaired, absent, damaged))
+    assert why_incomparable(RUN, candidate) == (
+        "the set of usable ranks differs: 0-1 in main, 0 in branch (rank1.json.gz: not a trace; left out)"
+    )
 
 
 def test_another_mesh_is_another_job() -> None:

@@ -10,18 +10,18 @@ import pytest
 
 from benchmarks.studies.compare_runs import report_of
 from tests.unit.analysis.comparison.compared_runs import STEADY, report_of_steps
+from tracekit.analysis.comparison.change_estimate import ChangeEstimate
 from tracekit.analysis.comparison.exploration import explored_changes
-from tracekit.analysis.comparison.median_change import MedianChange
 from tracekit.analysis.comparison.run_noise import RunNoise
 from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels
 from tracekit.analysis.report import Report
 
 
-def change(steps: int = 10) -> MedianChange:
+def change(steps: int = 10) -> ChangeEstimate:
     """Return a change of the step with noise of 2 % between runs, and of 1 % within them."""
     noise = RunNoise(share=0.02, runs=1, is_measured=False)
     half_width = math.hypot(math.log1p(0.02), math.log1p(0.01))
-    return MedianChange(
+    return ChangeEstimate(
         baseline=100.0,
         candidate=100.0,
         steps=steps,

@@ -25,8 +25,8 @@ def test_three_runs_that_agree_lower_it_but_not_to_nothing() -> None:
     """GIVEN medians that are alike THEN the floor still counts as four more runs."""
     noise = noise_between_runs(logs(100, 100, 100), NOTHING[:3], 0.02)
     assert noise.is_measured
-    # The floor's deviation of one run, 0.0198 / 2.576 / sqrt(2); two of six degrees of freedom say 0; t is 3.707.
-    assert noise.share == pytest.approx(0.00544 * math.sqrt(4 / 6) * 3.707 * math.sqrt(4 / 3), rel=0.02)
+    # The floor's deviation of one run, 0.0198 / 2.326 / sqrt(2); two of six degrees of freedom say 0; t is 3.143.
+    assert noise.share == pytest.approx(0.00602 * math.sqrt(4 / 6) * 3.143 * math.sqrt(4 / 3), rel=0.02)
     assert noise.share < 0.02
 
 
@@ -43,7 +43,7 @@ def test_what_steps_explain_is_no_noise_between_runs() -> None:
 
 
 def test_many_runs_outweigh_the_floor() -> None:
-    """GIVEN 40 runs that differ by 0.2 % THEN the noise is near 2.6 x 0.2 %, whatever the floor."""
+    """GIVEN 40 runs that differ by 0.2 % THEN the noise is near 2.3 x 0.2 %, whatever the floor."""
     medians = np.random.default_rng(1).normal(0.0, 0.002, size=40)
     noise = noise_between_runs(medians, np.zeros(40), 0.02)
     assert noise.share < 0.009

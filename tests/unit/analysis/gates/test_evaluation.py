@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps, run_of_steps
 from tracekit.analysis.comparison.comparison import SECTIONS_READ
 from tracekit.analysis.gates.evaluation import GateResult, check
-from tracekit.analysis.gates.gates import Gates, parse_gates
+from tracekit.analysis.gates.gates import Gate, Gates, parse_gates
+from tracekit.analysis.gates.metrics import METRICS
 from tracekit.analysis.report import Report, analyze
 from tracekit.errors import UsageError
 
@@ -99,7 +101,7 @@ def test_a_metric_that_the_run_lacks_fails_the_gate() -> None:
 def test_a_run_without_some_ranks_fails_every_gate() -> None:
     report = report_of_steps(STEADY, missing_ranks=(2, 3))
     found = result(gates(step_time={"max": "1s"}), report)
-    assert (found.status, found.reason) == ("incomplete", "ranks 2-3 missing or without device records")
+    assert (found.status, found.reason) == ("incomplete", "ranks 2-3 are missing or cannot be used")
     assert status(gates(["incomplete"], step_time={"max": "1s"}), report) == ("passed", True)
     assert status(gates(["incomplete"], step_time={"max": "1ms"}), report) == ("failed", False)
 
@@ -129,3 +131,15 @@ def test_from_nothing_there_is_no_relative_change() -> None:
     healthy, slow = (report_with_slow_rank(by) for by in (0.0, 50.0))
     assert status(gates(straggler_share={"max_increase": "50%"}), slow, healthy) == ("incomparable", False)
     assert status(gates(straggler_share={"max_increase": "50%"}), healthy, healthy) == ("passed", True)
+
+
+def test_steps_without_any_of_a_metric_are_no_infinite_change() -> None:
+    """GIVEN a share that is 0 in the first steps of the baseline, so that the change of these steps has no end."""
+    shares = {"main": np.array([0.0, 0, 0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]), "branch": np.full(10, 0.9)}
+    metric = replace(METRICS["exposed_comm_ratio"], by_step=lambda report: shares[report.run.path])
+    limit = Gate(metric=metric, kind="max_increase", limit=0.2, text="20%")
+    reports = [report_of_steps(STEADY, path=path) for path in ("branch", "main")]
+    found = result(Gates(gates=(limit,), source="here"), *reports)
+    assert found.change is not None
+    assert found.change.ratio == pytest.approx(9)
+    assert found.status == "failed"

@@ -47,6 +47,8 @@ def test_a_table_of_gates() -> None:
         ({"step_time": {"max": "1s"}, "allow": ["failed"]}, r"allow = \['failed'\] is not understood"),
         ({"step_time": {"max": "1s"}, "allow": [["inconclusive"]]}, r"allow = .* is not understood"),
         ({"step_time": {"max": "1s"}, "run_noise": "much"}, "run_noise = 'much' is not understood"),
+        ({"step_time": {"max": "1s"}, "run_noise": 0}, "run_noise = 0 is not understood"),
+        ({"step_time": {"max": "1s"}, "run_noise": "100%"}, "run_noise = '100%' is not understood"),
     ],
 )
 def test_what_is_no_gate_is_a_usage_error_that_names_the_place(table: dict[str, Any], message: str) -> None:

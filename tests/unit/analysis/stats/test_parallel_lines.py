@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analysis.stats.parallel_lines import fit_parallel_lines, student_deviations
+from tracekit.analysis.stats.parallel_lines import fit_parallel_lines
+from tracekit.analysis.stats.student import student_deviations
 
 SLOPE = 73e-6
 LENGTH = 170e6
@@ -65,12 +66,3 @@ def test_sets_at_other_levels_share_the_slope() -> None:
 def test_too_few_times_determine_no_slope(x: list[float]) -> None:
     fit = fit_parallel_lines(np.array(x), np.zeros(len(x)), [slice(0, len(x))], resolution=1)
     assert math.isinf(fit.slope_error)
-
-
-@pytest.mark.parametrize(
-    ("normal", "degrees", "expected"),
-    [(1.96, 4, 2.776), (1.96, 10, 2.228), (3.0, 4, 6.62), (3.0, 10, 3.957), (3.0, 100, 3.077), (3.0, 1, math.inf)],
-)
-def test_student_deviations(normal: float, degrees: int, expected: float) -> None:
-    """The quantiles are those of tables of Student's distribution, of 97.5 % and of 99.865 %."""
-    assert student_deviations(normal, degrees) == pytest.approx(expected, rel=0.01)

@@ -18,6 +18,13 @@ def test_step_lengths_have_the_noise_and_the_correlation() -> None:
     assert np.corrcoef(lengths[1:], lengths[:-1])[0, 1] == pytest.approx(0.4, abs=0.03)
 
 
+def test_stalled_steps_are_a_fifth_longer() -> None:
+    lengths = step_lengths_of(np.random.default_rng(1), 20_000, Noise(steps=0.001, runs=0.0, stalls=0.1))
+    is_stalled = lengths > 1.1 * np.median(lengths)
+    assert is_stalled.mean() == pytest.approx(0.1, abs=0.01)
+    assert lengths[is_stalled].mean() / lengths[~is_stalled].mean() == pytest.approx(1.2, abs=0.001)
+
+
 def test_runs_differ_as_they_should() -> None:
     rng = np.random.default_rng(2)
     medians = [np.median(step_lengths_of(rng, 3, Noise(steps=0.0))) for _ in range(2000)]

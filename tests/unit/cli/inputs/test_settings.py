@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.builders import TraceBuilder, write_run
 from tests.places import ROOT
 from tracekit.cli import cli
-from tracekit.cli.inputs.settings import KEYS, OTHER_VARIABLES, option_defaults, settings
+from tracekit.cli.inputs.settings import KEYS, OTHER_VARIABLES, Key, option_defaults, settings
 from tracekit.errors import UsageError
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 
@@ -45,6 +45,7 @@ def values() -> dict[str, Any]:
 
 ALL = """
 communication_rules = ["^my_ring=all_to_all", "my_mlp=compute"]
+limits = ["ratio=1000", "text_bytes=128G"]
 jobs = 3
 cache = "caches/tracekit"
 links = "links.json"
@@ -58,6 +59,7 @@ def test_a_file_sets_every_key(folder: Path) -> None:
     (folder / "tracekit.toml").write_text(ALL)
     assert values() == {
         "communication_rules": ("^my_ring=all_to_all", "my_mlp=compute"),
+        "limits": ("ratio=1000", "text_bytes=128G"),
         "jobs": 3,
         "cache": str(folder / "caches/tracekit"),
         "links": str(folder / "links.json"),
@@ -125,16 +127,18 @@ def test_flops_and_peak_of_the_file_give_the_mfu(folder: Path, tmp_path: Path) -
         ("communication-rules = []", "no setting is named 'communication-rules'. Did you mean 'communication_rules'?"),
         ("scheduler = 'tcp://evil:8786'", "no setting is named 'scheduler'."),
         ("[gate]\nmax = 1", "no setting is named 'gate'. Did you mean 'gates'?"),
-        ("jobs = 'many'", "jobs = 'many': not a whole number"),
-        ("jobs = true", "jobs = True: not a whole number"),
-        ("jobs = 0", "jobs: 0 is not in the range"),
+        ("jobs = 'many'", 'jobs = "many": not a whole number'),
+        ("jobs = true", "jobs = true: not a whole number"),
+        ("jobs = 0", "jobs = 0: not a whole number of at least 1. Hint: write it as in jobs = 4"),
         ("peak_tflops = -1", "peak_tflops: -1 is not a number above 0"),
         ("strict = 1", "strict = 1: not true or false"),
         ("cache = true", "cache: true is neither a folder nor false"),
         ("links = ''", "links: the path is empty"),
-        ("communication_rules = 'a=b'", "communication_rules = 'a=b': not a list of texts"),
+        ('limits = ["speed=3"]', "limits: 'speed=3' is none of the limits text_bytes, ratio, "),
+        ("communication_rules = 'a=b'", 'communication_rules = "a=b": not a list of texts'),
         ("communication_rules = [1]", "communication_rules: 1 is no text"),
         ("communication_rules = ['x']", "communication_rules: rule 'x': it is not of the form regex=kind"),
+        ("jobs = 2026-11-24", 'jobs = "2026-11-24": not a whole number'),
         ("jobs = ", "no TOML: "),
     ],
 )
@@ -149,7 +153,19 @@ def test_what_is_wrong_in_a_file_is_one_line_that_names_it(folder: Path, run: Pa
 def test_a_wrong_variable_is_named(run: Path) -> None:
     outcome = tracekit("info", run, TRACEKIT_JOBS="many")
     assert outcome.exit_code == 2
-    assert "TRACEKIT_JOBS=many: 'many' is not a valid integer" in outcome.stderr
+    assert outcome.stderr == (
+        "Error: TRACEKIT_JOBS=many: not a whole number of at least 1. Hint: write it as in TRACEKIT_JOBS=4\n"
+    )
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_the_example_of_a_key_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch, key: Key) -> None:
+    (folder / "tracekit.toml").write_text(f"{key.name} = {key.example}\n")
+    (of_file,) = values().values()
+    (folder / "tracekit.toml").unlink()
+    monkeypatch.setenv(key.variable, key.example.strip('["]'))
+    (of_variable,) = values().values()
+    assert of_file == (str(folder / of_variable) if key.is_path else of_variable)
 
 
 def test_gates_are_left_to_check(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.cli.inputs.settings_file import find_settings_file
-from tracekit.errors import UsageError
+from tracekit.errors import InputError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +62,7 @@ def test_a_file_can_be_named_and_none_can_be_wanted(tmp_path: Path, monkeypatch:
     [
         ("pyproject.toml", "[tool.black]", "it has no table"),
         ("pyproject.toml", "[tool]\ntracekit = 1", "tool.tracekit is no table"),
+        ("pyproject.toml", "tool = 'tracekit'", "it has no table"),
         ("tracekit.toml", "jobs = [", "no TOML"),
     ],
 )
@@ -82,3 +83,28 @@ def test_a_broken_pyproject_toml_that_does_not_name_tracekit_is_not_ours(tmp_pat
 def test_a_missing_named_file_is_refused() -> None:
     with pytest.raises(UsageError, match="no such file of settings"):
         find_settings_file("missing.toml")
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tracekit.toml").write_bytes(b"links = '\xff'")
+    with pytest.raises(UsageError, match="no TOML, which is UTF-8") as error:
+        find_settings_file(folder=tmp_path)
+    assert error.value.hint == "save it as UTF-8"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "tracekit.toml", "jobs = 1")
+
+    def denied(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(InputError, match=r"tracekit\.toml: Permission denied") as error:
+        find_settings_file(folder=tmp_path)
+    assert (error.value.hint, str(path) in error.value.message) == ("check its permissions", True)
+
+
+def test_a_path_that_cannot_be_looked_at_is_named() -> None:
+    """GIVEN a name that is too long for the file system, as for a folder that may not be entered."""
+    with pytest.raises(InputError, match=r"^a{300}: File name too long"):
+        find_settings_file("a" * 300)

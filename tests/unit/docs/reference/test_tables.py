@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from docs.reference.tables import table_pages
+from docs.reference.tables import comparison_tables, table_pages
+from tracekit.analysis.comparison.columns import COMPARISON_TABLES
 from tracekit.analysis.sections import SECTIONS, TABLES
 
 
@@ -25,6 +26,13 @@ def test_tables_stand_below_their_section() -> None:
     place = headings.index("## Section `pipeline`") + 1
     assert headings[place : place + len(tables)] == [f"### {table.name}" for table in tables]
     assert headings[:2] == ["## Every report", f"### {TABLES[0].name}"]
+
+
+def test_tables_of_a_comparison_have_all_their_columns() -> None:
+    text = comparison_tables()
+    for each in COMPARISON_TABLES:
+        assert f"### {each.name}\n" in text
+        assert all(f"| `{column.name}` | {column.type} |" in text for column in each.columns)
 
 
 def test_every_column_has_a_meaning() -> None:

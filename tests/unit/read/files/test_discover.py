@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.read.files.run_traces import files, kinds, trace
+from tracekit.errors import InputError
 from tracekit.read.files.discover import discover
 from tracekit.read.files.identify import rank_in_name
 
@@ -173,3 +174,9 @@ def test_other_world_sizes_are_other_jobs(tmp_path: Path) -> None:
     found = discover([str(tmp_path)])
     assert files(found) == {0: ["a.json"], 1: ["b.json"]}
     assert [list(other.ranks) for other in found.others] == [[2]]
+
+
+def test_a_path_that_cannot_be_looked_at_is_an_input_error() -> None:
+    """GIVEN a name that is too long for the file system, as for a folder that may not be entered."""
+    with pytest.raises(InputError, match=r"^a{300}: File name too long"):
+        discover(["a" * 300])

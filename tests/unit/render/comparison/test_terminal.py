@@ -12,6 +12,7 @@ from tracekit.analysis.comparison.comparison import Comparison, compare
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.report import Report
 from tracekit.model.metadata import Settings
+from tracekit.model.notes import Note
 from tracekit.render.comparison.terminal import comparison_text
 
 HOSTILE = "runs/\x1b[31m\u202e" + "very-long-name-" * 12
@@ -33,11 +34,11 @@ def test_a_slower_run() -> None:
     lines = shown(comparison)
     assert lines[0] == "baseline   10 steps of 100.00 ms (99.00 to 101.00): main, run run-1"
     assert lines[1] == "candidate  10 steps of 110.00 ms (109.00 to 111.00): branch, run run-1"
-    assert lines[3].startswith("slower: a step takes 10.00 ms (10.0%) longer (99% interval +")
+    assert lines[3].startswith("slower: a step takes 10.00 ms (10.0%) longer (98% interval +")
     assert "noise: " in lines[4]
     (compute,) = [line for line in lines if line.startswith("compute ")]
     assert compute.split() == ["compute", "90.00", "100.00", "+10.00"]
-    assert any(line.startswith("look at    ") and "(exploratory)" in line for line in lines)
+    assert any(line.startswith("look at    (exploratory) phase other +10.00 ms · rank 0 +10.00 ms") for line in lines)
     assert lines[-1] == "Next: tracekit analyze branch"
 
 
@@ -65,10 +66,18 @@ def test_an_inconclusive_comparison_says_what_would_decide() -> None:
     assert "more steps cannot decide: runs may differ by as much though nothing is changed" in near
 
 
+def test_what_was_repaired_is_said_in_two_lines_at_most() -> None:
+    note = Note(kind="truncated", severity="warning", rank=1, file="r1", text="rank 1: r1: cut off at byte 1500" * 9)
+    lines = shown(compare([report_of_steps(STEADY)], report_of_steps(STEADY, path="branch", notes=(note, note))))
+    assert [line[:42] for line in lines if line.startswith("! ")] == ["! branch: rank 1: r1: cut off at byte 1500"]
+    assert lines[0].startswith("baseline")
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_it_fits_one_screen_whatever_the_runs_are(width: int) -> None:
-    """GIVEN hostile names, all settings different, ranks that became slow, and few steps."""
-    baseline = configured(report_of_steps(STEADY, ranks=8, path=HOSTILE), "before " * 9)
+    """GIVEN hostile names, all settings different, ranks that became slow, few steps, and a damaged file."""
+    note = Note(kind="truncated", severity="warning", rank=1, file=HOSTILE, text=f"rank 1: {HOSTILE}: cut off")
+    baseline = configured(report_of_steps(STEADY, ranks=8, path=HOSTILE, notes=(note,)), "before " * 9)
     candidate = report_of_steps(longer(9), ranks=8, slower_ms={3: 30, 5: 30}, data_ms=3, transfer_ms=30, path=HOSTILE)
     for steps in (slice(None), slice(4)):
         part = report_of_steps(longer(9)[steps], ranks=8, slower_ms={3: 40}, data_ms=3, transfer_ms=30, path=HOSTILE)
@@ -84,5 +93,5 @@ def test_it_fits_one_screen_whatever_the_runs_are(width: int) -> None:
 def test_several_baselines_take_one_line() -> None:
     baselines = [report_of_steps(longer(by), path=f"main-{by}") for by in (0, 1, 2)]
     lines = shown(compare(baselines, report_of_steps(longer(9))))
-    assert lines[0].startswith("baseline   3 runs with 30 steps, medians 100.00 to 102.00 ms: main-0, main-1")
+    assert lines[0].startswith("baseline   3 runs, 30 steps of 100.00 to 102.00 ms: main-0, main-1")
     assert any("as 3 baseline runs show" in " ".join(pair) for pair in itertools.pairwise(lines))

@@ -68,6 +68,21 @@ def test_a_cell_that_is_too_long_is_cut_and_said_to_be(tmp_path: Path) -> None:
     assert tracekit.read_tables(tmp_path / "report.xlsx")["findings"]["text"][0] == "x" * 32_767
 
 
+def test_of_a_list_or_an_object_that_is_too_long_whole_elements_are_kept(tmp_path: Path) -> None:
+    """GIVEN a bucket of 5,000 parameters and much evidence WHEN they are written THEN what has room is read back."""
+    report = recorded_report()
+    names = [f"layers.{number}.weight" for number in range(5_000)]
+    much = replace(report.findings[0], ranks=tuple(range(20_000)), evidence=dict.fromkeys(names, "=1\x1b"))
+    with pytest.warns(UserWarning, match="findings: 2 cells are cut"):
+        replace(report, findings=(much,)).write(tmp_path / "report.xlsx")
+    finding = tracekit.read_tables(tmp_path / "report.xlsx")["findings"].iloc[0]
+    for kept, whole in ((finding["ranks"], [*range(20_000)]), (list(finding["evidence"]), names)):
+        assert kept == whole[: len(kept)]
+        assert 800 < len(kept) < len(whole)
+    for cell in next(iter(openpyxl.load_workbook(tmp_path / "report.xlsx")["findings"].iter_rows(min_row=2))):
+        assert len(str(cell.value)) <= 32_767
+
+
 def test_more_rows_than_excel_takes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbook, "_MOST_ROWS", 6)  # the run has 6 steps, and a header takes a row
     with pytest.raises(OutputError, match="no room for the rows of"):

@@ -14,7 +14,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
-from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view
+from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view, view_in
 from tracekit.render.merged.plan import plan_of
 
 STEP_NS = 1_010_000  # compute and an all-reduce
@@ -50,9 +50,9 @@ def test_the_arguments_of_the_page_of_a_run() -> None:
     are pinned, and the time is that of the step with a fiftieth of it on both sides."""
     actual = view(data_parallel(2), about(1, step=3))
     assert commands(actual) == [
-        ("ExpandTracksByRegex", "^(run|analysis|rank (0|1)( .*)?)$"),
-        ("PinTracksByRegex", "^findings$"),
-        ("PinTracksByRegex", "^steps$"),
+        ("ExpandTracksByRegex", "^(run|analysis|rank (0|1))( .*)?$"),
+        ("PinTracksByRegex", "^findings( .*)?$"),
+        ("PinTracksByRegex", "^steps( .*)?$"),
         ("PinTracksByRegex", "^rank 0 waits( .*)?$"),
     ]
     start_ns, margin_ns = START_NS + 3 * STEP_NS, STEP_NS // 50
@@ -121,21 +121,56 @@ def test_of_many_pipelines_those_of_the_open_ranks_are_pinned() -> None:
 @pytest.mark.parametrize(
     ("shown", "hidden"),
     [
-        (["run", "analysis", "rank 1 · node0", "rank 12", "rank 1 · node0 · dp1 tp0"],
-         ["rank 2 · node0", "rank 11 · node0", "host", "device", "run 1", "findings"]),
+        (["run", "run 9", "analysis", "rank 1 · node0", "rank 12", "rank 1 · node0 · dp1 tp0"],
+         ["rank 2 · node0", "rank 11 · node0", "host", "device", "runs", "findings"]),
     ],
 )  # fmt: skip
 def test_patterns_choose_pages_by_their_whole_name(shown: list[str], hidden: list[str]) -> None:
-    actual = OpeningView(ranks=(1, 12), pinned=("^rank 1 actions( .*)?$",), visible_ns=None)
+    actual = OpeningView(ranks=(1, 12), acting=(1,))
     assert [name for name in [*shown, *hidden] if re.search(actual.expanded, name)] == shown
     names = ["rank 1 actions", "rank 1 actions · stage 3", "rank 1 actions · overlap 2", "rank 12 actions", "actions"]
-    assert [name for name in names if re.search(actual.pinned[0], name)] == names[:3]
+    assert [name for name in names if re.search(actual.pinned[-1], name)] == names[:3]
 
 
 def test_of_a_trace_whose_run_is_not_known_the_findings_are_pinned() -> None:
     assert commands(ANY_RUN) == [
-        ("ExpandTracksByRegex", "^(run|analysis)$"),
-        ("PinTracksByRegex", "^findings$"),
-        ("PinTracksByRegex", "^steps$"),
+        ("ExpandTracksByRegex", "^(run|analysis)( .*)?$"),
+        ("PinTracksByRegex", "^findings( .*)?$"),
+        ("PinTracksByRegex", "^steps( .*)?$"),
     ]
     assert ANY_RUN.page_arguments.keys() == {"startupCommands"}
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        OpeningView(ranks=(0, 12), acting=(0, 1, 12), waiting=(12,), visible_ns=(START_NS, START_NS + STEP_NS)),
+        OpeningView(ranks=(3,)),
+        ANY_RUN,
+    ],
+)
+def test_a_file_carries_its_view(expected: OpeningView) -> None:
+    assert view_in(b"\x0a\x07" + expected.note.encode() + b"\x0a") == expected
+
+
+def test_a_view_is_of_the_time_of_its_trace() -> None:
+    """GIVEN a trace in Chrome's format, whose times count from a base THEN the view's do, too."""
+    view = OpeningView(ranks=(1,), visible_ns=(START_NS, START_NS + STEP_NS))
+    assert view.later(-START_NS) == OpeningView(ranks=(1,), visible_ns=(0, STEP_NS))
+    assert ANY_RUN.later(-START_NS) == ANY_RUN
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        b"",
+        b"ranks=.* actions= waits= time_ns=",
+        b"ranks=0 actions=)|( waits= time_ns=",
+        b'ranks=0 actions= waits="} time_ns=',
+        b"ranks=" + b"9" * 5000 + b" actions= waits= time_ns=",
+        b"ranks=" + b"1," * 5000 + b"1 actions= waits= time_ns=",
+    ],
+)
+def test_a_file_chooses_nothing_but_ranks_and_a_time(note: bytes) -> None:
+    """GIVEN a file whose note has other than numbers THEN it is shown as one without a note."""
+    assert view_in(note) == ANY_RUN

@@ -1,19 +1,4 @@
-// The page: its sections in order, the filter, the keys, the theme, and printing.
-
-/** Return a section with a heading; parts that are null are left out. */
-function section(id, title, parts) {
-  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...parts);
-}
-
-/** Return the bar at the top: where to go, the filter, the theme. */
-function topBar(sections) {
-  const links = sections.map(([id, title]) => button(title, () => document.getElementById(id).scrollIntoView(), { class: "link" }));
-  const theme = button("Dark", () => setState({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }), { id: "theme" });
-  return el(
-    "nav", { "aria-label": "Page" },
-    el("div", { class: "links" }, links), filterBox(), theme,
-  );
-}
+// The page of a report: its sections in order, the filter, and the keys.
 
 /** Return the filter: its words, which open its fields. */
 function filterBox() {
@@ -51,17 +36,6 @@ function clearFilter() {
   setState({ ranks: null, steps: null, dimension: null, phase: null });
 }
 
-const darkSystem = window.matchMedia("(prefers-color-scheme: dark)");
-
-/** Take the theme that is chosen, else that of the system, and read its colours. Paper is always light. */
-function applyTheme(isPrinted = false) {
-  const theme = isPrinted ? "light" : (state.theme ?? (darkSystem.matches ? "dark" : "light"));
-  document.documentElement.dataset.theme = theme;
-  const toggle = document.getElementById("theme");
-  if (toggle) toggle.textContent = theme === "dark" ? "Light" : "Dark";
-  readPalette();
-}
-
 function pressKey(event) {
   const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -81,16 +55,8 @@ function start() {
     ["kernels", "Kernels", kernelsSection], ["quality", "Data quality", qualitySection],
   ].map(([id, title, make]) => [id, title, make()]).filter(([, , made]) => made !== null);
   append(main, headerSection(), sections.map(([, , made]) => made));
-  document.body.prepend(topBar(sections), main);
-  document.body.append(tooltip);
-  onState(() => applyTheme());
-  onState(() => drawCharts());
-  applyTheme();
   document.addEventListener("keydown", pressKey);
-  darkSystem.addEventListener("change", announce);
-  window.addEventListener("beforeprint", () => (applyTheme(true), drawCharts(true)));
-  window.addEventListener("afterprint", announce);
-  document.documentElement.dataset.ready = "true";
+  showPage(topBar(sections, filterBox()), main);
 }
 
 start();

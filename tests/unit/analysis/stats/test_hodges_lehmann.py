@@ -1,0 +1,47 @@
+"""Locations and shifts by ranks, against values worked by hand and against what is known of normal values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian, shift_between
+
+
+def test_the_pseudomedian_is_the_median_of_the_means_of_pairs() -> None:
+    """GIVEN 1, 2, 4 THEN the means of pairs are 1, 1.5, 2, 2.5, 3, 4."""
+    assert pseudomedian(np.array([1.0, 2, 4])) == 2.25
+    assert pseudomedian(np.array([7.0])) == 7.0
+
+
+def test_values_that_are_far_off_hardly_move_the_pseudomedian() -> None:
+    values = np.array([10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.1, 9.9, 10.0, 10.0])
+    far = np.append(values[:-2], [500.0, 900.0])
+    assert pseudomedian(values) == pytest.approx(10.0)
+    assert pseudomedian(far) == pytest.approx(10.0, abs=0.1)
+
+
+def test_of_normal_values_it_is_nearly_as_precise_as_the_mean() -> None:
+    samples = np.random.default_rng(1).standard_normal((4000, 10))
+    efficiency = np.var(samples.mean(axis=1)) / np.var([pseudomedian(sample) for sample in samples])
+    assert 0.9 < efficiency < 1.0
+
+
+def test_a_shift_is_between_the_differences_of_pairs() -> None:
+    """GIVEN so few values that the interval contains all differences."""
+    assert shift_between(np.array([1.0, 2]), np.array([4.0, 7]), 0.98) == (2.0, 4.0, 6.0)
+
+
+@pytest.mark.parametrize("shape", ["normal", "two clusters", "long tail"])
+@pytest.mark.parametrize("counts", [(10, 10), (10, 40)])
+def test_the_interval_contains_the_shift_as_often_as_it_says(shape: str, counts: tuple[int, int]) -> None:
+    rng = np.random.default_rng(2)
+
+    def sample(count: int) -> np.ndarray:
+        values = rng.standard_normal(count)
+        if shape == "two clusters":
+            values += 20 * (rng.random(count) < 0.3)
+        return np.exp(2 * values) if shape == "long tail" else values
+
+    shifts = [shift_between(sample(counts[0]), 3 + sample(counts[1]), 0.98) for _ in range(2000)]
+    assert np.mean([shift.low <= 3 <= shift.high for shift in shifts]) == pytest.approx(0.98, abs=0.01)
