@@ -78,9 +78,9 @@ def _compare(slices: Slices) -> None:
 
 def _drive(rng: random.Random) -> None:
     """Give the encoder columns some of which are mutated, and change some while it writes."""
-    rows = rng.choice((0, 1, 2, 3, 30))
+    rows = rng.choice((0, 1, 3, 30, 30))
     int32, int64 = np.arange(rows, dtype=np.int32), np.arange(rows, dtype=np.int64) * 10
-    content = rng.randbytes(rng.choice((0, 1, 30, 70_000)))
+    content = rng.randbytes(rng.choice((0, 1, 30, 70_000, 400_000)))
     sizes = np.full(rows, rng.choice((0, 1, 3)), dtype=np.int64)
     columns: dict[str, Any] = {
         "order": int32.copy(),
@@ -95,7 +95,7 @@ def _drive(rng: random.Random) -> None:
         "numbers": rng.choice((None, np.arange(rows, dtype=np.uint64))),
         "present": rng.choice((None, np.ones(rows, dtype=np.bool_))),
     }
-    for name in rng.sample(list(columns), rng.choice((0, 1, 1, 2, 4))):
+    for name in rng.sample(list(columns), rng.choice((0, 0, 0, 1, 2, 4))):
         columns[name] = _mutated(columns[name], rng)
     module = sys.modules["tracekit.render.perfetto._encoder"]
     times = {name: columns[name] for name in ("order", "start_ns", "duration_ns")}
@@ -117,10 +117,9 @@ def _drive(rng: random.Random) -> None:
         template=_TEMPLATE,
     )
     changeable = [c for c in columns.values() if isinstance(c, np.ndarray) and c.shape[:1] > (0,) and c.flags.writeable]
-    for changed in rng.sample(changeable, min(len(changeable), rng.choice((0, 1, 2)))):
+    for changed in rng.sample(changeable, min(len(changeable), rng.choice((0, 1, 1, 2)))):
         if changed.dtype.kind in "iu":
-            limits = np.iinfo(changed.dtype)
-            changed[rng.randrange(len(changed))] = min(max(rng.choice(_EXTREMES), limits.min), limits.max)
+            _change(changed, rng)
         elif changed.dtype.kind == "b":
             changed.view(np.uint8)[:] = rng.randrange(256)
     for block in packets:
@@ -145,10 +144,17 @@ def _mutated(column: Any, rng: random.Random) -> Any:
         return column.astype(column.dtype.newbyteorder())
     changed = column.copy()
     if len(changed) and changed.dtype.kind in "iu":
-        limits = np.iinfo(changed.dtype)
         for _ in range(rng.choice((1, 2, 9))):
-            changed[rng.randrange(len(changed))] = min(max(rng.choice(_EXTREMES), limits.min), limits.max)
+            _change(changed, rng)
     return changed
+
+
+def _change(column: Any, rng: random.Random) -> None:
+    """Set one item, or all, to a number at an edge or to one that may fit."""
+    limits = np.iinfo(column.dtype)
+    number = rng.choice((rng.choice(_EXTREMES), rng.randrange(40), rng.randrange(400_000)))
+    place = slice(None) if rng.random() < 0.5 else rng.randrange(len(column))
+    column[place] = min(max(number, limits.min), limits.max)
 
 
 if __name__ == "__main__":
