@@ -46,3 +46,19 @@ def wait_for(fifo: str) -> partial[None]:
 
 def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail(error: Exception | None) -> None:
+    if error is not None:
+        raise error
+
+
+class UnsendableError(Exception):
+    """An exception that can be packed and not unpacked."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} {other}")
+
+
+def fail_unsendably() -> None:
+    raise UnsendableError("two", "words")

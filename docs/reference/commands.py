@@ -18,7 +18,13 @@ def command_pages() -> str:
     for name in COMMANDS:
         command = cli.get_command(program, name)
         assert command is not None, name
-        chapters.append(f"## {name}\n\n{_block(_context(command, name, program))}")
+        context = _context(command, name, program)
+        blocks = [_block(context)]
+        if isinstance(command, click.Group):
+            blocks += [
+                _block(_context(each, each_name, context)) for each_name, each in sorted(command.commands.items())
+            ]
+        chapters.append("\n\n".join([f"## {name}", *blocks]))
     return "\n\n".join(chapters)
 
 

@@ -23,6 +23,7 @@ class ReportPage:
     """
 
     def __init__(self, page: Any, path: Path, hash_: str = "") -> None:
+        page.set_default_timeout(10_000)
         self.page = page
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -84,6 +85,25 @@ class ReportPage:
         rows = self.table(figure)
         (name,) = {head for row in rows for head in row if head == heading or head.startswith(f"{heading} (")}
         return [row[name] for row in rows]
+
+    def summary(self, figure: str) -> str:
+        """Return the sentence that says what a figure shows."""
+        self.show(figure)
+        return str(self.page.locator(f"#{figure} .summary").inner_text())
+
+    def cut_off(self) -> list[str]:
+        """Return the elements that reach beyond the window, or hide a part of their text. Tables may be scrolled."""
+        return list(
+            self.page.evaluate(
+                """() => [...document.querySelectorAll("main *, nav *")].filter((element) => {
+                    if (element.closest(".table, .filter .fields, caption, canvas, .long")) return false;
+                    const box = element.getBoundingClientRect();
+                    const isBeyond = box.width > 0 && (box.left < -1 || box.right > innerWidth + 1);
+                    const width = getComputedStyle(element).overflowX === "visible" ? 0 : element.clientWidth;
+                    return isBeyond || (width > 0 && element.scrollWidth > width + 1);
+                }).map((element) => `${element.tagName} ${element.className} ${element.textContent.slice(0, 60)}`)"""
+            )
+        )
 
     def tooltip(self, figure: str, x: float, y: float) -> str:
         """Return what is said of a place of a figure's canvas, in pixels from its upper left corner."""

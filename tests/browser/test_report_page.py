@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,22 @@ def test_the_first_finding_comes_first_with_saving_and_command(
         assert card.bounding_box()["y"] < 500  # on the first screen
 
 
+def test_a_finding_is_copied_as_markdown(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    with opened(browser, mesh, tmp_path, permissions=["clipboard-read", "clipboard-write"]) as report:
+        report.page.locator("#finding-2").get_by_role("button", name="Copy as Markdown").click()
+        report.page.locator("#finding-2").get_by_role("button", name="Copied").wait_for()
+
+        assert report.page.evaluate("navigator.clipboard.readText()") == mesh["page"]["findings"][1]["markdown"]
+
+
+def test_without_a_finding_it_says_what_was_looked_at(browser: Any, tmp_path: Path) -> None:
+    """GIVEN one section of the report, which finds nothing THEN the page does not claim that of the run."""
+    data = page_data(analyze(job(8), only="memory"), None, amounts_for(8))
+    with opened(browser, data, tmp_path) as report:
+        assert report.page.locator("#verdict h2").inner_text().endswith("in the sections that were asked for.")
+        assert report.errors == []
+
+
 def test_evidence_filters_every_chart_and_the_address_keeps_it(browser: Any, mesh: PageData, tmp_path: Path) -> None:
     place = next(i for i, finding in enumerate(mesh["page"]["findings"]) if finding["ranks"] == [SLOW_RANK])
     with opened(browser, mesh, tmp_path) as report:
@@ -106,6 +123,79 @@ def test_evidence_filters_every_chart_and_the_address_keeps_it(browser: Any, mes
         again.page.keyboard.press("Escape")
         assert "ranks" not in again.hash
         assert set(again.column("heat", "rank")) == set(range(8))
+
+
+def test_bars_and_map_are_of_the_chosen_step(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    """GIVEN steps that grow longer WHEN one of them is chosen THEN ranks are shown as they were in this one."""
+    step = mesh["page"]["rank_steps"]["steps"][2]
+    rows = {row["rank"]: row for row in mesh["result"]["steps"] if row["step"] == step}
+    with opened(browser, mesh, tmp_path, hash_=f"#steps={step}&map=compute_ns") as report:
+        bars = report.table("bars")
+
+        assert {bar["rank"] for bar in bars} == {bar["rank"] for bar in mesh["page"]["step"]["bars"]}
+        for bar in bars:
+            assert bar["step (ms)"] == rows[bar["rank"]]["step_ns"]
+            assert bar["compute (ms)"] == rows[bar["rank"]]["compute_ns"]
+        least = f"{min(row['compute_ns'] for row in rows.values()) / 1e6:.2f} ms (rank 0)"
+        most = f"{rows[SLOW_RANK]['compute_ns'] / 1e6:.2f} ms (rank {SLOW_RANK})"
+        assert report.summary("rank-map").endswith(f"From {least} to {most}.")
+
+
+def test_charts_say_which_parts_of_the_filter_they_ignore(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    with opened(browser, mesh, tmp_path, hash_=f"#ranks={SLOW_RANK}&steps=1") as report:
+        assert report.summary("waterfall").endswith("Not filtered by rank, step.")
+        assert report.summary("idle").endswith(f"mean of rank {SLOW_RANK}. Not filtered by step.")
+        assert "Not filtered" not in report.summary("heat")
+
+
+def test_means_are_over_all_ranks_though_rows_are_left_out(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    """GIVEN a table of which the file has the rows of one rank THEN its chart is of all ranks, and of chosen ones it
+    names the rank that it has.
+    """
+    data: Any = copy.deepcopy(mesh)
+    rows = mesh["result"]["idle_causes"]
+    data["result"]["idle_causes"] = kept = [row for row in rows if row["rank"] == SLOW_RANK]
+    data["page"]["cuts"] = [{"what": "idle_causes", "text": "", "total": 0, "kept": 0, "ranks": [SLOW_RANK]}]
+    steps = {row["rank"]: row["steps"] for row in mesh["result"]["ranks"]}
+    causes = {row["cause"] for row in rows}
+    mean_ns = {c: sum(row["total_ns"] / steps[row["rank"]] for row in rows if row["cause"] == c) / 8 for c in causes}
+    with opened(browser, data, tmp_path) as report:
+        assert sorted(report.column("idle", "mean a step")) == pytest.approx(sorted(mean_ns.values()))
+        report.page.evaluate(f"setState({{ ranks: [0, {SLOW_RANK}] }})")
+        report.page.wait_for_selector("#idle .summary:has-text('lacks')")
+
+        assert f"mean of rank {SLOW_RANK} (this file lacks the other chosen ones)" in report.summary("idle")
+        assert sorted(report.column("idle", "mean a step")) == sorted(row["total_ns"] / 4 for row in kept)
+
+
+def test_the_map_is_coloured_by_what_differs(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    """GIVEN ranks whose steps are as long and that come at the same time, but of which one causes delay THEN the map
+    shows the delay, and the lateness where ranks come late.
+    """
+    alike: Any = copy.deepcopy(mesh)
+    for metric in alike["page"]["rank_map"]["metrics"]:
+        if metric["key"] in ("step_ns", "lateness_ns"):
+            metric["values"] = [1_000_000 + rank for rank in range(8)]
+    said = []
+    for data in (mesh, alike):
+        with opened(browser, data, tmp_path) as report:
+            said.append(report.summary("rank-map"))
+
+    assert "Colour: lateness." in said[0]
+    assert "Colour: caused delay." in said[1]
+    assert said[1].endswith(f"(rank {SLOW_RANK}).")
+
+
+def test_the_map_shows_the_groups_of_one_kind(browser: Any, mesh: PageData, tmp_path: Path) -> None:
+    """GIVEN eight ranks of which two neighbours form a model replica THEN pairs have a colour each."""
+    with opened(browser, mesh, tmp_path, hash_="#map=group+2-rank") as report:
+        report.show("rank-map")
+        legend = report.page.locator("#rank-map .legend li").all_inner_texts()
+
+        assert legend == ["ranks 0-1", "ranks 2-3", "ranks 4-5", "ranks 6-7"]
+        assert "Ranks of one group have the same colour and pattern; 4 groups." in report.summary("rank-map")
+        groups = dict(zip(report.column("rank-map", "rank"), report.column("rank-map", "2-rank groups"), strict=True))
+        assert groups == {rank: f"ranks {rank // 2 * 2}-{rank // 2 * 2 + 1}" for rank in range(8)}
 
 
 def test_a_drag_over_the_heat_map_chooses_ranks_and_steps(browser: Any, mesh: PageData, tmp_path: Path) -> None:
@@ -133,6 +223,18 @@ def test_j_and_k_go_through_the_findings(browser: Any, mesh: PageData, tmp_path:
 
     assert len(mesh["page"]["findings"]) == 2
     assert seen == ["finding-1", "finding-2", "finding-2", "finding-1"]
+
+
+def test_names_are_searched_and_the_address_keeps_what_for(
+    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
+) -> None:
+    named = {row["name"] for row in ddp[1]["result"]["operators"] if "mm" in row["name"].lower()}
+    with opened(browser, ddp[1], tmp_path) as report:
+        report.page.locator("#kernels input").fill("MM")
+
+        assert set(report.column("operators", "name")) == named
+        assert "look=MM" in report.hash
+    assert 0 < len(named) < len(ddp[1]["result"]["operators"])
 
 
 def test_names_from_traces_stay_text(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
@@ -170,6 +272,7 @@ def test_nothing_is_wider_than_the_window(browser: Any, mesh: PageData, tmp_path
             report.show(figure)
 
         assert report.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert report.cut_off() == []
 
 
 @pytest.mark.parametrize(
@@ -180,12 +283,25 @@ def test_a_form_of_parallelism_has_its_charts(
     browser: Any, tmp_path: Path, family: str, cause: str, figures: set[str]
 ) -> None:
     data = simulated(family, cause)
-    with opened(browser, data, tmp_path) as report:
+    with opened(browser, data, tmp_path, width=400) as report:
         for figure in report.chart_ids:
             report.show(figure)
 
         assert report.errors == []
         assert figures <= set(report.chart_ids)
+        assert report.cut_off() == []
+
+
+def test_shares_are_written_as_the_terminal_writes_them(
+    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
+) -> None:
+    with opened(browser, ddp[1], tmp_path) as report:
+        for figure in report.chart_ids:
+            report.show(figure)
+        text = report.page.locator("body").inner_text()
+
+    assert re.findall(r"\d %", text) == []
+    assert re.search(r"\d%", text)
 
 
 def test_the_theme_is_that_of_the_system_until_one_is_chosen(browser: Any, mesh: PageData, tmp_path: Path) -> None:

@@ -179,19 +179,30 @@ def analyze(
         raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)
     analysis_input = AnalysisInput(run=run, wanted=requested, links=links, known_work=work)
     results = {name: analysis_input.result(section) for name, section in SECTIONS.items() if name in requested}
-    results = with_stated_savings(results)
-    return Report(run=run, results=results, findings=tuple(_findings(run, results)))
+    guard = analysis_input.guard
+    results = guard.run("savings of findings", results, with_stated_savings, results)
+    is_whole = not guard.notes  # else whatever stands out may be what is lost
+    findings = guard.run("findings about the whole run", [], _findings, run, results, is_whole)
+    findings = guard.run("order of findings", findings, _ranked, run, findings)
+    if guard.notes:
+        run = replace(run, notes=(*run.notes, *guard.notes))
+    return Report(run=run, results=results, findings=tuple(findings))
 
 
-def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Finding]:
+def _findings(run: Run, results: Mapping[str, Result | Unavailable], is_whole: bool) -> list[Finding]:
+    """Return what the sections found, and what is found of the run as a whole."""
     findings = [
         replace(finding, evidence={"section": name, **finding.evidence})  # where its tables are
         for name, result in results.items()
         if isinstance(result, Result)
         for finding in result.findings
     ]
-    if not findings and "breakdown" in results:
+    if is_whole and not findings and "breakdown" in results:
         findings.append(nothing_notable(run))
-    findings += overhead_findings(run)
+    return findings + overhead_findings(run)
+
+
+def _ranked(run: Run, findings: list[Finding]) -> list[Finding]:
+    """Return the findings in their order, with that about noise."""
     ranked, noise = rank_findings(findings, mean_step_ns(run)), noisy_steps(run, paused_by_step_ns(run))
     return with_noise(noise, ranked) if noise else ranked

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.guard import Guard
 from tracekit.analysis.table import Table
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.links import LinkMeasurements
@@ -68,12 +69,14 @@ class AnalysisInput:
         links: what idle links can do, to compare transfers with.
         known_work: FLOPs a step and peak FLOP/s, as the user gave them.
         wanted: names of the sections that were asked for.
+        guard: keeps an error in one section from costing the others.
     """
 
     run: Run
     wanted: frozenset[str]
     links: LinkMeasurements | None = None
     known_work: KnownWork | None = None
+    guard: Guard = field(default_factory=Guard)
     _results: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, function: Callable[[Run], T]) -> T:
@@ -89,8 +92,15 @@ class AnalysisInput:
         A section that asks for another one's result also `reads` its parts.
         """
         if section.name not in self._results:
-            self._results[section.name] = section.analyze(self)
+            lost = Unavailable(reason="an error in tracekit, which the notes name")
+            self._results[section.name] = self.guard.run(f"section {section.name}", lost, self._analyze, section)
         result: R | Unavailable = self._results[section.name]
+        return result
+
+    def _analyze(self, section: Section[R]) -> R | Unavailable:
+        result = section.analyze(self)
+        if not isinstance(result, Unavailable):
+            _ = result.findings  # an error in them is one of the section
         return result
 
 

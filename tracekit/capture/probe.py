@@ -1,6 +1,6 @@
 """`tracekit.probe`: records a few training steps of each rank without changing the training loop.
 
-    @tracekit.probe                             each call is a step; so is each item of a generator function
+    @tracekit.probe                             each call is a step, as is each item of a generator, async or not
     def train_step(batch): ...
 
     with tracekit.probe(path="runs/a") as probe:
@@ -104,7 +104,7 @@ def probe(
     If the loop stops calling, the window ends after a pause (`ending/idle_timeout.py`), provided the loop runs on the
     main thread.
     """
-    if callable(path):
+    if callable(path) or isinstance(path, classmethod):
         return probe()(path)
     schedule = Schedule(skip=skip, warmup=warmup, steps=steps, repeat=repeat, every=every)
     options = {"record_shapes": shapes, "with_stack": stack, "profile_memory": memory, "with_flops": flops}

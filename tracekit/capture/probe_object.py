@@ -88,11 +88,13 @@ class Probe:
         self._sigterm = SigtermHandler(self._flush)
 
     def __call__(self, step: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function, a coroutine function, or a generator function whose items are steps."""
+        """Decorate a function, a coroutine function, or a generator function whose items are steps; or a method."""
         if self._off:
             return step
+        if isinstance(step, classmethod | staticmethod):  # the function in it is called with its class, or as it is
+            return cast("Callable[P, R]", type(step)(self(step.__func__)))
         calls = StepCalls(enter=self._enter, leave=self._leave, cancel=self._cancel)
-        if inspect.isgeneratorfunction(step):
+        if inspect.isgeneratorfunction(step) or inspect.isasyncgenfunction(step):
             return cast("Callable[P, R]", wrap_generator_function(step, calls))
         if inspect.iscoroutinefunction(step):
             return cast("Callable[P, R]", wrap_coroutine_function(step, calls))

@@ -1,4 +1,4 @@
-"""Wraps what `@tracekit.probe` decorates: a function, a coroutine function or a generator function.
+"""Wraps what `@tracekit.probe` decorates: a function, a coroutine function, a generator function, or a method of them.
 
 An exception of the program passes a wrapper as if it were not there: no frame of it is in the traceback.
 """
@@ -6,7 +6,8 @@ An exception of the program passes a wrapper as if it were not there: no frame o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -74,39 +75,84 @@ def wrap_coroutine_function(step: Callable[..., Any], calls: StepCalls) -> Calla
     return recorded
 
 
-def wrap_generator_function(step: Callable[..., Generator[Any, Any, Any]], calls: StepCalls) -> Callable[..., Any]:
-    """Return `step` as a generator function each item of which is a step."""
+def wrap_generator_function(step: Callable[..., Any], calls: StepCalls) -> Callable[..., Any]:
+    """Return `step` as a function that returns a generator each item of which is a step; so for async generators.
+
+    It is no generator function itself: that would refuse wrong arguments only when the first item is asked for.
+    """
+    wrap_items: Callable[..., Any] = _async_steps if inspect.isasyncgenfunction(step) else _steps
 
     @functools.wraps(step)
-    def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        items = step(*args, **kwargs)
-        resume: Callable[[], Any] = functools.partial(next, items)
-        while True:
-            entered = calls.enter()
-            failed = True
-            try:
-                item = resume()
-                failed = False
-            except StopIteration as end:
-                failed = False
-                if entered:
-                    calls.cancel()
-                return end.value
-            except BaseException:
-                hide_this_frame()
-                raise
-            finally:
-                if entered:
-                    calls.leave(failed)
-            try:
-                value = yield item
-            except GeneratorExit:
-                items.close()
-                raise
-            except BaseException as error:
-                hide_this_frame()
-                resume = functools.partial(items.throw, error)
-            else:
-                resume = functools.partial(items.send, value)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            items = step(*args, **kwargs)
+        except BaseException:
+            hide_this_frame()
+            raise
+        wrapped = wrap_items(items, calls)
+        wrapped.__name__, wrapped.__qualname__ = items.__name__, items.__qualname__
+        return wrapped
 
     return recorded
+
+
+def _steps(items: Generator[Any, Any, Any], calls: StepCalls) -> Generator[Any, Any, Any]:
+    resume: Callable[[], Any] = functools.partial(next, items)
+    while True:
+        entered = calls.enter()
+        failed = True
+        try:
+            item = resume()
+            failed = False
+        except StopIteration as end:
+            failed = False
+            if entered:
+                calls.cancel()
+            return end.value
+        except BaseException:
+            hide_this_frame()
+            raise
+        finally:
+            if entered:
+                calls.leave(failed)
+        try:
+            value = yield item
+        except GeneratorExit:
+            items.close()
+            raise
+        except BaseException as error:
+            hide_this_frame()
+            resume = functools.partial(items.throw, error)
+        else:
+            resume = functools.partial(items.send, value)
+
+
+async def _async_steps(items: AsyncGenerator[Any, Any], calls: StepCalls) -> AsyncGenerator[Any, Any]:
+    resume: Callable[[], Awaitable[Any]] = functools.partial(anext, items)
+    while True:
+        entered = calls.enter()
+        failed = True
+        try:
+            item = await resume()
+            failed = False
+        except StopAsyncIteration:
+            failed = False
+            if entered:
+                calls.cancel()
+            return
+        except BaseException:
+            hide_this_frame()
+            raise
+        finally:
+            if entered:
+                calls.leave(failed)
+        try:
+            value = yield item
+        except GeneratorExit:
+            await items.aclose()
+            raise
+        except BaseException as error:
+            hide_this_frame()
+            resume = functools.partial(items.athrow, error)
+        else:
+            resume = functools.partial(items.asend, value)

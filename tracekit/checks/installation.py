@@ -25,7 +25,7 @@ from tracekit.checks.recording import Capability, try_job, try_torch
 from tracekit.errors import UsageError
 from tracekit.model.quantities import file_size
 from tracekit.native_choice import VARIABLE
-from tracekit.read.cache.cache_dir import CACHE_FOLDER
+from tracekit.read.cache.cache_dir import CACHE_FOLDER, size_of_cache_dir, user_cache_dir
 from tracekit.read.cache.store import CACHE_VARIABLE
 from tracekit.read.decode.decoder import chosen_decoder
 
@@ -113,20 +113,19 @@ def examine_job() -> list[Check]:
 
 
 def _describe_cache() -> str:
-    """Return where results are cached, and the size of the cache if it is one folder."""
+    """Return where results are cached, and how much the folder for all traces has."""
     place = os.environ.get(CACHE_VARIABLE)
     if place == "0":
         return f"none ({CACHE_VARIABLE}=0)"
-    if not place:
-        return f"in {CACHE_FOLDER} beside each trace ({CACHE_VARIABLE}, --cache-dir: in one place)"
-    folder = Path(place, CACHE_FOLDER)
+    folder = Path(place, CACHE_FOLDER) if place else user_cache_dir()
+    if folder is None:
+        return "beside the traces of the probe alone, as this user has no home"
     try:
-        size = sum(path.stat().st_size for path in folder.iterdir())
-    except FileNotFoundError:
-        return f"in {folder}, nothing yet"
+        size = size_of_cache_dir(folder)
     except OSError as error:
         return f"in {folder} ({error.strerror})"
-    return f"in {folder}, {file_size(size)}"
+    held = file_size(size.size_bytes) if size.entries else "nothing yet"
+    return f"in {folder}, {held}" + "; of the probe's runs beside their traces" * (not place)
 
 
 def _versions(*distributions: str) -> dict[str, str]:

@@ -39,6 +39,7 @@ COMMANDS = {
     "hta": "Run an analysis of Holistic Trace Analysis (HTA).",
     "links": "Time collectives between the ranks of a job.",
     "config": "Show which settings hold, and from where.",
+    "cache": "Show where the cache is and how large, or empty it.",
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",
 }
@@ -135,6 +136,9 @@ def explain(error: BaseException) -> tuple[str, int]:
             return _line(error.message, error.hint), error.exit_code
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
+        case MemoryError():
+            hint = "give --jobs 1, fewer --ranks or --steps, or more memory (ulimit -v)"
+            return _line("there is not enough memory", hint), _EXIT_INPUT
         case _SignalReceived():
             return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNAL_BASE + error.number
         case click.UsageError():
@@ -197,8 +201,4 @@ def main() -> None:
 def _raise_signal(number: int, frame: FrameType | None) -> None:
     """Raise `_SignalReceived`. A second signal kills the process."""
     signal.signal(number, signal.SIG_DFL)
-    # Unlike Ctrl-C the signal reaches only this process, which would wait for its workers to finish.
-    if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
-        for worker in multiprocessing.active_children():
-            worker.terminate()
     raise _SignalReceived(number)

@@ -107,7 +107,7 @@ def analyze(
         click.echo((json_text if as_json else plain_text)(report, request), nl=False)
     else:
         _write(report, output, request)
-    defects = [note for note in found.notes if note.is_defect]
+    defects = [note for note in report.run.notes if note.is_defect]
     if strict and defects:
         others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
         raise InputError(f"--strict: {defects[0].text}{others}", hint="record again, or leave out --strict")

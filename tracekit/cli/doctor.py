@@ -39,7 +39,7 @@ def doctor(script: str | None, arguments: tuple[str, ...], module: bool, whole: 
         torchrun --nproc-per-node 2 -m tracekit doctor train.py --epochs 3
     """
     if script is not None:
-        from tracekit.cli.doctor_script import see_script
+        from tracekit.cli.jobs.doctor_script import see_script
 
         see_script(script, arguments, module=module, whole=whole)
         return

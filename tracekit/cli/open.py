@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import os
 import shlex
 import socket
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,10 +45,11 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
     with (
         perfetto_trace(choice, steps) as trace,
         TraceServer(trace.stream, trace.name, ui=ui, page_arguments=trace.page_arguments) as server,
+        ExitStack() as at_end,
     ):
         click.echo(f"{safe_text(trace.name)}, {file_size(server.trace_size_bytes)}, waits at")
         click.echo(server.url)
-        is_opened = not print_url and _has_browser() and _browse(server.url)
+        is_opened = not print_url and _has_browser() and _browse(at_end.enter_context(_page_to(server.url)))
         if not is_opened:
             click.echo("If the browser is on another machine, type there first:")
             click.echo(f"  ssh -N -L {PORT}:127.0.0.1:{PORT} {socket.gethostname()}")
@@ -52,7 +57,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
             click.echo("If the browser asks to reach your local network, allow it: the trace is there.")
         if not is_opened and not offline:
             click.echo(f"It waits for {IDLE_TIMEOUT_S / 60:.0f} minutes; Ctrl-C ends it.")
-        click.echo("Next: look at the page" if is_opened else "Next: open the address in a browser")
+        click.echo(f"Next: {'look at the page; if none comes, ' * is_opened}open the address in a browser")
         if offline:
             click.echo("This ends with Ctrl-C, or a minute after the page has asked for its last file.", err=True)
         try:
@@ -81,6 +86,20 @@ def _bundled_ui() -> Path:
 def _has_browser() -> bool:
     """Return whether a browser with a window can be opened; one in the terminal could not show the page."""
     return sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
+
+
+@contextmanager
+def _page_to(url: str) -> Iterator[str]:
+    """Yield the address of a page that leads to `url`, in a file that only this user can read.
+
+    A browser gets its address as an argument, which every user of the machine can see: that of the trace is secret.
+    """
+    to = html.escape(url)
+    with tempfile.NamedTemporaryFile("w", prefix="tracekit-", suffix=".html", encoding="utf-8") as page:
+        page.write(f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={to}">')
+        page.write(f'<title>tracekit</title><a href="{to}">Open the trace</a>')
+        page.flush()
+        yield Path(page.name).as_uri()
 
 
 def _browse(url: str) -> bool:

@@ -33,6 +33,7 @@ NOTE_KINDS = frozenset(
         ),
         # the run
         *("missing_rank", "other_run", "not_available", "inferred", "capture", "profiler", "worker_died"),
+        "internal_error",
     }
 )
 

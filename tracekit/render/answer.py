@@ -24,12 +24,22 @@ from tracekit.render.sections.attempts import attempts_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["LINES", "answer", "finding_facts", "finding_lines", "finding_text", "open_options", "wrapped_lines"]
+__all__ = [
+    "LINES",
+    "answer",
+    "finding_facts",
+    "finding_lines",
+    "finding_text",
+    "open_options",
+    "saving_share_text",
+    "wrapped_lines",
+]
 
 LINES = 24
 _SHOWN_FINDINGS = 3
 _LEAST_BARS = 3
 _INDENT = 3
+_CLEARLY_MORE = 1.1
 _MOST_LINES = {"text": 2, "action": 2, "note": 2, "attempts": 2}
 
 
@@ -99,7 +109,20 @@ def _saving(finding: Finding, step_ns: float) -> str | None:
         return None
     error = f" ± {(finding.saving_error_ns or 0) / 1e6:.1f}"
     error = "" if error == " ± 0.0" else error  # of one step, or known better than it is printed
-    return f"saves {finding.saving_ns / 1e6:.1f}{error} ms a step ({finding.saving_ns / max(step_ns, 1):.0%})"
+    return f"saves {finding.saving_ns / 1e6:.1f}{error} ms a step ({saving_share_text(finding, step_ns)})"
+
+
+def saving_share_text(finding: Finding, step_ns: float) -> str:
+    """Return the share of the step that a finding saves. A saving beyond the time it is about needs a word why.
+
+    step_ns: the mean step.
+    """
+    saving_ns = finding.saving_ns or 0
+    share = f"{saving_ns / max(step_ns, 1):.0%}"
+    least_ns = saving_ns - (finding.saving_error_ns or 0)
+    if finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
+        return f"{share}, with the waiting behind it"
+    return share
 
 
 def _bars(report: Report, ranks: int, count: int, width: int) -> list[Text]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.step_time.step_lengths import mean_rank_steps_ns, step_lengths
+from tracekit.analysis.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.render.safe_text import safe_text
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["command_line", "headline", "next_command", "note_lines", "statement", "table", "write"]
 
 _SHOWN_OF_A_KIND = 3
-_SAME_PACE = 1.25  # ranks that do not communicate share one length of the step if their means differ by less
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 _MARK = {"error": "x", "warning": "!", "info": "·"}
@@ -55,7 +55,8 @@ def headline(run: Run, width: int = 80) -> Text:
 
 
 def _name(run: Run) -> str:
-    name = run.path if run.run_id is None else f"{run.path}, run {run.run_id}"
+    is_named = run.run_id is None or PurePath(run.path).name == run.run_id
+    name = run.path if is_named else f"{run.path}, run {run.run_id}"
     return f"{name}, attempt {run.attempt}" if run.attempt else name
 
 
@@ -86,9 +87,8 @@ def _steps(run: Run) -> str:
     if lengths is None:
         return "no step that all ranks completed"
     text = f"{lengths.count} step{'s' * (lengths.count != 1)}"
-    means_ns = sorted(mean_rank_steps_ns(run)) if run.ranks_are_independent else [0]
-    if means_ns[-1] > _SAME_PACE * means_ns[0]:
-        shortest_ns, *_, longest_ns = means_ns
+    if (paces_ns := different_paces_ns(run)) is not None:
+        shortest_ns, longest_ns = paces_ns
         text += f" of each rank, their means {_step_time(shortest_ns)} to {_step_time(longest_ns)} ms"
     else:
         text += f" of {_step_time(lengths.median_ns)} ms"

@@ -1,12 +1,18 @@
-"""Write files for the user: completely or not at all, and never over another file by accident."""
+"""Write files for the user: completely or not at all, and never over another file by accident.
+
+What is not complete lies beside it as `.<name>.tracekit-<random>.tmp`, locked while its process lives. So the
+next output of that name knows what a killed process left, and removes it.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +20,15 @@ from typing import BinaryIO
 from tracekit.errors import OutputError
 from tracekit.model.run import Run
 
-__all__ = ["move_to_end", "new_file", "new_folder", "refuse_existing", "refuse_input", "scratch_folder"]
+__all__ = [
+    "move_to_end",
+    "new_file",
+    "new_folder",
+    "refuse_existing",
+    "refuse_input",
+    "scratch_folder",
+    "temporary_folder",
+]
 
 _BYTES_A_COPY = 1 << 30
 
@@ -28,17 +42,19 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     """
     _check(path, force=force)
     with _as_output_error(path):
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        temporary, lock = _make_locked(path, _make_file)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with temporary.open("wb") as stream:
             yield stream
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise OutputError(f"{path}: {error.strerror or error}", hint="check the space on the disk") from error
         raise
+    finally:
+        os.close(lock)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -77,10 +93,20 @@ def move_to_end(part: Path, stream: BinaryIO) -> None:
 def scratch_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary folder beside `path`, for the parts that it is made of. Raises what `new_file` raises."""
     _check(path, force=force)
+    with temporary_folder(path) as folder:
+        yield folder
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, which need not exist, and remove it. Raises OutputError without permission."""
     with _as_output_error(path):
-        folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
-    with folder as name:
-        yield Path(name)
+        folder, lock = _make_locked(path, _make_folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 @contextmanager
@@ -99,14 +125,62 @@ def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iter
     refuse_existing(path, force=force)
     with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
-    with temporary as scratch, _as_output_error(path):
-        new, old = Path(scratch) / "new", Path(scratch) / "old"
+    with temporary_folder(path) as scratch, _as_output_error(path):
+        new, old = scratch / "new", scratch / "old"
         new.mkdir()
         yield new
         if path.exists():
             path.rename(old)
         new.rename(path)
+
+
+def _make_file(folder: Path, prefix: str, suffix: str) -> Path:
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=prefix, suffix=suffix)
+    os.close(descriptor)
+    return Path(name)
+
+
+def _make_folder(folder: Path, prefix: str, suffix: str) -> Path:
+    return Path(tempfile.mkdtemp(dir=folder, prefix=prefix, suffix=suffix))
+
+
+def _make_locked(path: Path, make: Callable[[Path, str, str], Path]) -> tuple[Path, int]:
+    """Return a new file or folder beside `path`, and a descriptor that locks it until it is closed. Raises OSError.
+
+    What killed processes left there for `path` is removed first.
+    """
+    prefix, suffix = f".{path.name}.tracekit-", ".tmp"
+    _remove_abandoned(path.parent, re.compile(re.escape(prefix) + r"[a-z0-9_]{8}" + re.escape(suffix)))
+    while True:
+        temporary = make(path.parent, prefix, suffix)
+        with suppress(FileNotFoundError):  # another process took it for an abandoned one before it was locked
+            descriptor = os.open(temporary, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks: then nobody can lock it to remove it, either
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if temporary.exists():
+                return temporary, descriptor
+            os.close(descriptor)
+
+
+def _remove_abandoned(folder: Path, name: re.Pattern[str]) -> None:
+    """Remove files and folders of this name, of this user, that no process has locked."""
+    with suppress(OSError), os.scandir(folder) as listing:
+        for item in listing:
+            if name.fullmatch(item.name) and item.stat(follow_symlinks=False).st_uid == os.geteuid():
+                _remove_unlocked(Path(item.path))
+
+
+def _remove_unlocked(temporary: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if temporary.is_dir():
+                shutil.rmtree(temporary)
+            else:
+                temporary.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def _check(path: Path, *, force: bool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,29 @@ def in_coroutine(recorder: Probe | None, error: BaseException) -> None:
         run(call)
 
 
+def in_async_generator(recorder: Probe | None, error: BaseException) -> None:
+    async def steps() -> AsyncIterator[int]:
+        for call in range(4):
+            await asyncio.sleep(0)
+            if call == FAILING_CALL:
+                deep(error)
+            yield call
+
+    decorated = recorder(steps) if recorder else steps
+    items = decorated()
+
+    def run() -> None:  # an event loop treats KeyboardInterrupt specially
+        following = anext(items)
+        while True:
+            try:
+                following.__await__().send(None)
+            except StopIteration:
+                return
+
+    for _ in range(4):
+        run()
+
+
 def in_block(recorder: Probe | None, error: BaseException) -> None:
     if recorder is None:
         for call in range(4):
@@ -143,7 +166,9 @@ def in_loader(recorder: Probe | None, error: BaseException) -> None:
         decorated(batch)
 
 
-LOOPS = [in_function, in_generator, thrown_into_a_generator, in_coroutine, in_block, in_loader]
+LOOPS = [
+    in_function, in_generator, thrown_into_a_generator, in_coroutine, in_async_generator, in_block, in_loader,
+]  # fmt: skip
 
 
 def ending(loop: Callable[[Probe | None, BaseException], None], recorder: Probe | None, error: BaseException) -> Any:

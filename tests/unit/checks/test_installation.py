@@ -53,11 +53,14 @@ def test_it_lists_exactly_the_extras_that_can_be_installed() -> None:
 def test_it_says_where_the_cache_is(installed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_name(examine())["cache"].found == "none (TRACEKIT_CACHE=0)"
     monkeypatch.delenv("TRACEKIT_CACHE")
-    assert "beside each trace" in by_name(examine())["cache"].found
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    beside = "of the probe's runs beside their traces"
+    assert by_name(examine())["cache"].found == f"in {tmp_path}/torch-tracekit, nothing yet; {beside}"
     monkeypatch.setenv("TRACEKIT_CACHE", str(tmp_path))
     assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache, nothing yet"
     (tmp_path / ".tracekit-cache").mkdir()
-    (tmp_path / ".tracekit-cache" / "entry").write_bytes(bytes(1500))
+    entry = f"{'0' * 16}-{'0' * 32}.summary"
+    (tmp_path / ".tracekit-cache" / entry).write_bytes(bytes(1500))
     assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache, 1.5 kB"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -72,7 +73,18 @@ def test_an_interrupt_exits_with_130(run_body: Callable[[Callable[[], None]], Re
     assert result.stderr == "Interrupted.\n"
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), EOFError("stream ended"), MemoryError()])
+def test_an_interrupt_of_the_imports_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tracekit", "--version"]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", -signal.SIGINT)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), EOFError("stream ended")])
 def test_any_other_error_is_a_bug_in_one_line(
     run_body: Callable[[Callable[[], None]], Result], error: Exception
 ) -> None:
@@ -81,6 +93,12 @@ def test_any_other_error_is_a_bug_in_one_line(
     assert result.stderr.startswith(f"Error: a bug in tracekit {__version__}: {type(error).__name__}")
     assert "TRACEKIT_DEBUG=1" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_too_little_memory_is_no_bug(run_body: Callable[[Callable[[], None]], Result]) -> None:
+    result = run_body(raiser(MemoryError()))
+    assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
+    assert result.stderr.startswith("Error: there is not enough memory. Hint: give --jobs 1")
 
 
 def test_debug_shows_the_traceback_before_the_line(

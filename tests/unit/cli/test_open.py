@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import re
 import threading
@@ -10,7 +11,7 @@ import urllib.request
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ class Browser:
     """A browser that fetches the trace of each address that it opens, as Perfetto's UI does."""
 
     def __init__(self) -> None:
+        self.arguments: list[str] = []  # of its command line
         self.opened: list[str] = []
         self._got = b""
         self._fetching: list[threading.Thread] = []
@@ -49,7 +51,12 @@ class Browser:
             thread.join()
         return self._got
 
-    def open(self, url: str) -> bool:
+    def open(self, argument: str) -> bool:
+        self.arguments.append(argument)
+        page = Path(urlsplit(argument).path)
+        assert page.stat().st_mode & 0o777 == 0o600
+        (url,) = re.findall('content="0; url=([^"]*)"', page.read_text())
+        url = html.unescape(url)
         self.opened.append(url)
         self.fetch(url)
         return True
@@ -114,6 +121,17 @@ def test_a_run_is_merged_and_served_to_the_page(browser: Browser) -> None:
         "The page has the trace.", f"Next: tracekit query {DDP} 'select * from tracekit_steps'",
     ]  # fmt: skip
     assert result.stderr == ""
+
+
+def test_the_address_of_the_trace_is_on_no_command_line(browser: Browser, ready: Path) -> None:
+    """GIVEN other users, who can list the processes THEN they see the name of a file that is theirs not to read."""
+    assert open_(ready).exit_code == 0
+    (argument,) = browser.arguments
+    assert argument.startswith("file:///")
+    secret = arguments_of(browser.opened[0])[1]["url"].split("/")[-2]
+    assert len(secret) == 43
+    assert secret not in argument
+    assert not Path(urlsplit(argument).path).exists()
 
 
 def test_the_page_opens_on_the_first_finding(browser: Browser) -> None:

@@ -15,7 +15,7 @@ from tests.gpu_jobs import simulate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
-from tracekit.render.answer import LINES
+from tracekit.render.answer import LINES, saving_share_text
 from tracekit.render.json_result import result_dict
 from tracekit.render.terminal import TerminalReport
 
@@ -47,6 +47,22 @@ LONG = Finding(
     saving_ns=10_000,
     saving_error_ns=1_000,
 )
+
+
+@pytest.mark.parametrize(
+    ("saving_ns", "error_ns", "time_ns", "text"),
+    [
+        (40_000, 1_000, 30_000, "40%, with the waiting behind it"),
+        (40_000, 8_000, 30_000, "40%"),  # not surely more than the time that it is about
+        (30_000, 1_000, 30_000, "30%"),
+        (30_000, 1_000, None, "30%"),
+    ],
+)
+def test_a_saving_beyond_what_it_is_about_says_why(
+    saving_ns: int, error_ns: int, time_ns: int | None, text: str
+) -> None:
+    found = replace(LONG, saving_ns=saving_ns, saving_error_ns=error_ns, time_ns=time_ns)
+    assert saving_share_text(found, 100_000) == text
 
 
 def assert_fits(report: Report) -> None:

@@ -122,6 +122,10 @@ def test_number_formats_and_compilation_stand_behind_the_parallelism(
     assert lines(replace(run, ranks=ranks))[1].endswith(f" · {expected}")
 
 
+def test_a_run_folder_that_has_the_name_of_its_run_is_named_once() -> None:
+    assert lines(run_with((60, 61), paths=("runs/run-1",)))[0] == "runs/run-1"
+
+
 def test_a_selection_and_an_attempt_are_named() -> None:
     run = run_with((60, 61), paths=("runs",), selected_ranks=(0, 1, 5), attempt=2)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tracekit.errors import OutputError
-from tracekit.render.output import move_to_end, new_file, new_folder
+from tracekit.render.output import move_to_end, new_file, new_folder, scratch_folder
 
 
 @pytest.mark.parametrize("kernel_copies", [True, False])
@@ -82,3 +86,63 @@ def test_an_empty_folder_is_taken_and_a_file_or_a_link_is_not(tmp_path: Path) ->
     for name in ("file", "link"):
         with pytest.raises(OutputError, match="a link or not a folder"):
             write_folder(tmp_path / name, "second", force=True)
+
+
+# ---- what killed processes leave -------------------------------------------------------------------------------------
+
+_WRITER = """
+import signal, sys
+from pathlib import Path
+from tracekit.render.output import new_file, scratch_folder
+output = Path(sys.argv[1])
+with scratch_folder(output) as folder, new_file(output) as stream:
+    (folder / "part").write_bytes(b"half")
+    stream.write(b"half")
+    stream.flush()
+    print("began", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Return a process that has written half of tmp_path/run.pftrace."""
+    command = [sys.executable, "-c", _WRITER, str(tmp_path / "run.pftrace")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "began\n"
+        yield process
+        process.kill()
+
+
+def write(path: Path) -> None:
+    with scratch_folder(path, force=True), new_file(path, force=True) as stream:
+        stream.write(b"whole")
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, writer: subprocess.Popen[str]) -> None:
+    writer.kill()
+    writer.wait()
+    assert len(list(tmp_path.iterdir())) == 2
+    write(tmp_path / "other.pftrace")
+    assert len(list(tmp_path.iterdir())) == 3
+    write(tmp_path / "run.pftrace")
+    assert {path.name for path in tmp_path.iterdir()} == {"run.pftrace", "other.pftrace"}
+
+
+def test_what_a_living_process_writes_stays(tmp_path: Path, writer: subprocess.Popen[str]) -> None:
+    before = set(tmp_path.iterdir())
+    write(tmp_path / "run.pftrace")
+    assert set(tmp_path.iterdir()) == {*before, tmp_path / "run.pftrace"}
+    assert {path.is_dir() for path in before} == {False, True}
+
+
+def test_files_of_similar_names_stay(tmp_path: Path) -> None:
+    names = {".run.pftrace.abcdefgh.tmp", ".run.pftrace.tracekit-abcdefgh", ".run.pftraces.tracekit-abcdefgh.tmp"}
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".run.pftrace.tracekit-12345678.tmp").symlink_to("elsewhere")
+    before = {path.name for path in tmp_path.iterdir()}
+    write(tmp_path / "run.pftrace")
+    assert {path.name for path in tmp_path.iterdir()} == before | {"run.pftrace"}

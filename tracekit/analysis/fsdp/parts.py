@@ -1,4 +1,4 @@
-"""What is kept of one rank's FSDP units: sums by module and phase, each all-gather on a GPU, and which come again."""
+"""What is kept of one rank's FSDP units: sums by module and phase, each all-gather, and which come again."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ class FsdpSum:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FsdpGathers(Columnar):
-    """n all-gathers of one GPU rank in complete steps, in the order in which their modules are used.
+    """n all-gathers of one rank in complete steps, in the order in which their modules are used.
 
     Attributes:
         step: int64 [n].
         module: object [n], names.
         phase: int32 [n], of the use, index into `PHASES` or -1.
-        ahead: int64 [n], of how many modules compute was launched between issue and use.
+        ahead: int64 [n], of how many modules compute was launched between issue and use; on a CPU rank how many
+            modules came to use in between.
         size_bytes: int64 [n].
-        transfer_ns: int64 [n], start to end on the device.
+        transfer_ns: int64 [n], start to end on the device; on a CPU rank, of Gloo's span.
         wait_ns: int64 [n], how long launched compute waited for it.
         span_ns: int64 [n], from the first compute of the module to where that of the next one could begin; -1 for the
             last of a step.

@@ -30,7 +30,7 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
-__all__ = ["Forecast", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
+__all__ = ["Forecast", "gathers_of_gpus", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
 
 _AHEAD = (1, 2)
 _PASSES = ("forward", "backward")
@@ -78,7 +78,7 @@ class Forecast:
 
 def prefetch_forecasts(run: Run) -> list[Forecast]:
     """Return forecasts by phase and number of modules ahead; empty where no waits were measured."""
-    gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
+    gathers = gathers_of_gpus(run)
     shortest = shortest_transfers_ns(gathers)
     several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 cannot prefetch more
     result = []
@@ -97,6 +97,11 @@ def prefetch_forecasts(run: Run) -> list[Forecast]:
                 _forecast(run, phase, asked, ahead, gathers, shortest, passes) for ahead in several if ahead > asked
             ]
     return result
+
+
+def gathers_of_gpus(run: Run) -> dict[int, FsdpGathers]:
+    """Return the all-gathers of each GPU rank that has any. Those of a CPU rank block it, and nothing hides them."""
+    return {s.rank: s[FSDP_GATHERS] for s in run.ranks if s.device == "gpu" and len(s[FSDP_GATHERS])}
 
 
 def shortest_transfers_ns(gathers: Mapping[int, FsdpGathers]) -> dict[int, Int64]:

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpGathers
-from tracekit.analysis.fsdp.prefetch import Forecast, shortest_transfers_ns
+from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpGathers
+from tracekit.analysis.fsdp.prefetch import Forecast, gathers_of_gpus, shortest_transfers_ns
 from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.step_time.savings import savings_ns
@@ -39,7 +39,7 @@ _SIGNIFICANT = 2.0  # standard errors
 
 def wrapping_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     """Return at most one finding: units are not both too large and too small."""
-    gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
+    gathers = gathers_of_gpus(run)
     if (
         not gathers
         or len(run.common_steps()) < 2

@@ -16,6 +16,7 @@ from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.communication import KINDS
 from tracekit.model.events import EventTable, Int64
 from tracekit.model.intervals import Intervals
+from tracekit.model.spans import LABEL_PREFIX
 
 __all__ = ["COPY", "MOST_OPERATORS", "kernel_times", "operator_times", "parents"]
 
@@ -50,7 +51,10 @@ def kernel_times(recorded: RecordedSteps) -> OperationTimes:
 
 
 def operator_times(recorded: RecordedSteps) -> OperationTimes:
-    """Return the sums of the operators on the threads of the step and of autograd, over some of the complete steps."""
+    """Return the sums of the operators on the threads of the step and of autograd, over some of the complete steps.
+
+    Spans that the capture writes are no operators.
+    """
     lanes, events = recorded.lanes, recorded.trace.events
     operator = events.in_category("cpu_op", "Operator")
     rows_of = [np.flatnonzero(operator & events.on_tracks(np.array([thread]))) for thread in lanes.threads.tolist()]
@@ -61,13 +65,15 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
     until_ns = np.append(begin_ns[1:], lanes.windows.host_end_ns)
     windows = Intervals.union_of(begin_ns[chosen], until_ns[chosen])
     shown = lanes.idle if lanes.device == "gpu" else lanes.communication
+    is_operator = np.array([not text.startswith(LABEL_PREFIX) for text in (*events.strings, "")])  # last: no name
     columns: list[_Columns] = []
     for rows in rows_of:
         start_ns = events.start_ns[rows]
         if (start_ns[1:] < start_ns[:-1]).any():  # in most files the rows of a thread are in order
             order = np.argsort(start_ns, kind="stable")
             rows, start_ns = rows[order], start_ns[order]
-        rows = _each_once_outermost_first(events, rows[_rows_in(start_ns, windows)])
+        rows = rows[_rows_in(start_ns, windows)]
+        rows = _each_once_outermost_first(events, rows[is_operator[events.name[rows]]])
         if len(rows):
             columns.append(_operator_columns(events, rows, shown, is_exposed=lanes.device == "gpu"))
     if not columns:

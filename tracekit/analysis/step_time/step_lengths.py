@@ -15,14 +15,15 @@ _MANY_OTHERS = 3  # steps beside the first one of the window
 # A first step is left out if it is so many times as long as any other, and longer by so many times their range.
 _LONGER_THAN_MANY = (1.1, 1.0)
 _LONGER_THAN_TWO = (1.5, 3.0)  # two tell little of how steps differ
+_SAME_PACE = 1.25  # ranks that do not communicate share one length of the step if their means differ by less
 _UNCERTAIN = 0.2  # the standard error of the mean step, as a share of it: nothing that it shows is then certain
 
 __all__ = [
     "StepLengths",
+    "different_paces_ns",
     "first_steps_to_leave_out",
     "job_steps_ns",
     "long_first_steps",
-    "mean_rank_steps_ns",
     "mean_step_ns",
     "noisy_steps",
     "step_lengths",
@@ -61,11 +62,15 @@ def mean_step_ns(run: Run) -> int:
     return 0 if lengths is None else lengths.mean_ns
 
 
-def mean_rank_steps_ns(run: Run) -> list[int]:
-    """Return each rank's mean of the steps that all ranks completed."""
+def different_paces_ns(run: Run) -> tuple[int, int] | None:
+    """Return the shortest and the longest mean step of ranks that do not communicate; None where all share a length."""
+    if not run.ranks_are_independent:
+        return None
     common = run.common_steps()
     lengths_ns = [[step.step_ns for step in summary.steps if step.step in common] for summary in run.ranks]
-    return [round(statistics.fmean(of_rank_ns)) for of_rank_ns in lengths_ns if of_rank_ns]
+    means_ns = [round(statistics.fmean(of_rank_ns)) for of_rank_ns in lengths_ns if of_rank_ns]
+    shortest_ns, longest_ns = min(means_ns, default=0), max(means_ns, default=0)
+    return (shortest_ns, longest_ns) if longest_ns > _SAME_PACE * shortest_ns else None
 
 
 def job_steps_ns(run: Run) -> dict[int, int]:

@@ -45,14 +45,15 @@ def merged_run(
         spool = DecodedSpool(folder=folder)
         options = choice.with_rules(options)
         run = choice.load(options, spool)
-        defects = [note for note in run.notes if note.is_defect]
+        report = analyze(run)
+        defects = [note for note in report.run.notes if note.is_defect]
         if run.other_runs or defects:
             click.echo(_remarks(run, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
                 run,
                 output,
-                report=analyze(run),
+                report=report,
                 options=options,
                 shown=shown,
                 form=form,

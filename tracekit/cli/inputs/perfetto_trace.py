@@ -52,8 +52,10 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
                 stream=stream, name=path.name, is_merged=False, page_arguments=_arguments_of_ready(path)
             )
         return
-    with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
-        merged = merged_run(choice, Path(folder, "run.pftrace"), options=_options(steps))
+    from tracekit.render.output import temporary_folder
+
+    with temporary_folder(Path(tempfile.gettempdir(), "run.pftrace")) as folder:
+        merged = merged_run(choice, folder / "run.pftrace", options=_options(steps))
         stream = merged.path.open("rb")
     # The file is unlinked, so that nothing is left behind however this ends; the open stream still reads it.
     with stream:

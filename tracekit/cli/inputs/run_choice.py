@@ -235,6 +235,6 @@ _READING_OPTIONS = (
         help="What a trace file may cost, e.g. ratio=1000 (docs/settings.md).",
     ),
     click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
-    click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
+    click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
 )

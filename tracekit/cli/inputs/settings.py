@@ -152,7 +152,7 @@ KEYS: tuple[Key, ...] = (
         kind=_Cache(),
         file_types=(str, bool),
         called="a folder, or false",
-        default="beside the traces",
+        default="as tracekit cache says",
         example='"/scratch/tracekit"',
     ),
     Key(

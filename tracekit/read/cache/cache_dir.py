@@ -1,8 +1,9 @@
-"""The folder of a cache: whether it can be trusted, how it is made, and what is removed from it.
+"""The folder of a cache: where it is, whether it can be trusted, how it is made, and what is removed from it.
 
-    run/rank0.json.gz
-    run/.tracekit-cache/<slot>-<key>.summary        one entry; replaced as a whole, never changed
-    run/.tracekit-cache/.<slot>-<key>.<...>.tmp     an entry that is being written
+    <folder of a trace>/.tracekit-cache/    beside a trace of a run folder that the probe made
+    ~/.cache/torch-tracekit/                of all other traces that this user has read
+        <slot>-<key>.summary                one entry; replaced as a whole, never changed
+        .<slot>-<key>.<...>.tmp             an entry that is being written
 
 `<slot>` stands for the names of the entry's files, `<key>` for everything that its content depends on.
 """
@@ -15,9 +16,21 @@ import re
 import stat
 import time
 from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CACHE_FOLDER", "ensure_cache_dir", "is_trusted_dir", "prune_cache_dir"]
+__all__ = [
+    "CACHE_FOLDER",
+    "CacheSize",
+    "empty_cache_dir",
+    "ensure_cache_dir",
+    "is_private_to",
+    "is_trusted_dir",
+    "prune_cache_dir",
+    "size_of_cache_dir",
+    "user_cache_dir",
+]
 
 CACHE_FOLDER = ".tracekit-cache"
 
@@ -32,31 +45,51 @@ _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by tracekit: can be 
 _log = logging.getLogger(__name__)
 
 
-def is_trusted_dir(folder: Path) -> bool:
-    """Whether nobody can write into this cache folder who could not also replace the traces beside it.
+@dataclass(frozen=True, kw_only=True)
+class CacheSize:
+    """What lies in a cache folder."""
 
-    In /tmp, anybody can make a folder beside the traces of somebody else.
-    """
+    entries: int
+    size_bytes: int
+
+
+def user_cache_dir() -> Path | None:
+    """Return the cache folder of this user, as the XDG Base Directory Specification places it; None without a home."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():  # the specification: a relative path is ignored
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return base / "torch-tracekit"
+
+
+def is_private_to(owners: Collection[int], status: os.stat_result) -> bool:
+    """Return whether one of these users owns a file or folder, and nobody else can write to it."""
+    return status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def is_trusted_dir(folder: Path, owners: Collection[int]) -> bool:
+    """Return whether this is a cache folder, and no link to one, into which only these users can write."""
     try:
-        status, parent = folder.lstat(), folder.parent.stat()
+        status = folder.lstat()
     except OSError:
         return False
-    if not stat.S_ISDIR(status.st_mode):
-        return False
-    if status.st_uid == os.geteuid():
-        return True
-    return not parent.st_mode & stat.S_ISVTX and not status.st_mode & stat.S_IWOTH
+    return stat.S_ISDIR(status.st_mode) and is_private_to(owners, status)
 
 
-def ensure_cache_dir(folder: Path, *, with_parents: bool) -> bool:
-    """Make the cache folder if it is missing. Return whether it is there and can be trusted."""
+def ensure_cache_dir(folder: Path) -> bool:
+    """Make the cache folder if it is missing, with its parents. Return whether it is there and this user's alone.
+
+    Beside a trace it is as readable as the umask allows; in a folder of the user's only the user can read it.
+    """
+    is_beside_traces = folder.name == CACHE_FOLDER
     try:
-        if with_parents:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            folder.mkdir(mode=0o775)
+            folder.mkdir(mode=0o755 if is_beside_traces else 0o700)
         except FileExistsError:
-            return is_trusted_dir(folder)
+            return _make_private(folder)
         (folder / ".gitignore").write_text("*\n")
         (folder / "CACHEDIR.TAG").write_text(_TAG)
     except OSError as error:
@@ -65,20 +98,26 @@ def ensure_cache_dir(folder: Path, *, with_parents: bool) -> bool:
     return True
 
 
+def _make_private(folder: Path) -> bool:
+    """Return whether a folder is this user's, after taking the right to write from others: older versions gave it."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    if not is_private_to({os.geteuid()}, status):
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+    return True
+
+
 def prune_cache_dir(folder: Path) -> None:
     """Remove what killed processes left behind, and the entries beyond the limits, least recently used first."""
     now = time.time()
     entries: list[tuple[float, int, str, Path]] = []
     try:
-        with os.scandir(folder) as listing:
-            for item in listing:
-                if not item.is_file(follow_symlinks=False):
-                    continue
-                status = item.stat(follow_symlinks=False)
-                if match := _ENTRY.fullmatch(item.name):
-                    entries.append((status.st_mtime, status.st_size, match[1], Path(item.path)))
-                elif _TEMPORARY.fullmatch(item.name) and status.st_mtime < now - _ABANDONED_S:
-                    Path(item.path).unlink(missing_ok=True)
+        for path, status in _files_of(folder):
+            if match := _ENTRY.fullmatch(path.name):
+                entries.append((status.st_mtime, status.st_size, match[1], path))
+            elif status.st_mtime < now - _ABANDONED_S:
+                path.unlink(missing_ok=True)
         in_slot: Counter[str] = Counter()
         total_bytes = 0
         for used_s, size, slot, path in sorted(entries, reverse=True):
@@ -88,3 +127,38 @@ def prune_cache_dir(folder: Path) -> None:
                 path.unlink(missing_ok=True)
     except OSError as error:
         _log.debug("%s cannot be pruned: %s", folder, error)
+
+
+def size_of_cache_dir(folder: Path) -> CacheSize:
+    """Return what a cache folder holds; nothing where there is none. Raises OSError where it cannot be read."""
+    sizes = [status.st_size for _, status in _files_of(folder)]
+    return CacheSize(entries=len(sizes), size_bytes=sum(sizes))
+
+
+def empty_cache_dir(folder: Path) -> CacheSize:
+    """Remove a cache folder with all entries. Files that are not the cache's stay, and so does then the folder.
+
+    Returns what was removed. Raises OSError where it cannot be.
+    """
+    removed = [0, 0]
+    for path, status in _files_of(folder):
+        path.unlink(missing_ok=True)
+        removed = [removed[0] + 1, removed[1] + status.st_size]
+    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".gitignore", "CACHEDIR.TAG"}:
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
+        folder.rmdir()
+    return CacheSize(entries=removed[0], size_bytes=removed[1])
+
+
+def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the entries of a cache folder, and those that are being written. Nothing where it is a link or not there.
+
+    Raises OSError.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    with os.scandir(folder) as listing:
+        for item in listing:
+            if item.is_file(follow_symlinks=False) and (_ENTRY.fullmatch(item.name) or _TEMPORARY.fullmatch(item.name)):
+                yield Path(item.path), item.stat(follow_symlinks=False)

@@ -1,7 +1,8 @@
-"""Results that were computed from trace files, kept in a folder beside them for the next command.
+"""Results that were computed from trace files, kept for the next command.
 
-An entry is given back only while its files, the code and the options are the same; whatever else is there, damage
-included, is a miss. Nothing here raises because of the disk: a cache that cannot be read or written is no cache.
+An entry is given back only while its files, the code and the options are the same, and only if nobody but this user or
+the owner of the files can have written it. Whatever else is there, damage included, is a miss. Nothing here raises
+because of the disk: a cache that cannot be read or written is no cache.
 """
 
 from __future__ import annotations
@@ -21,9 +22,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tracekit.read.cache.cache_dir import CACHE_FOLDER, ensure_cache_dir, is_trusted_dir, prune_cache_dir
+from tracekit.read.cache.cache_dir import (
+    CACHE_FOLDER,
+    ensure_cache_dir,
+    is_private_to,
+    is_trusted_dir,
+    prune_cache_dir,
+    user_cache_dir,
+)
 from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.file_stamp import FileStamp, current_stamp, stamp_of
+from tracekit.read.files.run_folder import is_in_run_folder
 from tracekit.read.files.storage import RemotePath, TracePath
 
 __all__ = ["CACHE_VARIABLE", "Cache", "CacheChoice", "Entry", "chosen_cache", "store"]
@@ -31,7 +40,7 @@ __all__ = ["CACHE_VARIABLE", "Cache", "CacheChoice", "Entry", "chosen_cache", "s
 CACHE_VARIABLE = "TRACEKIT_CACHE"
 
 CacheChoice = bool | str | os.PathLike[str]
-"""False: no cache. A folder: in there. True: where `TRACEKIT_CACHE` says ("0": nowhere), else beside the traces."""
+"""False: no cache. A folder: in there. True: where `TRACEKIT_CACHE` says ("0": nowhere), else as `Cache` does."""
 
 _FORMAT = b"tracekit cache 1\n"
 _DIGEST_BYTES = 32
@@ -54,6 +63,7 @@ class Entry:
         files: The trace files.
         stamps: Of the files, one each.
         stamped_ns: When the stamps were taken.
+        owners: The users whose entry is trusted: this one, and the owner of all files, who could change those too.
     """
 
     path: Path
@@ -61,14 +71,19 @@ class Entry:
     files: tuple[TracePath, ...]
     stamps: tuple[FileStamp, ...]
     stamped_ns: int
+    owners: frozenset[int]
 
 
 class Cache:
-    """The cache of one process. `base_dir` holds the cache folder for all traces; None: one beside each trace."""
+    """The cache of one process. `base_dir` holds the cache folder for all traces.
+
+    None: the folder is beside a trace where the probe wrote it, and for all other traces it is the user's.
+    """
 
     def __init__(self, base_dir: Path | None = None) -> None:
         self._base_dir = base_dir
-        self._trusted: dict[Path, bool] = {}
+        self._trusted: dict[tuple[Path, frozenset[int]], bool] = {}
+        self._writable: dict[Path, bool] = {}
         self._written: set[Path] = set()
 
     def entry_for(self, files: Sequence[TracePath], parameters: Sequence[object] = ()) -> Entry | None:
@@ -76,13 +91,15 @@ class Cache:
 
         None when a file cannot be looked at, or a parameter cannot be packed.
         """
-        parent = self._parent_for(files[0])
-        if parent is None:
+        folder = self._folder_for(files[0])
+        if folder is None:
             return None
+        is_beside = folder.name == CACHE_FOLDER and self._base_dir is None
         stamped_ns = _now_ns()
         try:
-            names = [self._name_of(file) for file in files]
+            names = [_name_of(file, is_beside=is_beside) for file in files]
             stamps = tuple(stamp_of(file, name) for file, name in zip(files, names, strict=True))
+            owners = [set() if isinstance(file, RemotePath) else {file.stat().st_uid} for file in files]
             encode = msgspec.msgpack.Encoder(order="deterministic").encode
             versions = (_FORMAT, CODE_VERSION, np.__version__, msgspec.__version__, sys.byteorder)
             key = encode((versions, tuple(parameters), stamps))
@@ -92,28 +109,30 @@ class Cache:
         digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
         slot = hashlib.blake2b(encode(names), digest_size=8).hexdigest()
         return Entry(
-            path=parent / CACHE_FOLDER / f"{slot}-{digest[:16].hex()}.summary",
+            path=folder / f"{slot}-{digest[:16].hex()}.summary",
             key=digest,
             files=tuple(files),
             stamps=stamps,
             stamped_ns=stamped_ns,
+            owners=frozenset({os.geteuid()} | set.intersection(*owners)),
         )
 
     def fetch(self, entry: Entry) -> bytes | None:
         """Return what was stored for this entry; None when there is nothing that can be trusted."""
-        folder = entry.path.parent
-        if folder not in self._trusted:
-            self._trusted[folder] = is_trusted_dir(folder)
-        return _read(entry) if self._trusted[folder] else None
+        place = entry.path.parent, entry.owners
+        if place not in self._trusted:
+            self._trusted[place] = is_trusted_dir(*place)
+        return _read(entry) if self._trusted[place] else None
 
     def prepare(self, entry: Entry) -> bool:
         """Make the folder of an entry if it is missing. Return whether `store` may write there."""
         folder = entry.path.parent
-        if not self._trusted.get(folder):
-            self._trusted[folder] = ensure_cache_dir(folder, with_parents=self._base_dir is not None)
-        if self._trusted[folder]:
+        if folder not in self._writable:
+            self._writable[folder] = ensure_cache_dir(folder)
+            self._trusted.pop((folder, entry.owners), None)
+        if self._writable[folder]:
             self._written.add(folder)
-        return self._trusted[folder]
+        return self._writable[folder]
 
     def prune(self) -> None:
         """Remove old entries from the folders that were written to."""
@@ -121,20 +140,25 @@ class Cache:
             prune_cache_dir(folder)
         self._written.clear()
 
-    def _parent_for(self, file: TracePath) -> Path | None:
-        """Return where the cache folder for `file` is. None for a trace in a store: nothing is written beside it."""
+    def _folder_for(self, file: TracePath) -> Path | None:
+        """Return the cache folder for `file`; None where there is no place for one."""
         if self._base_dir is not None:
-            return self._base_dir
-        return file.parent if isinstance(file, Path) else None
+            return self._base_dir / CACHE_FOLDER
+        if isinstance(file, Path) and is_in_run_folder(file):
+            beside = file.parent / CACHE_FOLDER
+            if beside.is_dir() or os.access(file.parent, os.W_OK):
+                return beside
+        return user_cache_dir()
 
-    def _name_of(self, file: TracePath) -> str:
-        """Return the name of a file in its key.
 
-        Without its folder where the cache is beside it, so that a moved folder keeps its cache.
-        """
-        if isinstance(file, RemotePath):
-            return file.url
-        return file.name if self._base_dir is None else str(file.parent.resolve() / file.name)
+def _name_of(file: TracePath, *, is_beside: bool) -> str:
+    """Return the name of a file in its key.
+
+    Without its folder where the cache is beside it, so that a moved folder keeps its cache.
+    """
+    if isinstance(file, RemotePath):
+        return file.url
+    return file.name if is_beside else str(file.parent.resolve() / file.name)
 
 
 def chosen_cache(choice: CacheChoice) -> Cache | None:
@@ -162,7 +186,8 @@ def store(entry: Entry, data: bytes) -> None:
             return
         body = zlib.compress(data, 1)
         try:
-            with temporary.open("xb") as stream:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)  # others must not write
+            with os.fdopen(descriptor, "wb") as stream:
                 stream.write(_header(body, entry) + body)
             temporary.replace(entry.path)
         except BaseException:
@@ -179,6 +204,8 @@ def _read(entry: Entry) -> bytes | None:
         with os.fdopen(descriptor, "rb") as stream:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+                return None
+            if not is_private_to(entry.owners, status):
                 return None
             content = stream.read()
     except OSError:

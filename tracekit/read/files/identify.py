@@ -22,6 +22,7 @@ from tracekit.read.decode.event_array import no_events_error, read_head, tail_ke
 from tracekit.read.decode.field_values import exact_nanoseconds
 from tracekit.read.decode.metadata_keys import parse_header, parse_top_level
 from tracekit.read.files.inflate import TextChunks, last_bytes
+from tracekit.read.files.run_folder import RUN_FOLDER
 from tracekit.read.files.storage import TracePath
 
 __all__ = [
@@ -45,10 +46,7 @@ _NO_EVENT = re.compile(rb"\s*(\]|\Z)")
 _SEPARATORS = re.compile(r"[\s,]*")
 # The pid of these events is the number of a device, or no process at all.
 _OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
-_UNFINISHED_CAPTURE = re.compile(
-    r"/(?P<run_id>[A-Za-z0-9_-]{1,64})/attempt-(?P<attempt>\d{1,9})/step-(?P<step>\d{9})(/rank-\d+xxx)?"
-    r"/\.rank-(?P<rank>\d{6,9})\.(?P<process>[^/]+?)(\.gz)?\.tmp$"
-)
+_UNFINISHED_CAPTURE = re.compile(RUN_FOLDER + r"\.rank-(?P<rank>\d{6,9})\.(?P<process>[^/]+?)(\.gz)?\.tmp$")
 # rank-000003 (tracekit), rank3_trace (torchtitan), rank_3 and profile_3 (HTA, Accelerate), worker3 (others)
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
 

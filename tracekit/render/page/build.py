@@ -6,8 +6,12 @@ from typing import Any
 
 from tracekit.analysis.communication.distributions import lateness_by_step, times_of_groups
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, OVERLAP_SECTION
+from tracekit.analysis.fsdp.sections import FSDP_SECTION
+from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
 from tracekit.analysis.report import Report
+from tracekit.analysis.section import Section
 from tracekit.analysis.sections import TABLES
+from tracekit.analysis.step_time.sections import PHASES_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.errors import InputError
 from tracekit.render.json_result import result_dict
@@ -27,6 +31,16 @@ from tracekit.render.rank_bars import reasons_to_show
 
 __all__ = ["page_data"]
 
+_MEANS: tuple[tuple[str, Section[Any], str], ...] = (
+    ("communication", OVERLAP_SECTION, "by_kind"),
+    ("phases", PHASES_SECTION, "by_phase"),
+    ("fsdp", FSDP_SECTION, "by_module"),
+    ("tensor", TENSOR_SECTION, "by_module"),
+)
+"""Name in `Page.means`, section, and field of its result with the means a step over all ranks."""
+
+_MEANS_TABLES = ("communication_by_kind", "phases_by_phase", "fsdp_by_module", "tensor_by_module")
+
 
 def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -> PageData:
     """Return what the page of a report consists of.
@@ -45,10 +59,10 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
     if steps["text"] is not None:
         shown = len(steps["row_first"]) * len(steps["column_first"])
         total = len(steps["ranks"]) * len(steps["steps"])
-        cuts.append(Cut(what="ranks and steps", text=steps["text"], total=total, kept=shown))
+        cuts.append(Cut(what="ranks and steps", text=steps["text"], total=total, kept=shown, ranks=None))
     if pairs is not None and pairs["ranks_per_cell"] > 1:
-        text = f"messages are counted by {pairs['ranks_per_cell']} ranks together"
-        cuts.append(Cut(what="messages", text=text, total=len(run.ranks) ** 2, kept=len(pairs["source"])))
+        text = f"Messages are counted for {pairs['ranks_per_cell']} ranks together."
+        cuts.append(Cut(what="messages", text=text, total=len(run.ranks) ** 2, kept=len(pairs["source"]), ranks=None))
     page = Page(
         version=CONTRACT_VERSION,
         header=header(report, result),
@@ -57,7 +71,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
         step=step_view(report, result),
         rank_map=ranks,
         rank_steps=steps,
-        communication=_communication(report),
+        means=_means(report, result),
         skew=skews,
         bandwidth=bandwidths,
         communication_reason=None if skews else _no_collectives(report),
@@ -85,7 +99,7 @@ def _keep_first_collectives(result: dict[str, Any], most: int) -> list[Cut]:
     if len(rows) <= most:
         return []
     result["collectives"] = rows[:most]
-    return [rows_cut("collectives", len(rows), most)]
+    return [rows_cut("collectives", len(rows), rows[:most])]
 
 
 def _lanes(report: Report, read: LaneReader | None, amounts: Amounts) -> tuple[list[LaneView], str | None]:
@@ -99,9 +113,20 @@ def _lanes(report: Report, read: LaneReader | None, amounts: Amounts) -> tuple[l
     return lanes, None if lanes else "no step that all ranks completed"
 
 
-def _communication(report: Report) -> list[dict[str, Any]]:
-    overlap = report.result(OVERLAP_SECTION)
-    return [] if overlap is None else rows_of(overlap, "by_kind")
+def _means(report: Report, result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return what tables with rows of each rank are a step, mean over all ranks; empty for sections not asked for."""
+    found = {name: report.result(section) for name, section, _ in _MEANS}
+    means = {name: [] if found[name] is None else rows_of(found[name], field) for name, _, field in _MEANS}
+    return means | {"idle_causes": _idle_means(result)}
+
+
+def _idle_means(result: dict[str, Any]) -> list[dict[str, Any]]:
+    steps = {row["rank"]: row["steps"] for row in result.get("ranks") or [] if row["steps"]}
+    sums_ns: dict[str, float] = {}
+    for row in result.get("idle_causes") or []:
+        if row["rank"] in steps:
+            sums_ns[row["cause"]] = sums_ns.get(row["cause"], 0) + row["total_ns"] / steps[row["rank"]]
+    return [{"cause": cause, "total_ns": sum_ns / len(steps)} for cause, sum_ns in sums_ns.items()]
 
 
 def _no_collectives(report: Report) -> str:
@@ -116,5 +141,5 @@ def _columns(result: dict[str, Any]) -> dict[str, list[ColumnText]]:
     return {
         table.name: [ColumnText(name=c.name, unit=c.unit, meaning=c.meaning) for c in table.columns]
         for table in TABLES
-        if table.name in result or table.name == "communication_by_kind"
+        if table.name in result or table.name in _MEANS_TABLES
     }

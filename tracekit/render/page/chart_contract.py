@@ -221,6 +221,7 @@ class LaneView(TypedDict):
         kind: Which step it is: the one of median length, or the longest.
         length_ns: From the first start to the last end of its ranks.
         bins: Of equal length, over `length_ns`.
+        lanes: Those in which anything runs.
         names: Texts that spans and phases refer to.
     """
 
@@ -276,9 +277,10 @@ class FsdpLadder(TypedDict):
     Attributes:
         module: "" for the outermost.
         phase: Of the use; null: unknown.
-        ahead: Of how many modules compute was launched between the issue of the gather and its use.
-        transfer_ns: On the device.
-        wait_ns: How long compute that was launched waited for it.
+        ahead: Of how many modules compute was launched between the issue of the gather and its use; on a CPU rank how
+            many modules came to use in between.
+        transfer_ns: On the device; on a CPU rank, in Gloo.
+        wait_ns: How long compute that was launched waited for it; on a CPU rank, how long nothing computed meanwhile.
         compute_before_ns: Compute of the module before it, under which it can hide; null for the first.
     """
 

@@ -1,4 +1,5 @@
-"""Shorten the page's scripts and styles: without comments, and without white space that means nothing.
+"""Shorten the page's scripts and styles: without comments, without white space that means nothing, and with short
+declarations.
 
 The sources stay readable and the page stays small, with no tool that must be installed. This is no general minifier:
 it expects sources as those in `assets/` are. Statements there end with semicolons, and no body is an empty statement.
@@ -27,7 +28,10 @@ _OPENING, _CLOSING = frozenset("{}([,;:?=&|"), frozenset("})],;:?=&|.")
 
 
 def compact_script(text: str) -> str:
-    """Return a script without comments and needless white space. Comments that begin with `/*!`, licences, stay."""
+    """Return a script without comments and needless white space. Comments that begin with `/*!`, licences, stay.
+
+    `const` becomes `let`, and a declaration that follows another one becomes part of it.
+    """
     return _compact(text, 0, "")[0]
 
 
@@ -43,6 +47,7 @@ def _compact(text: str, at: int, until: str) -> tuple[str, int]:
     """Return the code from `at` to an unmatched `until`, made shorter, and where it ends; "" is the end of the text."""
     written: list[str] = []
     last, gap, depth = ";", "", 0
+    declares = [False]  # for each open bracket, whether the statement in it is a declaration of constants
     while at < len(text):
         expression = _REGULAR_EXPRESSION.match(text, at) if last in _BEFORE_REGULAR_EXPRESSION else None
         if text[at] == "`":
@@ -57,6 +62,16 @@ def _compact(text: str, at: int, until: str) -> tuple[str, int]:
         depth += (piece == "{") - (piece == "}")
         if piece == until and depth < 0:
             break
+        if piece == "const" and last == ";" and declares[-1]:
+            written.pop()
+            piece, gap = ",", ""
+        elif last in ";{" or (last == "}" and kind == "word"):  # a statement begins
+            declares[-1] = piece == "const"
+        if piece in ("{", "(", "["):
+            declares.append(False)
+        elif piece in ("}", ")", "]") and len(declares) > 1:
+            declares.pop()
+        piece = "let" if piece == "const" else piece
         if gap and (separator := _separator(last, piece[0], gap)):
             written.append(separator)
         if (piece == "}" and last in ";,") or (piece == "]" and last == ","):

@@ -67,11 +67,12 @@ class Header(TypedDict):
     Attributes:
         title: The run, as the terminal's headline names it.
         facts: The two lines below it: ranks, devices, parallelism; then steps and their length.
-        rank_count: Ranks that were found and measured.
+        rank_count: Ranks that were found, with those that only serve others.
         missing: Ranks that were not found, as "3, 5-7"; null: none is missing.
         unmeasured: Ranks without usable device records, in the same form; null: none.
         step_count: Steps that all ranks completed; tables over ranks are over these.
         steps: Their numbers, as "3-12"; null without any.
+        step_ns: The median of the job's steps; null without any, and where ranks keep different paces.
         clock_error_ns: By how much times of two ranks may be off each other; null where clocks cannot be compared.
         clock_text: The same as a sentence.
         overhead_ns: What recording cost a step; null: not measured.
@@ -86,6 +87,7 @@ class Header(TypedDict):
     unmeasured: str | None
     step_count: int
     steps: str | None
+    step_ns: int | None
     clock_error_ns: int | None
     clock_text: str
     overhead_ns: int | None
@@ -99,6 +101,7 @@ class FindingView(TypedDict):
     Attributes:
         text: The finding as the terminal prints it: what is the case, what it saves, how sure that is, what to do.
         saving_share: Its saving by the mean step; null without a saving.
+        saving_share_text: The same as it is printed, with a word if waiting ends as well; null likewise.
         ranks: Ranks that "show evidence" filters by; empty: all ranks.
         steps: Steps that it filters by; empty: all steps.
         groups: Ids of the process groups that its evidence names, by id or by name; empty: none.
@@ -111,6 +114,7 @@ class FindingView(TypedDict):
 
     text: str
     saving_share: float | None
+    saving_share_text: str | None
     ranks: list[int]
     steps: list[int]
     groups: list[int]
@@ -199,12 +203,21 @@ class StepView(TypedDict):
 
 
 class Cut(TypedDict):
-    """What is shown more coarsely, or not in full. `text` is a sentence for the reader, with the remedy."""
+    """What is shown more coarsely, or not in full.
+
+    Attributes:
+        what: The table, by its name in `result` ("phases.parts" is in an object), or what else it is.
+        text: A sentence for the reader, with the remedy.
+        total: Rows or cells that there are.
+        kept: Those in this file.
+        ranks: Ranks of whose rows some are left; null where rows are not by rank.
+    """
 
     what: str
     text: str
     total: int
     kept: int
+    ranks: list[int] | None
 
 
 class ColumnText(TypedDict):
@@ -231,11 +244,13 @@ class Page(TypedDict):
     Attributes:
         version: `CONTRACT_VERSION`.
         open_command: What shows the typical step in Perfetto; of many ranks those that matter.
-        communication: Rows of `columns.communication_by_kind`: communication by kind, phase and group.
+        means: Means a step over all ranks, by the name of the table in `result` with the rows of each rank:
+            "communication", "phases", "fsdp" and "tensor" are rows of the tables `communication_by_kind`,
+            `phases_by_phase`, `fsdp_by_module` and `tensor_by_module`; "idle_causes" has `cause` and `total_ns`.
         communication_reason: Why `skew` and `bandwidth` are empty; null where they are not.
         pairs: Null where no rank sent messages.
         pipeline: Null where no rank recorded actions of a pipeline.
-        fsdp_ladder: Null without FSDP on GPUs.
+        fsdp_ladder: Null where no label of FSDP shows when the modules of all-gathers are used.
         lanes: The typical and the worst step; empty where `lanes_reason` says why.
         cuts: Empty where the page has everything.
         columns: By the name of a table in `result`; unit and meaning of each column.
@@ -248,7 +263,7 @@ class Page(TypedDict):
     step: StepView
     rank_map: RankMap
     rank_steps: RankSteps
-    communication: list[dict[str, Any]]
+    means: dict[str, list[dict[str, Any]]]
     skew: list[Skew]
     bandwidth: list[Bandwidth]
     communication_reason: str | None

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import mean_step_ns, typical_step
+from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
-from tracekit.render.answer import finding_text
+from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
@@ -48,18 +48,19 @@ def header(report: Report, result: dict[str, Any]) -> Header:
     """Return the first lines of the page. `result`: the JSON result."""
     run = report.run
     title, *facts = headline(run, _WIDTH).plain.split("\n")
-    steps = sorted(run.common_steps())
+    steps, lengths = sorted(run.common_steps()), step_lengths(run)
     unmeasured = [row["rank"] for row in result["run"]["unmeasured_ranks"]]
     comparable = clocks_are_comparable(run.ranks, run.clocks)
     error_ns = largest_pair_error_ns(run.clocks) if comparable else None
     return Header(
         title=title,
         facts=facts,
-        rank_count=sum(summary.is_measured for summary in run.ranks),
+        rank_count=len(run.ranks),
         missing=format_ranges(run.missing_ranks) if run.missing_ranks else None,
         unmeasured=format_ranges(unmeasured) if unmeasured else None,
         step_count=len(steps),
         steps=format_ranges(steps) if steps else None,
+        step_ns=None if lengths is None or different_paces_ns(run) else lengths.median_ns,
         clock_error_ns=error_ns,
         clock_text=_clock_text(run, error_ns),
         overhead_ns=result["run"]["capture_overhead_ns"],
@@ -69,14 +70,18 @@ def header(report: Report, result: dict[str, Any]) -> Header:
 
 
 def _clock_text(run: Run, error_ns: int | None) -> str:
+    if len(run.ranks) == 1:
+        return "there is one rank, and so one clock"
     if error_ns is None:
         return "the clocks of these ranks cannot be compared: times of different ranks are not"
-    methods = sorted({clock.method for clock in run.clocks if clock.rank != run.reference_rank} - {"none"})
+    reference = run.reference_rank
+    methods = sorted({clock.method for clock in run.clocks if clock.rank != reference} - {"none"})
     how = {"probe": "measured while recording", "collectives": "fitted to collectives", "messages": "bound by messages"}
     by = f" ({', '.join(how[method] for method in methods)})" if methods else ""
     if not error_ns:
         return f"the clocks of these ranks agree{by}"
-    return f"times of two ranks may be off each other by {error_ns / 1e3:,.1f} us{by}"
+    error = f"{error_ns / 1e3:.1f} us" if error_ns < 1_000_000 else f"{milliseconds(error_ns)} ms"
+    return f"times of two ranks may be off each other by {error}{by}"
 
 
 def finding_views(report: Report) -> list[FindingView]:
@@ -96,6 +101,7 @@ def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView
     return FindingView(
         text=text,
         saving_share=None if saving_ns is None or not step_ns else saving_ns / step_ns,
+        saving_share_text=None if saving_ns is None or not step_ns else saving_share_text(finding, step_ns),
         ranks=ranks,
         steps=steps,
         groups=_groups_of(run, finding.evidence.get("group")),

@@ -14,6 +14,7 @@ __all__ = ["inert", "script_json"]
 T = TypeVar("T")
 
 _WITH_COMMAND = ("open_command", "markdown")
+_PLAIN = (int, float, type(None))  # most values are: they are not worth a call
 
 
 def inert(value: T) -> T:
@@ -29,13 +30,13 @@ def _inert(value: Any, most: int) -> Any:
         return _inert_text(value, most)
     if isinstance(value, dict):
         return {
-            _inert_text(key, MOST_CHARACTERS) if isinstance(key, str) else key: _inert(
-                item, MOST_IN_COMMAND if key in _WITH_COMMAND else most
-            )
+            _inert_text(key, MOST_CHARACTERS) if isinstance(key, str) else key: item
+            if isinstance(item, _PLAIN)
+            else _inert(item, MOST_IN_COMMAND if key in _WITH_COMMAND else most)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [item if isinstance(item, int | float) else _inert(item, most) for item in value]
+        return [item if isinstance(item, _PLAIN) else _inert(item, most) for item in value]
     return value
 
 

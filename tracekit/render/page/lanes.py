@@ -125,43 +125,48 @@ def _view(
     waits: Mapping[int, PeerWaits],
 ) -> LaneView:
     names: dict[str, int] = {}
-    ranks = [
-        _rank(chosen, lanes, reasons[rank], waits.get(rank), names)
-        for rank in chosen.times
-        if (lanes := by_step.get((rank, chosen.step))) is not None
-    ]
+    found = [lanes for rank in chosen.times if (lanes := by_step.get((rank, chosen.step))) is not None]
+    used = [lane for lane in range(len(LANES)) if any((lanes.covered[lane] > 0).any() for lanes in found)]
+    ranks = [_rank(chosen, of_rank, reasons, waits, used, names) for of_rank in found]
     return LaneView(
         kind=chosen.kind,
         step=chosen.step,
         length_ns=chosen.length_ns,
         bins=next(iter(chosen.times.values())).bins,
-        lanes=list(LANES),
+        lanes=[LANES[lane] for lane in used],
         names=list(names),
         ranks=ranks,
     )
 
 
 def _rank(
-    chosen: _ChosenStep, lanes: StepLanes, reason: Reason, waits: PeerWaits | None, names: dict[str, int]
+    chosen: _ChosenStep,
+    lanes: StepLanes,
+    reasons: Mapping[int, Reason],
+    waits: Mapping[int, PeerWaits],
+    used: Sequence[int],
+    names: dict[str, int],
 ) -> LaneRank:
+    """Return one rank with the lanes `used`, places in `LANES`. Names that are not in `names` yet are added."""
+
     def number(name: str) -> int:
         return names.setdefault(name, len(names))
 
     per_cent = np.where(lanes.covered > 0, np.clip(np.rint(100 * lanes.covered), 1, 100), 0).astype(np.int64)
     phases = [[start_ns, end_ns, number(phase)] for start_ns, end_ns, phase in lanes.phases]
-    operations = lanes.operations
+    rank, operations = lanes.time.rank, lanes.operations
     return LaneRank(
-        rank=lanes.time.rank,
-        reason=reason,
+        rank=rank,
+        reason=reasons[rank],
         start_ns=lanes.time.start_ns - lanes.time.origin_ns,
         end_ns=lanes.time.end_ns - lanes.time.origin_ns,
-        covered=per_cent.tolist(),
+        covered=per_cent[used].tolist(),
         phases=phases,
-        waits=[] if waits is None else _waits_in(chosen, waits),
+        waits=_waits_in(chosen, waits[rank]) if rank in waits else [],
         spans=LaneSpans(
             start_ns=[operation.start_ns for operation in operations],
             end_ns=[operation.end_ns for operation in operations],
-            lane=[operation.lane for operation in operations],
+            lane=[used.index(operation.lane) for operation in operations],
             name=[number(operation.name) for operation in operations],
         ),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.pipeline.step_bubbles import step_bubbles
@@ -42,8 +44,15 @@ def pipeline_view(report: Report, most_actions: int = MOST_ACTIONS) -> PipelineV
         start_ns=[action["start_ns"] + action["wait_ns"] - begin_ns for action in actions],
         end_ns=[action["end_ns"] - begin_ns for action in actions],
         gaps=_gaps(pipeline, shown, step, begin_ns),
-        text=None if len(shown) == len(ranks) else f"{len(shown)} of its {len(ranks)} ranks are shown.",
+        text=" ".join(_texts(len(pipeline.measured), len(ranks), len(shown))) or None,
     )
+
+
+def _texts(pipelines: int, ranks: int, shown: int) -> Iterator[str]:
+    if pipelines > 1:
+        yield f"This is one of {pipelines} pipelines."
+    if shown < ranks:
+        yield f"{shown} of its {ranks} ranks are shown."
 
 
 def _gaps(pipeline: Pipeline, ranks: list[int], step: int, begin_ns: int) -> PipelineGaps | None:

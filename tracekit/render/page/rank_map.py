@@ -22,7 +22,7 @@ _METRICS: tuple[tuple[str, str, str, str, str, _Worse, str], ...] = (
         "lateness",
         "ns",
         "high",
-        "Its latest arrival of a step; mean of steps.",
+        "How long after the first rank it came to a collective: the longest of a step, mean of steps.",
     ),
     ("caused_delay_ns", "stragglers", "caused_delay_ns", "caused delay", "ns", "high", "Delay a step that it causes."),
     ("wait_ns", "stragglers", "wait_ns", "waiting", "ns", None, "Time a step in which it waits for others."),
@@ -31,7 +31,15 @@ _METRICS: tuple[tuple[str, str, str, str, str, _Worse, str], ...] = (
     ("idle_ns", "ranks", "idle_ns", "idle", "ns", "high", "Mean time a step in which nothing runs."),
     ("overlap_ratio", "ranks", "overlap_ratio", "overlap", "ratio", "low", "Share of communication under compute."),
     ("bubble_ratio", "pipeline", "bubble_ratio", "pipeline bubble", "ratio", "high", "Share of its pipeline's time."),
-    ("slowdown", "slowdown", "S", "slowdown S", "", "high", "Step by the ideal one if only this rank is as measured."),
+    (
+        "slowdown",
+        "slowdown",
+        "S",
+        "slowdown S",
+        "",
+        "high",
+        "The step with only this rank as measured, by the ideal step.",
+    ),
     ("mfu", "roofline", "mfu", "MFU", "ratio", "low", "Model FLOPs by what the device can do."),
     ("peak_bytes", "memory", "peak_bytes", "peak memory", "bytes", "high", "The most that its allocator held."),
 )
@@ -95,7 +103,7 @@ def _layout(
             MapDimension(name="rank", size=sizes.pop(), place="column"),
         ]
         return places, "hosts", [[host_of[rank] for rank in ranks], [within[rank] for rank in ranks]]
-    return [MapDimension(name="rank", size=len(ranks), place="column")], "ranks", [list(range(len(ranks)))]
+    return [MapDimension(name="rank", size=len(ranks), place="row")], "ranks", [list(range(len(ranks)))]
 
 
 def _place(rank: int, shape: tuple[int, ...]) -> list[int] | None:
@@ -115,10 +123,8 @@ def _dimensions(names: Iterable[str], shape: tuple[int, ...]) -> list[MapDimensi
         return "inside" if lower.startswith(_INSIDE) else "row"
 
     places = [place(name) for name in names]
-    if "row" not in places and "column" not in places:
+    if "row" not in places and (len(places) == 1 or "column" not in places):
         places[0] = "row"
-    if len(places) == 1:
-        places = ["column"]
     return [MapDimension(name=n, size=s, place=p) for n, s, p in zip(names, shape, places, strict=True)]
 
 

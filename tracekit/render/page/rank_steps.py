@@ -17,7 +17,7 @@ MOST_ROWS = 1024
 
 METRICS: tuple[tuple[str, str, str], ...] = (
     ("step_ns", "step", "Length of the step on this rank."),
-    ("lateness_ns", "lateness", "The latest that it came to a collective of the step after the first rank."),
+    ("lateness_ns", "lateness", "How long after the first rank it came to a collective of the step: the longest."),
     ("compute_ns", "compute", "Time covered by compute."),
     ("exposed_comm_ns", "exposed communication", "Communication that no compute covers, with waiting for others."),
     ("exposed_copy_ns", "exposed copies", "Copies that neither compute nor communication cover."),
@@ -97,4 +97,4 @@ def _last(first: Int64, count: int) -> list[int]:
 def _text(ranks_a_row: int, steps_a_column: int) -> str:
     amounts = ((ranks_a_row, "ranks a row"), (steps_a_column, "steps a column"))
     shared = " and ".join(f"{amount} {what}" for amount, what in amounts if amount > 1)
-    return f"{shared}: a cell shows the maximum of these"
+    return f"The map of ranks and steps has {shared}: a cell shows the maximum of these."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,16 +97,17 @@ def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> l
         sizes[name] = _size(holder[key])
         total += sizes[name]
     return [
-        rows_cut(name, rows[name], len(holder[key]))
+        rows_cut(name, rows[name], holder[key])
         for name, (holder, key) in places.items()
         if len(holder[key]) < rows[name]
     ]
 
 
-def rows_cut(what: str, total: int, kept: int) -> Cut:
-    """Return what a table without some of its rows says to the reader."""
-    text = f"{kept:,} of {total:,} rows are in this file; tracekit analyze --json has all"
-    return Cut(what=what, text=text, total=total, kept=kept)
+def rows_cut(what: str, total: int, kept: Sequence[Mapping[str, Any]]) -> Cut:
+    """Return what a table of which only the rows `kept` are left says to the reader."""
+    text = f"The table {what} has {len(kept):,} of {total:,} rows; tracekit analyze --json has all."
+    ranks = sorted({row["rank"] for row in kept}) if kept and "rank" in kept[0] else None
+    return Cut(what=what, text=text, total=total, kept=len(kept), ranks=ranks)
 
 
 def _tables(result: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:

@@ -118,6 +118,16 @@ def test_self_time_is_without_what_an_operator_calls(tmp_path: Path) -> None:
     }
 
 
+def test_spans_of_the_capture_are_no_operators(tmp_path: Path) -> None:
+    """GIVEN an operator in a span of the capture, and one around a wait THEN neither counts or takes self time."""
+    trace = TraceBuilder().step(1, 0, 100).op("tracekit.backward", 5, 90).op("aten::mm", 10, 50)
+    trace.op("tracekit.wait", 20, 30)
+
+    rows = by_name(found(tmp_path, trace), "operators")
+
+    assert {name: (row["total_ns"], row["self_ns"]) for name, row in rows.items()} == {"aten::mm": (50_000, 50_000)}
+
+
 def test_an_operator_within_its_own_kind_counts_once_in_total(tmp_path: Path) -> None:
     """GIVEN a DTensor, whose aten::mm calls the one of its local part THEN the total is that of the outer one."""
     trace = TraceBuilder().step(1, 0, 100).op("aten::mm", 10, 50).op("aten::mm", 20, 30)

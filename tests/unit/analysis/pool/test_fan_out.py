@@ -186,7 +186,8 @@ def kill_group(group: Popen[str]) -> None:
         os.killpg(group.pid, signal.SIGKILL)
 
 
-def test_ctrl_c_prints_one_word(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("busy", ["at their ranks", "importing"])
+def test_ctrl_c_prints_one_word(folder: Path, tmp_path: Path, busy: str) -> None:
     """GIVEN a terminal's Ctrl-C, sent to all processes, WHEN workers are busy THEN none of them shows a traceback."""
     fifo = tmp_path / "busy"
     os.mkfifo(fifo)
@@ -198,6 +199,8 @@ from tracekit.analysis import load
 if __name__ == "__main__":
     load.summarize_and_store = mortal.wait_for({str(fifo)!r})
     cli.main()
+elif {busy!r} == "importing":
+    mortal.wait_for({str(fifo)!r})()
 """
     script = tmp_path / "script.py"
     script.write_text(code)
@@ -219,7 +222,7 @@ if __name__ == "__main__":
     ):
         at_the_end.callback(kill_group, group)
         message = ""
-        while len(message) < len("herehere"):  # both workers are at their ranks
+        while len(message) < len("herehere"):  # both workers are there
             assert select.select([words], [], [], 60)[0], f"no worker came to its rank in a minute: {message!r}"
             message += words.read(1).decode()
         os.killpg(group.pid, signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,37 @@ if __name__ == "__main__":
             time.sleep(0.05)
         os.killpg(parent.pid, signal.SIGKILL)
         pytest.fail("workers are still there")
+
+
+def test_no_thread_of_this_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is limited (`ulimit -v`), none can start."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert map_ranks(divmod, [(n, 7) for n in range(5)], jobs=2) == [divmod(n, 7) for n in range(5)]
+
+
+def test_without_any_process_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(process: BaseProcess) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(BaseProcess, "start", start)
+    with pytest.raises(UsageError, match="no worker process can start") as caught:
+        map_ranks(divmod, [(n, 7) for n in range(5)], jobs=2)
+    assert caught.value.hint.startswith("give --jobs 1")
+
+
+def test_an_error_of_the_work_says_where_it_was_raised() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        map_ranks(mortal.fail, [(error,) for error in (ZeroDivisionError("by zero"), None)], jobs=2)
+    assert "in fail" in caught.value.__notes__[0]
+
+
+def test_an_error_that_cannot_be_sent_is_told() -> None:
+    with pytest.raises(RuntimeError, match=r"^UnsendableError: two words$"):
+        map_ranks(mortal.fail_unsendably, [(), ()], jobs=2)
 
 
 def test_several_killed_workers(tmp_path: Path) -> None:

@@ -15,15 +15,21 @@ from tracekit.read.cache.cache_dir import CACHE_FOLDER
 
 
 @pytest.fixture(autouse=True)
-def _without_a_variable_a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_a_variable_a_minute_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TRACEKIT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(cache, "_now_ns", lambda: time.time_ns() + 60 * 10**9)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
+    """Return a folder of traces where the probe writes them."""
+    return _traces(tmp_path / "run-1" / "attempt-0" / "step-000000000")
+
+
+def _traces(folder: Path) -> Path:
     ranks = [TraceBuilder(rank).step(0, 0, 100).kernel("gemm", 0, 50, launched_at=0) for rank in (0, 1)]
-    return write_run(tmp_path / "run", ranks)
+    return write_run(folder, ranks)
 
 
 def entries(folder: Path) -> int:
@@ -31,11 +37,22 @@ def entries(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("command", ["analyze", "info", "whatif"])
-def test_the_default_place_is_beside_the_run(run: Path, command: str) -> None:
+def test_the_default_place_is_beside_a_run_of_the_probe(run: Path, command: str) -> None:
     first = CliRunner().invoke(cli, [command, str(run)])
     assert first.exit_code == 0
     assert entries(run) == 2
     assert CliRunner().invoke(cli, [command, str(run)]).stdout == first.stdout
+
+
+def test_nothing_is_written_beside_traces_of_others(tmp_path: Path) -> None:
+    """GIVEN traces that another program wrote THEN their cache is the user's, also the second time."""
+    folder = _traces(tmp_path / "dataset")
+    before = sorted(folder.iterdir())
+    first = CliRunner().invoke(cli, ["analyze", str(folder)])
+    assert first.exit_code == 0
+    assert CliRunner().invoke(cli, ["analyze", str(folder)]).stdout == first.stdout
+    assert sorted(folder.iterdir()) == before
+    assert len(list((tmp_path / "home" / "torch-tracekit").glob("*.summary"))) == 2
 
 
 def test_merge_uses_the_cache(run: Path, tmp_path: Path) -> None:

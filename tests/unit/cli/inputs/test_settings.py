@@ -23,6 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project folder, the current one, with no variable set."""
     for name in (*(key.variable for key in KEYS), *OTHER_VARIABLES):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)

@@ -22,7 +22,7 @@ def test_every_command_has_a_chapter_with_all_its_options() -> None:
 
 def test_a_chapter_is_what_help_prints() -> None:
     pages = command_pages()
-    for arguments in ([], ["analyze"], ["config"]):
+    for arguments in ([], ["analyze"], ["config"], ["cache"], ["cache", "clean"]):
         width = {"terminal_width": 78, "max_content_width": 78}
         printed = CliRunner().invoke(cli, [*arguments, "--help"], prog_name="tracekit", **width).stdout
         assert printed in pages

@@ -18,9 +18,17 @@ def _a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_now_ns", lambda: time.time_ns() + LATER_NS)
 
 
+@pytest.fixture(autouse=True)
+def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the cache folder of the user, which is not there yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "torch-tracekit"
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    path = tmp_path / "run" / "rank0.json"
-    path.parent.mkdir()
+    """Return a trace in a run folder of the probe."""
+    path = tmp_path / "run" / "attempt-0" / "step-000000003" / "rank0.json"
+    path.parent.mkdir(parents=True)
     path.write_text("a trace")
     return path

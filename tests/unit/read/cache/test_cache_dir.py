@@ -12,7 +12,13 @@ import pytest
 
 from tests.unit.read.cache.entries import entry_of, fetched, files_in, stored
 from tracekit.read.cache import cache_dir
-from tracekit.read.cache.cache_dir import CACHE_FOLDER
+from tracekit.read.cache.cache_dir import (
+    CACHE_FOLDER,
+    CacheSize,
+    empty_cache_dir,
+    is_trusted_dir,
+    size_of_cache_dir,
+)
 from tracekit.read.cache.store import Cache, store
 from tracekit.read.files.discover import discover
 
@@ -58,20 +64,39 @@ def test_a_full_disk_leaves_no_file(trace: Path, monkeypatch: pytest.MonkeyPatch
     assert files_in(entry.path.parent) == set()
 
 
-@pytest.mark.parametrize(
-    ("parent_mode", "folder_mode", "is_trusted"), [(0o755, 0o775, True), (0o1777, 0o755, False), (0o755, 0o777, False)]
-)
-def test_a_folder_of_another_user_is_trusted_if_they_could_replace_the_traces_too(
-    trace: Path, monkeypatch: pytest.MonkeyPatch, parent_mode: int, folder_mode: int, is_trusted: bool
+@pytest.mark.parametrize(("mode", "is_trusted"), [(0o755, True), (0o700, True), (0o775, False), (0o777, False)])
+def test_a_folder_is_trusted_if_nobody_else_can_write_there(trace: Path, mode: int, is_trusted: bool) -> None:
+    folder = stored(trace).path.parent
+    folder.chmod(mode)
+    assert (fetched(trace) is not None) == is_trusted
+
+
+def test_a_folder_of_an_older_version_is_taken_from_its_group(trace: Path) -> None:
+    entry = stored(trace)
+    entry.path.parent.chmod(0o775)
+    assert Cache().prepare(entry)
+    assert entry.path.parent.stat().st_mode & 0o777 == 0o755
+    assert fetched(trace) is not None
+
+
+def test_a_folder_of_another_user_is_read_if_the_traces_are_theirs_too(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = stored(trace)
-    trace.parent.chmod(parent_mode)
-    entry.path.parent.chmod(folder_mode)
-    assert fetched(trace) is not None
     owner = trace.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert (fetched(trace) is not None) == is_trusted
-    assert Cache().prepare(entry) == is_trusted
+    assert fetched(trace) is not None
+    assert not Cache().prepare(entry)
+    assert not is_trusted_dir(entry.path.parent, {owner + 1})
+
+
+def test_files_are_the_users_alone_to_write_with_any_umask(trace: Path) -> None:
+    before = os.umask(0)
+    try:
+        entry = stored(trace)
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (entry.path.parent, entry.path)] == [0o755, 0o644]
 
 
 def test_a_link_instead_of_the_folder_is_not_trusted(trace: Path) -> None:
@@ -138,3 +163,31 @@ def test_the_file_of_a_killed_process_goes_after_an_hour(trace: Path) -> None:
     set_last_use(abandoned, days_ago=0.1)
     set_last_use(foreign, days_ago=1000)
     assert names_after_pruning(trace) == {entry.path.name, being_written.name, foreign.name}
+
+
+# ---- emptying it -----------------------------------------------------------------------------------------------------
+
+
+def test_an_emptied_folder_is_gone(trace: Path) -> None:
+    entries = [stored(trace, number) for number in range(2)]
+    abandoned = entries[0].path.with_name(f".{entries[0].path.name}.{'0' * 16}.tmp")
+    abandoned.write_text("12345")
+    size_bytes = sum(entry.path.stat().st_size for entry in entries) + 5
+    folder = entries[0].path.parent
+    assert size_of_cache_dir(folder) == empty_cache_dir(folder) == CacheSize(entries=3, size_bytes=size_bytes)
+    assert not folder.exists()
+    assert size_of_cache_dir(folder) == empty_cache_dir(folder) == CacheSize(entries=0, size_bytes=0)
+
+
+def test_what_is_not_the_caches_stays(trace: Path) -> None:
+    folder = stored(trace).path.parent
+    (folder / "notes.txt").write_text("mine")
+    empty_cache_dir(folder)
+    assert files_in(folder) == {"notes.txt"}
+
+
+def test_a_link_is_not_followed_to_be_emptied(trace: Path, tmp_path: Path) -> None:
+    entry = stored(trace)
+    (tmp_path / "link").symlink_to(entry.path.parent)
+    assert empty_cache_dir(tmp_path / "link").entries == 0
+    assert entry.path.exists()

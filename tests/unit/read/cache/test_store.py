@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,39 @@ def test_a_file_that_was_written_just_now_is_not_stored(trace: Path, monkeypatch
 
 def test_a_folder_that_is_moved_keeps_its_cache(trace: Path, tmp_path: Path) -> None:
     stored(trace)
-    trace.parent.rename(tmp_path / "moved")
-    assert fetched(tmp_path / "moved" / "rank0.json") is not None
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert fetched(tmp_path / "moved" / trace.relative_to(tmp_path / "run")) is not None
+
+
+def test_the_cache_of_a_foreign_trace_is_the_users(tmp_path: Path, user_cache: Path) -> None:
+    """Nothing is written beside it: another program that lists its folder may not expect that."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank0.json").write_text("a trace")
+        stored(tmp_path / name / "rank0.json", data=name.encode())
+    assert [fetched(tmp_path / name / "rank0.json") for name in "ab"] == [b"a", b"b"]
+    assert [[path.name for path in (tmp_path / name).iterdir()] for name in "ab"] == [["rank0.json"]] * 2
+    assert len(files_in(user_cache)) == 2
+    assert user_cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_a_home_a_foreign_trace_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    monkeypatch.setattr(Path, "home", raise_unknown)
+    (tmp_path / "rank0.json").write_text("a trace")
+    assert Cache().entry_for([tmp_path / "rank0.json"]) is None
+
+
+def test_the_cache_of_a_run_that_cannot_be_written_to_is_the_users(
+    trace: Path, user_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert stored(trace).path.parent == user_cache
+    assert fetched(trace) is not None
+    assert list(trace.parent.iterdir()) == [trace]
 
 
 def test_in_a_shared_folder_equal_names_are_different_entries(tmp_path: Path) -> None:
@@ -149,6 +181,44 @@ def test_an_entry_under_the_name_of_another_is_refused(trace: Path) -> None:
     assert fetched(trace) is None
 
 
+@pytest.mark.parametrize(
+    ("is_ours", "mode", "is_trusted"),
+    [(True, 0o644, True), (False, 0o644, False), (True, 0o664, False), (True, 0o646, False)],
+)
+def test_an_entry_that_others_could_have_written_is_not_read(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool, mode: int, is_trusted: bool
+) -> None:
+    entry = stored(trace)
+    entry.path.chmod(mode)
+    me = entry.path.stat().st_uid
+    monkeypatch.setattr(module, "is_trusted_dir", lambda folder, owners: True)
+    entry = replace(entry, owners=frozenset({me if is_ours else me + 1}))
+    assert (Cache().fetch(entry) is not None) == is_trusted
+
+
+def test_of_files_of_several_owners_only_entries_of_this_user_are_trusted(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = trace.with_name("rank1.json")
+    other.write_text("a trace")
+    me = trace.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    entry = Cache().entry_for([trace, other])
+    assert entry is not None
+    assert entry.owners == {me, me + 1}
+    real = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        status = real(path, **options)
+        return os.stat_result((*status[:4], me + 2, *status[5:])) if path == other else status
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(module, "stamp_of", lambda file, name: name)
+    entry = Cache().entry_for([trace, other])
+    assert entry is not None
+    assert entry.owners == {me + 1}
+
+
 def test_an_entry_that_inflates_to_too_much_is_refused(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(trace, data=bytes(10_000))
     monkeypatch.setattr(module, "_MAX_BYTES", 9_999)
@@ -184,8 +254,8 @@ def test_what_is_not_a_regular_file_is_not_read(trace: Path, replacement: Callab
     ("choice", "variable", "folder"),
     [
         (False, "elsewhere", None),
-        (True, None, "run"),
-        (True, "", "run"),
+        (True, None, "beside"),
+        (True, "", "beside"),
         (True, "elsewhere", "elsewhere"),
         (True, "0", None),
         ("here", "elsewhere", "here"),
@@ -199,12 +269,12 @@ def test_the_chosen_folder(
     monkeypatch.delenv("TRACEKIT_CACHE", raising=False)
     if variable is not None:
         monkeypatch.setenv("TRACEKIT_CACHE", variable)
-    trace = Path("run", "rank0.json")
-    trace.parent.mkdir()
+    trace = Path("run", "attempt-0", "step-000000003", "rank0.json")
+    trace.parent.mkdir(parents=True)
     trace.touch()
     cache = chosen_cache(choice)
     entry = None if cache is None else cache.entry_for([trace])
     # An absolute path: a worker may have another current folder.
-    known = {None: None, "run": Path("run", CACHE_FOLDER)}
+    known = {None: None, "beside": trace.parent / CACHE_FOLDER}
     expected = known[folder] if folder in known else tmp_path / str(folder) / CACHE_FOLDER
     assert (None if entry is None else entry.path.parent) == expected

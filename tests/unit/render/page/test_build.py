@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -13,10 +14,11 @@ from tests.unit.analysis.simulated import Cluster
 from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_lanes import StepLanes, StepTime
+from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import JsonResult, result_dict
 from tracekit.render.page.build import page_data
 from tracekit.render.page.contract import Page, PageData
 from tracekit.render.page.inert import script_json
@@ -93,6 +95,23 @@ def test_of_many_collectives_those_with_the_most_time_are_shown(report: Report, 
     assert [skew["row"] for skew in cut["page"]["skew"]] == [0, 1]
     (note,) = cut["page"]["cuts"]
     assert (note["what"], note["kept"], note["total"]) == ("collectives", 2, len(data["result"]["collectives"]))
+
+
+def test_means_are_over_all_ranks_though_tables_are_cut() -> None:
+    """GIVEN so little room that tables keep few ranks THEN means a step are still those over all 64."""
+    report = report_of(job(64))
+    room_for_few = replace(amounts_for(64), size_bytes=250_000)
+
+    data = page_data(report, None, room_for_few)
+
+    cuts = {cut["what"]: cut["ranks"] for cut in data["page"]["cuts"]}
+    assert 0 < len(cuts["idle_causes"] or ()) < 64
+    # Rank r idles r + i ns in its 4 steps for the i-th cause.
+    expected = {cause: (63 / 2 + i) / 4 for i, cause in enumerate(IDLE_CAUSES)}
+    assert {row["cause"]: row["total_ns"] for row in data["page"]["means"]["idle_causes"]} == expected
+    (forward,) = data["page"]["means"]["phases"]
+    steps = [row["step_ns"] / row["steps"] for row in result_dict(report)["ranks"]]
+    assert (forward["phase"], forward["ranks"], forward["total_ns"]) == ("forward", 64, pytest.approx(fmean(steps)))
 
 
 def test_causes_sum_to_the_step(data: PageData) -> None:

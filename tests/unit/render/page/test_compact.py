@@ -21,7 +21,12 @@ ASSETS = Path(__file__).parents[4] / "tracekit" / "render" / "page" / "assets"
         ("let a = 1; // one\nlet b = a + 2;", "let a=1;let b=a+2;"),
         ("/** Return it. */\nfunction f(a, b) {\n  return a;\n}\n", "function f(a,b){return a}"),
         ("/*! licence */\nf();", "/*! licence */\nf();"),
-        ('const a = "  // no comment  ";', 'const a="  // no comment  ";'),
+        ('const a = "  // no comment  ";', 'let a="  // no comment  ";'),
+        ("const a = { b };\nconst { c } = a;\nlet d = c;\nconst e = d;", "let a={b},{c}=a;let d=c;let e=d;"),
+        (
+            "for (const a of b) f(a);\nconst c = 1;\nconst d = () => {\n  const e = 2;\n  const g = 3;\n};",
+            "for(let a of b)f(a);let c=1,d=()=>{let e=2,g=3};",
+        ),
         ("a = b / c / d;", "a=b/c/d;"),
         (r"a = b.replace(/[/*]  x/g, 'y');", r"a=b.replace(/[/*]  x/g,'y');"),
         ("a = `two  ${b + `${ c }  d`} spaces  `;", "a=`two  ${b+`${c}  d`} spaces  `;"),

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.places import ROOT
+from tests.unit.analysis.simulated import Cluster
 from tests.unit.render.page.jobs import SLOW_RANK, job, report_of
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.analysis.step_time.step_lengths import mean_step_ns, step_lengths
 from tracekit.model.run import ClockModel, Run
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.contract import FindingView, Header, StepView
@@ -60,6 +61,7 @@ def test_the_header_says_what_ran_and_how_much_of_it_is_there() -> None:
     assert shown["facts"][1].startswith("4 steps of ")
     assert (shown["rank_count"], shown["missing"], shown["unmeasured"]) == (6, "6-7", None)
     assert (shown["step_count"], shown["steps"]) == (4, "0-3")
+    assert shown["step_ns"] == step_lengths(run).median_ns  # type: ignore[union-attr]
     assert (shown["overhead_ns"], shown["overhead_text"]) == (None, "what recording cost was not measured")
 
 
@@ -68,6 +70,7 @@ def test_the_header_says_what_ran_and_how_much_of_it_is_there() -> None:
     [
         (0, "the clocks of these ranks agree (measured while recording)"),
         (1_500, "times of two ranks may be off each other by 3.0 us (measured while recording)"),
+        (227_728_450, "times of two ranks may be off each other by 455.46 ms (measured while recording)"),
     ],
 )
 def test_the_header_says_how_certain_times_between_ranks_are(error_ns: int, text: str) -> None:
@@ -77,6 +80,24 @@ def test_the_header_says_how_certain_times_between_ranks_are(error_ns: int, text
     shown = header_of(replace(run, clocks=clocks))
 
     assert (shown["clock_error_ns"], shown["clock_text"]) == (2 * error_ns, text)
+
+
+def test_ranks_with_different_paces_share_no_length_of_the_step() -> None:
+    """GIVEN ranks that never meet, of which one takes twice as long THEN no step is that of the job."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(3):
+        for rank in range(2):
+            cluster.work(rank, compute=1_000_000 * (rank + 1))
+
+    report = analyze(cluster.run(), only="breakdown")
+
+    assert header(report, result_dict(report))["step_ns"] is None
+
+
+def test_of_one_rank_no_clocks_are_compared() -> None:
+    shown = header_of(job(1, tensor=1, mesh=False))
+
+    assert (shown["rank_count"], shown["clock_text"]) == (1, "there is one rank, and so one clock")
 
 
 def test_clocks_that_cannot_be_compared_are_said_to_be_so() -> None:

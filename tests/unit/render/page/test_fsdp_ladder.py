@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from tests.builders import TraceBuilder, write_run
 from tests.gpu_jobs import JobSpec, simulate
 from tests.gpu_jobs.strategies.fsdp import Unit, train_units
-from tracekit.analysis.report import Report
+from tracekit.analysis.report import Report, analyze
 from tracekit.render.page.chart_contract import FsdpLadder
 from tracekit.render.page.fsdp_ladder import fsdp_ladder
 
@@ -40,6 +43,25 @@ def test_a_gather_that_is_issued_ahead_is_waited_for_less() -> None:
     assert set(late["ahead"]) == {0}
     assert max(early["ahead"]) == 1
     assert sum(early["wait_ns"]) < 0.5 * sum(late["wait_ns"])
+
+
+def test_on_a_cpu_a_gather_that_blocks_is_waited_for_all_the_time(tmp_path: Path) -> None:
+    """GIVEN two modules that are gathered when they are used and computed for 60 us, on ranks with Gloo."""
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank).step(0, 0, 300).label("tracekit.forward", 5, 290)
+        for at, module in ((10, "blocks.0"), (150, "blocks.1")):
+            trace.label(f"FSDP::all_gather ({module})", at, 60).gloo("all_gather", at + 2, 50)
+            trace.label(f"FSDP::all_gather_copy_out ({module})", at + 61, 5).op("aten::mm", at + 70, 60)
+        traces.append(trace)
+
+    ladder = fsdp_ladder(analyze(write_run(tmp_path, traces)))
+
+    assert ladder is not None
+    assert ladder["module"] == ["blocks.0", "blocks.1"]
+    assert ladder["ahead"] == [0, 0]
+    assert ladder["transfer_ns"] == ladder["wait_ns"] == [50_000, 50_000]
+    assert ladder["compute_before_ns"] == [None, 60_000]
 
 
 def test_a_run_without_fsdp_has_none() -> None:

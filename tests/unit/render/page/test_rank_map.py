@@ -41,6 +41,15 @@ def test_data_parallelism_is_in_rows_stages_in_columns_and_the_rest_inside() -> 
     assert layout["coordinates"] == [[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 1, 1], [0, 1] * 4]
 
 
+def test_a_single_dimension_is_in_rows_which_the_page_wraps() -> None:
+    """GIVEN one dimension, or none that is known THEN no row is as wide as the job has ranks."""
+    alone = map_of(with_mesh(job(8), ["dp"], [8], [[rank] for rank in range(8)]))
+    stages = map_of(with_mesh(job(8), ["pp"], [8], [[rank] for rank in range(8)]))
+    unknown = map_of(job(8, mesh=False))
+
+    assert [layout["dimensions"][0]["place"] for layout in (alone, stages, unknown)] == ["row"] * 3
+
+
 def test_missing_ranks_are_where_their_numbers_say() -> None:
     layout = map_of(first_ranks(job(8), 3))
 

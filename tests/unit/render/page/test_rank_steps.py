@@ -56,7 +56,7 @@ def test_many_steps_share_columns_which_show_the_maximum() -> None:
 
     assert matrix["column_first"] == [0, 2, 4, 6]
     assert matrix["column_last"] == [1, 3, 5, 6]
-    assert matrix["text"] == "2 steps a column: a cell shows the maximum of these"
+    assert matrix["text"] == "The map of ranks and steps has 2 steps a column: a cell shows the maximum of these."
     assert values(matrix) == [max(of_rank[i : i + 2]) for of_rank in lengths for i in (0, 2, 4, 6)]
 
 

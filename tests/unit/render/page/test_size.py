@@ -56,7 +56,8 @@ def test_of_a_large_table_the_rows_of_important_ranks_stay() -> None:
 
     assert [row["rank"] for row in data["result"]["ranks"]] == [3, 700]
     assert (cut["what"], cut["kept"], cut["total"]) == ("ranks", 2, 1000)
-    assert cut["text"] == "2 of 1,000 rows are in this file; tracekit analyze --json has all"
+    assert cut["text"] == "The table ranks has 2 of 1,000 rows; tracekit analyze --json has all."
+    assert cut["ranks"] == [3, 700]
 
 
 def test_the_largest_table_is_cut_first_and_only_as_far_as_needed() -> None:
@@ -65,7 +66,7 @@ def test_the_largest_table_is_cut_first_and_only_as_far_as_needed() -> None:
 
     (cut,) = cut_tables(data, frozenset(), MOST_CODE_BYTES + 40_000)
 
-    assert (cut["what"], cut["kept"]) == ("phases.parts", 500)
+    assert (cut["what"], cut["kept"], cut["ranks"]) == ("phases.parts", 500, None)
     assert len(data["result"]["kernels"]) == 60
 
 

@@ -1,4 +1,4 @@
-"""How long compute waited for each all-gather of FSDP on a GPU rank, and what could have hidden it.
+"""How long compute waited for each all-gather of FSDP, and what could have hidden it.
 
 The host comes to use a module at some moment. The first compute kernel launched then waits: it is FSDP's copy out of
 the gathered buffer.
@@ -7,7 +7,7 @@ the gathered buffer.
     gathers                    launched      |== blocks.1 ==|
 
 It could have begun when it was launched and the compute before it had ended. From there to the end of the all-gather it
-waits. On a CPU rank all-gathers block the host, and this module returns nothing.
+waits. On a CPU rank an all-gather blocks the host: all waits for it that does not run meanwhile.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ __all__ = ["fsdp_gathers"]
 
 
 def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> FsdpGathers:
-    """Return the all-gathers of the complete steps among `steps`.
-
-    Empty on a CPU rank, and where no label shows a use.
-    """
+    """Return the all-gathers of the complete steps among `steps`; none where no label shows a use."""
     events, communication = trace.events, lanes.communication_events
-    if lanes.device != "gpu" or not len(lanes.compute_rows):
+    if not len(lanes.compute_rows):
         return FsdpGathers.empty()
     labels = fsdp_labels(events)
     if not len(labels.rows):
@@ -55,8 +52,13 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
     gathers = which[by_label][last]
     order = np.argsort(needed_ns[gathers], kind="stable")
     gathers, start_ns, size_bytes = gathers[order], start_ns[order], size_bytes[order]
-    ready_ns, begin_ns = _compute_that_waits(trace, lanes, needed_ns[gathers])
     end_ns, step = communication.end_ns[gathers], lanes.windows.step[lanes.window[gathers]]
+    if lanes.device == "gpu":
+        ready_ns, begin_ns = _compute_that_waits(trace, lanes, needed_ns[gathers])
+        wait_ns = np.maximum(np.minimum(end_ns, begin_ns) - ready_ns, 0)
+    else:
+        ready_ns, begin_ns = start_ns, end_ns
+        wait_ns = end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns)
     followed = np.append(step[1:] == step[:-1], False)
     last_ns = np.maximum(lanes.windows.end_ns[lanes.window[gathers]], begin_ns)
     next_ready_ns = np.where(followed, np.maximum(np.append(ready_ns[1:], 0), begin_ns), last_ns)
@@ -69,7 +71,7 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
         ahead=_modules_ahead(lanes, labels.issued_ns(enclosing, communication)[gathers], needed_ns[gathers]),
         size_bytes=size_bytes,
         transfer_ns=end_ns - start_ns,
-        wait_ns=np.maximum(np.minimum(end_ns, begin_ns) - ready_ns, 0),
+        wait_ns=wait_ns,
         span_ns=np.where(followed, next_ready_ns - begin_ns, ABSENT),
         compute_ns=lanes.compute.covered_ns(begin_ns, next_ready_ns),
         busy_ns=busy_ns,

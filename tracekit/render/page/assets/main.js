@@ -8,24 +8,20 @@ function filterBox() {
     steps: el("input", { placeholder: "all, or 4-6" }),
   };
   const choices = communicationChoices();
-  const options = (names) => [["", "all"], ...names.map((name) => [name, name])];
-  const dimension = chooser("Communication in", options(choices.dimensions), "", (value) => setState({ dimension: value || null }));
-  const phase = chooser("Phase", options(choices.phases), "", (value) => setState({ phase: value || null }));
+  const choice = (label, key, names) => names.length > 0 && chooser(label, [["", "all"], ...names.map((name) => [name, name])], () => state[key] ?? "", (value) => setState({ [key]: value || null }));
   const clear = button("Show everything", clearFilter, { id: "clear-filter" });
   for (const [key, input] of Object.entries(fields)) {
     input.addEventListener("change", () => setState({ [key]: parseRanges(input.value, LISTS[key]()) }));
   }
   const box = el(
     "details", { class: "filter" }, summary,
-    el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => labelled(key === "ranks" ? "Ranks" : "Steps", input)), choices.dimensions.length ? dimension : null, choices.phases.length ? phase : null, clear),
+    el("div", { class: "fields" }, Object.entries(fields).map(([key, input]) => labelled(key === "ranks" ? "Ranks" : "Steps", input)), choice("Communication in", "dimension", choices.dimensions), choice("Phase", "phase", choices.phases), clear),
   );
   const show = () => {
     summary.textContent = `Shown: ${filterText()}`;
     summary.classList.toggle("active", isFiltered());
     clear.disabled = !isFiltered();
     for (const [key, input] of Object.entries(fields)) if (document.activeElement !== input) input.value = state[key] ? rangesText(state[key], Infinity) : "";
-    dimension.querySelector("select").value = state.dimension ?? "";
-    phase.querySelector("select").value = state.phase ?? "";
   };
   onState(show);
   show();
@@ -33,7 +29,7 @@ function filterBox() {
 }
 
 function clearFilter() {
-  setState({ ranks: null, steps: null, dimension: null, phase: null });
+  setState(record(Object.keys(FILTERS), () => null));
 }
 
 function pressKey(event) {

@@ -59,6 +59,7 @@ function barChart(options) {
   function draw(pen) {
     const { toX, least, most, bottom, isNarrow, ends } = layout;
     bottomAxis(pen, toX, least, most, bottom, unit, isLog);
+    const drawZero = (from, to) => least < 0 && pen.line(toX(0), from, toX(0), to, palette.muted);
     for (const { bar, lines, notes, top, y } of places) {
       const middle = y + BAR.height / 2;
       const first = isNarrow ? top + BAR.line / 2 : middle - ((lines.length + notes.length - 1) * BAR.line) / 2;
@@ -71,9 +72,10 @@ function barChart(options) {
       }
       if (bar.error) drawError(pen, toX(bar.error[0]), toX(bar.error[1]), middle);
       for (const { at } of bar.marks ?? []) pen.line(toX(at), y - 2, toX(at), y + BAR.height + 2, palette.ink, 2);
+      drawZero(y, y + BAR.height);
       bar.ends?.forEach((text, at) => pen.text(text, ends[at], isNarrow ? first : middle, { align: "right", weight }));
     }
-    if (least < 0) pen.line(Math.round(toX(0)) + 0.5, 0, Math.round(toX(0)) + 0.5, bottom, palette.muted);
+    if (!isNarrow) drawZero(0, bottom);
   }
 
   function hit(x, y) {

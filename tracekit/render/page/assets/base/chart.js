@@ -11,6 +11,7 @@ const tooltip = el("div", { class: "tooltip", hidden: true });
  *
  *   id, title
  *   summary()      a sentence: what the chart shows now; it is also the canvas's text for screen readers
+ *   follows        which parts of the filter it obeys; where the others are set, it says that they do not hold here
  *   controls       elements above the canvas
  *   legend()       an element below the summary, or null
  *   height(width, pen)   height of the canvas in CSS pixels
@@ -21,7 +22,7 @@ const tooltip = el("div", { class: "tooltip", hidden: true });
  *   table()        {columns, rows}, of what is shown
  */
 function chart(options) {
-  const canvas = options.build ? null : el("canvas", { role: "img", tabindex: options.press || options.brush ? 0 : null });
+  const canvas = options.build ? null : el("canvas", { role: "img" });
   const holder = el("div", { class: "canvas" }, canvas);
   const summary = el("p", { class: "summary" });
   const keys = el("div", { class: "keys" });
@@ -68,9 +69,10 @@ function drawChart(self) {
   const { options, canvas, holder } = self;
   self.isStale = false;
   self.width = holder.clientWidth;
-  const sentence = safeText(options.summary());
-  const spoken = safeText(`${options.title}. ${sentence} The table below has the numbers.`);
-  self.summary.textContent = sentence;
+  const ignored = Object.keys(FILTERS).filter((key) => state[key] !== null && !options.follows?.includes(key));
+  const shown = safeText(`${options.summary()}${ignored.length ? ` Not filtered by ${ignored.map((key) => FILTERS[key]).join(", ")}.` : ""}`);
+  const spoken = safeText(`${options.title}. ${shown} The table below has the numbers.`);
+  self.summary.textContent = shown;
   self.keys.replaceChildren(...[options.legend?.()].filter(Boolean));
   self.table.refresh();
   if (options.build) {
@@ -273,5 +275,5 @@ function tickText(places, unit) {
   const { divisor, name } = columnScale(unit, places);
   const spacing = places.length > 1 ? (places[1] - places[0]) / divisor : 1;
   const decimals = Math.max(0, Math.ceil(-Math.log10(spacing) - 1e-9));
-  return (value) => (value ? `${decimal(value / divisor, decimals)} ${name}` : "0");
+  return (value) => (value ? `${decimal(value / divisor, decimals)}${unit === "ratio" ? "" : " "}${name}` : "0");
 }

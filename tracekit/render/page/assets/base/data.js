@@ -4,6 +4,7 @@ const { result, page } = JSON.parse(document.getElementById("tracekit-data").tex
 
 const RANK_ROWS = result.ranks ?? [];
 const record = (keys, valueOf) => Object.fromEntries(keys.map((key) => [key, valueOf(key)]));
+const largestFirst = (key) => (a, b) => b[key] - a[key];
 const joined = (...texts) => texts.filter(Boolean).join(", ");
 const groupOf = (id) => (typeof id === "number" ? result.groups?.[id] : null);
 
@@ -17,7 +18,7 @@ function groupText(id) {
 /** Return the dimension of a group, such as dp; without one its description, and null if it is not known. */
 function dimensionOf(id) {
   const group = groupOf(id);
-  return group ? (group.dimension ?? group.parallelism ?? group.desc) : null;
+  return group?.dimension || group?.parallelism || group?.desc || null;
 }
 
 function isInGroup(rank, id) {
@@ -53,27 +54,40 @@ function sumOf(rows, value) {
 }
 
 /**
- * Return a row for each combination of `keys` among rows of chosen ranks. Its `values` are `reduce(known, rows)`, of the
- * known values and all the rows that it stands for; null without any.
+ * Return what a table with rows of each rank makes a step: the mean over all ranks, which the page has; of chosen ranks
+ * the mean over those with such rows, as far as the rows are in this file.
+ *
+ * A row is of one combination of `keys`. `sums` are sums over a rank's steps; `means` are not, and are averaged as they are.
  */
-function grouped(rows, keys, values, reduce) {
+function meansOf(name, rows, keys, sums, means = []) {
+  if (state.ranks === null) return page.means[name];
+  const stepsOf = new Map(RANK_ROWS.map(({ rank, steps }) => [rank, steps]));
   const groups = new Map();
-  for (const row of rows) {
-    if (!isRankChosen(row.rank)) continue;
+  for (const row of rows ?? []) {
+    if (!isRankChosen(row.rank) || !stepsOf.get(row.rank)) continue;
     const key = keys.map((name) => row[name]).join("\u0000");
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(row);
+    groups.set(key, [...(groups.get(key) ?? []), row]);
   }
   return [...groups.values()].map((members) => {
-    const sums = values.map((name) => members.map((row) => row[name]).filter(isKnown)).map((known) => (known.length ? reduce(known, members) : null));
-    return Object.fromEntries([...keys.map((name) => [name, members[0][name]]), ...values.map((name, at) => [name, sums[at]])]);
+    const ranks = new Set(members.map(({ rank }) => rank)).size;
+    return {
+      ...record(keys, (key) => members[0][key]),
+      ...record(sums, (key) => (members.every((row) => isKnown(row[key])) ? sumOf(members, (row) => row[key] / stepsOf.get(row.rank)) / ranks : null)),
+      ...record(means, (key) => meanOf(members.map((row) => row[key]))),
+    };
   });
 }
 
-const meanOf = (known) => sumOf(known, (value) => value) / known.length;
+/** Return the mean of the known values; null without any. */
+function meanOf(values) {
+  const known = values.filter(isKnown);
+  return known.length ? sumOf(known, (value) => value) / known.length : null;
+}
 
-/** Return what makes the sum over the chosen ranks' steps a mean a step. */
-function perStep() {
-  const steps = sumOf(RANK_ROWS, (row) => (isRankChosen(row.rank) ? row.steps : 0)) || 1;
-  return (known) => sumOf(known, (value) => value) / steps;
+/** Return the chosen ranks as words; with the name of a table, only those whose rows are in this file. */
+function chosenRanksText(name) {
+  if (state.ranks === null) return "all ranks";
+  const kept = page.cuts.find(({ what }) => what === name)?.ranks ?? state.ranks;
+  const shown = state.ranks.filter((rank) => kept.includes(rank));
+  return shown.length === state.ranks.length ? ranksText(shown) : `${shown.length ? ranksText(shown) : "no rank"} (this file lacks the other chosen ones)`;
 }

@@ -36,14 +36,24 @@ function button(label, press, attributes = {}) {
   return el("button", { type: "button", on: { click: press }, ...attributes }, label);
 }
 
+const remark = (text) => el("p", { class: "remark" }, text);
+
+/** Return a text as a sentence. */
+function sentence(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
 /** Return a labelled field. */
 function labelled(label, field) {
   return el("label", { class: "chooser" }, el("span", null, label), field);
 }
 
-/** Return a labelled `<select>`. `options` are [value, label]; `choose` gets the new value. */
-function chooser(label, options, value, choose) {
-  const select = el("select", { on: { change: () => choose(select.value) } }, options.map(([key, name]) => el("option", { value: key, selected: key === value }, name)));
+/** Return a labelled `<select>` of [value, label] that shows what `current()` returns; `choose` gets the new value. */
+function chooser(label, options, current, choose) {
+  const select = el("select", { on: { change: () => choose(select.value) } }, options.map(([key, name]) => el("option", { value: key }, name)));
+  const show = () => (select.value = current());
+  onState(show);
+  show();
   return labelled(label, select);
 }
 

@@ -1,34 +1,30 @@
 // Colours and patterns. A part of the step has the same colour and pattern in every chart; either alone tells it apart.
 
+// Name, pattern, and the colour where it is that of another part.
 const PARTS = {
   compute: ["Compute", "solid"],
   communication: ["Communication", "rising"],
-  exposed_comm: ["Exposed communication, with waiting", "rising"],
-  overlapped_comm: ["Communication under compute", "sparse"],
+  exposed_comm: ["Exposed communication, with waiting", "rising", "communication"],
+  overlapped_comm: ["Communication under compute", "sparse", "communication"],
   copy: ["Copies", "dots"],
-  exposed_copy: ["Exposed copies", "dots"],
+  exposed_copy: ["Exposed copies", "dots", "copy"],
   idle: ["Idle", "empty"],
   delay: ["Delay by a rank or a link", "crossed"],
   bubble: ["Bubbles of the pipeline", "falling"],
   other: ["Other", "upright"],
-  step: ["The step", "solid"],
-  saving: ["Saved", "falling"],
-  warmup: ["Warm-up", "empty"],
-  drain: ["Drain", "level"],
-  imbalance: ["Uneven stages", "crossed"],
-  transfer: ["Transfer", "rising"],
-  late_peer: ["Late peers", "dots"],
-  wait: ["Waiting", "dots"],
-  forward: ["Forward", "solid"],
-  backward: ["Backward", "falling"],
-  optimizer: ["Optimizer", "dots"],
-  weight: ["Backward of weights", "crossed"],
+  step: ["The step", "solid", "other"],
+  saving: ["Saved", "falling", "delay"],
+  warmup: ["Warm-up", "empty", "overlap"],
+  drain: ["Drain", "level", "idle"],
+  imbalance: ["Uneven stages", "crossed", "delay"],
+  transfer: ["Transfer", "rising", "communication"],
+  late_peer: ["Late peers", "dots", "copy"],
+  wait: ["Waiting", "dots", "idle"],
+  forward: ["Forward", "solid", "compute"],
+  backward: ["Backward", "falling", "bubble"],
+  weight: ["Backward of weights", "crossed", "overlap"],
 };
-const COLOUR_OF_PART = {
-  exposed_comm: "communication", overlapped_comm: "communication", exposed_copy: "copy", saving: "delay", step: "other",
-  warmup: "overlap", drain: "idle", imbalance: "delay", transfer: "communication", late_peer: "copy", wait: "idle",
-  forward: "compute", backward: "bubble", optimizer: "copy", weight: "overlap",
-};
+const MARKS = ["compute", "communication", "bubble", "copy", "delay", "other"]; // parts whose looks tell other things apart
 
 let palette = {};
 
@@ -55,7 +51,7 @@ function heatRgb(share) {
 const heatColour = (share) => `rgb(${heatRgb(share)})`;
 
 function colourOf(part) {
-  return palette[COLOUR_OF_PART[part] ?? part] ?? palette.other;
+  return palette[PARTS[part]?.[2] ?? part] ?? palette.other;
 }
 
 const pixelRatio = () => window.devicePixelRatio || 1;

@@ -2,7 +2,7 @@
 
 const UNKNOWN = "n/a";
 const UNITS = {
-  ns: [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]],
+  ns: [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]],
   bytes: [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]],
   "FLOP/s": [[1e15, "PFLOP/s"], [1e12, "TFLOP/s"], [1e9, "GFLOP/s"], [1e6, "MFLOP/s"], [1, "FLOP/s"]],
 };
@@ -44,7 +44,7 @@ function msText(ns, decimals = null) {
 }
 
 function percentText(ratio, decimals = null) {
-  return isKnown(ratio) ? `${decimal(ratio * 100, decimals ?? Number(ratio !== 0 && Math.abs(ratio) < 0.0995))} %` : UNKNOWN;
+  return isKnown(ratio) ? `${decimal(ratio * 100, decimals ?? Number(ratio !== 0 && Math.abs(ratio) < 0.0995))}%` : UNKNOWN;
 }
 
 /** Return the text of a value that is no number: a list, an object, a truth value, a text. */

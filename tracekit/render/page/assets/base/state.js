@@ -8,8 +8,9 @@
 
 const DEFAULTS = {
   finding: 0, ranks: null, steps: null, dimension: null, phase: null,
-  map: null, heat: null, sort: "rank", lanes: "typical", pairs: "size_bytes", look: "", theme: null,
+  map: null, heat: null, sort: "rank", lanes: null, pairs: "size_bytes", look: "", theme: null,
 };
+const FILTERS = { ranks: "rank", steps: "step", dimension: "group", phase: "phase" };
 const LISTS = { ranks: () => page.rank_map.ranks, steps: () => page.rank_steps.steps };
 const state = { ...DEFAULTS };
 const listeners = [];
@@ -79,7 +80,7 @@ function isStepChosen(step) {
 
 /** Return whether the filter is anything but "all". */
 function isFiltered() {
-  return state.ranks !== null || state.steps !== null || state.dimension !== null || state.phase !== null;
+  return Object.keys(FILTERS).some((key) => state[key] !== null);
 }
 
 /** Return the filter as words. */

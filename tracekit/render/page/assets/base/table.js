@@ -7,8 +7,8 @@ const NUMBERED = /(^|_)(rank|step|stage|index|id|version|from|to|source|destinat
 /**
  * Return a table of `rows`.
  *
- * columns: {key, label, unit, meaning, value(row), text(row)}, or "key=label" where the key says all; `value` is by default
- * `row[key]`. A column whose values are numbers is aligned right and has one unit for all of its cells, which its head
+ * columns: {key, label, unit, meaning, value(row), text(row)}; or "key=label" where the key says all, and ["key=label", value]
+ * where only the value differs. `value` is by default `row[key]`, and the unit that of the key. A column whose values are numbers is aligned right and has one unit for all of its cells, which its head
  * names.
  */
 function dataTable(caption, columns, rows) {
@@ -67,8 +67,9 @@ function tableFigure(id, title, rows, columns, label = null) {
 }
 
 function prepareColumn(given, rows) {
-  const [name, label] = typeof given === "string" ? given.split("=") : [];
-  const column = name ? { key: name, label: label ?? words(name) } : given;
+  const [text, of] = [given].flat();
+  const [name, label] = typeof text === "string" ? text.split("=") : [];
+  const column = name ? { key: name, label: label ?? words(name), value: of } : given;
   const value = column.value ?? ((row) => row[column.key]);
   const unit = column.unit ?? unitOf(column.key);
   const known = rows.map(value).filter((each) => each != null);
@@ -97,7 +98,8 @@ function tableRow(columns, row) {
       const text = !isKnown(value) ? UNKNOWN : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
       return el("td", { class: "number", data: isKnown(value) ? { value } : {} }, text);
     }
-    return el("td", null, column.text ? column.text(row) : valueText(value, unit));
+    const text = column.text ? column.text(row) : valueText(value, unit);
+    return el("td", null, text.length > 120 ? el("span", { class: "long", title: text }, text) : text);
   });
   return el("tr", null, cells);
 }

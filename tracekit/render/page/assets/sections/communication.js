@@ -3,41 +3,33 @@
 /** Return the section on communication, or null without any. */
 function communicationSection() {
   const parts = [
-    (result.dimensions_by_name ?? []).length > 1 ? dimensionsChart() : null, page.communication.length ? kindsChart() : null,
+    (result.dimensions_by_name ?? []).length > 1 ? dimensionsChart() : null, page.means.communication.length ? kindsChart() : null,
     page.skew.length ? skewChart() : null, page.bandwidth.length ? bandwidthChart() : null, page.pairs?.source.length ? pairsChart() : null,
   ].filter(Boolean);
   if (!parts.length) return null;
-  if (page.communication_reason) parts.push(el("p", { class: "remark" }, `Arrivals and bandwidth are not known: ${page.communication_reason}.`));
+  if (page.communication_reason) parts.push(remark(`Arrivals and bandwidth are not known: ${page.communication_reason}.`));
   return section("communication", "Communication", parts);
 }
 
 /** Return the dimensions and phases that communication can be filtered by. */
 function communicationChoices() {
-  const names = (key) => [...new Set(page.communication.map((row) => row[key]))].filter(Boolean).sort();
+  const names = (key) => [...new Set(page.means.communication.map((row) => row[key]))].filter(Boolean).sort();
   return { dimensions: names("group"), phases: names("phase") };
 }
 
-function isCommunicationChosen(dimension, phase) {
-  return (state.dimension === null || dimension === state.dimension) && (state.phase === null || phase === undefined || phase === state.phase);
-}
+const isDimensionChosen = (dimension) => state.dimension === null || dimension === state.dimension;
+const isPhaseChosen = (phase) => state.phase === null || phase === state.phase;
 
 /** Return the mean a step of each kind, dimension and phase, over the chosen ranks that take part; the longest first. */
 function communicationMeans() {
-  let rows = page.communication;
-  if (state.ranks !== null) {
-    const stepsOf = new Map(RANK_ROWS.map((row) => [row.rank, row.steps || 1]));
-    const perRank = (known, members) => sumOf(known, (value) => value) / new Set(members.map((row) => row.rank)).size;
-    const keys = ["count", "size_bytes", "total_ns", "exposed_ns"];
-    const each = (row) => ({ ...row, group: dimensionOf(row.group), ...record(keys, (key) => (isKnown(row[key]) ? row[key] / stepsOf.get(row.rank) : null)) });
-    rows = grouped((result.communication ?? []).filter((row) => isRankChosen(row.rank)).map(each), ["kind", "phase", "group"], keys, perRank);
-  }
-  return rows.filter((row) => isCommunicationChosen(row.group, row.phase)).sort((a, b) => b.total_ns - a.total_ns);
+  const rows = result.communication?.map((row) => ({ ...row, group: dimensionOf(row.group) }));
+  return meansOf("communication", rows, ["kind", "phase", "group"], ["count", "size_bytes", "total_ns", "exposed_ns"]).filter((row) => isDimensionChosen(row.group) && isPhaseChosen(row.phase)).sort(largestFirst("total_ns"));
 }
 
 function kindsChart() {
   return barChart({
-    id: "kinds", title: "Time by kind, group and phase", list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
-    summary: () => `Mean a step of ${chosenRanksText()}, without those that take no part. Exposed is what no compute covers, with waiting. Rows may overlap.`,
+    id: "kinds", title: "Time by kind, group and phase", follows: ["ranks", "dimension", "phase"], list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
+    summary: () => `Mean a step of ${chosenRanksText("communication")}, without those that take no part. Exposed is what no compute covers, with waiting. Rows may overlap.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"]),
     bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
   });
@@ -53,20 +45,20 @@ function dimensionsChart() {
 }
 
 const collectiveColumns = [
-  { key: "kind", label: "collective", value: ({ of }) => of.kind }, { key: "group", label: "group", value: ({ of }) => groupText(of.group) },
-  { key: "size_bytes", label: "size", value: ({ of }) => of.size_bytes }, { key: "count", label: "instances", value: ({ of }) => of.count },
+  ["kind=collective", ({ of }) => of.kind], ["group", ({ of }) => groupText(of.group)],
+  ["size_bytes", ({ of }) => of.size_bytes], ["count=instances", ({ of }) => of.count],
 ];
 
 /** Return entries about rows of `result.collectives` that the filter lets pass, each with its row as `of`. */
 function shownCollectives(entries) {
-  return entries.map((entry) => ({ ...entry, of: result.collectives[entry.row] })).filter(({ of }) => of && isCommunicationChosen(dimensionOf(of.group)) && (state.ranks === null || state.ranks.some((rank) => isInGroup(rank, of.group))));
+  return entries.map((entry) => ({ ...entry, of: result.collectives[entry.row] })).filter(({ of }) => of && isDimensionChosen(dimensionOf(of.group)) && (state.ranks === null || state.ranks.some((rank) => isInGroup(rank, of.group))));
 }
 
 function skewChart() {
   return barChart({
-    id: "skew", title: "How far apart ranks arrive", isLog: true, list: () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]),
-    columns: [...collectiveColumns, ...["least", "5 %", "25 %", "median", "75 %", "95 %", "most"].map((label, at) => ({ key: "skew_ns", label, value: (row) => row.quantiles_ns[at] })), "error_ns=clocks' error"],
-    summary: () => "Time from the first to the last arrival at a collective: its distribution over the instances, and the median as a line.",
+    id: "skew", title: "How far apart ranks arrive", follows: ["ranks", "dimension"], isLog: true, list: () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]),
+    columns: [...collectiveColumns, ...["least", "5%", "25%", "median", "75%", "95%", "most"].map((label, at) => ([`skew_ns=${label}`, (row) => row.quantiles_ns[at]])), "error_ns=clocks' error"],
+    summary: () => "Time from the first to the last arrival at a collective: its distribution over the instances. The line and the number are the median.",
     bar: ({ quantiles_ns, edges_ns, counts, of }) => {
       const most = Math.max(...counts);
       const bins = counts.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
@@ -79,7 +71,6 @@ function skewChart() {
   });
 }
 
-const POINT_COLOURS = ["compute", "communication", "bubble", "copy", "delay", "other"];
 const CORNERS = [null, [[-1, -1], [1, -1], [1, 1], [-1, 1]], [[0, -1.2], [1.1, 0.9], [-1.1, 0.9]], [[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]]; // null: a disc
 
 function bandwidthChart() {
@@ -88,8 +79,8 @@ function bandwidthChart() {
   const hasCeiling = page.bandwidth.some((point) => point.ceiling_bps);
   const around = (values) => extent(values.filter((value) => value > 0), [1, 10]).map((end, at) => (at ? end * 2 : end / 2));
   return plotChart({
-    id: "bandwidth", title: "Bandwidth by size",
-    summary: () => `Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth. ${hasCeiling ? "A dash is what the idle link reaches." : "What the links can reach was not measured: see tracekit links."}`,
+    id: "bandwidth", title: "Bandwidth by size", follows: ["ranks", "dimension"],
+    summary: () => `Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth. ${hasCeiling ? "A dash is what the idle link reaches." : "What the links can reach is not known; \"tracekit links\" measures it."}`,
     legend: () => samples(kinds.map((kind, at) => [pointSample(at), kind])),
     readout: (at) => {
       const { of, size_bytes, busbw_bps, ceiling_bps } = shown()[at];
@@ -117,7 +108,7 @@ function drawBandwidth(plot, point, kind) {
   const scale = pixelRatio();
   const x = plot.valToPos(point.size_bytes, "x", true);
   const [low, high, middle, ceiling] = ["low_bps", "high_bps", "busbw_bps", "ceiling_bps"].map((key) => plot.valToPos(point[key] || 1, "y", true));
-  context.strokeStyle = context.fillStyle = palette[POINT_COLOURS[kind % POINT_COLOURS.length]];
+  context.strokeStyle = context.fillStyle = palette[MARKS[kind % MARKS.length]];
   context.lineWidth = 1.5 * scale;
   context.beginPath();
   context.moveTo(x, low);
@@ -141,7 +132,7 @@ function drawPoint(context, kind, x, y, size) {
 function pointSample(kind) {
   const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: 28, height: 28 });
   const context = canvas.getContext("2d");
-  context.fillStyle = palette[POINT_COLOURS[kind % POINT_COLOURS.length]];
+  context.fillStyle = palette[MARKS[kind % MARKS.length]];
   drawPoint(context, kind, 14, 14, 9);
   return canvas;
 }
@@ -156,19 +147,19 @@ function pairsChart() {
   const placeOf = new Map(ranks.map((rank, place) => [rank, place]));
   const cellText = (rank) => (pairs.ranks_per_cell > 1 ? `ranks ${rank}-${rank + pairs.ranks_per_cell - 1}` : `rank ${rank}`);
   const isShown = (at) => isRankChosen(pairs.source[at]) || isRankChosen(pairs.destination[at]);
+  const range = () => [0, extent(pairs[metric()], [0, 1])[1]];
   let cell = 1;
   return chart({
-    id: "pairs", title: "Messages from rank to rank",
-    controls: [chooser("Colour by", metrics, metric(), (key) => setState({ pairs: key }))],
+    id: "pairs", title: "Messages from rank to rank", follows: ["ranks"],
+    controls: [chooser("Colour by", metrics, metric, (key) => setState({ pairs: key }))],
     summary: () => `A row is the sender, a column the receiver. ${countText(pairs.source.length, "pair")} exchanged messages.`,
-    legend: () => heatScale(extent(pairs[metric()], [0, 0]), unitOf(metric())),
+    legend: () => heatScale(range(), unitOf(metric())),
     height: (width) => {
       cell = Math.min(Math.max((Math.min(width, PAIRS.width) - PAIRS.left) / ranks.length, 1), PAIRS.most);
       return cell * ranks.length + PAIRS.top + 4;
     },
     draw(pen) {
       const values = pairs[metric()];
-      const range = extent(values, [0, 1]);
       const side = cell * ranks.length;
       const inner = Math.max(cell - 1, 1);
       pen.box(PAIRS.left, PAIRS.top, side, side, { colour: palette.surface, outline: palette.line });
@@ -179,7 +170,7 @@ function pairsChart() {
       pairs.source.forEach((source, at) => {
         pen.opacity = isShown(at) ? 1 : 0.2;
         const [x, y] = [PAIRS.left + placeOf.get(pairs.destination[at]) * cell, PAIRS.top + placeOf.get(source) * cell];
-        pen.box(x, y, inner, inner, values[at] === null ? { part: "idle" } : { colour: heatColour(0.15 + 0.85 * shareOf(values[at], range)) });
+        pen.box(x, y, inner, inner, values[at] === null ? { part: "idle" } : { colour: heatColour(0.15 + 0.85 * shareOf(values[at], range())) });
       });
       pen.opacity = 1;
     },
@@ -190,7 +181,7 @@ function pairsChart() {
     },
     table: () => ({
       rows: pairs.source.map((_, at) => at).filter(isShown),
-      columns: [["source", "from rank"], ["destination", "to rank"], ...metrics].map(([key, label]) => ({ key, label, value: (at) => pairs[key][at] })),
+      columns: [["source", "from rank"], ["destination", "to rank"], ...metrics].map(([key, label]) => [`${key}=${label}`, (at) => pairs[key][at]]),
     }),
   });
 }

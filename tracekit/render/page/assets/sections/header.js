@@ -3,18 +3,17 @@
 /** Return the header of the page. */
 function headerSection() {
   const { header } = page;
-  const isBad = (text) => text !== null && text !== "none";
   const facts = [
-    isBad(header.missing) ? ["Missing", `ranks ${header.missing}`, "bad"] : ["Ranks", `all ${decimal(header.rank_count, 0)} found`],
-    isBad(header.unmeasured) ? ["No device records", `ranks ${header.unmeasured}`, "bad"] : null,
+    header.missing ? ["Missing", `ranks ${header.missing}`, "bad"] : ["Ranks", `all ${decimal(header.rank_count, 0)} found`],
+    header.unmeasured ? ["No device records", `ranks ${header.unmeasured}`, "bad"] : null,
     header.step_count ? ["Steps", header.steps] : ["Steps", "none that all ranks completed", "bad"],
     ["Clocks", header.clock_text], ["Recording", header.overhead_text ?? "what it cost was not measured"],
+    page.cuts.length ? ["This file", "shortened: Data quality says what it leaves out"] : null,
   ];
   return el(
     "header", { id: "header" },
     el("p", { class: "brand" }, "tracekit report"), el("h1", null, header.title),
     header.facts.map((fact) => el("p", { class: "subtitle" }, fact)),
     el("dl", { class: "facts" }, facts.filter(Boolean).map(([term, text, kind]) => el("div", { class: kind }, el("dt", null, term), el("dd", null, text)))),
-    page.cuts.length ? el("p", { class: "remark" }, page.cuts.map(({ text }) => `${text} `)) : null,
   );
 }

@@ -17,6 +17,7 @@ function parallelismSection() {
   return parts.length ? section("parallelism", "Parallelism", parts) : null;
 }
 
+const MODULE_KEYS = ["module", "kind", "phase"];
 const placeText = ({ kind, phase }) => joined(kind, phase);
 const moduleText = ({ module }) => module || "(root)";
 
@@ -40,7 +41,7 @@ function shownBuckets() {
 function bucketsChart() {
   const sizeOf = ({ index, module }) => (result.bucket_map ?? []).find((bucket) => bucket.index === index && bucket.module === module)?.size_bytes;
   return barChart({
-    id: "buckets", title: "DDP buckets against the backward pass", list: shownBuckets, columns: resultColumns("buckets", result.buckets), most: 40,
+    id: "buckets", title: "DDP buckets against the backward pass", follows: ["ranks", "steps"], list: shownBuckets, columns: resultColumns("buckets", result.buckets), most: 40,
     summary: () => `Rank ${shownBuckets()[0].rank} in step ${shownBuckets()[0].step}, since the step began. A bucket's gradients are ready at its line; then it is queued until its reduction starts. What ends after the backward pass is exposed.`,
     legend: () => legend(["backward", "wait", "communication"], { backward: "Backward pass", wait: "Queued", communication: "Reduction" }),
     before: () => {
@@ -63,8 +64,8 @@ function ladderChart() {
   const keys = ["phase", "ahead", "transfer_ns", "wait_ns", "compute_before_ns"];
   const rows = modules.map((module, at) => ({ module, ...record(keys, (key) => columns[key][at]) }));
   return barChart({
-    id: "ladder", title: "FSDP: gathers in the order of use", most: 60, columns: ["module", ...keys], list: () => rows.filter((row) => state.phase === null || row.phase === state.phase),
-    summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before: a gather that is issued one module ahead can hide under it.`,
+    id: "ladder", title: "FSDP: gathers in the order of use", follows: ["phase"], most: 60, columns: ["module", ...keys], list: () => rows.filter((row) => isPhaseChosen(row.phase)),
+    summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before${result.fsdp_remark ? `. ${sentence(result.fsdp_remark)}` : ": a gather that is issued one module ahead can hide under it."}`,
     legend: () => legend(["exposed_comm", "overlapped_comm"], { exposed_comm: "Compute waits for it" }),
     bar: (row) => ({
       label: moduleText(row), note: joined(row.phase, `issued ${countText(row.ahead, "module")} ahead`), ends: [`${timeText(row.wait_ns)} exposed`],
@@ -75,30 +76,33 @@ function ladderChart() {
 }
 
 function fsdpChart() {
-  const each = (row) => ({ ...row, each_ns: row.exposed_ns / Math.max(row.count, 1) });
+  const sizes = new Map(result.fsdp.map(({ module, unit_bytes }) => [module, unit_bytes]));
   return barChart({
-    id: "fsdp", title: "FSDP: exposed gathers and reductions by module", columns: ["module", "kind", "phase", "count", "each_ns=exposed each", "prefetch_ns=issued before use", "unit_bytes=parameters"],
-    list: () => grouped(result.fsdp.map(each), ["module", "kind", "phase"], ["count", "each_ns", "prefetch_ns", "unit_bytes"], meanOf).filter((row) => state.phase === null || row.phase === state.phase).sort((a, b) => b.each_ns * b.count - a.each_ns * a.count),
-    summary: () => `One occurrence each, mean of ${chosenRanksText()}; the line is how long before its first use it was issued. ${result.fsdp_remark ?? ""}`,
+    id: "fsdp", title: "FSDP: exposed gathers and reductions by module", follows: ["ranks", "phase"],
+    columns: ["module", "kind", "phase", "count=count a step", "exposed_ns=exposed a step", "prefetch_ns=issued before use", ["unit_bytes=parameters", (row) => sizes.get(row.module)]],
+    list: () => meansOf("fsdp", result.fsdp, MODULE_KEYS, ["count", "exposed_ns"], ["prefetch_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
+    summary: () => `Mean a step of ${chosenRanksText("fsdp")}. The line is how long before its use an all-gather was issued.${result.fsdp_remark && !page.fsdp_ladder ? ` ${sentence(result.fsdp_remark)}` : ""}`,
     legend: () => legend(["exposed_comm"]),
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.each_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.each_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.exposed_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
   });
 }
 
 function expertsChart() {
-  const rows = () => result.expert_load.filter((row) => isRankChosen(row.rank)).sort((a, b) => b.ratio - a.ratio);
+  const rows = () => result.expert_load.filter((row) => isRankChosen(row.rank)).sort(largestFirst("ratio"));
   return barChart({
-    id: "experts", title: "Load of the experts", unit: "ratio", upTo: 1, most: 24, list: rows, columns: resultColumns("expert_load", result.expert_load), ranksOf: (row) => [row.rank],
+    id: "experts", title: "Load of the experts", follows: ["ranks"], unit: "ratio", upTo: 1, most: 24, list: rows, columns: resultColumns("expert_load", result.expert_load), ranksOf: (row) => [row.rank],
     summary: () => `Load of each rank's experts by the mean of the ranks that exchange tokens; the line is an even load.${rows()[0] ? ` The most: rank ${rows()[0].rank}, ${percentText(rows()[0].ratio)}.` : ""}`,
     bar: (row) => ({ label: `rank ${row.rank}`, note: row.module, ends: [percentText(row.ratio)], segments: [{ part: row.ratio > 1.03 ? "delay" : "compute", from: 0, to: row.ratio ?? 0, text: `received ${bytesText(row.received_bytes)}` }], marks: [{ at: 1 }] }),
   });
 }
 
 function tensorChart() {
+  const share = (row) => (row.layer_ns ? row.exposed_ns / row.layer_ns : null);
   return barChart({
-    id: "tensor", title: "Communication in layers", unit: "ratio", upTo: 1, columns: ["module", "kind", "phase", "exposed_ns=exposed", "layer_ns=layer", "layer_share=share"],
-    list: () => grouped(result.tensor, ["module", "kind", "phase"], ["layer_share", "exposed_ns", "layer_ns"], meanOf).sort((a, b) => b.exposed_ns - a.exposed_ns),
-    summary: () => `The share of each layer's time that its exposed communication takes, mean of ${chosenRanksText()}.`,
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: row.layer_share ?? 0 }], ends: [`${percentText(row.layer_share)} of ${timeText(row.layer_ns)}`] }),
+    id: "tensor", title: "Communication in layers", follows: ["ranks", "phase"], unit: "ratio", upTo: 1,
+    columns: ["module", "kind", "phase", "exposed_ns=exposed a step", "layer_ns=layer a step", ["layer_share=share", share]],
+    list: () => meansOf("tensor", result.tensor, MODULE_KEYS, ["exposed_ns", "layer_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
+    summary: () => `The share of each layer's time that its exposed communication takes, mean of ${chosenRanksText("tensor")}.`,
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: [row.layer_ns ? `${percentText(share(row))} of ${timeText(row.layer_ns)}` : `${timeText(row.exposed_ns)} exposed`] }),
   });
 }

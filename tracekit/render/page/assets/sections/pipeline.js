@@ -11,8 +11,8 @@ function bubblesChart() {
   const partsOf = (row) => (row.causes ? BUBBLES.map((cause) => [cause, row.causes[`${cause}_ns`] / steps]) : [["idle", row.bubble_ns / steps]]);
   const ideal = isKnown(pipeline.ideal_bubble_ratio) ? `; the least for this order is ${percentText(pipeline.ideal_bubble_ratio)}` : "";
   return barChart({
-    id: "bubbles", title: "Bubbles by cause", most: 32, ranksOf: (row) => [row.rank], list: () => pipeline.by_rank.filter((row) => isRankChosen(row.rank)),
-    columns: ["rank", "stages", "busy_ns=busy, all steps", "bubble_ns=bubble, all steps", "bubble_ratio=share", ...BUBBLES.filter(() => isDivided).map((cause) => ({ key: `${cause}_ns`, label: PARTS[cause][0], value: (row) => row.causes?.[`${cause}_ns`] }))],
+    id: "bubbles", title: "Bubbles by cause", follows: ["ranks"], most: 32, ranksOf: (row) => [row.rank], list: () => pipeline.by_rank.filter((row) => isRankChosen(row.rank)),
+    columns: ["rank", "stages", "busy_ns=busy, all steps", "bubble_ns=bubble, all steps", "bubble_ratio=share", ...BUBBLES.filter(() => isDivided).map((cause) => [`${cause}_ns=${PARTS[cause][0]}`, (row) => row.causes?.[`${cause}_ns`]])],
     summary: () => `Schedule ${pipeline.schedule}, ${countText(pipeline.stages, "stage")}, ${countText(pipeline.microbatches, "microbatch")}. Bubbles take ${percentText(pipeline.bubble_ratio)} of the pipeline's time${ideal}. What is left of zero made a bubble smaller. Means a step.`,
     legend: () => (isDivided ? legend(BUBBLES) : null),
     bar: (row) => ({ label: `rank ${row.rank}`, note: `stage${row.stages.length > 1 ? "s" : ""} ${row.stages.join(", ")}`, ends: [timeText(row.bubble_ns / steps), percentText(row.bubble_ratio)], segments: [1, -1].flatMap((sign) => stacked(partsOf(row).filter(([, size]) => size * sign > 0))) }),
@@ -25,7 +25,7 @@ function stagesChart() {
   const kinds = [...new Set(rows.map((row) => row.kind))];
   return barChart({
     id: "stages", title: "Time of a microbatch by stage", most: 32, list,
-    columns: ["stage", ...kinds.map((kind) => ({ key: "mean_ns", label: kind, value: (row) => row.actions.find((action) => action.kind === kind)?.mean_ns }))],
+    columns: ["stage", ...kinds.map((kind) => ([`mean_ns=${kind}`, (row) => row.actions.find((action) => action.kind === kind)?.mean_ns]))],
     summary: () => "Means. Stages that take longer make the others wait.",
     legend: () => legend([...new Set(kinds.map((kind) => PART_OF_ACTION[kind] ?? "other"))]),
     bar: ({ stage, actions }) => ({ label: `stage ${stage}`, ends: [timeText(sumOf(actions, (action) => action.mean_ns))], segments: stacked(actions.map((action) => [PART_OF_ACTION[action.kind] ?? "other", action.mean_ns, `${action.kind}: ${timeText(action.mean_ns)}`])) }),
@@ -40,7 +40,7 @@ function actionsChart() {
   const partOf = (at) => PART_OF_ACTION[view.kind[at]] ?? "other";
   let toX = null;
   return chart({
-    id: "actions", title: "The pipeline as it ran",
+    id: "actions", title: "The pipeline as it ran", follows: ["ranks"],
     summary: () => `Step ${view.step}, ${timeText(view.length_ns)}. Numbers are microbatches.${gaps ? " Between the actions are bubbles, by their cause." : ""} ${view.text ?? ""}`,
     legend: () => legend([...new Set(view.kind.map((_, at) => partOf(at))), ...BUBBLES.filter((cause) => gaps?.cause.includes(cause))]),
     height: (width) => {
@@ -81,7 +81,7 @@ function actionsChart() {
     press: (found) => found && setState({ ranks: [found.rank] }),
     table: () => ({
       rows: view.rank.map((_, at) => at).filter((at) => isRankChosen(view.rank[at])),
-      columns: ["rank", "stage", "microbatch", "kind", "start_ns", "end_ns"].map((key) => ({ key, label: words(key), value: (at) => view[key][at] })),
+      columns: ["rank", "stage", "microbatch", "kind", "start_ns", "end_ns"].map((key) => [key, (at) => view[key][at]]),
     }),
   });
 }

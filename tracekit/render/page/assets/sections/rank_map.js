@@ -1,6 +1,7 @@
 // All ranks at their places of the mesh, coloured by a number. The groups of the rank under the pointer are outlined.
 
 const MAP = { least: 5, most: 46, height: 560, left: 54, top: 18 };
+const PLACES = { row: "rows", column: "columns", inside: "inside of a block" };
 
 /**
  * Return where each rank stands: {cell, boxes: [x, y] of each, height, labels: [text, x, y, room]}.
@@ -16,10 +17,10 @@ function mapLayout(width) {
   const innerColumns = inside.length > 1 ? inside.at(-1).size : squareWidth(sizeOf(inside));
   const innerRows = sizeOf(inside) / innerColumns;
   const isWrapped = !columns.length;
-  const across = isWrapped ? wrapWidth(sizeOf(rows), innerColumns, innerRows, width) : sizeOf(columns);
+  const across = isWrapped ? wrapWidth(sizeOf(rows), innerColumns, innerRows, width - MAP.left) : sizeOf(columns);
   const down = isWrapped ? Math.ceil(sizeOf(rows) / across) : sizeOf(rows);
   const gap = inside.length && across * down > 1 ? (across * down > 64 ? 3 : 8) : 0;
-  const left = !isWrapped && down > 1 ? MAP.left : 0;
+  const left = down > 1 ? MAP.left : 0;
   const top = source === "mesh" && !isWrapped && across > 1 ? MAP.top : 0;
   const wide = (width - left - (across - 1) * gap) / (across * innerColumns);
   const high = (MAP.height - down * gap) / (down * innerRows);
@@ -39,7 +40,7 @@ function mapLayout(width) {
   });
   const labels = outside ? [["outside of the mesh", left, bottom + MAP.top / 2, width]] : [];
   const every = (room, least) => Math.ceil(least / room);
-  for (let row = 0; left && row < down; row += every(blockHeight, 14)) labels.push([nameOf(rows, row), 0, top + row * blockHeight + Math.max(cell / 2, 6), left - 4]);
+  for (let row = 0; left && row < down; row += every(blockHeight, 14)) labels.push([nameOf(rows, isWrapped ? row * across : row), 0, top + row * blockHeight + Math.max(cell / 2, 6), left - 4]);
   for (let column = 0; top && column < across; column += every(blockWidth, 48)) labels.push([nameOf(columns, column), left + column * blockWidth, 7, width]);
   return { cell, boxes, labels, height: bottom + (outside ? MAP.top + Math.ceil(outside / perLine) * cell : 0) };
 }
@@ -63,17 +64,56 @@ function ranksSection() {
   return section("ranks", page.rank_map.source === "mesh" ? "Ranks, by the mesh" : "Ranks", [rankMapChart()]);
 }
 
+/** Return for each kind of groups, such as tp, what colours ranks by their group of that kind: `values` are places in `groups`. */
+function groupMetrics() {
+  const idsOf = new Map();
+  for (const id of new Set(page.rank_map.groups.flat())) {
+    const kind = dimensionOf(id) ?? `${groupOf(id).ranks.length}-rank`;
+    idsOf.set(kind, [...(idsOf.get(kind) ?? []), id]);
+  }
+  return [...idsOf].map(([kind, groups]) => {
+    const placeOf = new Map(groups.map((id, place) => [id, place]));
+    return {
+      key: `group ${kind}`, title: `${kind} groups`, unit: "", groups,
+      meaning: `Ranks of one group have the same colour and pattern; ${groups.length > MARKS.length ? `of ${groups.length} groups these repeat` : countText(groups.length, "group")}.`,
+      values: page.rank_map.groups.map((ids) => ids.map((id) => placeOf.get(id)).find(isKnown) ?? null),
+    };
+  });
+}
+
+/** Return how the map is laid out, what its colours mean, and the least and the greatest value. */
+function mapSummary({ title, unit, meaning, values, groups }) {
+  const { dimensions, ranks, source, state: states } = page.rank_map;
+  const isArranged = new Set(dimensions.map(({ place }) => place)).size > 1;
+  const mesh = dimensions.map(({ name, size, place }) => `${name} ${size}${isArranged ? ` (${PLACES[place]})` : ""}`).join(", ");
+  const layout = { mesh: `Laid out by the mesh: ${mesh}`, hosts: "A row is a host", ranks: "In the order of ranks; no mesh was recorded" }[source];
+  const servers = ranks.filter((_, place) => states[place] === "server");
+  const start = `${layout}.${servers.length ? ` ${sentence(`${ranksText(servers)} only serve${servers.length > 1 ? "" : "s"} the others`)}` : ""} Colour: ${title}. ${meaning}`;
+  const range = extent(values);
+  if (!range) return `${start} It is not known.`;
+  if (groups) return start;
+  const ends = range.map((value) => `${valueText(value, unit)} (rank ${ranks[values.indexOf(value)]})`);
+  return `${start} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
+}
+
 function rankMapChart() {
   const map = page.rank_map;
+  const metrics = [...map.metrics, ...groupMetrics()];
   let layout = null;
   let hovered = -1;
-  const metric = () => chosenMetric(map.metrics, "map");
+
+  /** Return the metric to colour by, of the chosen steps if it is one of ranks and steps. */
+  const metric = () => {
+    const chosen = chosenMetric(metrics, "map");
+    const isByStep = state.steps && !page.rank_steps.binned && page.rank_steps.metrics.some(({ key }) => key === chosen.key);
+    return isByStep ? { ...chosen, values: map.ranks.map((rank) => meanOverSteps(chosen.key, rank)) } : chosen;
+  };
   const isAbsent = (place) => map.state[place] === "missing" || map.state[place] === "unmeasured";
   const blamed = () => (result.findings[state.finding]?.ranks ?? []).filter((_, __, all) => all.length < map.ranks.length);
   const coordinates = (place) => map.dimensions.map(({ name }, at) => `${name} ${map.coordinates[at][place] ?? "none"}`).join(", ");
 
   function draw(pen) {
-    const { values, worse } = metric();
+    const { values, worse, groups } = metric();
     const range = extent(values);
     const { cell, boxes, labels } = layout;
     const size = Math.max(cell - 1, 1);
@@ -84,8 +124,12 @@ function rankMapChart() {
       const rank = map.ranks[place];
       const share = isKnown(values[place]) ? shareOf(values[place], range, worse) : null;
       pen.opacity = isRankChosen(rank) ? 1 : 0.22;
-      pen.box(x, y, size, size, isAbsent(place) ? { part: "idle" } : share === null ? { colour: palette.surface, outline: palette.line } : { colour: heatColour(share) });
-      if (cell >= 24) pen.text(`${rank}`, x + size / 2, y + size / 2 + 0.5, { size: cell >= 34 ? 11 : 10, align: "center", colour: share === null ? palette.ink : inkOn(heatRgb(share)) });
+      const isShaded = share !== null && !groups;
+      pen.box(x, y, size, size, isAbsent(place) ? { part: "idle" } : share === null ? { colour: palette.surface, outline: palette.line } : groups ? { part: MARKS[values[place] % MARKS.length] } : { colour: heatColour(share) });
+      if (cell >= 24) {
+        if (groups && share !== null) pen.box(x + 4, y + size / 2 - 7, size - 8, 14, { colour: palette.page });
+        pen.text(`${rank}`, x + size / 2, y + size / 2 + 0.5, { size: cell >= 34 ? 11 : 10, align: "center", colour: isShaded ? inkOn(heatRgb(share)) : palette.ink });
+      }
       pen.opacity = 1;
       if (named.has(rank)) markNamed(pen, x, y, size);
       if (mates.has(rank)) pen.box(x - 1, y - 1, size + 2, size + 2, { outline: palette.communication, edge: Math.min(size / 4, 3) });
@@ -100,19 +144,12 @@ function rankMapChart() {
   }
 
   return chart({
-    id: "rank-map", title: "Rank map",
-    controls: [metricChooser(map.metrics, "map")],
-    summary: () => {
-      const { title, unit, meaning, values } = metric();
-      const mesh = map.dimensions.map(({ name, size }) => `${name} ${size}`).join(" × ");
-      const layoutText = { mesh: `Laid out by the mesh, ${mesh}`, hosts: "Laid out by host", ranks: "In the order of ranks; no mesh was recorded" }[map.source];
-      const range = extent(values);
-      if (!range) return `${layoutText}. ${title} is not known.`;
-      const ends = range.map((value) => `${valueText(value, unit)} (rank ${map.ranks[values.indexOf(value)]})`);
-      return `${layoutText}. Colour: ${title}. ${meaning} ${range[0] === range[1] ? `All have ${valueText(range[0], unit)}.` : `From ${ends[0]} to ${ends[1]}.`}`;
-    },
+    id: "rank-map", title: "Rank map", follows: BY_STEP,
+    controls: [metricChooser(metrics, "map")],
+    summary: () => mapSummary(metric()),
     legend: () => el(
-      "div", { class: "scale-row" }, heatScale(extent(metric().values, [0, 0]), metric().unit, metric().worse),
+      "div", { class: "scale-row" },
+      metric().groups ? samples(metric().groups.slice(0, MARKS.length).map((id, at) => [swatch(MARKS[at]), ranksText(groupOf(id).ranks)])) : heatScale(extent(metric().values, [0, 0]), metric().unit, metric().worse),
       map.ranks.some((_, place) => isAbsent(place)) ? el("span", { class: "key" }, swatch("idle"), "missing, or without device records") : null,
       blamed().length ? el("span", { class: "key" }, el("span", { class: "named-sample" }), `named by finding ${state.finding + 1}`) : null,
     ),
@@ -122,11 +159,11 @@ function rankMapChart() {
       const place = layout.boxes.findIndex(([left, top]) => x >= left && x < left + layout.cell && y >= top && y < top + layout.cell);
       hover(place);
       if (place < 0) return null;
-      const { title, unit, values } = metric();
+      const { title, unit, values, groups } = metric();
       return {
         rank: map.ranks[place],
         lines: [
-          `Rank ${map.ranks[place]}${map.state[place] === "present" ? "" : `, ${map.state[place]}`}`, `${title}: ${valueText(values[place], unit)}`,
+          `Rank ${map.ranks[place]}${map.state[place] === "present" ? "" : `, ${map.state[place]}`}`, groups ? null : `${title}: ${valueText(values[place], unit)}`,
           map.source === "mesh" ? coordinates(place) : null, map.host[place] === null ? null : `host ${map.hosts[map.host[place]]}`,
           ...map.groups[place].slice(0, 6).map((id) => `group ${groupText(id)}`),
         ],
@@ -137,22 +174,26 @@ function rankMapChart() {
     table: () => ({
       rows: map.ranks.map((_, place) => place).filter((place) => isRankChosen(map.ranks[place])),
       columns: [
-        { key: "rank", label: "rank", value: (place) => map.ranks[place] }, { key: "state", label: "state", value: (place) => map.state[place] },
-        ...map.dimensions.map(({ name }, at) => ({ key: "index", label: name, value: (place) => map.coordinates[at][place] })).filter(() => map.source === "mesh"),
-        { key: "host", label: "host", value: (place) => map.hosts[map.host[place]] },
-        ...map.metrics.map(({ key, title, unit, meaning, values }) => ({ key, label: title, unit, meaning, value: (place) => values[place] })),
+        ["rank", (place) => map.ranks[place]], ["state", (place) => map.state[place]],
+        ...map.dimensions.map(({ name }, at) => ([`index=${name}`, (place) => map.coordinates[at][place]])).filter(() => map.source === "mesh"),
+        ["host", (place) => map.hosts[map.host[place]]],
+        ...metrics.map(({ key, title, unit, meaning, values, groups }) => ({ key, label: title, unit, meaning, value: (place) => (groups && values[place] !== null ? groupText(groups[values[place]]) : values[place]) })),
       ],
     }),
   });
 }
 
-/** Return the metric to colour by: the chosen one, else lateness where it is known, else the first. */
+/** Return the metric to colour by: the chosen one, else lateness where any is known, else the first that differs by 5%. */
 function chosenMetric(metrics, choice) {
-  return metrics.find(({ key }) => key === state[choice]) ?? metrics.find(({ key, values }) => key === "lateness_ns" && extent(values)?.[1] > 0) ?? metrics[0];
+  const differs = ({ values, groups }) => {
+    const [least, most] = extent(values, [0, 0]);
+    return !groups && most - least > 0.05 * most;
+  };
+  return metrics.find(({ key }) => key === state[choice]) ?? metrics.find((metric) => metric.key === "lateness_ns" && differs(metric)) ?? metrics.find(differs) ?? metrics[0];
 }
 
 function metricChooser(metrics, choice) {
-  return chooser("Colour by", metrics.map(({ key, title }) => [key, title]), chosenMetric(metrics, choice).key, (key) => setState({ [choice]: key }));
+  return chooser("Colour by", metrics.map(({ key, title }) => [key, title]), () => chosenMetric(metrics, choice).key, (key) => setState({ [choice]: key }));
 }
 
 /** Return the scale of a heat map: its colours, with the least and the greatest value. */

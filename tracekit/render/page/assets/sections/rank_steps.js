@@ -5,7 +5,7 @@ const HEAT = { left: 58, bottom: 24, row: 15, most: 620 };
 function rankStepsSection() {
   const grid = page.rank_steps;
   const isEmpty = !grid.row_first.length || !grid.column_first.length;
-  return section("steps", "Every rank in every step", [isEmpty ? el("p", { class: "remark" }, "No rank completed a step.") : heatChart()]);
+  return section("steps", "Every rank in every step", [isEmpty ? remark("No rank completed a step.") : heatChart()]);
 }
 
 /** Return whether a row of the heat map has a rank that the filter lets pass. */
@@ -73,11 +73,11 @@ function heatChart() {
       for (let row = 1; row < order.length; row += 1) pen.line(HEAT.left, row * cellHeight, HEAT.left + inner, row * cellHeight, palette.page);
     }
     for (let row = 0; row < order.length; row += Math.ceil((cellHeight < 14 ? 20 : 14) / cellHeight)) {
-      const text = cellHeight < 14 ? String(ranks[row_first[order[row]]]) : rowText(order[row]);
+      const text = cellHeight < 14 ? `${row ? "" : "rank "}${ranks[row_first[order[row]]]}` : rowText(order[row]);
       pen.small(text, HEAT.left - 6, Math.max((row + 0.5) * cellHeight, 6), "right", HEAT.left - 8);
     }
     const room = pen.widthOf(columnText(width - 1), 11);
-    for (let column = 0; column < width; column += Math.ceil((room + 14) / cellWidth)) {
+    for (let column = 0; column < width; column += Math.ceil((room + 24) / cellWidth)) {
       pen.small(columnText(column), Math.min(HEAT.left + Math.max((column + 0.5) * cellWidth, room / 2), pen.width - room / 2), height + 12, "center");
     }
   }
@@ -87,16 +87,16 @@ function heatChart() {
 
   const sorts = [["rank", "rank"], ["host", "host"], ["lateness", "lateness"], ["value", "what is shown"]];
   return chart({
-    id: "heat", title: "Ranks and steps",
+    id: "heat", title: "Ranks and steps", follows: ["ranks", "steps"],
     controls: [
-      metricChooser(metrics, "heat"), chooser("Order by", sorts, state.sort, (sort) => setState({ sort })),
+      metricChooser(metrics, "heat"), chooser("Order by", sorts, () => state.sort, (sort) => setState({ sort })),
     ],
     summary: () => {
       const { meaning, values, title } = heatMetric();
       const range = extent(values);
       if (!range) return `${title} is not known.`;
       const most = values.indexOf(range[1]);
-      return `Colour: ${title}. ${meaning} The most is ${timeText(range[1])}, ${rowText(Math.floor(most / width))} in ${columnText(most % width)}. Drag over cells to choose ranks and steps for all charts. ${grid.text ?? ""}`;
+      return `Colour: ${title}. ${meaning} The most is ${timeText(range[1])}, ${rowText(Math.floor(most / width))} in ${columnText(most % width)}. Drag over cells to choose ranks and steps for all charts.${grid.text ? ` ${grid.text}` : ""}`;
     },
     legend: () => heatScale(extent(heatMetric().values, [0, 0]), "ns"),
     height: plan,

@@ -4,17 +4,16 @@ const STEP_PARTS = ["compute", "exposed_comm", "exposed_copy", "idle"];
 const PART_COLUMNS = STEP_PARTS.map((part) => `${part}_ns=${PARTS[part][0].toLowerCase()}`);
 const stepLegend = () => legend(STEP_PARTS.filter((part) => part !== "exposed_copy" || page.step.bars.some((bar) => bar.exposed_copy_ns > 0)));
 const partSegments = (row) => stacked(STEP_PARTS.map((part) => [part, row[`${part}_ns`]]));
-const chosenRanksText = () => (state.ranks ? ranksText(state.ranks) : "all ranks");
+const BY_STEP = page.rank_steps.binned ? ["ranks"] : ["ranks", "steps"]; // what charts of single steps can follow
 
 /** Return the section on the step. */
 function stepSection() {
   const { step } = page;
-  const remark = (text, reason) => el("p", { class: "remark" }, `${text}: ${reason ?? "it was not asked for"}.`);
   return section("step", "Where the step goes", [
-    step.causes.length ? causesChart() : remark("The step is not divided among causes", step.reason),
+    step.causes.length ? causesChart() : remark(`The step is not divided among causes: ${step.reason}.`),
     step.bars.length ? ranksChart() : null,
     page.rank_steps.steps.length > 1 ? lengthsChart() : null,
-    step.waterfall.length ? waterfallChart() : remark("What changes would save is not known", step.waterfall_reason),
+    step.waterfall.length ? waterfallChart() : remark(`What changes would save is not known: ${step.waterfall_reason}.`),
     phasesChart(), idleChart(),
   ]);
 }
@@ -33,20 +32,30 @@ function causesChart() {
   });
 }
 
-/** Return the bars to show: the chosen ranks, then slowest, median and fastest rank; each is the mean of its steps. */
+/** Return a rank's mean over the chosen steps of a metric of ranks and steps, whose cells must be single steps. */
+function meanOverSteps(key, rank) {
+  const { ranks, steps, metrics } = page.rank_steps;
+  const first = ranks.indexOf(rank) * steps.length;
+  const { values } = metrics.find((metric) => metric.key === key);
+  return first < 0 ? null : meanOf(steps.map((step, column) => (isStepChosen(step) ? values[first + column] : null)));
+}
+
+/** Return the bars to show: the chosen ranks, then slowest, median and fastest rank; each is the mean of its chosen steps. */
 function rankBars() {
   const roles = page.step.bars;
-  if (state.ranks === null) return roles;
-  const chosen = RANK_ROWS.filter((row) => isRankChosen(row.rank) && row.steps && !roles.some((bar) => bar.rank === row.rank));
-  const means = chosen.slice(0, BAR.most).map((row) => ({ ...row, ...record(["step_ns", ...STEP_PARTS.map((part) => `${part}_ns`)], (key) => row[key] / row.steps) }));
-  return [...roles.filter((bar) => isRankChosen(bar.rank)), ...means, ...roles.filter((bar) => !isRankChosen(bar.rank))];
+  const others = RANK_ROWS.filter((row) => state.ranks && isRankChosen(row.rank) && row.steps && !roles.some((bar) => bar.rank === row.rank));
+  const keys = ["step_ns", ...STEP_PARTS.map((part) => `${part}_ns`)];
+  const isChosen = (bar) => state.ranks !== null && isRankChosen(bar.rank);
+  const bars = [...roles, ...others.slice(0, BAR.most).map((row) => ({ ...row, ...record(keys, (key) => row[key] / row.steps) }))].sort((a, b) => isChosen(b) - isChosen(a));
+  if (state.steps === null || page.rank_steps.binned) return bars;
+  return bars.map((bar) => ({ ...bar, steps: state.steps.length, ...record(keys, (key) => meanOverSteps(key, bar.rank)) })).filter((bar) => bar.step_ns !== null);
 }
 
 function ranksChart() {
   return barChart({
-    id: "bars", title: "Ranks beside each other", list: rankBars, ranksOf: (bar) => [bar.rank], columns: ["rank", "role", "steps", "step_ns=step", ...PART_COLUMNS],
+    id: "bars", title: "Ranks beside each other", follows: BY_STEP, list: rankBars, ranksOf: (bar) => [bar.rank], columns: ["rank", "role", "steps", "step_ns=step", ...PART_COLUMNS],
     summary: () => {
-      const [slowest, fastest] = ["slowest", "fastest"].map((role) => page.step.bars.find((bar) => bar.role === role));
+      const [slowest, fastest] = ["slowest", "fastest"].map((role) => rankBars().find((bar) => bar.role === role));
       const busy = (bar) => msText(bar.step_ns - bar.exposed_comm_ns);
       const text = slowest && fastest && slowest !== fastest ? `Rank ${slowest.rank} is busy for ${busy(slowest)} a step, rank ${fastest.rank} for ${busy(fastest)}. ` : "";
       return `${text}Means of each rank's steps. Steps are equally long where ranks meet in each of them.`;
@@ -69,7 +78,7 @@ function lengthsChart() {
   const range = ({ least, most }) => (least === most ? timeText(most) : `${timeText(least)} to ${timeText(most)}`);
   const line = (colour, more) => ({ stroke: () => palette[colour], width: 2, points: { show: width < 60, size: 6, fill: () => palette[colour] }, ...more });
   return plotChart({
-    id: "lengths", title: "Length of each step",
+    id: "lengths", title: "Length of each step", follows: ["ranks", "steps"],
     summary: () => `Longest and shortest of ${chosenRanksText()}, ${range({ least: extent(rows().map((row) => row.least), [null])[0], most: extent(rows().map((row) => row.most), [null, null])[1] })}. Drag over steps to choose them.`,
     legend: () => samples([[lineSample(), "Longest"], [lineSample("shortest"), "Shortest"]]),
     readout: (at) => `${columnText(at)}: ${range(rows()[at])}`,
@@ -83,7 +92,7 @@ function lengthsChart() {
         hooks: { drawClear: [shadeSteps], setSelect: [chooseSteps] },
       },
     }),
-    table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, { key: "least_ns", label: "shortest", value: (row) => row.least }, { key: "most_ns", label: "longest", value: (row) => row.most }] }),
+    table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, ["least_ns=shortest", (row) => row.least], ["most_ns=longest", (row) => row.most]] }),
   });
 }
 
@@ -106,7 +115,7 @@ function chooseSteps(plot) {
 
 function waterfallChart() {
   const { waterfall } = page.step;
-  const best = waterfall.filter((row) => row.kind === "change").sort((a, b) => b.saving_ns - a.saving_ns)[0];
+  const best = waterfall.filter((row) => row.kind === "change").sort(largestFirst("saving_ns"))[0];
   return barChart({
     id: "waterfall", title: "What changes would save", list: () => waterfall, ranksOf: (row) => row.ranks,
     columns: ["label=change", "kind", "from_ns", "to_ns", "saving_ns=saving a step", "error_ns=error", "ranks"],
@@ -124,24 +133,22 @@ function waterfallChart() {
 }
 
 function phasesChart() {
-  const parts = result.phases?.parts ?? [];
-  if (!parts.some((row) => row.total_ns > 0)) return null;
+  if (!page.means.phases.length) return null;
   return barChart({
-    id: "phases", title: "Phases of the step", columns: ["phase", "total_ns=time a step", ...PART_COLUMNS],
-    list: () => grouped(parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)], perStep()).filter((row) => row.total_ns > 0),
-    summary: () => `Mean time a step in each phase, and what it consists of, of ${chosenRanksText()}.`,
+    id: "phases", title: "Phases of the step", follows: ["ranks"], columns: ["phase", "total_ns=time a step", ...PART_COLUMNS],
+    list: () => meansOf("phases", result.phases?.parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)]).filter((row) => row.total_ns > 0),
+    summary: () => `Mean time a step in each phase, and what it consists of, of ${chosenRanksText("phases.parts")}.`,
     legend: stepLegend,
     bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [timeText(row.total_ns)] }),
   });
 }
 
 function idleChart() {
-  const causes = (result.idle_causes ?? []).filter((row) => row.total_ns > 0);
-  if (!causes.length) return null;
+  if (!page.means.idle_causes.some((row) => row.total_ns > 0)) return null;
   return barChart({
-    id: "idle", title: "Why ranks idle", columns: ["cause", "total_ns=mean a step"],
-    list: () => grouped(causes, ["cause"], ["total_ns"], perStep()).sort((a, b) => b.total_ns - a.total_ns),
-    summary: () => `Idle time a step by its cause, mean of ${chosenRanksText()}.`,
+    id: "idle", title: "Why ranks idle", follows: ["ranks"], columns: ["cause", "total_ns=mean a step"],
+    list: () => meansOf("idle_causes", result.idle_causes, ["cause"], ["total_ns"]).filter((row) => row.total_ns > 0).sort(largestFirst("total_ns")),
+    summary: () => `Idle time a step by its cause, mean of ${chosenRanksText("idle_causes")}.`,
     bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: [timeText(row.total_ns)] }),
   });
 }

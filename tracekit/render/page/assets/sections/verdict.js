@@ -25,9 +25,9 @@ function verdictSection() {
 
 /** Return the first sentence: how long a step takes if ranks share one, and what the first finding would save of it. */
 function verdictText() {
-  const step = page.step.step_ns === null ? "" : `A step takes ${msText(result.run.step_ns.median)}. `;
+  const step = isKnown(page.header.step_ns) ? `A step takes ${msText(page.header.step_ns)}. ` : "";
   const first = result.findings[0];
-  if (!first) return `${step}Nothing stands out.`;
+  if (!first) return `${step}Nothing stands out${"diagnosis" in result ? "" : " in the sections that were asked for"}.`;
   if (!(first.saving_ns > 0)) return `${step}What stands out:`;
   const share = page.findings[0].saving_share;
   return `${step && `${step}Of that, `}${msText(first.saving_ns)}${isKnown(share) ? ` (${percentText(share, 0)})` : ""} can be saved:`.replaceAll(" ms", "\u00a0ms");
@@ -40,7 +40,7 @@ function findingCard(finding, place) {
   return el(
     "li", { id: `finding-${place + 1}`, class: `finding ${finding.severity}`, tabindex: -1, on: { click: () => place === state.finding || setState({ finding: place }) } },
     el("h3", null, finding.text),
-    savingLine(finding, view.saving_share),
+    savingLine(finding, view),
     finding.action ? el("p", null, el("b", null, "What to do: "), finding.action) : null,
     el(
       "div", { class: "tools" },
@@ -51,7 +51,7 @@ function findingCard(finding, place) {
 }
 
 /** Return what mending a finding saves, as a number and as a bar whose whole is the step. */
-function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }, share) {
+function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }, { saving_share: share, saving_share_text: text }) {
   const grade = certainty ? el("span", { class: `certainty ${certainty}` }, certainty === "sure" ? "sure" : "likely, not sure") : null;
   if (!(saving_ns > 0)) {
     const about = isKnown(time_ns) ? `About ${msText(time_ns)} a step. ` : "";
@@ -62,7 +62,7 @@ function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }
   const error = decimal((saving_error_ns ?? 0) / 1e6, saving_ns >= 1e7 ? 1 : 2);
   return el(
     "p", { class: "saving" }, isKnown(share) ? bar : null,
-    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", Number(error) ? ` ± ${error} ` : " ")), ` a step${isKnown(share) ? ` (${percentText(share, 0)})` : ""}`),
+    el("span", { data: { value: saving_ns } }, "saves ", el("b", null, msText(saving_ns).replace(" ", Number(error) ? ` ± ${error} ` : " ")), ` a step${text ? ` (${text})` : ""}`),
     grade,
   );
 }
@@ -86,9 +86,11 @@ function showEvidence(place) {
   const { dimensions, phases } = communicationChoices();
   const { group, phase } = finding.evidence ?? {};
   const among = (wanted, known) => someOf(known.filter((number) => wanted.includes(number)), known);
+  const dimension = dimensions.includes(group) ? group : null;
   setState({
     finding: place, ranks: among(ranks, page.rank_map.ranks), steps: among(steps, page.rank_steps.steps),
-    dimension: dimensions.includes(group) ? group : null, phase: phases.includes(phase) ? phase : null,
+    dimension, phase: phases.includes(phase) ? phase : null,
   });
-  (document.getElementById(PLACE_OF_ANALYSIS[analysis]) ?? document.getElementById("step")).scrollIntoView();
+  const shown = document.getElementById(PLACE_OF_ANALYSIS[analysis] ?? (dimension && "communication"));
+  (shown ?? document.getElementById("step")).scrollIntoView();
 }

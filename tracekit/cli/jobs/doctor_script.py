@@ -103,7 +103,7 @@ def _await(folder: Path, ranks: int) -> int:
 
 def _of_script(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the script on, without what ran it."""
-    here = Path(__file__).parents[1]
+    here = Path(__file__).parents[2]
     own = trace
     while own is not None:
         file = Path(own.tb_frame.f_code.co_filename)

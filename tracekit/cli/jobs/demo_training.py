@@ -1,6 +1,6 @@
 """The training that `tracekit demo` records: a small transformer, data parallel over Gloo, with one slow rank.
 
-    python -m torch.distributed.run --standalone --nproc-per-node 2 -m tracekit.cli.demo_training --out DIR
+    python -m torch.distributed.run --standalone --nproc-per-node 2 -m tracekit.cli.jobs.demo_training --out DIR
 
 It trains on random tokens. Rank 1 is the straggler: in each recorded step its backward pass sleeps. It sleeps for
 twice as long as a step before took, so that the delay stands out from the noise of a busy machine, too.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu_jobs import JobSpec, simulate
-from tracekit.cli import doctor_script
+from tracekit.cli.jobs import doctor_script
 
 
 def test_sharded_modules_are_counted(
