@@ -32,7 +32,7 @@ _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BEHIND_EVENTS = re.compile(rb'\}\s*\]\s*,\s*(?=")')
 # A string; of one that does not end, the quote and a backslash at the end are groups.
 _STRING = re.compile(rb""""[^"\\]*+(?:\\.[^"\\]*+)*+"|(")[^"\\]*+(?:\\.[^"\\]*+)*+(\\?)\Z""", re.DOTALL)
-_MAX_NESTED = 1000  # keys of that name in other objects; no writer has one
+_MAX_NESTED = 20_000  # keys of that name in other objects; no writer has one
 _MAX_UNPLACED = 16  # errors of the parser that do not say where it stopped
 _STOPPED_AT = re.compile(r"\(byte (\d+)\)")
 _ANY = msgspec.json.Decoder(msgspec.Raw)
