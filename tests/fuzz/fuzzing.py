@@ -55,10 +55,9 @@ def fuzz(name: str, check: Callable[[random.Random, Path], str], options: argpar
         begun_s = time.monotonic()
         try:
             outcomes[check(random.Random(f"{options.seed} {number}"), here)] += 1
-        except Exception as error:
+        except Exception:
             lines = traceback.format_exc(limit=-6)
             findings.append(f"{here}: --seed {options.seed} --first {number} --count 1\n{lines}")
-            del error
         else:
             shutil.rmtree(here)
         slowest_s = max(slowest_s, time.monotonic() - begun_s)
