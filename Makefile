@@ -37,14 +37,17 @@ test-torch: ## Run the tests that record with another torch, in an environment o
 MINUTES := 20
 SEED := $(shell date +%s)
 FUZZ = --minutes $(MINUTES) --seed $(SEED)
+SANITIZED = $(BIN)/python -m tests.fuzz.sanitized build/sanitized
 
 fuzz: $(TEST_READY) ## Mutate traces and columns until time is over: MINUTES=60; what is found stays in build/fuzz
-	$(BIN)/python -m tests.fuzz.sanitized build/sanitized tests.fuzz.decoders $(FUZZ) tests/data/*/*.gz tests/data/*/*/*.gz
-	$(BIN)/python -m tests.fuzz.sanitized build/sanitized tests.fuzz.encoder $(FUZZ)
-	$(BIN)/python -m tests.fuzz.command_line $(FUZZ)
+	failed=0; \
+	$(SANITIZED) tests.fuzz.decoders $(FUZZ) tests/data/*/*.gz tests/data/*/*/*.gz || failed=1; \
+	$(SANITIZED) tests.fuzz.encoder $(FUZZ) || failed=1; \
+	$(BIN)/python -m tests.fuzz.command_line $(FUZZ) || failed=1; \
+	exit $$failed
 
 sanitized: $(TEST_READY) ## Build both extensions with AddressSanitizer and UndefinedBehaviorSanitizer, in build/sanitized
-	$(BIN)/python -m tests.fuzz.sanitized build/sanitized
+	$(SANITIZED)
 
 # One after the other: two tests at a time on one device would change what they measure.
 gpu: $(TEST_READY) ## Run the tests that need GPUs and write reports/gpu; without a GPU they say so and nothing is written
