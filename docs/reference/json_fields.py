@@ -141,7 +141,7 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("world_size", "int?", "", "Ranks of the job; null when unknown."),
         Value("ranks", "list of int", "", "Ranks that were read."),
         Value("missing_ranks", "list of int", "", "Ranks without a usable trace."),
-        Value("unmeasured_ranks", "list of objects", "", "Ranks whose trace has no complete step."),
+        Value("unmeasured_ranks", "list of objects", "", "Ranks whose times are not known, or cannot be compared."),
         Value("selected_ranks", "list of int?", "", "What `--ranks` selected; null: all."),
         Value("other_runs", "list of objects", "", "Other runs below the path."),
         Value("device", "str", "", "gpu, cpu or mixed."),

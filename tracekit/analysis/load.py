@@ -6,14 +6,16 @@ A rank that cannot be used gives a note and counts as missing; the other ranks a
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
 from tracekit.analysis.clocks.align import align
+from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.guard import Guard
+from tracekit.analysis.incomparable_ranks import without_incomparable_times
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.matching.peers import with_inferred_peers
@@ -23,6 +25,7 @@ from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_stor
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.manual import with_manual_pipelines
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.analysis.run_notes import inferred_note, left_out_notes, missing_note, other_run_notes, step_notes
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError, TracekitError
@@ -50,6 +53,7 @@ SMALL_RUN_BYTES = 4 << 20
 """Compressed: for less, starting workers costs more than it saves."""
 
 _LISTED_REASONS = 8
+_COMPARABLE = "which ranks can be compared"
 
 
 def load(
@@ -128,27 +132,54 @@ def load(
     if discovery.is_provisional and started_far_apart(_first_events_ns(outcomes)):
         discovery = discover(path_texts, run=run, attempt=attempt, identify_file=identify)
         outcomes = outcomes_of(discovery, settled)
-    guard = Guard()
-    left_out = guard.run("which first steps to leave out", (), _first_steps, outcomes) if settled.settled else ()
-    numbers = tuple(step.step for step in left_out)
-    # A worker knows one rank. All ranks must leave out the same steps: those that do not are summarised again.
     ranks_read = [rank for rank in discovery.chosen.ranks if selected is None or rank in selected]
-    again = [rank for rank, outcome in zip(ranks_read, outcomes, strict=True) if _leaves_out_others(outcome, numbers)]
-    if again:
-        without = replace(summary_options, without=numbers)
-        corrected = dict(zip(again, outcomes_of(discovery, without, again), strict=True))
-        outcomes = [corrected.get(rank, outcome) for rank, outcome in zip(ranks_read, outcomes, strict=True)]
+    # `assemble` does this again, and notes an error in it.
+    outcomes = Guard().run(_COMPARABLE, outcomes, without_incomparable_times, outcomes)
+    jumped: dict[int, frozenset[int]] = {}
+    about_jumps = Guard()
+    while True:
+        guard = Guard()
+        left_out = (
+            guard.run("which first steps to leave out", (), _first_steps, outcomes, jumped) if settled.settled else ()
+        )
+        # A worker knows one rank. All must leave out the same first steps: those that do not are summarised again.
+        without = {rank: jumped.get(rank, frozenset()).union(step.step for step in left_out) for rank in ranks_read}
+        of_rank = dict(zip(ranks_read, outcomes, strict=True))
+        again = [rank for rank, outcome in of_rank.items() if _leaves_out_others(outcome, without[rank])]
+        for numbers in sorted({tuple(sorted(without[rank])) for rank in again}):
+            alike = [rank for rank in again if without[rank] == set(numbers)]
+            options = replace(summary_options, without=numbers)
+            of_rank |= zip(alike, outcomes_of(discovery, options, alike), strict=True)
+        outcomes = list(of_rank.values())
+        loaded = assemble(path_texts, discovery, outcomes, selected, left_out, guard)
+        if jumped or not (jumped := about_jumps.run("steps in which clocks jump", {}, steps_with_jumps, loaded)):
+            break
     if summary_cache is not None:
         summary_cache.prune()
     return replace(
-        assemble(path_texts, discovery, outcomes, selected, left_out, guard),
+        loaded,
+        notes=(*with_jumped_steps(loaded.notes, loaded.ranks, jumped), *about_jumps.notes),
         sections=summary_options.sections,
         communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
     )
 
 
-def _first_steps(outcomes: Iterable[RankSummary | RankFailure]) -> tuple[LeftOutStep, ...]:
-    return first_steps_to_leave_out([outcome for outcome in outcomes if isinstance(outcome, RankSummary)])
+def _first_steps(
+    outcomes: Iterable[RankSummary | RankFailure], jumped: Mapping[int, Collection[int]]
+) -> tuple[LeftOutStep, ...]:
+    """Return the first steps to leave out; the steps in which a rank's clock `jumped` do not count."""
+    ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
+    counting = [
+        replace(
+            summary,
+            steps=tuple(step for step in summary.steps if step.step not in jumped[summary.rank]),
+            left_out=tuple(step for step in summary.left_out if step.step not in jumped[summary.rank]),
+        )
+        if summary.rank in jumped
+        else summary
+        for summary in ranks
+    ]
+    return first_steps_to_leave_out(counting)
 
 
 def _leaves_out_others(outcome: RankSummary | RankFailure, numbers: Collection[int]) -> bool:
@@ -185,6 +216,7 @@ def assemble(
     """Return the run that consists of the ranks' outcomes. Raises InputError when no rank could be used."""
     guard = guard or Guard()
     notes = list(discovery.notes)
+    outcomes = guard.run(_COMPARABLE, outcomes, without_incomparable_times, outcomes)
     by_rank: dict[int, RankSummary] = {}
     for outcome in outcomes:
         notes += outcome.notes
@@ -213,9 +245,9 @@ def assemble(
         selected = frozenset(rank for rank in selected if world_size is None or rank < world_size)
     expected = set(range(world_size or 0)) if selected is None else selected
     missing = tuple(sorted(expected - by_rank.keys()))
-    notes += _missing_note(missing, len(ranks), len(expected))
-    notes += guard.run("which steps are complete on all ranks", [], _step_notes, ranks)
-    notes += _left_out_notes(left_out, ranks)
+    notes += missing_note(missing, len(ranks), len(expected))
+    notes += guard.run("which steps are complete on all ranks", [], step_notes, ranks)
+    notes += left_out_notes(left_out, ranks)
     groups = guard.run("process groups", (), groups_of_run, ranks, world_size)
     collectives, mismatches = guard.run("collectives", ((), []), match_collectives, ranks, groups, world_size)
     notes += mismatches
@@ -237,17 +269,11 @@ def assemble(
         if section.notes is not None:
             notes += guard.run(f"notes of section {section.name}", [], section.notes, ranks, selected is None)
     notes += guard.notes
-    notes += _inferred_note(ranks)
+    notes += inferred_note(ranks)
     others = tuple(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in discovery.others
     )
-    for other, files in zip(others, discovery.others, strict=True):
-        names = [window.path.name for windows in files.ranks.values() for window in windows]
-        only = names[0] if len(names) == 1 else None
-        option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
-        what = f"{other.ranks} ranks" if only is None else only
-        text = f"run {other.run_id}, attempt {other.attempt} ({what}) is there too; choose it with {option}"
-        notes.append(Note(kind="other_run", severity="info", file=only, text=text))
+    notes += other_run_notes(discovery)
     return Run(
         paths=tuple(paths),
         run_id=discovery.chosen.run_id,
@@ -271,47 +297,3 @@ def _with_pipelines(
     ranks: tuple[RankSummary, ...], groups: tuple[GroupKey, ...], messages: MatchedMessages
 ) -> tuple[RankSummary, ...]:
     return with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
-
-
-def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
-    if not missing:
-        return []
-    text = f"{present} of {expected} ranks; missing: {format_ranges(missing)}"
-    return [Note(kind="missing_rank", severity="warning", text=text)]
-
-
-def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
-    """Return a note if ranks completed different steps: comparisons over ranks leave out the others."""
-    measured = [s for s in ranks if s.is_measured]
-    complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in measured}
-    if len(set(complete.values())) < 2:
-        return []
-    common_steps, all_steps = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
-    incomplete_ranks = [rank for rank, steps in complete.items() if steps != all_steps]
-    one = len(incomplete_ranks) == 1
-    lack = f"rank{'s' * (not one)} {format_ranges(incomplete_ranks)} lack{'s' * one} some"
-    text = f"{len(common_steps)} of {len(all_steps)} steps are complete on all ranks; {lack}"
-    return [Note(kind="step_mismatch", severity="warning", text=text)]
-
-
-def _left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:
-    most_ns = max((step.step_ns for summary in ranks for step in summary.steps if step.complete), default=0)
-    first = "the first recorded" if len(left_out) == 1 else "the first of its window"
-    texts = (
-        f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms, the others at most {most_ns / 1e6:,.1f} ms: "
-        "it is left out"
-        for left in left_out
-    )
-    return [Note(kind="first_step", severity="info", text=text) for text in texts]
-
-
-def _inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
-    notes = []
-    inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
-    if inferred:
-        text = f"parallelism {', '.join(inferred)} inferred from the names of events"
-        notes.append(Note(kind="inferred", severity="info", text=text))
-    if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
-        text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
-        notes.append(Note(kind="inferred", severity="info", text=text))
-    return notes

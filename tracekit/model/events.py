@@ -315,6 +315,7 @@ class DecodedTrace:
 
     Attributes:
         complete: False when the file ended before its events did.
+        intact: False when the file is damaged, so that any event may be wrong.
         keys: the JSON text of each top-level key besides the events; empty if extra arguments were not asked for.
     """
 
@@ -322,5 +323,6 @@ class DecodedTrace:
     header: TraceHeader
     events: EventTable
     complete: bool = True
+    intact: bool = True
     notes: tuple[Note, ...] = ()
     keys: Mapping[str, bytes] = field(default_factory=dict)

@@ -82,8 +82,9 @@ class RankSummary:
         rank: global rank.
         host_id: processes with the same one share a clock.
         serves_only: an RPC worker without steps. Its recording holds only the calls that it served.
-        unmeasured: why nothing is known of the rank's time, as its device records are lost; None if it is known. Such a
-            rank has no `steps`, collectives or messages, and parts only from metadata.
+        unmeasured: why nothing is known of the rank's time, or nothing that can be compared: device records are lost,
+            or its recording contradicts itself or those of the other ranks. None if it is known. Such a rank has no
+            `steps`, collectives or messages, and parts only from metadata.
         recorded_steps: all of them, selected or not.
         steps: the selected ones.
         left_out: first steps that would be selected, and are left out as they are longer than the others.

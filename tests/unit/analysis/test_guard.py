@@ -83,8 +83,9 @@ def test_the_command_ends_as_it_would_for_other_defects(monkeypatch: pytest.Monk
 
 
 OVER_RANKS = (
-    *("first_steps_to_leave_out", "_step_notes", "groups_of_run", "match_collectives", "align", "with_inferred_peers"),
+    *("first_steps_to_leave_out", "step_notes", "groups_of_run", "match_collectives", "align", "with_inferred_peers"),
     *("match_messages", "with_inferred_pipelines", "with_manual_pipelines"),
+    *("without_incomparable_times", "steps_with_jumps"),
 )
 
 

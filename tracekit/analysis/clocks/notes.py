@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +17,7 @@ _NOTABLE_NS = 10_000
 _NOTABLE_JUMP_NS = 50_000
 _EVIDENCE = {"collectives": "the ends of its collectives", "messages": "its messages"}
 
-__all__ = ["clock_notes"]
+__all__ = ["clock_notes", "jump_sizes_ns", "jumping_clocks"]
 
 
 def clock_notes(
@@ -44,7 +44,7 @@ def clock_notes(
     evidence = {model.rank: _EVIDENCE.get(model.method, _EVIDENCE["collectives"]) for model in models}
     notes = []
     for kind, text, by_rank in claims:
-        if len(by_rank) > 1 and 2 * len(by_rank) >= len(models):
+        if _is_of_reference(by_rank, models):
             reference = min(model.rank for model in models if model.method != "none")
             by_rank = {reference: -float(np.median(list(by_rank.values())))}
         notes += [_note(kind, rank, evidence[rank], text.format(value)) for rank, value in sorted(by_rank.items())]
@@ -61,6 +61,21 @@ def clock_notes(
             for rank, off_ns in sorted(contradicted.items())
         ),
     ]
+
+
+def jumping_clocks(models: Sequence[ClockModel]) -> dict[int, int]:
+    """Return the ranks whose clocks jump, each with a rank whose model shows the jumps.
+
+    If most ranks seem to jump against the reference, it is the reference that does.
+    """
+    jumping = [model.rank for model in models if model.method in _EVIDENCE and _jumps_notably(model)]
+    if _is_of_reference(jumping, models):
+        return {min(model.rank for model in models if model.method != "none"): jumping[0]}
+    return {rank: rank for rank in jumping}
+
+
+def _is_of_reference(ranks: Collection[int], models: Sequence[ClockModel]) -> bool:
+    return len(ranks) > 1 and 2 * len(ranks) >= len(models)
 
 
 def _note(kind: str, rank: int, evidence: str, claim: str) -> Note:
@@ -97,15 +112,19 @@ def _contradicted(
     return result
 
 
-def _largest_jump_ns(model: ClockModel) -> int:
-    """Return the largest jump of a clock."""
+def jump_sizes_ns(model: ClockModel) -> list[int]:
+    """Return by how much a clock jumps ahead at each of its jumps."""
     offsets = [(model.offset_ns, model.at_ns), *((jump.offset_ns, jump.at_ns) for jump in model.jumps)]
     drift = (model.drift_ppm or 0.0) * 1e-6
     by_ns = []
     for (was_ns, was_at_ns), (is_ns, at_ns) in pairwise(offsets):
         elapsed_ns = (at_ns - is_ns) - (was_at_ns - was_ns)
         by_ns.append(is_ns - was_ns - round(drift * elapsed_ns))
-    return max(by_ns, key=abs)
+    return by_ns
+
+
+def _largest_jump_ns(model: ClockModel) -> int:
+    return max(jump_sizes_ns(model), key=abs)
 
 
 def _jumps_notably(model: ClockModel) -> bool:

@@ -15,7 +15,7 @@ from tracekit.model.names.mesh import dimension_of_group, parallelism_of_group
 
 __all__ = ["GroupResolver", "key_of_recorded_group"]
 
-_RANK_DIGITS = 9
+_RANK_DIGITS = 7  # of the most ranks of a job
 
 
 class GroupResolver:

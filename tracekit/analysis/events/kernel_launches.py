@@ -1,18 +1,30 @@
 """Which host call launched each device event, and when.
 
-The launch decides only to which step, phase or operator an event belongs. Sums of time never depend on it.
+The launch decides only to which step, phase or operator an event belongs. Sums of time never depend on it. But no
+kernel begins before its launch. Where kernels seem to, Kineto has converted the times of the device wrongly
+(kineto#919), and all of them are later by at least the largest such lead.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 
-__all__ = ["BEFORE_RECORDING", "DEVICE_CATEGORIES", "DeviceEvents", "device_events"]
+__all__ = [
+    "BEFORE_RECORDING",
+    "DEVICE_CATEGORIES",
+    "RUNTIME_CATEGORIES",
+    "DeviceEvents",
+    "device_events",
+    "on_host_clock",
+]
+
+_TOLERATED_LEAD_NS = 10_000
+_WRONG_LINKS = 0.01  # the share of kernels that may be linked to a wrong launch
 
 KERNEL_CATEGORIES = ("kernel", "Kernel")  # capitalised by torch 1.8
 COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
@@ -31,12 +43,14 @@ class DeviceEvents(Columnar):
         launch_ns: when each was launched, int64 [m].
         launch_row: of the launching call in the event table, or -1, int64 [m].
         is_kernel: False for copies, bool [m].
+        is_ambiguous: whether several calls have its correlation id, bool [m].
     """
 
     row: Int64
     launch_ns: Int64
     launch_row: Int64
     is_kernel: Bool
+    is_ambiguous: Bool
 
     @property
     def linked(self) -> Bool:
@@ -57,7 +71,7 @@ def device_events(events: EventTable) -> DeviceEvents:
     (`StepWindows.index_of_device`).
     """
     row = events.each_once(events.in_category(*DEVICE_CATEGORIES))
-    launch_row = _launch_rows(events, row)
+    launch_row, is_ambiguous = _launch_rows(events, row)
     linked = launch_row != ABSENT
     start_ns = events.start_ns[row]
     launch_ns = np.where(linked, events.start_ns[launch_row], start_ns)
@@ -68,12 +82,14 @@ def device_events(events: EventTable) -> DeviceEvents:
     early = ~linked & any_linked[streams] & (start_ns < first_linked_ns[streams])
     launch_ns[early] = BEFORE_RECORDING
     is_kernel = events.in_category(*KERNEL_CATEGORIES)[row]
-    return DeviceEvents(row=row, launch_ns=launch_ns, launch_row=launch_row, is_kernel=is_kernel)
+    return DeviceEvents(
+        row=row, launch_ns=launch_ns, launch_row=launch_row, is_kernel=is_kernel, is_ambiguous=is_ambiguous
+    )
 
 
-def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
+def _launch_rows(events: EventTable, device_row: Int64) -> tuple[Int64, Bool]:
     """Return int64 [m]: the row of the last runtime call with the event's correlation id that began before it, or
-    ABSENT.
+    ABSENT; and bool [m]: whether there are several such calls.
     """
     runtime = np.flatnonzero(events.in_category(*RUNTIME_CATEGORIES) & (events.correlation != ABSENT))
     runtime = runtime[np.argsort(events.correlation[runtime], kind="stable")]
@@ -83,9 +99,29 @@ def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
     padded = np.append(ids, (ABSENT, ABSENT))
     known = (padded[first] == wanted_ids) & (wanted_ids != ABSENT)
     result = np.where(known, np.append(runtime, ABSENT)[first], ABSENT)
-    for i in np.flatnonzero(known & (padded[first + 1] == wanted_ids)):  # rare: one of the calls is after the event
-        calls = runtime[first[i] : np.searchsorted(ids, wanted_ids[i], side="right")]
+    is_ambiguous = np.zeros(len(device_row), dtype=np.bool_)
+    shared = np.flatnonzero(known & (padded[first + 1] == wanted_ids))  # rare: of some calls one is after the event
+    shared = shared[np.argsort(wanted_ids[shared], kind="stable")]
+    for alike in np.split(shared, np.flatnonzero(np.diff(wanted_ids[shared])) + 1) if len(shared) else ():
+        calls = runtime[first[alike[0]] : np.searchsorted(ids, wanted_ids[alike[0]], side="right")]
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-        earlier = calls[events.start_ns[calls] <= events.start_ns[device_row[i]]]
-        result[i] = earlier[-1] if len(earlier) else calls[0]
-    return result
+        place = np.searchsorted(events.start_ns[calls], events.start_ns[device_row[alike]], side="right") - 1
+        result[alike] = calls[np.maximum(place, 0)]
+        is_ambiguous[alike] = np.ptp(events.start_ns[calls]) > 0
+    return result, is_ambiguous
+
+
+def on_host_clock(events: EventTable) -> tuple[EventTable, DeviceEvents, int]:
+    """Return the events on the host's clock, the device events among them, and by how many ns these were shifted."""
+    device = device_events(events)
+    linked = device.linked
+    lead_ns = events.start_ns[device.launch_row[linked]] - events.start_ns[device.row[linked]]
+    if not len(lead_ns) or lead_ns.max() <= _TOLERATED_LEAD_NS:
+        return events, device, 0
+    lead_ns = lead_ns[~device.is_ambiguous[linked]]
+    if not len(lead_ns) or (lead_ns > _TOLERATED_LEAD_NS).mean() <= _WRONG_LINKS:
+        return events, device, 0
+    behind_ns = int(np.sort(lead_ns)[-1 - int(_WRONG_LINKS * len(lead_ns))])
+    on_device = events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")
+    shifted = replace(events, start_ns=events.start_ns + behind_ns * on_device)
+    return shifted, device_events(shifted), behind_ns

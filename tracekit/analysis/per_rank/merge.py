@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,9 +13,10 @@ from tracekit.analysis.timeline.point_to_point import merge_messages
 from tracekit.analysis.timeline.segments import merge_collectives
 from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
 from tracekit.model.summary import RankSummary
 
-__all__ = ["merge_recordings"]
+__all__ = ["merge_recordings", "without_repeated_steps"]
 
 T = TypeVar("T")
 
@@ -67,6 +69,31 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         },
         notes=tuple(notes),
     )
+
+
+def without_repeated_steps(recordings: Sequence[RankSummary]) -> tuple[list[RankSummary], list[Note]]:
+    """Return the recordings of one rank of which no two have a step of the same number, and notes about the others.
+
+    Two of them are of two attempts of the job, or the profiler began to count anew. The newest is kept.
+    """
+    kept: list[RankSummary] = []
+    notes: list[Note] = []
+    for recording in sorted(recordings, key=lambda recording: -(recording.first_event_ns or 0)):
+        steps = frozenset(recording.recorded_steps)
+        newer = next((other for other in kept if steps.intersection(other.recorded_steps)), None)
+        if newer is None or _has_no_steps(recording):
+            kept.append(recording)
+            continue
+        repeated = format_ranges(steps.intersection(newer.recorded_steps))
+        file, other = Path(recording.files[0]).name, Path(newer.files[0]).name
+        text = f"{file}: step {repeated} is in {other}, too, which is newer; {file} is left out"
+        notes.append(Note(kind="duplicate_rank", severity="warning", file=file, text=text).about_rank(recording.rank))
+    return [recording for recording in recordings if any(recording is one for one in kept)], notes
+
+
+def _has_no_steps(recording: RankSummary) -> bool:
+    """Return whether the whole recording counts as step 0."""
+    return any(note.kind == "no_steps" for note in recording.notes)
 
 
 def _concatenate(recordings: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:

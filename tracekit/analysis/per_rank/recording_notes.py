@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.read.files.identify import rank_in_name
 
-__all__ = ["recording_notes"]
+__all__ = ["recording_notes", "with_steps_that_count"]
 
 
 def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> list[Note]:
@@ -48,6 +50,12 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
         allowed = limits().named("in_flight")
         text = f"{file}: too many collectives at once ({allowed}): their time is not told apart by group"
         notes.append(Note(kind="limit", severity="warning", file=file, text=text))
+    ambiguous = int(device.is_ambiguous.sum())
+    if ambiguous:
+        text = (
+            f"{file}: {ambiguous} kernels and copies have the correlation id of several launches; the last one counts"
+        )
+        notes.append(Note(kind="duplicate_event", severity="warning", file=file, text=text))
     unclassified = int((lanes.communication_events.kind == KINDS.index("unclassified")).sum())
     if unclassified:
         text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"
@@ -58,8 +66,17 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
         text = f"{file}: it has no kernel, operator or collective, so its time cannot be analysed"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
     windows = lanes.windows
+    if windows.contradiction is not None:
+        text = f"{file}: {windows.contradiction}: its times are n/a and join no comparison"
+        notes.append(Note(kind="step_mismatch", severity="warning", file=file, text=text))
+    elif lanes.device_behind_ns:
+        text = (
+            f"{file}: kernels begin up to {lanes.device_behind_ns / 1e6:,.3f} ms before they are launched: "
+            "the device's clock is behind; all device times are taken as later by as much"
+        )
+        notes.append(Note(kind="clock_step", severity="warning", file=file, text=text))
     incomplete = ~windows.complete & ~windows.lost
-    if trace.complete and lanes.unrecorded is None and incomplete.any():
+    if trace.complete and lanes.unrecorded is None and windows.contradiction is None and incomplete.any():
         text = f"{file}: step {format_ranges(windows.step[incomplete].tolist())} is incomplete and does not count"
         notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
     notes += flight_recorder_notes(lanes.flight_recorder, file)
@@ -71,3 +88,19 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
             Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}") for note in metadata.notes
         ]
     return notes
+
+
+def with_steps_that_count(notes: Sequence[Note], lanes: Lanes) -> tuple[Note, ...]:
+    """Return a decoder's notes, of which the one about a file that was cut off says which steps count, and why."""
+    windows = lanes.windows
+    place = next((i for i, note in enumerate(notes) if note.kind in ("truncated", "limit")), None)
+    if place is None or windows.cut is None or windows.contradiction is not None:
+        return tuple(notes)
+    whole, lacking = (format_ranges(windows.step[mask].tolist()) for mask in (windows.complete, ~windows.complete))
+    if lanes.unrecorded is not None or not windows.complete.any():
+        what = f"no step counts: {lanes.unrecorded or windows.cut}"
+    else:
+        lack = f" and step {lacking} does not" if not windows.complete.all() else ""
+        what = f"step {whole} counts{lack}: {windows.cut}"
+    cut = notes[place]
+    return (*notes[:place], replace(cut, text=f"{cut.text}; {what}"), *notes[place + 1 :])

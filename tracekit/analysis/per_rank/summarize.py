@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.events.strategies import strategies_of
-from tracekit.analysis.per_rank.merge import merge_recordings
+from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.recording_notes import recording_notes
+from tracekit.analysis.per_rank.recording_notes import recording_notes, with_steps_that_count
+from tracekit.analysis.per_rank.unmeasured import without_times
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
-from tracekit.analysis.sections import ALL_PARTS, parts_for
-from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.sections import parts_for
 from tracekit.analysis.step_time.per_rank.step_parts import step_parts
 from tracekit.analysis.step_time.step_lengths import long_first_steps
 from tracekit.analysis.timeline.lanes import Lanes
@@ -21,16 +20,12 @@ from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.analysis.timeline.segments import computing_or_loading, rank_collectives
 from tracekit.errors import InputError
-from tracekit.model.collectives import Collectives
 from tracekit.model.events import DecodedTrace
-from tracekit.model.messages import Messages
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import TracePath
-
-_OF_METADATA = (CONFIGURATION, MEMORY)  # parts that need no device records
 
 __all__ = ["RankFailure", "summarize", "summarize_trace"]
 
@@ -80,8 +75,9 @@ def summarize(
     failures = [note.about_rank(rank) for note in failures]
     if not recordings:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
+    recordings, repeated = without_repeated_steps(recordings)
     merged = merge_recordings(recordings)
-    return replace(merged, notes=(*failures, *merged.notes))
+    return replace(merged, notes=(*failures, *repeated, *merged.notes))
 
 
 def _failure_note(path: TracePath, kind: str, reason: str) -> Note:
@@ -114,7 +110,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         messages=rank_messages(trace, lanes),
     )
     strategies, inferred = strategies_of(trace)
-    notes = (*trace.notes, *recording_notes(trace, lanes, own_rank))
+    notes = (*with_steps_that_count(trace.notes, lanes), *recording_notes(trace, lanes, own_rank))
     work = recorded.once(computing_or_loading)
     summary = RankSummary(
         rank=rank,
@@ -143,32 +139,19 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         notes=tuple(note.about_rank(rank) for note in notes),
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
     )
-    return summary if unmeasured is None else _without_times(summary, unmeasured)
+    return summary if unmeasured is None else without_times(summary, unmeasured)
 
 
 def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> str | None:
     """Return why nothing is known of the rank's time in the selected steps; None if some of them is known."""
     if not steps:
         return None
-    if not trace.complete:
-        return None if any(step.complete for step in steps) else "its file is cut off, and no step is whole"
+    if lanes.windows.contradiction is not None:
+        return lanes.windows.contradiction
     if lanes.unrecorded is not None:
         return lanes.unrecorded
+    if not trace.complete:
+        why = "damaged" if not trace.intact else "cut off"
+        return None if any(step.complete for step in steps) else f"its file is {why}, and no step is known to be whole"
     lost = set(lanes.windows.step[lanes.windows.lost].tolist())
     return "kernels are missing in each of its steps" if lost.issuperset(step.step for step in steps) else None
-
-
-def _without_times(summary: RankSummary, reason: str) -> RankSummary:
-    """Return the summary without what depends on device records, which are lost."""
-    return replace(
-        summary,
-        unmeasured=reason,
-        steps=(),
-        left_out=(),
-        collectives=Collectives.empty(),
-        messages=Messages.empty(),
-        parts={
-            name: value if ALL_PARTS[name] in _OF_METADATA else ALL_PARTS[name].empty()
-            for name, value in summary.parts.items()
-        },
-    )

@@ -76,6 +76,7 @@ class Lanes:
         launches: the calls that launch kernels.
         unrecorded: why nothing is known of what the rank's device did; None if it is, or if the rank has no device.
         flight_recorder: None where the events themselves name their collectives.
+        device_behind_ns: by how much device events were shifted, as the device's clock was behind the host's.
     """
 
     device: Literal["gpu", "cpu"]
@@ -94,6 +95,7 @@ class Lanes:
     launches: KernelLaunches
     unrecorded: str | None = None
     flight_recorder: FlightRecorderMatch | None = None
+    device_behind_ns: int = 0
 
     @cached_property
     def exposed_communication(self) -> Intervals:
@@ -144,10 +146,19 @@ def complete_steps(lanes: Lanes, steps: Sequence[StepParts]) -> CompleteSteps:
     )
 
 
-def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Lanes:
-    """Return lanes and step windows of one trace. With `whole` the recording is one window."""
+def build_lanes(
+    trace: DecodedTrace,
+    rules: Sequence[CommunicationRule],
+    *,
+    device: DeviceEvents | None = None,
+    whole: bool = False,
+) -> Lanes:
+    """Return lanes and step windows of one trace. With `whole` the recording is one window.
+
+    `device`: its device events, if they are known already.
+    """
     events = trace.events
-    device = device_events(events)
+    device = device_events(events) if device is None else device
     launches = kernel_launches(events, device)
     unrecorded = unrecorded_device(trace, device, launches)
     if device.is_kernel.any() or unrecorded is not None:

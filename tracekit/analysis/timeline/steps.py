@@ -7,20 +7,18 @@ step k begins when the last compute kernel that was launched before its host sta
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.events.kernel_launches import DeviceEvents
+from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.analysis.events.missing_kernels import KernelLaunches
 from tracekit.analysis.events.phase_evidence import data_loading
-from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
+from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["StepWindows", "device_starts", "step_windows"]
-
-_PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +36,8 @@ class StepWindows:
         lost: so many kernels launched in it are missing that its time on the device is not known, bool [s].
         thread: the track of the steps' spans, or -1.
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
+        contradiction: why the steps cannot be those of one process on one clock; None if they can.
+        cut: in a file that was cut off, why steps are whole, or why none is; None in a whole file.
     """
 
     step: Int64
@@ -50,6 +50,8 @@ class StepWindows:
     lost: Bool
     thread: int
     source: str
+    contradiction: str | None = None
+    cut: str | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -86,17 +88,6 @@ class StepWindows:
         return index
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _HostSteps:
-    step: Int64
-    start_ns: Int64
-    end_ns: Int64  # of the span itself
-    data_ns: Int64
-    closed: Bool
-    thread: int
-    source: str
-
-
 def step_windows(
     trace: DecodedTrace,
     device: DeviceEvents,
@@ -111,7 +102,7 @@ def step_windows(
     (`timeline.lost_records`).
     """
     events = trace.events
-    host = _host_steps(trace, whole=whole)
+    host = host_steps(trace, whole=whole)
     on_gpu = bool(device.is_kernel.any())
     start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
     last_end_ns = host_end_ns
@@ -134,17 +125,20 @@ def step_windows(
         lost=np.zeros(len(host.step), dtype=np.bool_),
         thread=host.thread,
         source=host.source,
+        contradiction=host.contradiction,
     )
     complete = windows.complete
     if not trace.complete:
-        complete = complete & _before_the_cut(events, windows, launches)
+        intact, evidence = _before_the_cut(trace, windows, device, launches)
+        complete = complete & intact
+        windows = replace(windows, cut=evidence)
     if on_gpu and device.linked.any():
         with_device_events = windows.index_of_device(device, events.start_ns[device.row])
         complete = complete & (np.bincount(with_device_events + 1, minlength=len(windows) + 1)[1:] > 0)
     return replace(windows, complete=complete)
 
 
-def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
+def _data_ns(events: EventTable, host: HostSteps) -> Int64:
     """Return int64 [s]: time in spans of data loaders on the step's thread; without any, what the capture measured."""
     loading = data_loading(events, host.thread)
     if not len(loading):
@@ -154,31 +148,75 @@ def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
     return np.array([loading.clip(begin, end).len_ns for begin, end in windows], dtype=np.int64)
 
 
-def _before_the_cut(events: EventTable, windows: StepWindows, launches: KernelLaunches) -> Bool:
-    """Return a mask [s] of the windows that are whole in a file that was cut off.
+def _before_the_cut(
+    trace: DecodedTrace, windows: StepWindows, device: DeviceEvents, launches: KernelLaunches
+) -> tuple[Bool, str]:
+    """Return a mask [s] of the windows that are whole in a file that was cut off, and what shows it.
 
-    Kineto writes one track after the other. A cut then removes whole tracks from every step, and no window is whole.
-    Only in a file in order of time are the events complete up to its last one, except for kernels that had yet to run.
+    Kineto writes operators first, then what the device did, then one span of the profiler itself. So a cut removes
+    whole tracks from every step, and only what the order of the events proves to be whole counts.
     """
-    intact: Bool = np.zeros(len(windows), dtype=np.bool_)
-    if not _in_order_of_time(events):
-        return intact
-    intact[:-1] = windows.end_ns[:-1] <= events.start_ns[-1]
+    events = trace.events
+    whole: Bool = np.zeros(len(windows), dtype=np.bool_)
+    if not trace.intact:
+        return whole, "any part of the file may be wrong"
+    if not len(events):
+        return whole, "nothing is in it"
+    if bool(events.in_category("Trace")[-1]) and len(events) > 1:
+        return np.logical_not(whole), "the profiler's last span is in it, so that no event is missing"
+    if not device.is_kernel.any() and _lacks_spans_of_collectives(events):
+        return whole, "the spans of its collectives are not in it"
+    if _in_order_of_time(events):
+        until_ns = int(events.start_ns[-1])
+        evidence = "its events are in order of time"
+    elif device.is_kernel.any() and (closed_ns := _all_tracks_until_ns(events, device)) is not None:
+        until_ns = closed_ns
+        evidence = "all its tracks go on behind the steps that count"
+    else:
+        return whole, "it has one track after the other, so that any step may lack events"
+    whole[:-1] = windows.end_ns[:-1] <= until_ns
     if launches.missing.any():
         first_ns = launches.start_ns[launches.missing].min()
-        intact &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= first_ns
-    return intact
+        whole &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= first_ns
+    return whole, evidence
+
+
+def _lacks_spans_of_collectives(events: EventTable) -> bool:
+    """Return whether collectives were issued and none is recorded: Kineto writes Gloo's threads behind all others."""
+    issued = events.named(lambda name: name.startswith("c10d::"))
+    return bool(issued.any()) and not events.named(lambda name: name.startswith("gloo:")).any()
+
+
+def _all_tracks_until_ns(events: EventTable, device: DeviceEvents) -> int | None:
+    """Return until when each track is recorded, if each is in order of time and none follows another as a whole.
+
+    The operators of a thread and its calls of the device's runtime count as two tracks, as Kineto writes them apart.
+    """
+    calls = events.in_category(*RUNTIME_CATEGORIES)
+    kept = np.flatnonzero(calls | events.in_category("cpu_op", *DEVICE_CATEGORIES))
+    track = events.track[kept] + len(events.tracks) * calls[kept]
+    if not len(kept) or not _interleaves(track):
+        return None
+    order = np.argsort(track, kind="stable")
+    start_ns, track = events.start_ns[kept][order], track[order]
+    last = np.append(np.diff(track) > 0, True)
+    if (np.diff(start_ns)[~last[:-1]] < 0).any():
+        return None
+    # The copies of a stream of which nothing is recorded yet.
+    copies = np.flatnonzero(calls & events.named(lambda name: "Memcpy" in name))
+    missing = copies[~np.isin(events.correlation[copies], events.correlation[device.row])]
+    return int(min(start_ns[last].min(), events.start_ns[missing].min(initial=np.iinfo(np.int64).max)))
 
 
 def _in_order_of_time(events: EventTable) -> bool:
-    """Return whether events follow each other in time across tracks.
+    """Return whether events follow each other in time across tracks."""
+    return bool(len(events) and (np.diff(events.start_ns) >= 0).all()) and _interleaves(events.track)
 
-    One track alone, or one track after the other, shows no order.
-    """
-    if not len(events) or (np.diff(events.start_ns) < 0).any():
-        return False
-    changes = np.count_nonzero(np.diff(events.track))
-    return bool(changes >= np.count_nonzero(np.bincount(events.track)))
+
+def _interleaves(track: Int32 | Int64) -> bool:
+    """Return whether events change between tracks (int32 or int64 [n]) more often than one track after the other."""
+    changes = np.count_nonzero(np.diff(track))
+    return bool(changes >= np.count_nonzero(np.bincount(track)))
 
 
 def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, computes: Bool) -> Int64:
@@ -195,77 +233,3 @@ def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents
     has_earlier = launched_before > 0
     start_ns[has_earlier] = np.maximum(start_ns[has_earlier], reach_ns[launched_before[has_earlier] - 1])
     return start_ns
-
-
-def _host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
-    """Return the steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the whole
-    recording.
-    """
-    events = trace.events
-    spans, numbers = _profiler_steps(events)
-    thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
-    metadata = trace.header.metadata
-    if whole:
-        return _whole_recording(events, thread)
-    if metadata is not None and metadata.steps:
-        recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
-        recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
-        return _HostSteps(
-            step=np.array([s.step for s in recorded], dtype=np.int64),
-            start_ns=np.array([s.start_ns for s in recorded], dtype=np.int64),
-            end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
-            data_ns=np.array([-1 if s.data_ns is None else s.data_ns for s in recorded], dtype=np.int64),
-            closed=np.array([s.end_ns is not None for s in recorded], dtype=np.bool_),
-            thread=thread,
-            source="steps",
-        )
-    if len(spans):
-        return _HostSteps(
-            step=numbers,
-            start_ns=events.start_ns[spans],
-            end_ns=events.end_ns[spans],
-            data_ns=np.full(len(spans), -1, dtype=np.int64),
-            closed=np.ones(len(spans), dtype=np.bool_),
-            thread=thread,
-            source="spans",
-        )
-    return _whole_recording(events, thread)
-
-
-def _whole_recording(events: EventTable, thread: int) -> _HostSteps:
-    is_activity = ~events.in_category("Trace", "overhead")
-    start_ns, end_ns = events.start_ns[is_activity], events.end_ns[is_activity]
-    return _HostSteps(
-        step=np.zeros(1, dtype=np.int64),
-        start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),
-        end_ns=np.array([end_ns.max() if len(end_ns) else 0], dtype=np.int64),
-        data_ns=np.full(1, -1, dtype=np.int64),
-        closed=np.ones(1, dtype=np.bool_),
-        thread=thread,
-        source="recording",
-    )
-
-
-def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
-    """Return rows and numbers of the host's ProfilerStep spans, in order of time and without duplicates."""
-    on_device = events.in_category("gpu_user_annotation")
-    rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    numbers = np.array([int(events.strings[i].partition("#")[2]) for i in events.name[rows]], dtype=np.int64)
-    _, first = (
-        np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
-    )
-    first = np.sort(first)
-    return rows[first], numbers[first]
-
-
-def _busiest_thread(events: EventTable) -> int:
-    """Return the track with the most operators: the training loop runs there if no step span says otherwise."""
-    rows = np.flatnonzero(events.in_category("cpu_op"))
-    if not len(rows):
-        return -1
-    keys = (events.track[rows], events.start_ns[rows], events.duration_ns[rows], events.name[rows])
-    tracks = np.unique(np.stack(keys), axis=1)[0]  # a duplicated event counts once
-    count = np.bincount(tracks)
-    most = np.flatnonzero(count == count.max()).tolist()
-    return int(min(most, key=lambda i: (str(events.tracks[i].pid).zfill(20), str(events.tracks[i].tid).zfill(20))))

@@ -61,9 +61,12 @@ def _salvage_top_level(text: str) -> dict[str, bytes]:
 
 
 def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, list[Note]]:
-    """Return the header, and a note for each known key whose value cannot be used."""
+    """Return the header, and a note for each known key whose value cannot be used, and for more events among `keys`."""
     values: dict[str, Any] = {}
     notes: list[Note] = []
+    if "traceEvents" in keys:
+        text = f"{file}: it has a second array of events behind the first; only the first is used"
+        notes.append(Note(kind="duplicate_event", severity="warning", file=file, text=text))
     for key in _KNOWN_KEYS:
         if key in keys and key != METADATA_KEY:
             try:
@@ -78,7 +81,7 @@ def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, lis
         rank=_integer(info.get("rank"), 0, MAX_RANKS),
         world_size=_integer(info.get("world_size"), 1, MAX_RANKS),
         backend=_text(info.get("backend")),
-        process_groups=_process_groups(info.get("pg_config")),
+        process_groups=_process_groups(info.get("pg_config"), file, notes),
         device_names=tuple(name for name in device_names if isinstance(name, str)),
         host=_text(values.get("host_name")),
         trace_id=_text(values.get("trace_id")),
@@ -131,21 +134,34 @@ def _is_consistent(mesh: Mesh) -> bool:
     )
 
 
-def _process_groups(config: object) -> tuple[ProcessGroup, ...]:
+def _process_groups(config: object, file: str, notes: list[Note]) -> tuple[ProcessGroup, ...]:
+    """Return the groups whose ranks can be read, or that list none; a note about each of the others."""
     groups = []
     for entry in config if isinstance(config, list) else []:
         if not isinstance(entry, dict):
             continue
-        ranks = entry.get("ranks")
+        name, listed = _text(entry.get("pg_name")) or "", entry.get("ranks")
+        ranks = _ranks(listed)
+        if listed and not ranks:
+            text = f"{file}: the ranks of process group {name!r} cannot be read; its collectives say which they are"
+            notes.append(Note(kind="not_available", severity="warning", file=file, text=text))
+            continue
         groups.append(
             ProcessGroup(
-                name=_text(entry.get("pg_name")) or "",
+                name=name,
                 description=_text(entry.get("pg_desc")) or "",
                 backend=_text(entry.get("backend_config")) or "",
-                ranks=tuple(r for r in ranks if isinstance(r, int)) if isinstance(ranks, list) else (),
+                ranks=ranks,
             )
         )
     return tuple(groups)
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    """Return a group's ranks; none if any of them is no rank or is there twice: the others would be another group."""
+    ranks = [_integer(rank, 0, MAX_RANKS) for rank in value] if isinstance(value, list) else []
+    known = dict.fromkeys(rank for rank in ranks if rank is not None)
+    return tuple(known) if len(known) == len(ranks) else ()
 
 
 def _integer(value: object, least: int, most: int) -> int | None:

@@ -74,6 +74,7 @@ class _Decoding:
             header=header,
             events=events,
             complete=complete,
+            intact=self.chunks.cut_off is None or self.chunks.cut_off.intact,
             notes=(*self.chunks.notes, *header_notes, *self._notes(len(events), complete=complete)),
             keys=keys if self.extra_args else {},
         )
@@ -153,10 +154,7 @@ class _Decoding:
         if not complete:
             damage = self.chunks.cut_off
             what = f"cut off at byte {self.position}" if damage is None else damage.what
-            text = (
-                f"{name}: {what} after {count_of_events(events)}: merge shows what was read, but steps that may lack "
-                "events do not count (all steps, if the file has one thread after the other, as Kineto writes it)"
-            )
+            text = f"{name}: {what} after {count_of_events(events)}, which merge shows"
             kind = "truncated" if damage is None else damage.kind
             cut_events = self.issues.dropped.pop("truncated", 0)
             notes.append(Note(kind=kind, severity="warning", file=name, text=text, events_dropped=cut_events))

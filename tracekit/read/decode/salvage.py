@@ -130,8 +130,11 @@ def _extent(text: bytes, begin: int) -> int | None:
 
 def _damaged_length(text: bytes, begin: int, last: bool) -> int:
     """Return the length of a value without a readable end: to where the next may begin; `_CUT` if that is not seen."""
-    key = _FIRST_KEY.match(text, begin)  # events begin with the same key; other objects may be arguments
-    following = re.compile(rb',\s*(?=\{\s*"' + key.group(1) + rb'"\s*:)') if key else EVENT_BOUNDARY
+    # Events begin with the same key or have a phase; other objects may be arguments.
+    key = _FIRST_KEY.match(text, begin)
+    following = EVENT_BOUNDARY
+    if key:
+        following = re.compile(rb',\s*(?=\{\s*(?:"' + key.group(1) + rb'"|[^{}]*?"ph")\s*:)')
     if after := following.search(text, key.end() if key else begin):
         return (after.start() if key else after.start(1)) - begin
     if not last:

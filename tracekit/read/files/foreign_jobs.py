@@ -3,7 +3,9 @@
 1. In one folder, a file joins a job in two cases. First: the job was recording within ten minutes of it and does not
    have its rank yet. Clocks are skewed by seconds, ranks start minutes apart, and the next job starts later or has the
    same ranks. Second: the same process (host and pid) wrote the job's last window of that rank less than six hours
-   before. Folders that only number windows (`iteration_10/`, `step-20/`) count as the folder above them.
+   before. If another process wrote it, the job was restarted. Files that began after the restart join the later job,
+   even if the earlier one lacks their rank. Folders that only number windows (`iteration_10/`, `step-20/`) count as the
+   folder above them.
 2. Jobs of different folders (`node0/`, `rank1/`) are one job when three things hold. No rank is in both, except as a
    copy. They were recording within ten minutes of each other. They do not name different devices. The folders nearest
    to each other are joined first.
@@ -19,15 +21,19 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import PurePath
+from statistics import median_low
 
 from tracekit.read.files.identify import TraceFile
 
-__all__ = ["group_into_jobs", "is_plainly_one_job", "number_ranks", "started_far_apart"]
+__all__ = ["group_into_jobs", "in_other_units", "is_plainly_one_job", "is_remnant", "number_ranks", "started_far_apart"]
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
 _MAX_BETWEEN_WINDOWS_NS = 6 * 60 * _MINUTE_NS
+_UNIT_FACTOR = 1000
+_UNIT_TOLERANCE = 0.02  # ranks begin to record minutes apart, weeks or years after the base time
 _NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
 
 
@@ -60,6 +66,34 @@ class _Job:
             return not self.starts_ns or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts_ns)
         return all(window.process == file.process for window in windows) and _is_next_window(file, windows[-1])
 
+    def later_files(self, file: TraceFile) -> list[TraceFile]:
+        """Return the files of this job that belong to the job of `file`, whose rank this one has from another process.
+
+        Between the two processes the job was restarted, most likely when no file began for longest. No file is moved
+        if a process wrote windows before and after that.
+        """
+        windows, start_ns = self.members.get(_rank_or_process(file)), file.wall_clock_ns
+        since_ns = windows[-1].wall_clock_ns if windows else None
+        if since_ns is None or start_ns is None or start_ns - since_ns > _MAX_BETWEEN_RANKS_NS:
+            return []
+        between = self.starts_ns[bisect_left(self.starts_ns, since_ns) :]
+        gaps = [after - before for before, after in pairwise([*between, start_ns])]
+        begin_ns = [*between, start_ns][gaps.index(max(gaps)) + 1]
+        later = [
+            [window for window in windows if window.wall_clock_ns is None or window.wall_clock_ns >= begin_ns]
+            for windows in self.members.values()
+        ]
+        whole = [len(moved) in (0, len(windows)) for moved, windows in zip(later, self.members.values(), strict=True)]
+        return [window for moved in later for window in moved] if all(whole) else []
+
+    def remove(self, files: Sequence[TraceFile]) -> None:
+        """Take whole ranks out of this job."""
+        for file in files:
+            self.members.pop(_rank_or_process(file), None)
+        remaining = [window for windows in self.members.values() for window in windows]
+        self.starts_ns = sorted(window.wall_clock_ns for window in remaining if window.wall_clock_ns is not None)
+        self.devices = {name for window in remaining for name in window.device_names}
+
     def is_same_job(self, other: _Job) -> bool:
         """Whether the files of another folder are of this job."""
         if self.devices and other.devices and not self.devices & other.devices:
@@ -85,6 +119,16 @@ def is_plainly_one_job(files: Sequence[TraceFile]) -> bool:
     )
 
 
+def is_remnant(ranks: int, start_ns: int | None, of_other: int, other_start_ns: int | None) -> bool:
+    """Whether a job with so many ranks is what an attempt left beside another one of the same world.
+
+    It has less than half as many ranks as the other, and began within ten minutes of it.
+    """
+    if start_ns is None or other_start_ns is None:
+        return False
+    return 2 * ranks < of_other and abs(start_ns - other_start_ns) <= _MAX_BETWEEN_RANKS_NS
+
+
 def started_far_apart(starts_ns: Sequence[int]) -> bool:
     """Whether ranks that began at these times are too far apart to be one job."""
     return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _MAX_BETWEEN_RANKS_NS
@@ -99,6 +143,11 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
         job = next((job for job in reversed(in_folder[folder]) if job.accepts(file)), None)
         if job is None:
             job = _Job(folder)
+            if in_folder[folder]:
+                later = in_folder[folder][-1].later_files(file)
+                in_folder[folder][-1].remove(later)
+                for other in later:
+                    job.add(other)
             in_folder[folder].append(job)
         job.add(file)
     whole: list[_Job] = []
@@ -153,6 +202,23 @@ def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
 
 def _shared_parts(folder: PurePath, other: PurePath) -> int:
     return next((i for i, (a, b) in enumerate(zip(folder.parts, other.parts, strict=False)) if a != b), 1 << 20)
+
+
+def in_other_units(files: Iterable[TraceFile]) -> list[TraceFile]:
+    """Return the files in which times of the same moment are a thousand times those of most files of their world.
+
+    They are written in nanoseconds for microseconds. On the wall clock they seem to be of the far future, and so of the
+    newest job.
+    """
+    of_world: dict[int | None, list[tuple[int, TraceFile]]] = defaultdict(list)
+    for file in files:
+        if file.first_ts_ns is not None and file.first_ts_ns > 0 and file.wall_clock_ns is not None:
+            of_world[file.world_size].append((file.first_ts_ns, file))
+    odd = []
+    for timed in of_world.values():
+        usual_ns = median_low(first_ts_ns for first_ts_ns, _ in timed)
+        odd += [file for ts_ns, file in timed if abs(ts_ns / usual_ns / _UNIT_FACTOR - 1) < _UNIT_TOLERANCE]
+    return odd
 
 
 def number_ranks(files: list[TraceFile]) -> list[TraceFile]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
-from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks
+from tracekit.read.files.foreign_jobs import group_into_jobs, is_remnant, number_ranks
 from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
 from tracekit.read.files.storage import version_of
 
@@ -42,7 +42,7 @@ class RunFiles:
 
 
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
-    """Return all runs, from the oldest to the newest."""
+    """Return all runs, from the oldest to the newest; first those that are remnants of attempts."""
     captured: dict[tuple[str, int], list[TraceFile]] = defaultdict(list)
     foreign: dict[int | None, list[TraceFile]] = defaultdict(list)
     for file in files:
@@ -56,9 +56,18 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
         foreign[next(iter(foreign), None)] += unsized
     else:
         foreign[None] = unsized
+    remnants: list[RunFiles] = []
     for members in foreign.values():
-        runs += [_run(number_ranks(job)) for job in group_into_jobs(members)]
-    return _with_names(sorted(runs, key=_run_order))
+        jobs = [_run(number_ranks(job)) for job in group_into_jobs(members)]
+        fewest = min((len(job.ranks) for job in jobs), default=0)
+        fuller = [job for job in jobs if len(job.ranks) > 2 * fewest]
+        for job in jobs:
+            (remnants if any(_is_remnant(job, other) for other in fuller) else runs).append(job)
+    return _with_names([*sorted(remnants, key=_run_order), *sorted(runs, key=_run_order)])
+
+
+def _is_remnant(run: RunFiles, other: RunFiles) -> bool:
+    return is_remnant(len(run.ranks), run.start_ns, len(other.ranks), other.start_ns)
 
 
 def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:

@@ -67,6 +67,7 @@ class TraceFile:
         start_ns: When its first event began.
         relative_start_ns: The same, counted from a base time at the end of the file, which was not read. Kineto's base
             time is the same for months.
+        first_ts_ns: The same as the event has it, without a base time.
         device_names: Of all devices that the file lists.
         unfinished: The job died while it wrote the file.
     """
@@ -81,6 +82,7 @@ class TraceFile:
     process: str | None = None
     start_ns: int | None = None
     relative_start_ns: int | None = None
+    first_ts_ns: int | None = None
     device_names: tuple[str, ...] = ()
     unfinished: bool = False
 
@@ -203,6 +205,7 @@ def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginnin
         world_size=header.world_size,
         process=None if pid is None else f"{header.host or ''}:{pid}",
         start_ns=None if start_ns is None else header.base_time_ns + start_ns,
+        first_ts_ns=start_ns,
         device_names=header.device_names,
         unfinished=path.suffix == ".tmp",
     )
@@ -243,7 +246,7 @@ class _FirstEvent:
 
 
 def _first_event(text: bytes) -> _FirstEvent:
-    """Return the first event of a host thread that has a start; any event if there is none."""
+    """Return the first event of a host thread that has a start; what other events say if there is none."""
     decoder = json.JSONDecoder()
     events = text[:_FIRST_EVENTS_BYTES].decode("utf-8", "replace")
     position = 0
@@ -258,7 +261,12 @@ def _first_event(text: bytes) -> _FirstEvent:
             continue
         ts, category = event.get("ts"), event.get("cat")
         start_ns = exact_nanoseconds(ts) if isinstance(ts, int | float | str) else None
-        if start_ns is not None and not (isinstance(category, str) and category in _OFF_HOST):
-            return _FirstEvent(event.get("pid"), start_ns, True)
-        if fallback.start_ns is None:
-            fallback = _FirstEvent(event.get("pid"), start_ns)
+        # Kineto's marks "Iteration Start" and "Record Window End" have no category, and no process: "Traces" and "".
+        on_host = isinstance(category, str) and category not in _OFF_HOST
+        pid = event.get("pid") if on_host or (category is None and event.get("ph") != "i") else None
+        if start_ns is not None and on_host:
+            return _FirstEvent(pid, start_ns, True)
+        fallback = _FirstEvent(
+            pid if fallback.pid is None else fallback.pid,
+            start_ns if fallback.start_ns is None else fallback.start_ns,
+        )

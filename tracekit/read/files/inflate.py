@@ -37,10 +37,15 @@ __all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "TextStream", "UnreadableText"
 
 @dataclass(frozen=True, kw_only=True)
 class CutOff:
-    """Why the text ends too early: a kind of note, and what happened at which byte of the file."""
+    """Why the text ends too early: a kind of note, and what happened at which byte of the file.
+
+    Attributes:
+        intact: The text up to there is as it was written. A checksum that fails does not tell where the damage is.
+    """
 
     kind: str
     what: str
+    intact: bool = True
 
 
 class TextChunks:
@@ -107,7 +112,7 @@ class TextChunks:
             try:
                 piece = inflater.decompress(fed, self.chunk_bytes)
             except Exception as error:  # zlib.error or isal's own type
-                self._damaged("truncated", f"the gzip stream is damaged ({error})", stream.tell())
+                self._damaged("truncated", f"the gzip stream is damaged ({error})", stream.tell(), intact=False)
                 rest = _readable_rest(stream, member_start, member_size)
                 text.append(rest)
                 size += len(rest)
@@ -148,10 +153,10 @@ class TextChunks:
                 while chunk := reader.read(self.chunk_bytes):
                     yield chunk
         except zstandard.ZstdError as error:
-            self._damaged("truncated", f"the zstd stream is damaged ({error})", stream.tell())
+            self._damaged("truncated", f"the zstd stream is damaged ({error})", stream.tell(), intact=False)
 
-    def _damaged(self, kind: str, what: str, offset: int) -> None:
-        self.cut_off = CutOff(kind=kind, what=f"{what} at byte {offset} of the file")
+    def _damaged(self, kind: str, what: str, offset: int, *, intact: bool = True) -> None:
+        self.cut_off = CutOff(kind=kind, what=f"{what} at byte {offset} of the file", intact=intact)
 
     def _note(self, kind: str, severity: Any, what: str) -> None:
         self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))

@@ -187,11 +187,22 @@ def test_a_clock_that_jumps(tmp_path: Path, rank: int) -> None:
     assert [note.rank for note in run.notes if note.kind == "clock_step"] == [rank]
 
 
-def test_after_a_clock_was_set_back_no_skew_is_significant(tmp_path: Path) -> None:
-    folder = write_job(tmp_path, step_us={2: (15_000, -10_000)}, steps=8)
-    run = load(folder)
-    assert (run.clocks[2].error_ns or 0) >= 10_000_000
-    assert {row["skew_max_ns"] for row in result_dict(analyze(run, only="collectives"))["collectives"]} == {None}
+def test_a_step_in_which_a_clock_jumps_does_not_count(tmp_path: Path) -> None:
+    """GIVEN a jump of 3 ms after the second collective of step 4 THEN the rank lacks that step, as a note says."""
+    run = load(write_job(tmp_path, step_us={2: (22_000, 3_000)}))
+    assert [[step.step for step in summary.steps] for summary in run.ranks] == [
+        [number for number in range(10) if summary.rank != 2 or number != 4] for summary in run.ranks
+    ]
+    (note,) = (note for note in run.notes if note.kind == "clock_step")
+    assert (note.rank, note.file) == (2, "rank2.json.gz")
+    assert note.text.endswith("rank2.json.gz: step 4 may contain the jump and does not count")
+
+
+def test_a_rank_whose_clock_was_set_back_by_steps_has_no_times(tmp_path: Path) -> None:
+    run = load(write_job(tmp_path, step_us={2: (15_000, -10_000)}, steps=8))
+    assert [summary.rank for summary in run.ranks if not summary.is_measured] == [2]
+    assert "its clock was set back?" in (run.ranks[2].unmeasured or "")
+    assert run.common_steps() == set(range(8))
 
 
 def test_ranks_of_a_host_share_a_clock_unless_collectives_contradict(tmp_path: Path) -> None:

@@ -123,3 +123,15 @@ def test_a_slope_that_no_clock_has_is_no_drift() -> None:
     true_ns, rng = moments(100, 0.05, 3)
     fit = fit_clock(seen(true_ns, rng, offset_ns=0, drift=2000e-6, spread_ns=500), true_ns)
     assert fit.drift is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+@pytest.mark.parametrize("equal", ["rank", "other", "both"])
+def test_moments_at_one_time_determine_an_offset_alone(count: int, equal: str) -> None:
+    """GIVEN moments that are all one on a clock, or on both, as in a file whose starts are all equal."""
+    spread_ns = BEGIN_NS + 1000 * np.arange(count, dtype=np.int64)
+    same_ns = np.full(count, BEGIN_NS, dtype=np.int64)
+    rank_ns, other_ns = (same_ns if equal in (clock, "both") else spread_ns for clock in ("rank", "other"))
+    fit = fit_clock(rank_ns + 7, other_ns)
+    assert (len(fit.pieces), fit.drift, fit.count) == (1, None, count)
+    assert abs(fit.pieces[0].offset_ns - 7) <= 1000 * count

@@ -43,7 +43,7 @@ from tracekit.analysis.model_parallel.parts import (
     TensorSum,
 )
 from tracekit.analysis.pauses.parts import PAUSE_TIMES
-from tracekit.analysis.per_rank.merge import merge_recordings
+from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
 from tracekit.analysis.sections import ALL_PARTS
@@ -257,3 +257,24 @@ def test_fields_that_must_be_the_same_and_differ_give_a_note() -> None:
     assert [note.text for note in merged.notes] == [
         "rank 0: its recordings name more than one world size; the latest is taken"
     ]
+
+
+def test_of_two_recordings_with_a_step_in_common_the_newer_one_counts() -> None:
+    """GIVEN windows of steps 3-4, 4-5 and 8, in any order THEN the second one replaces the first, as a note says."""
+    windows = [
+        replace(rank(1, steps=steps, files=(f"run/{name}.json",)), first_event_ns=first_ns)
+        for first_ns, name, steps in ((10, "a", (3, 4)), (20, "b", (4, 5)), (30, "c", (8,)))
+    ]
+    for ordered in (windows, windows[::-1]):
+        kept, notes = without_repeated_steps(ordered)
+        assert kept == [window for window in ordered if window is not windows[0]]
+        (note,) = notes
+        assert (note.kind, note.severity, note.rank, note.file) == ("duplicate_rank", "warning", 1, "a.json")
+        assert note.text == "rank 1: a.json: step 4 is in b.json, too, which is newer; a.json is left out"
+    assert without_repeated_steps(windows[1:]) == (windows[1:], [])
+
+
+def test_recordings_without_steps_repeat_none() -> None:
+    no_steps = Note(kind="no_steps", severity="info", text="no steps recorded")
+    windows = [replace(rank(1, steps=(0,), notes=(no_steps,)), first_event_ns=at_ns) for at_ns in (10, 20)]
+    assert without_repeated_steps(windows) == (windows, [])

@@ -101,6 +101,43 @@ def test_a_mesh_that_contradicts_itself_is_left_out_alone(tmp_path: Path, mesh: 
     assert "mesh" in decoded.notes[0].text
 
 
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([0, 1], (0, 1)),
+        (["1", 0], (1, 0)),
+        ([], ()),
+        (None, ()),
+        ([2**70, 0], None),
+        ([None, "x"], None),
+        ([True, False], None),
+        ([0, 0], None),
+        ([[0], 1], None),
+        ({"a": 1}, None),
+        ([-1], None),
+        ([0.0], None),
+    ],
+)
+def test_a_group_counts_if_all_its_ranks_can_be_read(
+    tmp_path: Path, ranks: object, expected: tuple[int, ...] | None
+) -> None:
+    """Without one of them it would be another group. Its collectives name their ranks, too."""
+    trace = TraceBuilder().op("e0", 0, 1)
+    trace.header["distributedInfo"]["pg_config"] = [{"pg_name": "7", "pg_desc": "dp", "ranks": ranks}]
+    decoded = decode_text(tmp_path, trace.text())
+    assert [group.ranks for group in decoded.header.process_groups] == ([] if expected is None else [expected])
+    assert [note.kind for note in decoded.notes] == ["not_available"] * (expected is None)
+
+
+def test_a_second_array_of_events_is_left_out_and_said(tmp_path: Path) -> None:
+    event = '{"ph": "X", "name": "%s", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
+    text = f'{{"traceEvents": [{event % "e0"}], "distributedInfo": {{"rank": 3}}, "traceEvents": [{event % "e1"}]}}'
+    decoded = decode_text(tmp_path, text.encode())
+    assert (names(decoded), decoded.header.rank) == (["e0"], 3)
+    (note,) = decoded.notes
+    assert (note.kind, note.file) == ("duplicate_event", "rank0.json")
+
+
 def log(level: str, message: str) -> str:
     return f"{level}:2024-05-22 17:15:22 2910249:2910249 CuptiActivityProfiler.cpp:976] {message}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.unit.read.files.run_traces import DAY, MINUTE, SECOND, runs, trace
+from tests.unit.read.files.run_traces import DAY, MINUTE, SECOND, files, runs, trace
 from tracekit.read.files.discover import discover
 
 
@@ -77,6 +77,42 @@ def test_public_traces_are_not_mixed(real_traces: Path) -> None:
         ["two_of_128"],
     ]
     assert len(found.others) == 5
+
+
+@pytest.mark.parametrize("left", [[3], [0, 5], [1, 2, 6]])
+def test_ranks_of_a_restarted_job_join_the_attempt_that_they_began_with(tmp_path: Path, left: list[int]) -> None:
+    """GIVEN what a few ranks left of a first attempt, a minute before all ranks of the second one."""
+    for rank in left:
+        trace(rank, 8, at_us=rank, pid=100 + rank).write(tmp_path / f"first{rank}.json")
+    for rank in range(8):
+        trace(rank, 8, at_us=MINUTE + 10 * SECOND * (rank % 2), pid=200 + rank).write(tmp_path / f"second{rank}.json")
+    found = discover([str(tmp_path)])
+    assert runs(found) == [dict.fromkeys(range(8), 1), dict.fromkeys(left, 1)]
+    assert files(found) == {rank: [f"second{rank}.json"] for rank in range(8)}
+
+
+def test_what_a_later_attempt_left_does_not_replace_the_job(tmp_path: Path) -> None:
+    """GIVEN 8 ranks, a file of a new attempt a minute later, and one of the next day THEN only that is a newer job."""
+    for rank in range(8):
+        trace(rank, 8, pid=100 + rank).write(tmp_path / f"job{rank}.json")
+    trace(2, 8, at_us=MINUTE, pid=202).write(tmp_path / "attempt.json")
+    assert runs(discover([str(tmp_path)])) == [dict.fromkeys(range(8), 1), {2: 1}]
+    trace(2, 8, at_us=DAY, pid=302).write(tmp_path / "tomorrow.json")
+    assert files(discover([str(tmp_path)])) == {2: ["tomorrow.json"]}
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_a_file_in_nanoseconds_is_not_of_the_newest_job(tmp_path: Path, odd: int) -> None:
+    for rank in range(3):
+        builder = trace(rank, 3, at_us=DAY * 50)
+        if rank == odd:
+            builder.events[0]["ts"] *= 1000
+        builder.write(tmp_path / f"rank{rank}.json")
+    found = discover([str(tmp_path)])
+    assert sorted(found.chosen.ranks) == [rank for rank in range(3) if rank != odd]
+    assert found.others == ()
+    (note,) = found.notes
+    assert (note.kind, note.rank, note.file) == ("unit", odd, f"rank{odd}.json")
 
 
 # ---- one job -------------------------------------------------------------------------------------------------------

@@ -138,3 +138,16 @@ def test_the_first_event_of_a_host_thread_is_found_behind_names_and_kernels(
     for suffix in (".json", ".json.gz"):
         path = builder.write(tmp_path / f"rank0{suffix}")
         assert identify.identify_fast(path).start_ns == builder.wall_ns(77)
+
+
+def test_the_marks_of_kineto_are_of_no_process(tmp_path: Path) -> None:
+    """GIVEN events in order of time, `Iteration Start` first THEN the process is that of the operators."""
+    builder = trace(at_us=5)
+    mark = {"ph": "i", "s": "g", "name": "Iteration Start: PyTorch Profiler", "pid": "Traces", "ts": builder.ts(0)}
+    builder.events.insert(0, mark)
+    path = builder.write(tmp_path / "rank0.json")
+    assert identify.identify(path).process == "node0:4000"
+
+    builder.events = [mark]
+    path = builder.write(tmp_path / "rank1.json")
+    assert (identify.identify(path).process, identify.identify(path).start_ns) == (None, builder.wall_ns(0))

@@ -1,0 +1,112 @@
+"""Which ranks cannot be compared with most others, and why? Lengths are nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.analysis.exchanges import rank as summary_of
+from tests.unit.analysis.exchanges import send
+from tests.unit.analysis.simulated import Cluster
+from tracekit.analysis.incomparable_ranks import without_incomparable_times
+from tracekit.analysis.per_rank.summarize import RankFailure
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+
+def ranks_of(*steps: Sequence[int], lengths: Sequence[int] = (), **others: Any) -> list[RankSummary]:
+    """Return ranks with these steps, on GPUs; each rank's steps take the same time."""
+    ranks = [summary_of(number, steps=numbers, **({"device": "gpu"} | others)) for number, numbers in enumerate(steps)]
+    return [
+        replace(summary, steps=tuple(replace(step, step_ns=length_ns) for step in summary.steps))
+        for summary, length_ns in zip(ranks, [*lengths, *[100] * len(ranks)], strict=False)
+    ]
+
+
+def reasons(ranks: Sequence[RankSummary | RankFailure]) -> dict[int, str]:
+    outcomes = without_incomparable_times(ranks)
+    assert without_incomparable_times(outcomes) == outcomes
+    return {s.rank: s.unmeasured for s in outcomes if isinstance(s, RankSummary) and s.unmeasured is not None}
+
+
+def test_ranks_that_agree_keep_their_times() -> None:
+    ranks = ranks_of((1, 2, 3), (1, 2, 3), (2, 3, 4))
+    assert without_incomparable_times([*ranks, RankFailure(rank=3, notes=())])[:3] == ranks
+
+
+def test_a_rank_without_kernels_among_gpu_ranks() -> None:
+    ranks = ranks_of((1, 2), (1, 2), (1, 2))
+    cpu = summary_of(3, steps=(1, 2))
+    assert reasons([*ranks, cpu]) == {3: "it has no kernels, though most ranks have some"}
+    talking = summary_of(3, [send(0, 5)], steps=(1, 2))
+    assert reasons([*ranks, talking]) == {}, "a rank of a mixed job exchanges messages with the others"
+    assert reasons([*ranks, replace(cpu, strategies=("rpc",))]) == {}
+    assert reasons([ranks[0], cpu]) == {}, "no majority"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ((100, 100, 100_000), {2: "its steps take 1,000 times as long as those of the other ranks"}),
+        ((90_000, 100), {0: "its steps take 900 times as long as those of the other ranks"}),
+        ((100_000, 100_000, 100), {2: "its steps take 0.001 of the time of those of the other ranks"}),
+        ((100, 100, 4000), {}),
+        ((100, 100, 0), {}),
+    ],
+)
+def test_a_rank_in_another_unit(lengths: tuple[int, ...], expected: dict[int, str]) -> None:
+    actual = reasons(ranks_of(*[(1, 2)] * len(lengths), lengths=lengths))
+    assert {rank: reason.partition(", as if")[0] for rank, reason in actual.items()} == expected
+
+
+def test_a_rank_without_a_common_step() -> None:
+    ranks = ranks_of((1, 2, 3), (1, 2, 3), (1, 2, 3), (7, 8), ())
+    assert reasons(ranks) == {
+        3: "it completed step 7-8, the other ranks completed 1-3",
+        4: "no step of it is complete, the other ranks completed 1-3",
+    }
+    assert reasons(ranks_of((1, 2), (7, 8))) == {}, "no majority"
+    assert reasons(ranks_of((1, 2), (1, 2), (7, 8), strategies=("rpc",))) == {}, "trainers count each for itself"
+
+
+@pytest.mark.parametrize("by", [-1, 1, 100])
+def test_a_rank_that_counts_steps_otherwise(by: int) -> None:
+    """GIVEN collectives with sequence ids, and a rank whose numbers of steps are shifted."""
+    run = simulated()
+    shifted = replace(
+        run.ranks[2],
+        steps=tuple(replace(step, step=step.step + by) for step in run.ranks[2].steps),
+        collectives=replace(run.ranks[2].collectives, step=run.ranks[2].collectives.step + by),
+    )
+    what = f"its steps are numbered {abs(by)} {'higher' if by > 0 else 'lower'} than those of the other ranks"
+    assert reasons([run.ranks[0], run.ranks[1], shifted, run.ranks[3]]) == {2: what}
+    assert reasons(run.ranks) == {}
+
+
+def test_a_note_names_the_file_and_the_reason() -> None:
+    ranks = ranks_of((1, 2), (1, 2), (7, 8), files=("/data/run/some.json",))
+    *_, odd = without_incomparable_times(ranks)
+    assert isinstance(odd, RankSummary)
+    (note,) = odd.notes
+    assert (note.kind, note.rank, note.file) == ("step_mismatch", 2, "some.json")
+    assert note.text == (
+        "rank 2: some.json: it completed step 7-8, the other ranks completed 1-2: "
+        "its times are n/a and join no comparison"
+    )
+    assert (odd.steps, len(odd.collectives), odd.is_measured) == ((), 0, False)
+
+
+def simulated() -> Run:
+    cluster = Cluster(4)
+    for _ in cluster.steps(6):
+        for rank in range(4):
+            cluster.work(rank, compute=100)
+        cluster.collective(range(4))
+        cluster.collective(range(4))
+    run = cluster.run()
+    assert all(np.array_equal(summary.collectives.sequence, np.arange(12)) for summary in run.ranks)
+    return run

@@ -1,0 +1,81 @@
+"""In which steps a rank's clock jumps: what the rank recorded as their length is wrong by the jump."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tracekit.analysis.clocks.notes import jump_sizes_ns, jumping_clocks
+from tracekit.model.events import ABSENT
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+_SMALL_PART = 0.01  # of a step: a jump that is smaller changes no answer
+
+__all__ = ["steps_with_jumps", "with_jumped_steps"]
+
+
+def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
+    """Return, by rank, the steps in which its clock may have jumped by more than a small part of them.
+
+    A jump lies between the two collectives that show it.
+    """
+    models = {clock.rank: clock for clock in run.clocks}
+    summaries = {summary.rank: summary for summary in run.ranks}
+    result = {}
+    for rank, shown_by in jumping_clocks(run.clocks).items():
+        model, lengths_ns = models[shown_by], {step.step: step.step_ns for step in summaries[rank].steps}
+        steps: set[int] = set()
+        for jump, size_ns in zip(model.jumps, jump_sizes_ns(model), strict=True):
+            moment_ns = jump.from_ns
+            if rank != shown_by:  # the clock of the run jumps; halfway is where it jumps on its own clock
+                moment_ns = (model.moment_to_run(moment_ns - 1) + model.moment_to_run(moment_ns)) // 2
+            around = _steps_around(summaries[rank], moment_ns)
+            steps |= {step for step in around if abs(size_ns) > _SMALL_PART * lengths_ns[step]}
+        if steps:
+            result[rank] = frozenset(steps)
+    return result
+
+
+def _steps_around(summary: RankSummary, moment_ns: int) -> set[int]:
+    """Return the steps between the two neighbouring collectives of a group whose middle is nearest to a moment."""
+    collectives = summary.collectives
+    nearest: tuple[int, int, int] | None = None
+    for group in np.unique(collectives.group).tolist():
+        rows = np.flatnonzero((collectives.group == group) & (collectives.step != ABSENT))
+        if len(rows) < 2:
+            continue
+        ends_ns = collectives.end_ns[rows]
+        off_ns = np.abs((ends_ns[:-1] + ends_ns[1:]) // 2 - moment_ns)
+        place = int(np.argmin(off_ns))
+        if nearest is None or off_ns[place] < nearest[0]:
+            nearest = int(off_ns[place]), int(rows[place]), int(rows[place + 1])
+    if nearest is None:
+        return set()
+    _, before, after = nearest
+    begin_ns, end_ns = sorted((int(collectives.end_ns[before]), int(collectives.end_ns[after])))
+    overlapping = {s.step for s in summary.steps if s.start_ns < end_ns and begin_ns < s.start_ns + s.step_ns}
+    between = range(int(collectives.step[before]), int(collectives.step[after]) + 1)
+    return overlapping | {s.step for s in summary.steps if s.step in between}
+
+
+def with_jumped_steps(
+    notes: Sequence[Note], ranks: Sequence[RankSummary], steps: Mapping[int, Collection[int]]
+) -> tuple[Note, ...]:
+    """Return the notes of a run, where those about clocks that jump name the file and the steps that do not count."""
+    files = {summary.rank: Path(summary.files[0]).name for summary in ranks if summary.files}
+    result = []
+    for note in notes:
+        if note.kind == "clock_step" and note.file is None and note.rank is not None and note.rank in steps:
+            file = files.get(note.rank)
+            where = f"{file}: " if file else ""
+            which = f"{where}step {format_ranges(steps[note.rank])} may contain the jump and does not count"
+            result.append(replace(note, file=file, text=f"{note.text}; {which}"))
+        else:
+            result.append(note)
+    return tuple(result)

@@ -1,0 +1,154 @@
+"""Which ranks cannot be compared with the others of their run, as their recordings contradict those of most ranks.
+
+Such a rank would make the steps, the means or the verdict of all others wrong. So its times are n/a, as if its device
+records were lost, and a note says why.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tracekit.analysis.per_rank.summarize import RankFailure
+from tracekit.analysis.per_rank.unmeasured import without_times
+from tracekit.model.communication import GroupKey
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.model.summary import RankSummary, StepParts
+
+# Units are thousands apart. Recorded steps of one job differ less than two-fold from that.
+_UNIT_FACTORS = (10**3, 10**6)
+_SAMPLED_COLLECTIVES = 16
+
+__all__ = ["without_incomparable_times"]
+
+
+def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:
+    """Return the outcomes of all ranks, of which those that cannot be compared with most others have no times."""
+    measured = [outcome for outcome in outcomes if isinstance(outcome, RankSummary) and outcome.is_measured]
+    reasons: dict[int, tuple[str, str]] = {}
+    for kind, find in (
+        ("no_device_records", _without_device),
+        ("unit", _in_another_unit),
+        ("step_mismatch", _with_shifted_steps),
+        ("step_mismatch", _with_other_steps),
+    ):
+        found = find([summary for summary in measured if summary.rank not in reasons])
+        reasons |= {rank: (kind, reason) for rank, reason in found.items()}
+    return [
+        _without_times(outcome, *reasons[outcome.rank])
+        if isinstance(outcome, RankSummary) and outcome.is_measured and outcome.rank in reasons
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+def _without_times(summary: RankSummary, kind: str, reason: str) -> RankSummary:
+    file = Path(summary.files[0]).name if summary.files else None
+    text = ": ".join(filter(None, (file, f"{reason}: its times are n/a and join no comparison")))
+    note = Note(kind=kind, severity="warning", file=file, text=text).about_rank(summary.rank)
+    return without_times(replace(summary, notes=(*summary.notes, note)), reason)
+
+
+def _without_device(ranks: Sequence[RankSummary]) -> dict[int, str]:
+    """Return the ranks that seem to compute on a CPU, where most ranks have a GPU and none of them talks to it.
+
+    A rank that makes remote calls may have no GPU.
+    """
+    on_gpu = sum(summary.device == "gpu" for summary in ranks)
+    if 2 * on_gpu <= len(ranks) or any("rpc" in summary.strategies for summary in ranks):
+        return {}
+    reason = "it has no kernels, though most ranks have some"
+    return {
+        summary.rank: reason
+        for summary in ranks
+        if summary.device == "cpu" and not len(summary.collectives) and not len(summary.messages)
+    }
+
+
+def _in_another_unit(ranks: Sequence[RankSummary]) -> dict[int, str]:
+    """Return the ranks whose steps take a thousand times as long as those of most ranks, or a thousandth."""
+    typical_ns = {
+        summary.rank: statistics.median(lengths_ns)
+        for summary in ranks
+        if (lengths_ns := [step.step_ns for step in _all_steps(summary) if step.complete and step.step_ns > 0])
+    }
+    if len(typical_ns) < 2:
+        return {}
+    usual_ns = statistics.median_low(typical_ns.values())
+    reasons = {}
+    for rank, length_ns in typical_ns.items():
+        ratio = max(length_ns, usual_ns) / min(length_ns, usual_ns)
+        if any(factor / 2 <= ratio <= 2 * factor for factor in _UNIT_FACTORS):
+            times = f"{ratio:,.0f} times as long as" if length_ns > usual_ns else f"{1 / ratio:.2g} of the time of"
+            reasons[rank] = f"its steps take {times} those of the other ranks, as if written in another unit"
+    return reasons
+
+
+def _with_shifted_steps(ranks: Sequence[RankSummary]) -> dict[int, str]:
+    """Return the ranks that number their steps otherwise than most: the ids of their collectives show it."""
+    by_group: dict[GroupKey, list[tuple[RankSummary, Int64]]] = {}
+    for summary in ranks:
+        collectives = summary.collectives
+        known = (collectives.sequence != ABSENT) & (collectives.step != ABSENT) & (collectives.group != ABSENT)
+        for local in np.unique(collectives.group[known]).tolist():
+            rows = np.flatnonzero(known & (collectives.group == local))
+            by_group.setdefault(summary.groups[local], []).append((summary, rows))
+    shifts: dict[int, int] = {}
+    for members in by_group.values():
+        longest, rows = max(members, key=lambda member: len(member[1]))
+        step_of_id = dict(
+            zip(longest.collectives.sequence[rows].tolist(), longest.collectives.step[rows].tolist(), strict=True)
+        )
+        apart = {summary.rank: _steps_apart(summary, rows, step_of_id) for summary, rows in members}
+        known_apart = {rank: shift for rank, shift in apart.items() if shift is not None}
+        usual, votes = Counter(known_apart.values()).most_common(1)[0]
+        if 2 * votes > len(known_apart):
+            shifts |= {rank: shift - usual for rank, shift in known_apart.items() if shift != usual}
+    return {
+        rank: f"its steps are numbered {abs(shift)} {'higher' if shift > 0 else 'lower'} than those of the other ranks"
+        for rank, shift in shifts.items()
+    }
+
+
+def _steps_apart(summary: RankSummary, rows: Int64, step_of_id: Mapping[int, int]) -> int | None:
+    """Return by how much a rank's step numbers are higher than those of the same collectives on another rank.
+
+    `rows` are the rank's collectives in their group, int64 [n]. None if they share none, or differ in this.
+    """
+    collectives = summary.collectives
+    sample = rows[:: max(1, len(rows) // _SAMPLED_COLLECTIVES)]
+    pairs = zip(collectives.sequence[sample].tolist(), collectives.step[sample].tolist(), strict=True)
+    apart = {step - step_of_id[number] for number, step in pairs if number in step_of_id}
+    return apart.pop() if len(apart) == 1 else None
+
+
+def _with_other_steps(ranks: Sequence[RankSummary]) -> dict[int, str]:
+    """Return the ranks that completed none of the steps which most ranks completed.
+
+    Comparisons are over the steps that all ranks completed, so one such rank would leave none. Ranks that make remote
+    calls number their steps each for itself.
+    """
+    if any("rpc" in summary.strategies for summary in ranks):
+        return {}
+    complete = {summary.rank: {step.step for step in _all_steps(summary) if step.complete} for summary in ranks}
+    count = Counter(step for steps in complete.values() for step in steps)
+    usual = {step for step, ranks_with_it in count.items() if 2 * ranks_with_it > len(complete)}
+    if not usual:
+        return {}
+    others = f"the other ranks completed {format_ranges(usual)}"
+    return {
+        rank: f"it completed step {format_ranges(steps)}, {others}" if steps else f"no step of it is complete, {others}"
+        for rank, steps in complete.items()
+        if not steps & usual
+    }
+
+
+def _all_steps(summary: RankSummary) -> tuple[StepParts, ...]:
+    return (*summary.left_out, *summary.steps)

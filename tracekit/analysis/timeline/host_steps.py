@@ -1,0 +1,156 @@
+"""The steps of a recording as the host saw them, and whether they can be those of one process on one clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.ranks import format_ranges
+
+_PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
+_HOST_CATEGORIES = frozenset(("cpu_op", "Operator", "user_annotation", "python_function"))
+_SHOWN = 4  # processes
+
+__all__ = ["HostSteps", "host_steps"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HostSteps:
+    """s steps in order of time.
+
+    Attributes:
+        step: numbers as recorded, int64 [s].
+        start_ns: int64 [s].
+        end_ns: of the span itself, int64 [s].
+        data_ns: time in the data loader as the capture measured it, or -1, int64 [s].
+        closed: the end of the step is known, bool [s].
+        thread: as in `StepWindows`.
+        source: as in `StepWindows`.
+        contradiction: as in `StepWindows`.
+    """
+
+    step: Int64
+    start_ns: Int64
+    end_ns: Int64
+    data_ns: Int64
+    closed: Bool
+    thread: int
+    source: str
+    contradiction: str | None = None
+
+
+def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
+    """Return the steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the whole
+    recording.
+    """
+    events = trace.events
+    spans, numbers = _profiler_steps(events)
+    thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
+    metadata = trace.header.metadata
+    if whole:
+        steps = _whole_recording(events, thread)
+    elif metadata is not None and metadata.steps:
+        recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
+        recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
+        steps = HostSteps(
+            step=np.array([s.step for s in recorded], dtype=np.int64),
+            start_ns=np.array([s.start_ns for s in recorded], dtype=np.int64),
+            end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
+            data_ns=np.array([-1 if s.data_ns is None else s.data_ns for s in recorded], dtype=np.int64),
+            closed=np.array([s.end_ns is not None for s in recorded], dtype=np.bool_),
+            thread=thread,
+            source="steps",
+        )
+    elif len(spans):
+        steps = HostSteps(
+            step=numbers,
+            start_ns=events.start_ns[spans],
+            end_ns=events.end_ns[spans],
+            data_ns=np.full(len(spans), -1, dtype=np.int64),
+            # A step ends where the next one begins. If that one is not recorded, the end is not known.
+            closed=np.append(np.diff(numbers) == 1, True),
+            thread=thread,
+            source="spans",
+        )
+    else:
+        steps = _whole_recording(events, thread)
+    return replace(steps, contradiction=_mixed_processes(events) or _contradiction(steps))
+
+
+def _mixed_processes(events: EventTable) -> str | None:
+    """Return that the threads of the host are of several processes; None if they are of one.
+
+    Kineto records one process, so the events of others come from other files.
+    """
+    first_row = np.full(len(events.tracks), ABSENT, dtype=np.int64)
+    first_row[events.track[::-1]] = np.arange(len(events) - 1, -1, -1)  # of equal indexes the last one is assigned
+    tracks = np.flatnonzero(first_row != ABSENT).tolist()
+    categories = [int(events.category[row]) for row in first_row[tracks].tolist()]
+    processes = sorted(
+        {
+            str(events.tracks[track].pid)
+            for track, category in zip(tracks, categories, strict=True)
+            if events.tracks[track].pid != "" and category != ABSENT and events.strings[category] in _HOST_CATEGORIES
+        }
+    )
+    if len(processes) < 2:
+        return None
+    return f"it mixes the events of {len(processes)} processes (pid {', '.join(processes[:_SHOWN])})"
+
+
+def _contradiction(steps: HostSteps) -> str | None:
+    """Return why steps cannot follow each other in one recording; None if they can."""
+    numbers, count = np.unique(steps.step, return_counts=True)
+    if (count > 1).any():
+        repeated = numbers[count > 1].tolist()
+        what = f"step {repeated[0]} is" if len(repeated) == 1 else f"steps {format_ranges(repeated)} are"
+        return f"{what} in it more than once"
+    if (np.diff(steps.step) < 0).any():
+        return "its steps are not in the order of their numbers (its clock was set back?)"
+    overlaps = steps.closed[:-1] & (steps.end_ns[:-1] > steps.start_ns[1:] + ROUNDED_NS)
+    if overlaps.any():
+        place = int(np.argmax(overlaps))
+        return f"steps {steps.step[place]} and {steps.step[place + 1]} overlap in time (its clock was set back?)"
+    return None
+
+
+def _whole_recording(events: EventTable, thread: int) -> HostSteps:
+    is_activity = ~events.in_category("Trace", "overhead")
+    start_ns, end_ns = events.start_ns[is_activity], events.end_ns[is_activity]
+    return HostSteps(
+        step=np.zeros(1, dtype=np.int64),
+        start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),
+        end_ns=np.array([end_ns.max() if len(end_ns) else 0], dtype=np.int64),
+        data_ns=np.full(1, -1, dtype=np.int64),
+        closed=np.ones(1, dtype=np.bool_),
+        thread=thread,
+        source="recording",
+    )
+
+
+def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
+    """Return rows and numbers of the host's ProfilerStep spans, in order of time and without duplicates."""
+    on_device = events.in_category("gpu_user_annotation")
+    rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    numbers = np.array([int(events.strings[i].partition("#")[2]) for i in events.name[rows]], dtype=np.int64)
+    _, first = (
+        np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
+    )
+    first = np.sort(first)
+    return rows[first], numbers[first]
+
+
+def _busiest_thread(events: EventTable) -> int:
+    """Return the track with the most operators: the training loop runs there if no step span says otherwise."""
+    rows = np.flatnonzero(events.in_category("cpu_op"))
+    if not len(rows):
+        return -1
+    keys = (events.track[rows], events.start_ns[rows], events.duration_ns[rows], events.name[rows])
+    tracks = np.unique(np.stack(keys), axis=1)[0]  # a duplicated event counts once
+    count = np.bincount(tracks)
+    most = np.flatnonzero(count == count.max()).tolist()
+    return int(min(most, key=lambda i: (str(events.tracks[i].pid).zfill(20), str(events.tracks[i].tid).zfill(20))))
