@@ -11,7 +11,7 @@ TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-torch gpu check docs package-check reports notebook bench studies clean
+.PHONY: help demo test test-all test-torch fuzz sanitized gpu check docs package-check reports notebook bench studies clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,22 @@ test-all: $(TEST_READY) ## Run all tests: with fuzzing and the cross-checks, but
 test-torch: ## Run the tests that record with another torch, in an environment of its own (5 GB): TORCH=2.15.0
 	@test -n "$(TORCH)" || { echo "which version? For example: make test-torch TORCH=2.15.0" >&2; exit 2; }
 	WORKERS=$(WORKERS) .ci/test-torch $(TORCH) $(PYTHON)
+
+# Each of the three runs so long. Inputs follow from the seed, which findings name.
+MINUTES := 20
+SEED := $(shell date +%s)
+FUZZ = --minutes $(MINUTES) --seed $(SEED)
+SANITIZED = $(BIN)/python -m tests.fuzz.sanitized build/sanitized
+
+fuzz: $(TEST_READY) ## Mutate traces and columns until time is over: MINUTES=60; what is found stays in build/fuzz
+	failed=0; \
+	$(SANITIZED) tests.fuzz.decoders $(FUZZ) tests/data/*/*.gz tests/data/*/*/*.gz || failed=1; \
+	$(SANITIZED) tests.fuzz.encoder $(FUZZ) || failed=1; \
+	$(BIN)/python -m tests.fuzz.command_line $(FUZZ) || failed=1; \
+	exit $$failed
+
+sanitized: $(TEST_READY) ## Build both extensions with AddressSanitizer and UndefinedBehaviorSanitizer, in build/sanitized
+	$(SANITIZED)
 
 # One after the other: two tests at a time on one device would change what they measure.
 gpu: $(TEST_READY) ## Run the tests that need GPUs and write reports/gpu; without a GPU they say so and nothing is written

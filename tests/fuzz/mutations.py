@@ -1,15 +1,15 @@
-"""Damaged traces, on which both decoders must agree: short pieces of good traces with a few random mutations."""
+"""Damaged traces: short pieces of good traces and small files, with a few random mutations."""
 
 from __future__ import annotations
 
 import gzip
+import importlib
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 from tracekit.read.decode.salvage import EVENT_BOUNDARY
 
-__all__ = ["excerpt", "mutants", "read_text"]
+__all__ = ["corpus_texts", "damaged", "excerpt", "mutant_of", "packed", "read_text"]
 
 _TOKENS = [
     *(b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"\0", b"\xff", b"\xc3\xa9", b"\xed\xa0\x80"),
@@ -37,14 +37,39 @@ def excerpt(text: bytes, events: int, rng: random.Random) -> bytes:
     return b'{"schemaVersion": 1, "traceEvents": [\n  ' + body + b'\n  ],\n  "baseTimeNanoseconds": 1000000000}'
 
 
-def mutants(text: bytes, count: int, rng: random.Random) -> Iterator[bytes]:
-    """Yield `text` itself, then `count` mutated copies of it."""
-    yield text
-    for _ in range(count):
-        mutant = bytearray(text)
-        for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-            _mutate(mutant, rng)
-        yield bytes(mutant)
+def corpus_texts() -> list[bytes]:
+    """Return the texts of `corpus/`: forms that no writer's traces have, and what once was found."""
+    return [path.read_bytes() for path in sorted((Path(__file__).parent / "corpus").iterdir())]
+
+
+def mutant_of(text: bytes, rng: random.Random) -> bytes:
+    """Return a mutated copy, or now and then the text itself."""
+    mutant = bytearray(text)
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 8))):
+        _mutate(mutant, rng)
+    return bytes(mutant)
+
+
+def packed(text: bytes, rng: random.Random) -> bytes:
+    """Return the text as gzip, of one or several members, or as zstd."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        return gzip.compress(text, mtime=0)
+    if kind == 1:
+        cut = rng.randrange(len(text) + 1)
+        between = bytes(rng.choice((0, 0, 1, 40)))
+        return gzip.compress(text[:cut], mtime=0) + between + gzip.compress(text[cut:], mtime=0)
+    return importlib.import_module("zstandard").compress(text)
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """Return the content cut off, with some bytes changed, or with more behind its end."""
+    kind, place = rng.randrange(3), rng.randrange(len(content) + 1)
+    if kind == 0:
+        return content[:place]
+    if kind == 1:
+        return content[:place] + rng.randbytes(rng.choice((1, 1, 4))) + content[place + 1 :]
+    return content + rng.randbytes(rng.choice((1, 2, 30)))
 
 
 def _mutate(text: bytearray, rng: random.Random) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import textwrap
+
 import pytest
 
+from tests.components import require, require_module
 from tracekit.errors import UsageError
 from tracekit.native_choice import VARIABLE, use_native
 
@@ -37,3 +42,27 @@ def test_other_values_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -
 
     with pytest.raises(UsageError, match=f"TRACEKIT_NATIVE={value}: neither 0 nor 1"):
         use_native("decoder", is_built=True)
+
+
+@pytest.mark.parametrize("name", ["tracekit.read.decode.native._scanner", "tracekit.render.perfetto._encoder"])
+def test_compiled_parts_are_not_for_subinterpreters(name: str) -> None:
+    """GIVEN an interpreter beside the main one THEN a compiled part is not imported there."""
+    interpreters = require_module("_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters")
+    spec = importlib.util.find_spec(name)
+    require("the native parts", spec, "there was no compiler")
+    assert spec is not None
+    script = f"""
+        import importlib.util
+        spec = importlib.util.spec_from_file_location({name!r}, {spec.origin!r})
+        try:
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        except ImportError as error:
+            assert "interpreter" in str(error), error
+        else:
+            raise AssertionError("imported")
+        """
+    beside = interpreters.create()
+    try:
+        interpreters.run_string(beside, textwrap.dedent(script))
+    finally:
+        interpreters.destroy(beside)

@@ -145,7 +145,9 @@ def _split(run: Run, arrivals: Arrivals, stretch: Stretch) -> tuple[int, dict[tu
     of the rest by activity and phase. A pause, such as a checkpoint, is no such excess: its cause is known.
     """
     which, instances, times_ns = stretch.instance, arrivals.instances, dict(stretch.times_ns)
-    if not 0 <= which < arrivals.collectives or run.ranks[int(instances.rank[which])].rank != stretch.rank:
+    if not 0 <= which < arrivals.collectives or instances.rank[which] == ABSENT:  # several ranks were last
+        return 0, times_ns
+    if run.ranks[int(instances.rank[which])].rank != stretch.rank:
         return 0, times_ns
     paused_ns = _paused_ns(run, instances, which)
     left_ns = excess_ns = min(max(int(instances.excess_ns[which]) - paused_ns, 0), stretch.end_ns - stretch.start_ns)

@@ -55,12 +55,11 @@ def match_collectives(
     everyone = number.get(_everyone(ranks, world_size), ABSENT)
     members: dict[int, list[Member]] = {}
     for summary in ranks:
-        collectives = summary.collectives
-        for local in np.unique(collectives.group).tolist():
+        by_group = np.argsort(summary.collectives.group, kind="stable")
+        local_groups, first = np.unique(summary.collectives.group[by_group], return_index=True)
+        for local, rows in zip(local_groups.tolist(), np.split(by_group, first[1:]), strict=False):
             index = everyone if local == ABSENT else number[summary.groups[local]]
-            members.setdefault(index, []).append(
-                Member(summary=summary, rows=np.flatnonzero(collectives.group == local))
-            )
+            members.setdefault(index, []).append(Member(summary=summary, rows=rows))
     matched_groups, notes = [], []
     for index in sorted(members):
         present = _with_absent_ranks(members[index], ranks, groups[index])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure, summarize
 from tracekit.analysis.sections import ALL_PARTS
+from tracekit.limits import limits
 from tracekit.model.summary import RankSummary
 from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
@@ -90,7 +91,7 @@ def look_up(
         if cache is not None:
             # A summary for all sections also serves for some of them.
             choices = dict.fromkeys((options, replace(options, sections=None)))
-            entries = [cache.entry_for(paths, (chosen_decoder(), rank, choice)) for choice in choices]
+            entries = [cache.entry_for(paths, (chosen_decoder(), limits(), rank, choice)) for choice in choices]
             summary = _first_cached(cache, entries, paths, shared)
             if summary is not None:
                 cached[position] = summary

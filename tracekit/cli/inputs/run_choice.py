@@ -44,6 +44,7 @@ class RunChoice:
     cache: CacheChoice
     communication_rules: tuple[CommunicationRule, ...] = ()
     anonymize: bool | Pseudonyms = False
+    limits: tuple[str, ...] = ()
 
     @property
     def shown_paths(self) -> tuple[str, ...]:
@@ -57,12 +58,12 @@ class RunChoice:
 
     @property
     def argv(self) -> list[str]:
-        """The arguments that choose the same run and ranks, with the same rules."""
+        """The arguments that choose the same run and ranks, with the same rules and limits."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
         options += [f"--communication-rule={rule.text}" for rule in self.communication_rules]
-        return [*self.shown_paths, *options]
+        return [*self.shown_paths, *options, *(f"--limit={limit}" for limit in self.limits)]
 
     def of_path(self, path: str) -> RunChoice:
         """Return the choice of the newest run of another path, with the same ranks and ways of reading them."""
@@ -165,6 +166,18 @@ def _rules(texts: tuple[str, ...]) -> tuple[CommunicationRule, ...]:
     return tuple(parse_rule(text) for text in texts)
 
 
+def _set_limits(texts: tuple[str, ...]) -> None:
+    """Let these limits hold, in workers too, until the command ends. Raises UsageError for a text that is none."""
+    if not texts:
+        return
+    from tracekit.limits import VARIABLE, parse_limits
+
+    parse_limits(texts)
+    before = os.environ.get(VARIABLE, "")
+    os.environ[VARIABLE] = " ".join(texts)
+    click.get_current_context().call_on_close(lambda: os.environ.update({VARIABLE: before}))
+
+
 def run_options(command: F) -> F:
     """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
     return apply_decorators(
@@ -202,6 +215,7 @@ def _with_choice(command: F) -> F:
         no_cache: bool,
         communication_rule: tuple[str, ...],
         anonymize: bool,
+        limit: tuple[str, ...],
         **options: Any,
     ) -> Any:
         from tracekit.errors import UsageError
@@ -217,6 +231,7 @@ def _with_choice(command: F) -> F:
             raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
         if _is_typed("cache_dir"):
             no_cache = False  # of the settings
+        _set_limits(limit)
         choice = RunChoice(
             paths=paths,
             run=run,
@@ -227,6 +242,7 @@ def _with_choice(command: F) -> F:
             cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
             communication_rules=_rules(communication_rule),
             anonymize=anonymize,
+            limits=limit,
         )
         return command(choice, **options)
 
@@ -241,6 +257,12 @@ _READING_OPTIONS = (
         multiple=True,
         metavar="REGEX=KIND",
         help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
+    ),
+    click.option(
+        "--limit",
+        multiple=True,
+        metavar="NAME=N",
+        help="What a trace file may cost, e.g. ratio=1000 (docs/settings.md).",
     ),
     click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
     click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),

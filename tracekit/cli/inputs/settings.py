@@ -47,6 +47,20 @@ class _Rules(click.ParamType[tuple[str, ...]]):
         return tuple(rules)
 
 
+class _Limits(click.ParamType[tuple[str, ...]]):
+    name = "limits"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        from tracekit.limits import parse_limits
+
+        texts = tuple(value.split() if isinstance(value, str) else map(str, value))
+        try:
+            parse_limits(texts)
+        except UsageError as error:
+            self.fail(error.message)
+        return texts
+
+
 class _Path(click.ParamType[str]):
     name = "path"
 
@@ -107,6 +121,17 @@ KEYS: tuple[Key, ...] = (
         called="a list of texts",
         default="those of public libraries",
         example='["^my_ring=all_to_all"]',
+    ),
+    Key(
+        name="limits",
+        variable="TRACEKIT_LIMITS",
+        option="--limit",
+        parameter="limit",
+        kind=_Limits(),
+        file_types=(list,),
+        called="a list of texts",
+        default="those in docs/settings.md",
+        example='["text_bytes=128G"]',
     ),
     Key(
         name="jobs",
@@ -247,7 +272,7 @@ def option_defaults(named: str | None = None) -> dict[str, Callable[[], Any]]:
         no_cache = in_effect.get(_CACHE_DIR) == _NO_CACHE
         return {**in_effect, _CACHE_DIR: None, "no_cache": True} if no_cache else in_effect
 
-    unset = {"communication_rule": (), "no_cache": False, "strict": False, "anonymize": False}
+    unset = {"communication_rule": (), "limit": (), "no_cache": False, "strict": False, "anonymize": False}
     return {name: partial(lambda name: values().get(name, unset.get(name)), name) for name in _PARAMETERS}
 
 
@@ -286,7 +311,7 @@ def _converted(key: Key, value: object, named: str, with_value: str, *, hint: st
     try:
         return key.kind.convert(value, None, None)
     except click.BadParameter as error:
-        if isinstance(key.kind, _Rules | _Path | Amount):
+        if isinstance(key.kind, _Rules | _Limits | _Path | Amount):
             raise UsageError(f"{named}: {error.message}", hint=hint) from None
         # Click would say "not a valid integer range" of text.
         raise UsageError(f"{with_value}: not {key.called}", hint=hint) from None

@@ -51,6 +51,7 @@ class ColumnBuilder:
 
     Attributes:
         dropped: How many events were dropped so far, by kind of note.
+        met: How many events were met so far.
     """
 
     def __init__(self, *, extra_args: bool = False) -> None:
@@ -72,7 +73,7 @@ class ColumnBuilder:
         self._operators: dict[str, list[int]] = {name: [] for name in ("row", *SHAPES)}
         self._memory: dict[str, list[int]] = {name: [] for name in MEMORY}
         self._rows = 0
-        self._met = 0
+        self.met = 0
 
     def add(self, events: Sequence[RawEvent]) -> None:
         """Append one chunk.
@@ -80,8 +81,8 @@ class ColumnBuilder:
         `RawText.restore` must have replaced the times that a float64 cannot hold, and given all events the text of
         their arguments if extra arguments are kept.
         """
-        first, self._met = self._met, self._met + len(events)
-        position = np.arange(first, self._met, dtype=np.int32)
+        first, self.met = self.met, self.met + len(events)
+        position = np.arange(first, self.met, dtype=np.int32)
         if any(event.ph != "X" for event in events):
             slices = [self._slice_of(event) for event in events]
             position[[event.ph != "X" for event in events]] = ABSENT

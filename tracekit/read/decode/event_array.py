@@ -13,24 +13,29 @@ from dataclasses import dataclass
 import msgspec
 
 from tracekit.errors import NotATraceError
+from tracekit.limits import limits
 from tracekit.read.decode.metadata_keys import parse_top_level
 from tracekit.read.files.inflate import TextChunks
 
 __all__ = [
-    "LONGEST_HEADER_BYTES",
     "Head",
     "no_events_error",
+    "read_behind",
     "read_head",
     "search_events",
     "tail_keys_text",
     "top_level_keys",
 ]
 
-LONGEST_HEADER_BYTES = 256 << 20
-
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Behind the last event. An array in its arguments may end in the same way, but then no whole object follows.
 _BEHIND_EVENTS = re.compile(rb'\}\s*\]\s*,\s*(?=")')
+# A string; of one that does not end, the quote and a backslash at the end are groups.
+_STRING = re.compile(rb""""[^"\\]*+(?:\\.[^"\\]*+)*+"|(")[^"\\]*+(?:\\.[^"\\]*+)*+(\\?)\Z""", re.DOTALL)
+_MAX_NESTED = 20_000  # keys of that name in other objects; no writer has one
+_MAX_UNPLACED = 16  # errors of the parser that do not say where it stopped
+_STOPPED_AT = re.compile(r"\(byte (\d+)\)")
+_ANY = msgspec.json.Decoder(msgspec.Raw)
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -51,9 +56,9 @@ class Head:
     is_object: bool
 
 
-def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -> Head:
-    """Read the `chunks` of `source` up to the events. Raises NotATraceError if none begin in `longest_bytes`."""
-    head, text = search_events(chunks, longest_bytes)
+def read_head(chunks: Iterator[bytes], source: TextChunks) -> Head:
+    """Read the `chunks` of `source` up to the events. Raises NotATraceError if none begin within the limit."""
+    head, text = search_events(chunks)
     if head is not None:
         return head
     name, damage = source.path.name, source.cut_off
@@ -61,14 +66,18 @@ def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -
         reason, hint, kind = damage.what, "copy it again, or record again", "ignored_file"
     elif not text.strip():
         reason, hint, kind = "the file is empty", "the job may have died while it wrote; record again", "empty"
+    elif _may_begin_trace(text) and len(text) > limits().keys_bytes:
+        reason = f"no traceEvents in the first {len(text):,} bytes of its text ({limits().named('keys_bytes')})"
+        hint, kind = "give Chrome-trace JSON files of torch.profiler", "limit"
     else:
         reason, hint = "not a trace (no traceEvents in it)", "give Chrome-trace JSON files of torch.profiler"
         kind = "ignored_file"
     raise NotATraceError(f"{name}: {reason}", hint=hint, reason=reason, kind=kind)
 
 
-def search_events(chunks: Iterator[bytes], longest_bytes: int) -> tuple[Head | None, bytes]:
+def search_events(chunks: Iterator[bytes]) -> tuple[Head | None, bytes]:
     """Read up to the events. Return the head, None if there are no events; and the text that was searched."""
+    longest_bytes = limits().keys_bytes
     text = b""
     pieces: list[bytes] = []
     for chunk in itertools.chain(chunks, [b""]):
@@ -79,6 +88,8 @@ def search_events(chunks: Iterator[bytes], longest_bytes: int) -> tuple[Head | N
         text = b"".join([text, *pieces])
         pieces = []
         head = _find_events(text)
+        if head is not None and head.position > longest_bytes:  # however much was read at once
+            return None, text
         if head is not None or (text.strip() and not _may_begin_trace(text)) or len(text) > longest_bytes:
             return head, text
     return None, text
@@ -90,15 +101,47 @@ def _find_events(text: bytes) -> Head | None:
     if text.lstrip().startswith(b"["):
         position = text.index(b"[") + 1
         return Head(keys=b"{}", rest=text[position:], position=position, is_object=False)
-    for match in _EVENTS_KEY.finditer(text):
-        keys = text[: match.start()].rstrip().removesuffix(b",") + b"}"
-        if _is_top_level(keys):
-            return Head(keys=keys, rest=text[match.end() :], position=match.end(), is_object=True)
+    match = _top_level_events(text)
+    if match is None:
+        # In damaged text nothing may be told by brackets and quotes: there the first key counts.
+        match = next((m for m in itertools.islice(_EVENTS_KEY.finditer(text), 3) if _is_damaged(_keys(text, m))), None)
+    if match is None:
+        return None
+    return Head(keys=_keys(text, match), rest=text[match.end() :], position=match.end(), is_object=True)
+
+
+def _top_level_events(text: bytes) -> re.Match[bytes] | None:
+    """Return the first `"traceEvents": [` that is inside one object and no string. Takes time linear in the text."""
+    depth = position = 0
+    begun = b""  # of a string that goes on at `position`: its quote, and a backslash that ends there
+    for match in itertools.islice(_EVENTS_KEY.finditer(text), _MAX_NESTED):
+        outside = _STRING.sub(rb"\1\2", begun + text[position : match.start()])
+        position, begun = match.start(), outside[len(outside.rstrip(b'"\\')) :]
+        depth += sum(map(outside.count, (b"{", b"["))) - sum(map(outside.count, (b"}", b"]")))
+        if depth == 1 and not begun:
+            return match
     return None
+
+
+def _keys(text: bytes, events: re.Match[bytes]) -> bytes:
+    """Return the object in front of the key `events`, closed."""
+    return text[: events.start()].rstrip().removesuffix(b",") + b"}"
 
 
 def _may_begin_trace(text: bytes) -> bool:
     return text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
+def read_behind(first: bytes, chunks: Iterator[bytes]) -> tuple[bytes, bool]:
+    """Return the text behind the events, `first` and then `chunks`, up to the limit, and whether that was all."""
+    longest_bytes = limits().keys_bytes
+    pieces, size = [first], len(first)
+    while size <= longest_bytes:
+        if not (chunk := next(chunks, b"")):
+            return b"".join(pieces), True
+        pieces.append(chunk)
+        size += len(chunk)
+    return b"".join(pieces)[:longest_bytes], False
 
 
 def top_level_keys(head: Head, behind: bytes) -> dict[str, bytes]:
@@ -118,23 +161,30 @@ def no_events_error(source: TextChunks) -> NotATraceError:
 
 
 def tail_keys_text(tail: bytes) -> bytes:
-    """Return the keys behind the events as a JSON object, from the end of a trace; `{}` if there are none."""
-    for match in _BEHIND_EVENTS.finditer(tail):
+    """Return the keys behind the events as a JSON object, from the end of a trace; `{}` if there are none.
+
+    Takes time linear in the text: what was parsed from one place is not parsed from another one inside of it.
+    """
+    position = unplaced = 0
+    while unplaced < _MAX_UNPLACED and (match := _BEHIND_EVENTS.search(tail, position)):
         text = b"{" + tail[match.end() :]
         try:
             _TOP_LEVEL.decode(text)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            stopped = _STOPPED_AT.search(str(error))
+            unplaced += stopped is None
+            position = match.end() if stopped is None else max(match.end(), match.end() + int(stopped[1]) - 2)
             continue
         return text
     return b"{}"
 
 
-def _is_top_level(keys: bytes) -> bool:
-    """Whether `keys` is one object, not the beginning of nested ones. True for damaged text: its events still count."""
+def _is_damaged(keys: bytes) -> bool:
+    """Whether `keys` is neither an object nor the beginning of one."""
     try:
-        msgspec.json.decode(keys)
+        _ANY.decode(keys)
     except msgspec.DecodeError as error:
         return "truncated" not in str(error)
-    except (UnicodeDecodeError, RecursionError):
+    except RecursionError:
         return True
-    return True
+    return False

@@ -28,11 +28,20 @@ _LOG_PREFIX = re.compile(r"^[A-Z]+:\S+ \S+ \d+:\d+ [^\]]*\] ")  # WARNING:2024-0
 _STOPPED_EARLY = re.compile(r"stopped early\? = [1-9]")
 _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MAX_MEMBERS = 200_000  # of a text of which all keys are kept: several million would take gigabytes
+_Known = msgspec.defstruct("_Known", [(key, msgspec.Raw, msgspec.Raw()) for key in _KNOWN_KEYS])
+_KNOWN = msgspec.json.Decoder(_Known)
 
 
 def parse_top_level(text: bytes) -> dict[str, bytes]:
-    """Return the JSON text of each top-level key; from a damaged object, of the known keys that can be read."""
+    """Return the JSON text of each top-level key; of the known keys alone where there are very many.
+
+    From a damaged object it returns the known keys that can be read.
+    """
     try:
+        if text.count(b":") > _MAX_MEMBERS:
+            known = msgspec.structs.asdict(_KNOWN.decode(text))
+            return {key: bytes(value) for key, value in known.items() if bytes(value)}
         return {key: bytes(value) for key, value in _TOP_LEVEL.decode(text).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _salvage_top_level(text.decode("utf-8", "replace"))

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tracekit.limits import limits
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.process_tuning import no_garbage_collection
 from tracekit.read.decode.columns import ColumnBuilder
 from tracekit.read.decode.decode_issues import DecodeIssues, count_of_events
-from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events_error, read_head, top_level_keys
+from tracekit.read.decode.event_array import no_events_error, read_behind, read_head, top_level_keys
 from tracekit.read.decode.field_values import is_inexact
 from tracekit.read.decode.metadata_keys import parse_header
 from tracekit.read.decode.raw_events import RawEvent, RawText
 from tracekit.read.decode.salvage import EVENT_BOUNDARY, salvage, trailing_byte
-from tracekit.read.files.inflate import TextChunks
+from tracekit.read.files.inflate import CutOff, TextChunks
 from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode"]
 
 _BOUNDARY_SEARCH_BYTES = 16 << 10
-_LONGEST_EVENT_BYTES = 64 << 20
 
 _EVENTS = msgspec.json.Decoder(list[RawEvent])
 _AS_WRITTEN = msgspec.json.Decoder(list[RawText])
@@ -50,16 +50,20 @@ class _Decoding:
         self.extra_args = extra_args
         self.issues = DecodeIssues()
         self.position = 0
-        self.events = 0
+        self.limits = limits()
 
     def run(self) -> DecodedTrace:
         chunks = iter(self.chunks)
-        head = read_head(chunks, self.chunks, LONGEST_HEADER_BYTES)
+        head = read_head(chunks, self.chunks)
         self.position = head.position
         tail = self._read_events(head.rest, chunks)
-        behind = b"" if tail is None else tail + b"".join(chunks)
+        behind, is_whole = (b"", True) if tail is None else read_behind(tail, chunks)
         keys = top_level_keys(head, behind)
         header, header_notes = parse_header(keys, self.path.name)
+        if not is_whole:
+            what = f"of the text behind the events the rest is left out ({self.limits.named('keys_bytes')})"
+            text = f"{self.path.name}: {what}"
+            header_notes.append(Note(kind="limit", severity="warning", file=self.path.name, text=text))
         complete = tail is not None and self.chunks.cut_off is None
         events = self.columns.table(header.base_time_ns)
         if not len(events):
@@ -80,22 +84,38 @@ class _Decoding:
         while True:
             cut = _last_boundary(buffer)
             chunk = next(chunks, None)
-            too_long = len(buffer) > _LONGEST_EVENT_BYTES
-            if chunk is None or (too_long and cut is None):
+            too_long = len(buffer) > self.limits.event_bytes
+            if chunk is None:
                 closed, _ = self._add(buffer, last=True)
                 if closed is None:
                     self.position += len(buffer)
-                if closed is None and chunk is not None:
-                    self.issues.repaired["limit"] += 1
-                return None if closed is None else buffer[closed + 1 :] + (chunk or b"")
-            if cut is not None:
-                closed, used = self._add(buffer[: cut - 1], last=too_long)
+                return None if closed is None else buffer[closed + 1 :]
+            if cut is not None or too_long:
+                # Where no end of an event is seen in long text, values are looked for one by one.
+                piece = buffer if cut is None else buffer[: cut - 1]
+                closed, used = self._add_salvaged(piece, last=False) if cut is None else self._add(piece, last=too_long)
                 if closed is not None:
                     return buffer[closed + 1 :] + chunk
+                if too_long and not used:
+                    self._stop_at("event_bytes", "an event is longer than is read")
+                    return None
                 rest = buffer[used:].lstrip(b", \t\r\n")
                 self.position += len(buffer) - len(rest)
                 buffer = rest
-            buffer += chunk
+            if self.columns.met > self.limits.events:
+                self._stop_at("events", "more events than are read")
+                return None
+            pieces = [buffer, chunk]
+            if cut is None:  # search again only when the text has doubled: else the cost would be quadratic
+                missing = len(buffer) - len(chunk)
+                while missing > 0 and (more := next(chunks, None)) is not None:
+                    pieces.append(more)
+                    missing -= len(more)
+            buffer = b"".join(pieces)
+
+    def _stop_at(self, limit: str, what: str) -> None:
+        where = f"reading stopped at byte {self.position} of the text"
+        self.chunks.cut_off = CutOff(kind="limit", what=f"{what} ({self.limits.named(limit)}): {where}")
 
     def _add(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
         """Decode a piece of the array. Return the offset of its closing `]`, if it is there, and how much was used."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from tracekit.read.decode.field_values import Scalar, is_inexact
@@ -9,6 +11,9 @@ from tracekit.read.decode.field_values import Scalar, is_inexact
 __all__ = ["RawArguments", "RawEvent", "RawText"]
 
 _NO_TEXT = msgspec.Raw(b"")
+
+# Larger ones become text: Python's hash of integers of any size lets a file choose as many equal ones as it likes.
+_TrackId = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | float | str | None
 
 
 class RawArguments(msgspec.Struct, gc=False):
@@ -49,8 +54,8 @@ class RawEvent(msgspec.Struct, gc=False):
     cat: str | None = None
     ts: Scalar = None
     dur: Scalar = None
-    pid: Scalar = None
-    tid: Scalar = None
+    pid: _TrackId = None
+    tid: _TrackId = None
     args: RawArguments | None = None
     written_args: msgspec.Raw = msgspec.Raw(b"null")  # overwritten whatever a file has under this name
 

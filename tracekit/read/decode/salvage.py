@@ -197,8 +197,8 @@ def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
         cat=_text(value.get("cat")),
         ts=ts,
         dur=dur,
-        pid=_scalar(value.get("pid")),
-        tid=_scalar(value.get("tid")),
+        pid=_track_id(value.get("pid")),
+        tid=_track_id(value.get("tid")),
         args=_coerced_arguments(arguments) if isinstance(arguments, dict) else None,
         written_args=_AS_WRITTEN.decode(piece).args if isinstance(arguments, dict) else msgspec.Raw(b"null"),
     )
@@ -219,6 +219,11 @@ def _coerced_arguments(arguments: dict[str, Any]) -> RawArguments:
 
 def _scalar(value: object) -> Scalar:
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+
+
+def _track_id(value: object) -> Scalar:
+    scalar = _scalar(value)
+    return str(scalar) if isinstance(scalar, int) and not -(1 << 63) <= scalar < 1 << 63 else scalar
 
 
 def _text(value: object) -> str | None:

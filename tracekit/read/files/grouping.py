@@ -70,9 +70,10 @@ def _is_remnant(run: RunFiles, other: RunFiles) -> bool:
     return is_remnant(len(run.ranks), run.start_ns, len(other.ranks), other.start_ns)
 
 
-def _run_order(run: RunFiles) -> tuple[int, str, int, str]:
+def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
+    """Of runs that began together the one with more ranks is the newer: a single damaged file may seem a run."""
     first = next(iter(run.ranks.values()))[0]
-    return run.start_ns or 0, run.run_id or "", run.attempt, str(first.path)
+    return run.start_ns or 0, len(run.ranks), run.run_id or "", run.attempt, str(first.path)
 
 
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:

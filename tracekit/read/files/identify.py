@@ -39,7 +39,6 @@ EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
 """2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
 
 MANIFEST_SUFFIX = ".manifest.json"
-_LONGEST_HEADER_BYTES = 64 << 20
 _TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
 _USUAL_FIRST_EVENTS_BYTES = 32 << 10
 _FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
@@ -147,7 +146,7 @@ class _Beginning:
 def _read_beginning(path: TracePath) -> _Beginning:
     chunks = TextChunks(path, _USUAL_FIRST_EVENTS_BYTES)
     stream = iter(chunks)
-    head = read_head(stream, chunks, _LONGEST_HEADER_BYTES)
+    head = read_head(stream, chunks)
     rest = head.rest
     first = _FirstEvent()
     for enough in (_USUAL_FIRST_EVENTS_BYTES, _FIRST_EVENTS_BYTES):

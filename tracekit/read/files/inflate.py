@@ -1,6 +1,7 @@
 """The text of a trace file: plain, gzip or zstd, on a disk or in a store.
 
-Gzip may have several members, be cut off, or be under a wrong suffix. The text in front of damage is always read.
+Gzip may have several members, be cut off, or be under a wrong suffix. The text in front of damage is always read, and
+no more of it than the limits allow.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tracekit.errors import InputError
+from tracekit.limits import limits
 from tracekit.model.notes import Note
 from tracekit.read.files.storage import TracePath
 
@@ -25,7 +28,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ODD_GZIP_FLAGS = 0xE2  # reserved flags, and the one for a checksum of the header
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _USUAL_RATIO = 13
-_MAX_RATIO = 400  # Kineto's text reaches 20, a gzip bomb 1000
+_FIRST_FEED_BYTES = 4 << 10  # of a member, which may be a small one; what is fed beyond its end is copied
+_ZEROS = re.compile(rb"\0*")
 _UNCHECKED_BYTES = 256 << 20
 
 __all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "TextStream", "UnreadableText", "last_bytes", "open_text"]
@@ -64,17 +68,7 @@ class TextChunks:
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            with self.path.open("rb") as stream:
-                magic = stream.read(4)
-                stream.seek(0)
-                self.is_packed = magic.startswith(_GZIP_MAGIC) or magic == _ZSTD_MAGIC
-                if magic.startswith(_GZIP_MAGIC):
-                    yield from self._inflate_gzip(stream)
-                elif magic == _ZSTD_MAGIC:
-                    yield from self._inflate_zstd(stream)
-                else:
-                    while chunk := stream.read(self.chunk_bytes):
-                        yield chunk
+            yield from self._chunks()
         except PermissionError as error:
             reason, hint = "not readable", "give yourself read permission on it"
             raise InputError(f"{self.path}: {reason}", hint=hint, reason=reason, kind="permission") from error
@@ -85,52 +79,66 @@ class TextChunks:
             reason = error.strerror or str(error)
             raise InputError(f"{self.path}: {reason}", hint="check the path and the disk", reason=reason) from error
 
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the text up to a limit."""
+        total = 0
+        with self.path.open("rb") as stream:
+            magic = stream.read(4)
+            stream.seek(0)
+            self.is_packed = magic.startswith(_GZIP_MAGIC) or magic == _ZSTD_MAGIC
+            if magic.startswith(_GZIP_MAGIC):
+                chunks = self._inflate_gzip(stream)
+            elif magic == _ZSTD_MAGIC:
+                chunks = self._inflate_zstd(stream)
+            else:
+                chunks = iter(lambda: stream.read(self.chunk_bytes), b"")
+            for chunk in chunks:
+                yield chunk
+                total += len(chunk)
+                if (reached := _reached_limit(total, stream)) is not None:
+                    self._damaged("limit", reached, stream.tell())
+                    return
+
     def _inflate_gzip(self, stream: BinaryIO) -> Iterator[bytes]:
         inflater = _gzip_inflater()
         read_bytes = max(self.chunk_bytes // _USUAL_RATIO, 512)
-        packed = b""
+        packed = _Unread(stream)
         text: list[bytes] = []
-        size = total = member_start = member_size = 0
+        size = member_start = member_size = 0
+        feed_bytes = _FIRST_FEED_BYTES
         while True:
-            packed = packed or stream.read(read_bytes)
+            fed = packed.take(min(feed_bytes, read_bytes))
+            feed_bytes *= 2
             try:
-                piece = inflater.decompress(packed, self.chunk_bytes)
+                piece = inflater.decompress(fed, self.chunk_bytes)
             except Exception as error:  # zlib.error or isal's own type
                 self._damaged("truncated", f"the gzip stream is damaged ({error})", stream.tell(), intact=False)
                 rest = _readable_rest(stream, member_start, member_size)
                 text.append(rest)
                 size += len(rest)
                 break
-            if not packed and not piece:
+            if not fed and not piece:
                 if not inflater.eof:
                     self._damaged("truncated", "the gzip stream is cut off", stream.tell())
                 break
-            packed = inflater.unconsumed_tail
+            packed.give_back(len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail))
             text.append(piece)
             size += len(piece)
-            total += len(piece)
             member_size += len(piece)
-            if total > _UNCHECKED_BYTES and total > _MAX_RATIO * stream.tell():
-                self._damaged(
-                    "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
-                )
-                break
             if 2 * size >= self.chunk_bytes:
                 yield b"".join(text)  # of one piece, this is that piece
                 text, size = [], 0
             if inflater.eof:
-                rest = (inflater.unused_data + stream.read(_READ_BYTES)).lstrip(b"\0")
-                while not rest and (more := stream.read(_READ_BYTES)):
-                    rest = more.lstrip(b"\0")
-                if not rest:
+                magic = packed.skip_zeros(len(_GZIP_MAGIC))
+                if not magic:
                     break
-                if not rest.startswith(_GZIP_MAGIC):
+                if magic != _GZIP_MAGIC:
                     self._note(
-                        "encoding", "info", f"bytes after the end of the gzip stream ignored ({len(rest)} or more)"
+                        "encoding", "info", f"bytes after byte {packed.tell()}, the end of the gzip stream, ignored"
                     )
                     break
-                inflater, packed = _gzip_inflater(), rest
-                member_start, member_size = stream.tell() - len(rest), 0
+                inflater, feed_bytes = _gzip_inflater(), _FIRST_FEED_BYTES
+                member_start, member_size = packed.tell(), 0
         if size:
             yield b"".join(text)
 
@@ -154,6 +162,41 @@ class TextChunks:
         self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
 
 
+class _Unread:
+    """The bytes of a stream that are not yet used. Members of 20 bytes each must not cost a copy of all behind them."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._read = b""
+        self._used = 0
+
+    def take(self, size: int) -> bytes:
+        """Return at most `size` bytes, none at the end."""
+        if self._used == len(self._read):
+            self._read, self._used = self._stream.read(_READ_BYTES), 0
+        taken = self._read[self._used : self._used + size]
+        self._used += len(taken)
+        return taken
+
+    def give_back(self, size: int) -> None:
+        """Let the last `size` bytes that were taken be unused again."""
+        self._used -= size
+
+    def skip_zeros(self, size: int) -> bytes:
+        """Use all zeros that come next. Return the `size` bytes behind them, which stay unused; fewer at the end."""
+        while True:
+            zeros = _ZEROS.match(self._read, self._used)
+            self._used = zeros.end() if zeros else self._used
+            if len(self._read) - self._used < size and (more := self._stream.read(_READ_BYTES)):
+                self._read, self._used = self._read[self._used :] + more, 0
+                continue
+            return self._read[self._used : self._used + size]
+
+    def tell(self) -> int:
+        """Return the offset in the file of the first unused byte."""
+        return self._stream.tell() - len(self._read) + self._used
+
+
 class UnreadableText(Exception):  # noqa: N818 - not for users: `TextChunks` says what is wrong
     """The file is damaged, or cannot be read for another reason."""
 
@@ -175,7 +218,7 @@ class TextStream:
         except Exception as error:  # of zlib, isal, zstandard, the file system
             raise UnreadableText from error
         self._size += count
-        if self._size > _UNCHECKED_BYTES and self._size > _MAX_RATIO * self._packed.tell():
+        if _reached_limit(self._size, self._packed) is not None:
             raise UnreadableText
         return count
 
@@ -206,6 +249,16 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
         except (OSError, ImportError) as error:
             raise UnreadableText from error
         yield TextStream(packed, text)
+
+
+def _reached_limit(text_bytes: int, packed: BinaryIO) -> str | None:
+    """Return which limit was reached by the text of a file that was read as far as `packed`; None if none was."""
+    allowed = limits()
+    if text_bytes > allowed.text_bytes:
+        return f"longer than is read ({allowed.named('text_bytes')}): reading stopped"
+    if text_bytes > _UNCHECKED_BYTES and text_bytes > allowed.ratio * packed.tell():
+        return f"it inflates to over {allowed.ratio} times its size ({allowed.named('ratio')}): reading stopped"
+    return None
 
 
 def last_bytes(path: TracePath, width: int) -> bytes:

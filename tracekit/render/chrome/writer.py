@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.model.events import Float64, Int64
+from tracekit.limits import limits
+from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.render.chrome.event_text import (
     MICROSECONDS,
     JsonStrings,
@@ -34,7 +35,7 @@ from tracekit.render.chrome.event_text import (
     microseconds,
 )
 from tracekit.render.chrome.presence_groups import PresenceGroups
-from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
+from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries, split_lanes
 from tracekit.render.trace.slices import RUN_PAGE, Argument, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
@@ -91,6 +92,7 @@ class ChromeWriter:
         self._pid = rank + 1  # 0 is Perfetto's idle process
         if not 1 <= self._pid < _FIRST_ID:
             raise ValueError(f"a rank is at least 0 and less than {_FIRST_ID - 1}, not {rank}")
+        self.left_out = 0
         self._stream = stream
         self._base_ns = base_ns
         self._first_id = _FIRST_ID + rank % _RANKS * _RANK_IDS
@@ -127,6 +129,7 @@ class ChromeWriter:
         groups = PresenceGroups([argument.known(rows) for argument in slices.arguments], len(slices))
         free = self._free_lanes.setdefault(track.tid, FreeLanes())
         lanes = _lanes(slices.start_ns, slices.duration_ns)
+        self.left_out += len(slices) - sum(map(len, lanes))
         end_ns = slices.start_ns + slices.duration_ns
         numbers = free.take((int(slices.start_ns[lane].min()), int(end_ns[lane].max())) for lane in lanes)
         for number, lane in zip(numbers, lanes, strict=True):
@@ -255,7 +258,8 @@ def _blocks(slices: Slices, lane: Int64) -> Sequence[Int64]:
 def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
     """Return the slices of each lane, parents before their children.
 
-    Viewers nest slices of duration 0 that share a time. So half of the depth is reserved for those.
+    Viewers nest slices of duration 0 that share a time. So half of the depth is reserved for those. Slices that would
+    need more lanes than the limit allows are left out.
     """
     lanes, crowded = [], []
     for boundaries in lane_boundaries(start_ns, duration_ns, _DEPTH):
@@ -266,7 +270,8 @@ def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
     rows = np.concatenate(crowded)
     rows = rows[np.argsort(start_ns[rows], kind="stable")]
     lane = _place_among_instants(start_ns[rows], duration_ns[rows]) // _DEPTH
-    return lanes + [rows[lane == number] for number in range(lane.max(initial=-1) + 1)]
+    lane[lane >= limits().lanes] = ABSENT
+    return lanes + (split_lanes(rows, lane) if len(rows) else [])
 
 
 def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:

@@ -60,7 +60,7 @@ class Merged:
         path: The file.
         ranks: Number of ranks.
         slices: Number of slices from the input, without those that tracekit adds.
-        filtered: Number of slices that an option leaves out, by option.
+        filtered: Number of slices that an option or a limit leaves out, by its name.
         left_out: Number of events that are neither slices nor records of memory, by phase in Chrome's format: s and f
             flows (arrows are drawn anew), C counters, i instants, M metadata, and so on.
         categories: Categories of the input's slices.

@@ -10,6 +10,7 @@ from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.recording import Recording, recording_of
+from tracekit.limits import limits
 from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
@@ -35,7 +36,7 @@ class PageCounts:
 
     Attributes:
         slices: Number of slices from the input.
-        filtered: Number of slices that an option leaves out, by option.
+        filtered: Number of slices that an option or a limit leaves out, by its name.
         other_phases: Number of events of the input that are neither slices nor records of memory, by phase in Chrome's
             format.
         categories: Categories of the input's slices.
@@ -80,10 +81,14 @@ def write_rank(
             for track in tracks_of_recording(recording, plan.clock, options.steps, left_out):
                 page.add(track)
         kept, filtered = shown.of(events, lanes, options.steps)
+        left_out_before = writer.left_out
         page.add_input(events, lanes, kept)
+        without_lane = writer.left_out - left_out_before
         memory += memory_counters(events, plan.clock, chosen_time(lanes, options.steps))
+        if without_lane:
+            filtered[f"the limit lanes={limits().lanes}"] = without_lane
         counts += PageCounts(
-            slices=int(kept.sum()),
+            slices=int(kept.sum()) - without_lane,
             filtered=filtered,
             other_phases=Counter(events.other_phases),
             categories=events.categories,

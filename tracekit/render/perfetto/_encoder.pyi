@@ -11,7 +11,7 @@ FieldColumns = tuple[bytes, bytes, Unsigned | Int64 | Int32, Unsigned | None, Bo
 ExtraArgColumns = tuple[Int32, Int64, Int64, bytes]
 """ids, starts, sizes, content"""
 
-def lanes(order: Int32, start_ns: Int64, duration_ns: Int64, max_depth: int) -> bytes: ...
+def lanes(order: Int32, start_ns: Int64, duration_ns: Int64, max_depth: int, max_lanes: int) -> bytes: ...
 
 class Packets:
     def __init__(

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
 
+from tracekit.limits import limits
 from tracekit.model.events import Int32, Int64
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
 from tracekit.render.perfetto.encoded_lane import EncodedLane
 from tracekit.render.perfetto.extra_args import ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.trace.nesting import MAX_DEPTH, opening_order
+from tracekit.render.trace.nesting import MAX_DEPTH, opening_order, split_lanes
 from tracekit.render.trace.slices import Slices
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["encode_lanes"]
 
-if INTERFACE != 3:  # the extension was built from other sources
+if INTERFACE != 4:  # the extension was built from other sources
     raise ImportError("the extension does not fit: install tracekit again", name="tracekit.render.perfetto._encoder")
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2  # wire types: https://protobuf.dev/programming-guides/encoding/
@@ -58,19 +59,16 @@ def encode_lanes(
             template=template,
         )
         end_ns = int((start_ns[order] + duration_ns[order]).max())
-        encoded.append(EncodedLane(start_ns=int(start_ns[order[0]]), end_ns=end_ns, packets=packets))
+        encoded.append(EncodedLane(start_ns=int(start_ns[order[0]]), end_ns=end_ns, slices=len(order), packets=packets))
     return encoded
 
 
 def _orders(start_ns: Int64, duration_ns: Int64) -> list[Int32]:
     """Return the slices of each lane in the order in which they open."""
     order = opening_order(start_ns, duration_ns)
-    lane = np.frombuffer(lanes(order, start_ns, duration_ns, max_depth=MAX_DEPTH), dtype=np.int32)
-    last = int(lane.max())
-    if last == 0:
-        return [order]
-    by_lane = np.argsort(lane, kind="stable")
-    return np.split(order[by_lane], np.searchsorted(lane[by_lane], np.arange(1, last + 1)))
+    found = lanes(order, start_ns, duration_ns, max_depth=MAX_DEPTH, max_lanes=limits().lanes)
+    lane = np.frombuffer(found, dtype=np.int32)
+    return split_lanes(order, lane) if lane.any() else [order]
 
 
 def _field_columns(field: Field) -> FieldColumns:

@@ -19,13 +19,16 @@ class EncodedLane:
     Attributes:
         start_ns: Start of its first slice.
         end_ns: Latest end of its slices.
+        slices: Number of its slices.
         packets: The packets as blocks of bytes, to be written one after the other.
     """
 
     start_ns: int
     end_ns: int
+    slices: int
     packets: Iterable[bytes]
 
 
 Encoder = Callable[[Slices, Sequence[Field], ExtraArgs | None, int], list[EncodedLane]]
-"""Takes n > 0 slices, their fields, their extra arguments and the id of the packet sequence."""
+"""Takes n > 0 slices, their fields, their extra arguments and the id of the packet sequence. Slices may be left out:
+see `nesting.assign_lanes`."""

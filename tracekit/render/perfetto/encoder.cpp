@@ -1,10 +1,13 @@
 // Encodes the slices of one track as packets of Perfetto's trace format.
 //
 // `lanes` assigns slices to lanes, rows on which slices nest. It goes through the slices in the order in which they open
-// and keeps a stack of open ends for each lane. A slice goes to the first lane in which it crosses no open slice.
+// and keeps a stack of open ends for each lane. A slice goes to the first lane in which it crosses no open slice. A heap
+// of all open slices says which stacks change before the next slice.
 // `Packets` encodes one lane, a block at a time, so that a block is still in the CPU's cache when it is written.
 // Lanes and messages equal those of `portable_packets`.
+#include "../../read/decode/native/main_interpreter.hpp"
 #include "borrowed.hpp"
+#include "lanes.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +23,7 @@ namespace {
 using namespace tracekit;
 
 // Version of the module's interface. Raise it when the interface changes, so that other sources refuse this build.
-constexpr long interface_number = 3;
+constexpr long interface_number = 4;
 
 constexpr std::size_t longest_varint = 10;
 constexpr std::size_t block_bytes = 256 << 10;
@@ -64,7 +67,7 @@ struct Field {
   bool is_fixed64;
 
   bool value_of(std::size_t row, std::uint64_t& value) const {
-    if (present.given() && !present.at<bool>(row)) return false;
+    if (present.given() && present.at<unsigned char>(row) == 0) return false;
     if (numbers.given()) {
       const auto id = values.at<std::int32_t>(row);
       value = id < 0 ? 0 : numbers.at<std::uint64_t>(static_cast<std::size_t>(id));
@@ -101,11 +104,12 @@ Field field_of(PyObject* item) {
           ShortBytes(bytes_of(prefix)),
           Buffer(values, item_bytes),
           optional(numbers, sizeof(std::uint64_t)),
-          optional(present, sizeof(bool)),
+          optional(present, sizeof(unsigned char)),
           is_fixed64 != 0};
 }
 
 // Fields that Python has encoded, to be put after the others. Each row has the id of some bytes of `content`, or -1.
+// `longest`: of these bytes. Packets have room for as many, so that a size that was changed since is refused.
 struct ExtraArgs {
   Buffer ids, starts, sizes, content;
   std::size_t longest = 0;
@@ -114,7 +118,9 @@ struct ExtraArgs {
     const auto id = ids.given() ? ids.at<std::int32_t>(row) : -1;
     if (id < 0) return {};
     const auto at = static_cast<std::size_t>(id);
-    return content.bytes(starts.at<std::uint64_t>(at), sizes.at<std::uint64_t>(at));
+    const auto size = sizes.at<std::uint64_t>(at);
+    if (size > longest) throw std::invalid_argument("a row's bytes are more than they were");
+    return content.bytes(starts.at<std::uint64_t>(at), size);
   }
 };
 
@@ -125,8 +131,8 @@ ExtraArgs extra_args_of(PyObject* item) {
   ExtraArgs extra_args{Buffer(ids, sizeof(std::int32_t)), Buffer(starts, sizeof(std::int64_t)),
                        Buffer(sizes, sizeof(std::int64_t)), Buffer(content, 1)};
   for (std::size_t id = 0; id < extra_args.sizes.size(); ++id) {
-    const auto size = static_cast<std::size_t>(extra_args.sizes.at<std::uint64_t>(id));
-    extra_args.longest = std::max(extra_args.longest, std::min(size, extra_args.content.size()));
+    const auto size = extra_args.sizes.at<std::uint64_t>(id);
+    if (size <= extra_args.content.size()) extra_args.longest = std::max<std::size_t>(extra_args.longest, size);
   }
   return extra_args;
 }
@@ -199,7 +205,7 @@ class Lane {
     }
     ++next_;
     const auto row = rows_.given() ? static_cast<std::size_t>(rows_.at<std::int32_t>(slice)) : slice;
-    open_ends_.push_back(start_ns + duration_.at<std::int64_t>(slice));
+    open_ends_.push_back(end_of(start_ns, duration_.at<std::int64_t>(slice)));
     char* end = template_.begin.put(content_.data());
     for (const Field& field : fields_) {
       std::uint64_t value;
@@ -297,38 +303,24 @@ PyType_Spec packets_spec = {"tracekit.render.perfetto._encoder.Packets", sizeof(
 
 // ---- Lanes
 
-std::int32_t first_fit(std::vector<std::vector<std::int64_t>>& open_ends, std::int64_t start_ns, std::int64_t end_ns,
-                       std::size_t max_depth) {
-  std::int32_t number = 0;
-  for (auto& ends : open_ends) {
-    while (!ends.empty() && ends.back() <= start_ns) ends.pop_back();
-    if (ends.size() < max_depth && (ends.empty() || end_ns <= ends.back())) break;
-    ++number;
-  }
-  if (static_cast<std::size_t>(number) == open_ends.size()) open_ends.emplace_back();
-  open_ends[static_cast<std::size_t>(number)].push_back(end_ns);
-  return number;
-}
-
 PyObject* lanes(PyObject*, PyObject* arguments, PyObject* keywords) {
-  static const char* names[] = {"order", "start_ns", "duration_ns", "max_depth", nullptr};
+  static const char* names[] = {"order", "start_ns", "duration_ns", "max_depth", "max_lanes", nullptr};
   PyObject *order, *start, *duration;
-  Py_ssize_t max_depth;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOn", const_cast<char**>(names), &order, &start, &duration,
-                                   &max_depth)) {
+  Py_ssize_t max_depth, max_lanes;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOnn", const_cast<char**>(names), &order, &start, &duration,
+                                   &max_depth, &max_lanes)) {
     return nullptr;
   }
   return guarded([&]() -> PyObject* {
     const Buffer opening(order, sizeof(std::int32_t));
     const Buffer starts(start, sizeof(std::int64_t)), durations(duration, sizeof(std::int64_t));
-    if (max_depth < 1) throw std::invalid_argument("a lane must hold at least one slice");
+    if (max_depth < 1 || max_lanes < 1) throw std::invalid_argument("there must be a lane that holds a slice");
     std::vector<std::int32_t> found(opening.size());
-    std::vector<std::vector<std::int64_t>> open_ends;
+    Lanes lanes(static_cast<std::size_t>(max_depth), std::min<std::size_t>(max_lanes, INT32_MAX));
     for (std::size_t k = 0; k < found.size(); ++k) {
       const auto slice = static_cast<std::size_t>(opening.at<std::int32_t>(k));
       const auto start_ns = starts.at<std::int64_t>(slice);
-      found[k] = first_fit(open_ends, start_ns, start_ns + durations.at<std::int64_t>(slice),
-                           static_cast<std::size_t>(max_depth));
+      found[k] = lanes.add(start_ns, end_of(start_ns, durations.at<std::int64_t>(slice)));
     }
     return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(found.data()),
                                      static_cast<Py_ssize_t>(found.size() * sizeof(std::int32_t)));
@@ -337,11 +329,13 @@ PyObject* lanes(PyObject*, PyObject* arguments, PyObject* keywords) {
 
 PyMethodDef methods[] = {
     {"lanes", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(lanes)), METH_VARARGS | METH_KEYWORDS,
-     "lanes(order, start_ns, duration_ns, max_depth): lane of each slice in `order`, as the bytes of int32."},
+     "lanes(order, start_ns, duration_ns, max_depth, max_lanes): lane of each slice in `order`, as the bytes of\n"
+     "int32; -1 for slices that cross others in all of `max_lanes` lanes. Raises ValueError if columns do not fit."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 int execute(PyObject* module) {
+  if (!is_main_interpreter("tracekit.render.perfetto._encoder")) return -1;
   PyObject* packets_type = PyType_FromSpec(&packets_spec);
   const int added = packets_type == nullptr ? -1 : PyModule_AddObjectRef(module, "Packets", packets_type);
   Py_XDECREF(packets_type);
@@ -349,7 +343,8 @@ int execute(PyObject* module) {
   return PyModule_AddIntConstant(module, "INTERFACE", interface_number);
 }
 
-PyModuleDef_Slot module_slots[] = {{Py_mod_exec, reinterpret_cast<void*>(execute)}, {0, nullptr}};
+PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(execute)}, TRACEKIT_MAIN_INTERPRETER_ONLY{0, nullptr}};
 PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, "_encoder", "Encodes slices as packets.", 0, methods, module_slots, nullptr, nullptr, nullptr};
 

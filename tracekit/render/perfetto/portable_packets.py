@@ -33,6 +33,7 @@ def encode_lanes(
             EncodedLane(
                 start_ns=int(slices.start_ns[opened].min()),
                 end_ns=int((slices.start_ns[opened] + slices.duration_ns[opened]).max()),
+                slices=len(opened),
                 packets=_packets(slices, fields, extra_args, boundaries, sequence),
             )
         )

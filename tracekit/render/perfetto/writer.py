@@ -112,6 +112,7 @@ class RankTraceWriter:
     """
 
     def __init__(self, stream: Sink, rank: int) -> None:
+        self.left_out = 0
         self._stream = stream
         self._sequence = _FIRST_SEQUENCE + rank
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
@@ -153,7 +154,8 @@ class RankTraceWriter:
         """Write slices on a track and return the number of lanes that they needed.
 
         Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
-        (`nesting.assign_lanes`). So do slices that begin before the end of what an earlier call wrote.
+        (`nesting.assign_lanes`). So do slices that begin before the end of what an earlier call wrote. Those that would
+        need more tracks than the limit allows are left out; `left_out` counts them.
         """
         if len(slices) == 0:
             return 0
@@ -161,6 +163,7 @@ class RankTraceWriter:
         self._write_interned()
         free = self._free_lanes.setdefault(track.uuid, FreeLanes())
         lanes = encode_lanes(slices, fields, extra_args, self._sequence)
+        self.left_out += len(slices) - sum(lane.slices for lane in lanes)
         numbers = free.take((lane.start_ns, lane.end_ns) for lane in lanes)
         for number, lane in zip(numbers, lanes, strict=True):
             self._go_to(self._lane(track, number))

@@ -2,7 +2,8 @@
 
 Perfetto's slices form a stack: of two slices on a track either one contains the other, or they do not overlap. Real
 traces break that rule: asynchronous annotations, streams, clocks with microsecond steps. Slices that do not fit go to
-further lanes, so that all slices are shown, with their true start and duration.
+further lanes, so that all slices are shown, with their true start and duration. Only where more cross each other than
+there may be lanes, some are left out, and counted.
 
 Intervals are half-open: a slice that starts where another ends follows it. Of slices that start together the longer
 contains the shorter, and equal ones nest in the given order. A slice of duration 0 is inside the slices that are open
@@ -12,15 +13,30 @@ at its time, and contains nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import TypeVar
 
 import numpy as np
 
-from tracekit.model.events import Bool, Int32, Int64
+from tracekit.limits import limits
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
-__all__ = ["MAX_DEPTH", "FreeLanes", "assign_lanes", "boundary_order", "lane_boundaries", "opening_order"]
+__all__ = [
+    "MAX_DEPTH",
+    "FreeLanes",
+    "assign_lanes",
+    "boundary_order",
+    "lane_boundaries",
+    "opening_order",
+    "split_lanes",
+]
 
 MAX_DEPTH = 512
 """The deepest stack that the trace processor keeps on a track. It drops deeper slices (kMaxDepth, slice_tracker.cc)."""
+
+Rows = TypeVar("Rows", Int32, Int64)
+
+_NEVER_NS = np.iinfo(np.int64).max
 
 
 class FreeLanes:
@@ -82,22 +98,32 @@ def assign_lanes(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH
     """Return the lane of each of n slices, int32 [n]. On every lane slices nest, at most `max_depth` deep.
 
     Greedy in order of start: a slice goes to the first lane in which it crosses no open slice, so a thread that nests
-    properly needs lane 0 alone. A few numpy passes find the slices that take part in a conflict or surround one. Only
-    these are assigned in a Python loop, in O(their number x lanes).
+    properly needs lane 0 alone. ABSENT: it crosses a slice in each of as many lanes as the limit allows.
+
+    A few numpy passes find the slices that take part in a conflict or surround one. Only these are assigned in a Python
+    loop, in O(their number x lanes).
     """
     return _assign(start_ns, duration_ns, boundary_order(start_ns, duration_ns), max_depth)
 
 
 def lane_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH) -> list[Int32]:
-    """Return for each lane of `assign_lanes` the opens and closes of its slices, in `boundary_order`."""
+    """Return for each lane of `assign_lanes` the opens and closes of its slices, in `boundary_order`.
+
+    Slices without a lane are left out.
+    """
     order = boundary_order(start_ns, duration_ns)
     lane = _assign(start_ns, duration_ns, order, max_depth)
     last = int(lane.max(initial=0))
-    if last == 0:
+    if last == 0 and lane.min(initial=0) == 0:
         return [order]
-    lane_of_boundary = lane[_row(order)]
-    by_lane = np.argsort(lane_of_boundary, kind="stable")
-    return np.split(order[by_lane], np.searchsorted(lane_of_boundary[by_lane], np.arange(1, last + 1)))
+    return split_lanes(order, lane[_row(order)])
+
+
+def split_lanes(items: Rows, lane: Int32 | Int64) -> list[Rows]:
+    """Return the items, integers [n], of each lane, from 0 on, in their order. `lane`: integers [n], or ABSENT."""
+    by_lane = np.argsort(lane, kind="stable")
+    ends = np.searchsorted(lane[by_lane], np.arange(int(lane.max(initial=0)) + 1))
+    return np.split(items[by_lane], ends)[1:]
 
 
 def _row(boundaries: Int32) -> Int32:
@@ -115,7 +141,7 @@ def _assign(start: Int64, duration: Int64, order: Int32, max_depth: int) -> Int3
     involved = np.searchsorted(edges, end, side="right") > np.searchsorted(edges, start, side="left")
     opened = order[order >= 0]
     rows = opened[involved[opened]]
-    lane[rows] = _first_fit(start[rows].tolist(), end[rows].tolist(), max_depth)
+    lane[rows] = _first_fit(start[rows].tolist(), end[rows].tolist(), max_depth, limits().lanes)
     return lane
 
 
@@ -138,19 +164,26 @@ def _misnested(order: Int32, slices: int, max_depth: int) -> Bool:
     return suspect
 
 
-def _first_fit(starts: list[int], ends: list[int], max_depth: int) -> list[int]:
-    """Return the lane of each slice. Slices are in the order in which they open."""
+def _first_fit(starts: list[int], ends: list[int], max_depth: int, max_lanes: int) -> list[int]:
+    """Return the lane of each slice, or ABSENT where none is left. Slices are in the order in which they open."""
     lanes: list[int] = []
     open_ends: list[list[int]] = []  # a stack for each lane
+    latest_ends: list[int] = []  # that a slice may have to fit into each lane
+    closing: list[tuple[int, int]] = []  # ends and lanes of open slices, a heap
     for start, end in zip(starts, ends, strict=True):
-        for lane, stack in enumerate(open_ends):
-            while stack and stack[-1] <= start:
-                stack.pop()
-            if len(stack) < max_depth and (not stack or end <= stack[-1]):
-                stack.append(end)
-                lanes.append(lane)
-                break
-        else:
-            lanes.append(len(open_ends))
-            open_ends.append([end])
+        while closing and closing[0][0] <= start:
+            _, lane = heappop(closing)
+            open_ends[lane].pop()
+            latest_ends[lane] = open_ends[lane][-1] if open_ends[lane] else _NEVER_NS
+        lane = next((lane for lane, latest in enumerate(latest_ends) if end <= latest), len(latest_ends))
+        if lane == max_lanes:
+            lanes.append(ABSENT)
+            continue
+        if lane == len(latest_ends):
+            open_ends.append([])
+            latest_ends.append(_NEVER_NS)
+        open_ends[lane].append(end)
+        latest_ends[lane] = end if len(open_ends[lane]) < max_depth else -_NEVER_NS
+        heappush(closing, (end, lane))
+        lanes.append(lane)
     return lanes

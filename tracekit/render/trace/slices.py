@@ -168,7 +168,13 @@ class Slices:
 
 class TraceWriter(Protocol[Track]):
     """Writes one page of a merged trace. A `Track` is a row of the page: slices or values are written on it, or other
-    tracks put under it."""
+    tracks put under it.
+
+    Attributes:
+        left_out: Slices so far that crossed others in as many lanes as the limit allows.
+    """
+
+    left_out: int
 
     def add_run_page(self) -> Track:
         """Return the page of the run, named `RUN_PAGE`, under which tracks go."""

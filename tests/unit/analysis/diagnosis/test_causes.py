@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
+from tests.builders import TraceBuilder, write_run
 from tests.gpu_jobs import simulate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
@@ -142,3 +143,20 @@ def test_causes_sum_to_the_step_on_public_traces(real_traces: Path, name: str) -
 
 def test_the_key_of_a_cause_has_what_distinguishes_it() -> None:
     assert StepCause(cause="compute", phase="forward") != StepCause(cause="compute", phase="backward")
+
+
+def test_a_collective_to_which_several_came_last_is_no_variation_of_the_last_rank(tmp_path: Path) -> None:
+    """GIVEN a rank that lacks its first collective, so that there is one less of them than of the other ranks' WHEN
+    nobody can be told to have been last THEN the time is that of the rank's activities."""
+    traces = []
+    for rank in range(9):
+        trace = TraceBuilder(rank=rank, world_size=9)
+        for step in range(3):
+            at_us = 200 * step
+            trace.step(step, at_us, 190).op("aten::mm", at_us + 2, 20)
+            trace.kernel("gemm", at_us + 10, 60 + rank, launched_at=at_us + 4)
+            if rank < 8 or step > 0:
+                trace.nccl("all_reduce", at_us + 75, 100, launched_at=at_us + 30, group=list(range(9)))
+        traces.append(trace)
+    report = analyze(str(write_run(tmp_path, traces)), cache=False)
+    assert_causes_sum_to_the_step(report)

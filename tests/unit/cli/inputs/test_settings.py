@@ -46,6 +46,7 @@ def values() -> dict[str, Any]:
 
 ALL = """
 communication_rules = ["^my_ring=all_to_all", "my_mlp=compute"]
+limits = ["ratio=1000", "text_bytes=128G"]
 jobs = 3
 cache = "caches/tracekit"
 links = "links.json"
@@ -60,6 +61,7 @@ def test_a_file_sets_every_key(folder: Path) -> None:
     (folder / "tracekit.toml").write_text(ALL)
     assert values() == {
         "communication_rules": ("^my_ring=all_to_all", "my_mlp=compute"),
+        "limits": ("ratio=1000", "text_bytes=128G"),
         "jobs": 3,
         "cache": str(folder / "caches/tracekit"),
         "links": str(folder / "links.json"),
@@ -135,6 +137,7 @@ def test_flops_and_peak_of_the_file_give_the_mfu(folder: Path, tmp_path: Path) -
         ("strict = 1", "strict = 1: not true or false"),
         ("cache = true", "cache: true is neither a folder nor false"),
         ("links = ''", "links: the path is empty"),
+        ('limits = ["speed=3"]', "limits: 'speed=3' is none of the limits text_bytes, ratio, "),
         ("communication_rules = 'a=b'", 'communication_rules = "a=b": not a list of texts'),
         ("communication_rules = [1]", "communication_rules: 1 is no text"),
         ("communication_rules = ['x']", "communication_rules: rule 'x': it is not of the form regex=kind"),

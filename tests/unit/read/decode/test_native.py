@@ -179,7 +179,7 @@ def test_a_long_event_in_many_pieces_is_read(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_event_that_is_too_long_is_left_to_the_portable_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_LONGEST_EVENT_BYTES", 1000)
+    monkeypatch.setenv("TRACEKIT_LIMITS", "event_bytes=1000")
     text = event("n" * 2000).encode()
     assert native._scan(native._scanner.Scanner([], []), text, PieceStream(b"", iter([0]))) is None
 
@@ -265,3 +265,15 @@ class TestChoice:
         monkeypatch.setenv("TRACEKIT_NATIVE", "1")
         with pytest.raises(UsageError, match="the native decoder was not built"):
             decoder.chosen_decoder()
+
+
+@pytest.mark.parametrize("behind", ['{"External id": 1}', "{}", "[]", ' {"External id": 1}'])
+def test_nothing_follows_arguments_that_are_null(tmp_path: Path, behind: str) -> None:
+    """GIVEN an event with arguments, so that the scanner knows what comes before their values THEN no other event may
+    have both null and these."""
+    good = '{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {"External id": 1}}'
+    bad = good.replace('{"External', 'null{"External').replace('{"External id": 1}', behind)
+    path = tmp_path / "rank0.json"
+    path.write_text(f'{{"traceEvents": [{good}, {bad}, {good}]}}')
+    assert native.decode(path) is None
+    assert len(decode(path).events) == 2

@@ -57,3 +57,13 @@ def test_folders_that_cannot_be_read_are_noted(tmp_path: Path, monkeypatch: pyte
     (note,) = discover([str(tmp_path)]).notes
     assert (note.kind, note.file) == ("permission", "locked")
     assert note.text == "locked: the folder cannot be read (Permission denied); left out"
+
+
+def test_a_file_of_unknown_world_is_no_newer_run_than_one_that_began_with_it(tmp_path: Path) -> None:
+    """GIVEN two ranks, and a file that began with them and lost its world size THEN the two are taken."""
+    for rank in (0, 1):
+        TraceBuilder(rank, world_size=3).op("aten::add", 0, 1).write(tmp_path / f"rank{rank}.json")
+    odd = TraceBuilder(1, world_size=3).op("aten::add", 0, 1)
+    del odd.header["distributedInfo"]["world_size"]
+    odd.write(tmp_path / "zrank1.json")
+    assert list(discover([str(tmp_path)]).chosen.ranks) == [0, 1]

@@ -229,12 +229,52 @@ def test_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: An
 
 
 @pytest.mark.parametrize(
-    "other", [{"order": INT32 + np.int32(2)}, {"order": INT64}, {"duration_ns": INT64[:1]}, {"max_depth": 0}]
+    "other",
+    [
+        *({"order": INT32 + np.int32(2)}, {"order": INT64}, {"duration_ns": INT64[:1]}, {"max_depth": 0}),
+        *({"max_lanes": 0}, {"start_ns": INT64.astype(">i8")}, {"start_ns": INT64.astype(float)}),
+        {"duration_ns": np.full(2, np.iinfo(np.int64).max), "start_ns": np.ones(2, dtype=np.int64)},
+    ],
 )
 def test_lanes_of_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
-    assert compiled.lanes(**TIMES, max_depth=1) == np.array([0, 0], dtype=np.int32).tobytes()
-    with pytest.raises(ValueError, match=r"a (column|row|lane)"):
-        compiled.lanes(**TIMES | {"max_depth": 1} | other)
+    sizes = {"max_depth": 1, "max_lanes": 1}
+    assert compiled.lanes(**TIMES, **sizes) == np.array([0, 0], dtype=np.int32).tobytes()
+    with pytest.raises(ValueError, match=r"a (column|row|lane|slice)"):
+        compiled.lanes(**TIMES | sizes | other)
+
+
+def test_columns_may_begin_at_any_byte(compiled: Any) -> None:
+    def moved(column: Any) -> Any:
+        return np.frombuffer(b"-" + column.tobytes(), dtype=column.dtype, offset=1)
+
+    expected = b"".join(compiled.Packets(**FITTING))
+    columns = {name: moved(FITTING[name]) for name in ("order", "start_ns", "duration_ns")}
+    assert b"".join(compiled.Packets(**FITTING | columns)) == expected
+
+
+def test_columns_that_change_meanwhile_are_refused(compiled: Any) -> None:
+    """GIVEN sizes of extra arguments that grow meanwhile THEN none is written beyond its block."""
+    content = b"x" * 1_000_000
+    sizes = np.array([3, 3], dtype=np.int64)
+    columns = (INT32 * 0, np.zeros(2, dtype=np.int64), sizes, content)
+    packets = compiled.Packets(**FITTING | {"extra_args": columns})
+    sizes[:] = len(content)
+    with pytest.raises(ValueError, match="a row's bytes are more than they were"):
+        list(packets)
+
+
+def test_a_slice_that_ends_beyond_int64_is_refused(compiled: Any) -> None:
+    packets = compiled.Packets(
+        **FITTING | {"duration_ns": np.full(2, np.iinfo(np.int64).max), "start_ns": INT64 * 0 + 1}
+    )
+    with pytest.raises(ValueError, match="a slice ends beyond int64"):
+        list(packets)
+
+
+def test_any_byte_but_zero_says_that_a_field_is_present(compiled: Any) -> None:
+    flags = np.array([1, 1], dtype=np.uint8)
+    expected = b"".join(compiled.Packets(**FITTING | {"fields": field(present=flags)}))
+    assert b"".join(compiled.Packets(**FITTING | {"fields": field(present=flags * 7)})) == expected
 
 
 def test_packets_come_in_blocks_and_hold_their_columns(compiled: Any) -> None:

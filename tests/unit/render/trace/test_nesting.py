@@ -92,3 +92,13 @@ def test_touching_slices_do_not_cross() -> None:
 def test_deep_stacks_continue_in_the_next_lane(depth: int) -> None:
     slices = [(i, 10_000 - 2 * i) for i in range(depth)]
     assert assign_lanes(*columns(slices)).tolist() == [i // MAX_DEPTH for i in range(depth)]
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 8])
+def test_slices_that_cross_in_every_lane_are_left_out(monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
+    """GIVEN eight slices that all cross WHEN there may be fewer lanes THEN the first have one each."""
+    monkeypatch.setenv("TRACEKIT_LIMITS", f"lanes={lanes}")
+    slices = [*((k, 10) for k in range(8)), (20, 1)]
+    assert assign_lanes(*columns(slices)).tolist() == [k if k < lanes else -1 for k in range(8)] + [0]
+    shown = [[row for row in lane.tolist() if row >= 0] for lane in lane_boundaries(*columns(slices))]
+    assert shown == [[0, 8], *([k] for k in range(1, lanes))]

@@ -23,62 +23,105 @@ import numpy as np
 
 from tracekit.analysis.communication.parts import InFlight, InFlightTime
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
+from tracekit.limits import limits
 from tracekit.model.communication import KINDS, CommunicationEvents
-from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.summary import StepParts
 
 _MESSAGES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
 _NEVER_NS = np.iinfo(np.int64).max
 
-__all__ = ["in_flight_times"]
+__all__ = ["in_flight_times", "is_too_much_in_flight"]
 
 
 def in_flight_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[InFlightTime]:
     """Return rows over the complete steps among `steps`.
 
-    The rows with `charged` sum to the exposed communication of these steps.
+    The rows with `charged` sum to the exposed communication of these steps. They do not tell groups apart where
+    `is_too_much_in_flight`.
     """
     communication, inside = lanes.communication_events, complete_steps(lanes, steps).time
     distinct, which = _distinct_in_flight(communication)
+    if is_too_much_in_flight(communication):
+        distinct, which = [InFlight(group=None, messages=False)], np.zeros_like(which)
     start_ns, duration_ns = _pieces(lanes, inside)
     exposed = ~lanes.compute.covers(start_ns)
-    in_flight = np.zeros((len(start_ns), len(distinct)), dtype=np.bool_)
     # For each piece, the latest end of communication that ends before compute continues, and of any that outlasts the
     # piece; and the index of what ends then.
     ends_ns = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
     holder = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
-    for number in range(len(distinct)):
-        mask = which == number
-        outlasting = _latest_end(communication.start_ns[mask], communication.end_ns[mask], start_ns)
-        in_flight[:, number] = outlasting != ABSENT
-        for i, latest_ns in enumerate((_latest_end(*_after_compute(lanes, mask), start_ns), outlasting)):
-            holder[i, latest_ns > ends_ns[i]] = number
-            ends_ns[i] = np.maximum(ends_ns[i], latest_ns)
+    pieces_of: list[Int64] = []
+    after_ns = _after_compute(lanes)
+    by_number = np.argsort(which, kind="stable")
+    for number, rows in enumerate(np.split(by_number, np.searchsorted(which[by_number], np.arange(1, len(distinct))))):
+        started_ns, ended_ns = communication.start_ns[rows], communication.end_ns[rows]
+        here = _covered(started_ns, ended_ns, start_ns)
+        pieces_of.append(here)
+        for i, since_ns in enumerate((after_ns[rows], started_ns)):
+            latest_ns = _latest_end(since_ns, ended_ns, start_ns[here])
+            later = latest_ns > ends_ns[i, here]
+            holder[i, here[later]] = number
+            ends_ns[i, here[later]] = latest_ns[later]
     charged = np.where(exposed, np.where(holder[0] != ABSENT, holder[0], holder[1]), ABSENT)
-    columns = np.concatenate((in_flight, charged[:, None]), axis=1)
-    different, of_row = _different_rows(columns)
-    total_ns = np.zeros(len(different), dtype=np.int64)
-    np.add.at(total_ns, of_row, duration_ns)
+    members = _Members(pieces_of, len(start_ns))
+    first, of_piece = _distinct_sets(members, charged)
+    total_ns = np.zeros(len(first), dtype=np.int64)
+    np.add.at(total_ns, of_piece, duration_ns)
+    sets = [(members.of(piece), int(charged[piece])) for piece in first.tolist()]
+    # As rows of a table with a column for each that may be in flight, and the charged one last.
+    order = sorted(range(len(sets)), key=lambda i: ([-number for number in sets[i][0]], sets[i][1]))
     return [
         InFlightTime(
-            in_flight=tuple(distinct[i] for i in np.flatnonzero(row[:-1])),
-            charged=None if row[-1] == ABSENT else distinct[row[-1]],
-            total_ns=length_ns,
+            in_flight=tuple(distinct[number] for number in sets[i][0]),
+            charged=None if sets[i][1] == ABSENT else distinct[sets[i][1]],
+            total_ns=int(total_ns[i]),
         )
-        for row, length_ns in zip(different, total_ns.tolist(), strict=True)
+        for i in order
     ]
 
 
-def _different_rows(columns: Int64) -> tuple[Int64, Int64]:
-    """Return the distinct rows, sorted, and for each row the index of its equal. np.unique compares byte by byte."""
-    order = np.lexsort(columns.T[::-1])
-    ordered = columns[order]
-    new = (ordered != np.roll(ordered, 1, axis=0)).any(axis=1)
-    new[:1] = True
-    of_row = np.empty(len(columns), dtype=np.int64)
-    of_row[order] = np.cumsum(new) - 1
-    return ordered[new], of_row
+class _Members:
+    """What is in flight in each of p pieces: ascending numbers, for piece i `size[i]` of them from `begin[i]` on."""
+
+    def __init__(self, pieces_of: Sequence[Int64], pieces: int) -> None:
+        piece = np.concatenate([*pieces_of, np.empty(0, dtype=np.int64)])
+        order = np.argsort(piece, kind="stable")
+        self.numbers = np.repeat(np.arange(len(pieces_of)), [len(here) for here in pieces_of])[order]
+        self.size = np.bincount(piece, minlength=pieces)
+        self.begin = np.cumsum(self.size) - self.size
+
+    def of(self, piece: int) -> list[int]:
+        begin = self.begin[piece]
+        numbers: list[int] = self.numbers[begin : begin + self.size[piece]].tolist()
+        return numbers
+
+
+def _distinct_sets(members: _Members, charged: Int64) -> tuple[Int64, Int64]:
+    """Return the first piece of each distinct set of members and charged one, and for each piece the index of its set.
+
+    Pieces with the same first k members have the same label, for k = 1, 2, ... So the time is linear in the members.
+    """
+    label, labels = charged - ABSENT, int(charged.max(initial=ABSENT)) - ABSENT + 1
+    left = np.flatnonzero(members.size)
+    place = 0
+    while len(left):
+        number = members.numbers[members.begin[left] + place]
+        pairs, of_left = np.unique(label[left] * (int(number.max()) + 1) + number, return_inverse=True)
+        label[left] = labels + of_left.reshape(-1)
+        labels += len(pairs)
+        place += 1
+        left = left[members.size[left] > place]
+    _, first, of_piece = np.unique(label, return_index=True, return_inverse=True)
+    return first, of_piece.reshape(-1)
+
+
+def is_too_much_in_flight(communication: CommunicationEvents) -> bool:
+    """Whether the events overlap so much that to list what is in flight when would pass the limit."""
+    events = len(communication.start_ns)
+    time_ns = np.concatenate((communication.end_ns, communication.start_ns))
+    change = np.repeat([-1, 1], events)[np.argsort(time_ns, kind="stable")]
+    return 2 * events * int(np.cumsum(change).max(initial=0)) > limits().in_flight
 
 
 def _distinct_in_flight(communication: CommunicationEvents) -> tuple[list[InFlight], Int64]:
@@ -120,13 +163,24 @@ def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
     return start_ns[inside_time], duration_ns[inside_time]
 
 
-def _after_compute(lanes: Lanes, mask: Bool) -> tuple[Int64, Int64]:
-    """Return the part, if any, of each event in `mask` after the last compute before its end."""
+def _after_compute(lanes: Lanes) -> Int64:
+    """Return the start of the part of each event after the last compute before its end: int64 [events].
+
+    It is after the end of an event that has no such part.
+    """
     communication, compute = lanes.communication_events, lanes.compute
-    start_ns, end_ns = communication.start_ns[mask], communication.end_ns[mask]
-    last = np.searchsorted(compute.start_ns, end_ns, side="left") - 1
+    last = np.searchsorted(compute.start_ns, communication.end_ns, side="left") - 1
     since_ns = np.concatenate((compute.end_ns, [-_NEVER_NS]))[last]
-    return np.maximum(start_ns, since_ns), end_ns
+    return np.maximum(communication.start_ns, since_ns)
+
+
+def _covered(start_ns: Int64, end_ns: Int64, pieces_ns: Int64) -> Int64:
+    """Return the pieces, by their ascending starts, that begin inside of an interval: ascending indexes."""
+    inside = Intervals.union_of(start_ns, end_ns)
+    first, stop = np.searchsorted(pieces_ns, inside.start_ns), np.searchsorted(pieces_ns, inside.end_ns)
+    count = stop - first
+    pieces: Int64 = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+    return pieces
 
 
 def _latest_end(start_ns: Int64, end_ns: Int64, time_ns: Int64) -> Int64:

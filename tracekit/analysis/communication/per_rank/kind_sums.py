@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tracekit.analysis.communication.parts import CommunicationSum
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
@@ -23,13 +25,19 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
     """
     communication, complete = lanes.communication_events, complete_steps(lanes, steps)
     phase = phases.at(communication.launch_ns)
+    without_compute = complete.time - lanes.compute
+    keys = np.stack((communication.group, communication.kind, phase)).astype(np.int64)
+    order = np.lexsort(keys[::-1])
+    ordered = keys[:, order]
+    begins = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
     rows = []
-    for group, kind, phase_index in sorted(
-        set(zip(communication.group.tolist(), communication.kind.tolist(), phase.tolist(), strict=True))
-    ):
-        mask = (communication.group == group) & (communication.kind == kind) & (phase == phase_index)
-        time = Intervals.union_of(communication.start_ns[mask], communication.end_ns[mask]) & complete.time
-        count = int((mask & complete.counted).sum())
+    for here in np.split(order, begins):
+        if not len(here):
+            continue
+        group, kind, phase_index = keys[:, here[0]].tolist()
+        time = Intervals.union_of(communication.start_ns[here], communication.end_ns[here]) & complete.time
+        counted = here[complete.counted[here]]
+        count = len(counted)
         if not count and not len(time):
             continue
         rows.append(
@@ -38,9 +46,9 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
                 kind=KINDS[kind],
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 count=count,
-                size_bytes=communication.total_size_bytes(mask & complete.counted),
+                size_bytes=communication.total_size_bytes(counted),
                 total_ns=time.len_ns,
-                exposed_ns=(time - lanes.compute).len_ns,
+                exposed_ns=(time & without_compute).len_ns,
             )
         )
     return rows

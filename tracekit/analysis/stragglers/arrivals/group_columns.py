@@ -43,13 +43,12 @@ class GroupColumns:
         result = np.full(rows.shape, NEVER if on_run else 0, dtype=np.int64)
         complete = bool((rows >= 0).all())
         for of_rank, of_row, member in zip(result, rows, self.members.tolist(), strict=True):
-            values = getattr(self.run.ranks[member].collectives, name)
+            here = slice(None) if complete else of_row >= 0
+            # Taken first: a rank's collectives of other groups cost nothing.
+            values = np.take(getattr(self.run.ranks[member].collectives, name), of_row[here])
             if on_run:
                 values = np.where(values == ABSENT, NEVER, self.run.clocks[member].to_run(values))
-            if complete:
-                np.take(values, of_row, out=of_rank)
-            else:
-                of_rank[of_row >= 0] = values[of_row[of_row >= 0]]
+            of_rank[here] = values
         return np.ascontiguousarray(result.T)
 
 

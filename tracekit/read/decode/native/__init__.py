@@ -6,15 +6,17 @@ the extension was not built.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from tracekit.limits import limits
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
 from tracekit.read.decode.decode_issues import DecodeIssues
-from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, search_events, top_level_keys
+from tracekit.read.decode.event_array import read_behind, search_events, top_level_keys
 from tracekit.read.decode.extra_args import EXCLUDED_ARGS, select_extra_args
 from tracekit.read.decode.field_values import shape_hash
 from tracekit.read.decode.metadata_keys import parse_header
@@ -27,14 +29,13 @@ from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode", "decode_written"]
 
-if INTERFACE != 6:  # the extension was built from other sources
+if INTERFACE != 7:  # the extension was built from other sources
     raise ImportError(
         "the extension is of another version: install tracekit again", name="tracekit.read.decode.native._scanner"
     )
 
 _STEP_BYTES = 256 << 10  # small enough to stay in the cache of a core between inflating and scanning
 _HEAD_STEP_BYTES = 16 << 10  # most heads are a few kilobytes, and what is read with them is copied
-_LONGEST_EVENT_BYTES = 64 << 20
 
 
 def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None:
@@ -83,9 +84,11 @@ def _scan_file(path: TracePath, *, extra_args: bool) -> tuple[dict[str, Any], di
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
         multiplying=[name.encode() for name in MULTIPLYING],
         excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
+        max_events=limits().events,
+        seed=secrets.randbits(64),
     )
     with open_text(path) as text:
-        head, _ = search_events(iter(lambda: text.read(_HEAD_STEP_BYTES), b""), LONGEST_HEADER_BYTES)
+        head, _ = search_events(iter(lambda: text.read(_HEAD_STEP_BYTES), b""))
         behind = None if head is None else _scan(scanner, head.rest, text)
     if head is None or behind is None:
         raise UnreadableText
@@ -93,16 +96,21 @@ def _scan_file(path: TracePath, *, extra_args: bool) -> tuple[dict[str, Any], di
 
 
 def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
-    """Scan `first` and the rest of `text`. Return the text behind the closing `]` of the events, None without a `]`."""
+    """Scan `first` and the rest of `text`. Return the text behind the closing `]` of the events, None without a `]`.
+
+    None, too, where a limit is reached.
+    """
+    longest_bytes = limits().event_bytes
     buffer = bytearray(first) + bytes(_STEP_BYTES + PADDING_BYTES)
     held = len(first)
     while True:
         used, closed = scanner.scan(buffer, held)
         if closed:
-            return bytes(buffer[used:held]) + b"".join(iter(lambda: text.read(_STEP_BYTES), b""))
+            behind, is_whole = read_behind(bytes(buffer[used:held]), iter(lambda: text.read(_STEP_BYTES), b""))
+            return behind if is_whole else None
         held -= used
         buffer[:held] = buffer[used : used + held]
-        if held > _LONGEST_EVENT_BYTES:
+        if held > longest_bytes:
             return None
         # Read as much again as is held, so that a long event is not scanned again after each step.
         end = held + max(_STEP_BYTES, held)

@@ -29,6 +29,7 @@ bool is_integer(std::string_view text, std::int64_t& number) {
 }  // namespace
 
 void Scanner::commit(const EventFields& fields) {
+  if (met_ == rules_.max_events) throw NotUnderstood();
   ++met_;
   if (!fields.has(Field::phase)) {
     ++events_.malformed;

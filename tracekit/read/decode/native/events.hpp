@@ -32,10 +32,11 @@ struct Track {
 };
 
 struct TrackHash {
+  SeededHash hash;
+
   std::size_t operator()(const Track& track) const {
-    const auto process = static_cast<std::uint64_t>(track.process.value);
-    const auto thread = static_cast<std::uint64_t>(track.thread.value);
-    return static_cast<std::size_t>(process * 0x9E3779B97F4A7C15 + thread);
+    const std::uint64_t process = hash.begin(static_cast<std::uint64_t>(track.process.value));
+    return static_cast<std::size_t>(hash.then(process, static_cast<std::uint64_t>(track.thread.value)));
   }
 };
 
@@ -72,6 +73,8 @@ struct Memory {
 };
 
 struct Events {
+  explicit Events(std::uint64_t seed) : texts(seed), values(seed), extra_args_texts(seed) {}
+
   GrowingArray<std::int32_t> name, category, track;
   GrowingArray<std::int32_t> shape;  // an index into `values`
   GrowingArray<std::int32_t> extra_args;  // an index into `extra_args_texts`; no rows unless they are kept

@@ -48,10 +48,32 @@ class GrowingArray {
   std::size_t capacity_ = 0;
 };
 
+// A hash of words in turn. Whoever writes a trace does not know the seed, and so cannot choose values that collide.
+class SeededHash {
+ public:
+  explicit SeededHash(std::uint64_t seed) : seed_(seed) {}
+
+  std::uint64_t begin(std::uint64_t word) const { return mixed(seed_, word); }
+  std::uint64_t then(std::uint64_t hash, std::uint64_t word) const { return mixed(hash ^ seed_, word); }
+
+ private:
+  __extension__ using Product = unsigned __int128;
+
+  // Both halves of a product: each bit of the result depends on all of both factors. The hash once more, so that no
+  // word makes all that came before it equal.
+  static std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
+    constexpr std::uint64_t odd = 0x9E3779B97F4A7C15, other_odd = 0xD1342543DE82EF95;  // any that are not 0
+    const Product product = static_cast<Product>(hash ^ odd) * (word ^ other_odd);
+    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64) ^ hash;
+  }
+
+  std::uint64_t seed_;
+};
+
 // Numbers distinct texts 0, 1, 2 ... by their first occurrence, and keeps a copy of each.
 class Interner {
  public:
-  Interner() : slots_(1024, Slot{0, -1}) {}
+  explicit Interner(std::uint64_t seed) : hash_(seed), slots_(1024, Slot{0, -1}) {}
 
   // Returns the number of `text`. It is a new text when the number is the size before the call.
   std::int32_t intern(std::string_view text) {
@@ -80,13 +102,12 @@ class Interner {
   };
   static constexpr std::size_t block_bytes = std::size_t{1} << 16;
 
-  static std::uint64_t hash_of(std::string_view text) {
-    constexpr std::uint64_t odd = 0x9E3779B97F4A7C15;  // 2^64 / the golden ratio
-    std::uint64_t hash = text.size() * odd;
+  std::uint64_t hash_of(std::string_view text) const {
+    std::uint64_t hash = hash_.begin(text.size());
     const char* at = text.data();
     std::size_t left = text.size();
-    for (; left > 8; at += 8, left -= 8) hash = mix((hash ^ word_at<std::uint64_t>(at)) * odd);
-    return mix((hash ^ last_word(text, at, left)) * odd);
+    for (; left > 8; at += 8, left -= 8) hash = hash_.then(hash, word_at<std::uint64_t>(at));
+    return hash_.then(hash, last_word(text, at, left));
   }
 
   // Returns the last `left` bytes of `text`, which begin at `at`, as one word. When fewer than a word are left,
@@ -107,8 +128,6 @@ class Interner {
     std::memcpy(&word, at, sizeof word);
     return word;
   }
-
-  static std::uint64_t mix(std::uint64_t hash) { return hash ^ (hash >> 32); }
 
   // Returns a copy that never moves. Short texts share blocks.
   std::string_view copy_of(std::string_view text) {
@@ -137,6 +156,7 @@ class Interner {
     slots_.swap(slots);
   }
 
+  SeededHash hash_;
   std::vector<Slot> slots_;
   std::vector<std::string_view> texts_;
   std::vector<std::unique_ptr<char[]>> blocks_;

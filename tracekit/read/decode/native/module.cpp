@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 
+#include "main_interpreter.hpp"
 #include "scanner.hpp"
 
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using namespace tracekit;
 
 // Raise it when arguments or results of `Scanner` change: then Python code of another version refuses this build.
-constexpr long interface_number = 6;
+constexpr long interface_number = 7;
 
 PyObject* not_understood = nullptr;
 
@@ -207,10 +208,13 @@ bool append_texts(PyObject* texts, std::vector<std::string>& out) {
 }
 
 PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static const char* names[] = {"communication_prefixes", "multiplying", "excluded_args", nullptr};
+  static const char* names[] = {"communication_prefixes", "multiplying", "excluded_args",
+                                "max_events",             "seed",        nullptr};
   PyObject *prefixes = nullptr, *multiplying = nullptr, *excluded_args = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|O", const_cast<char**>(names), &prefixes, &multiplying,
-                                   &excluded_args)) {
+  int max_events = INT32_MAX;
+  unsigned long long seed = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|OiK", const_cast<char**>(names), &prefixes, &multiplying,
+                                   &excluded_args, &max_events, &seed)) {
     return nullptr;
   }
   auto* self = reinterpret_cast<ScannerObject*>(type->tp_alloc(type, 0));
@@ -218,6 +222,8 @@ PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
   try {
     Rules rules;
     std::vector<std::string> operators, excluded;
+    rules.max_events = max_events;
+    rules.seed = seed;
     rules.keeps_extra_args = excluded_args != Py_None;
     if (append_texts(prefixes, rules.communication_prefixes) && append_texts(multiplying, operators) &&
         (!rules.keeps_extra_args || append_texts(excluded_args, excluded))) {
@@ -226,7 +232,7 @@ PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
       self->scanner = new Scanner(std::move(rules));
       return reinterpret_cast<PyObject*>(self);
     }
-  } catch (const std::bad_alloc&) {
+  } catch (...) {  // nothing else is thrown than bad_alloc and its like
     PyErr_NoMemory();
   }
   Py_DECREF(self);
@@ -291,6 +297,8 @@ PyObject* scanner_take(PyObject* self, PyObject*) {
     return build_result(scanner->events());
   } catch (const PythonError&) {
     return nullptr;
+  } catch (...) {  // nothing else is thrown than bad_alloc and its like
+    return PyErr_NoMemory();
   }
 }
 
@@ -308,8 +316,10 @@ PyType_Slot scanner_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(scanner_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(scanner_dealloc)},
     {Py_tp_methods, scanner_methods},
-    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, excluded_args=None): to columns.\n\n"
-                                  "excluded_args: those that are no extra arguments. None: keep no extra arguments.")},
+    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, excluded_args=None, max_events=2**31-1, seed=0): to columns.\n\n"
+                                  "excluded_args: those that are no extra arguments. None: keep no extra arguments.\n"
+                                  "max_events: more of them are not understood.\n"
+                                  "seed: of hash tables, a random number below 2**64.")},
     {0, nullptr},
 };
 PyType_Spec scanner_spec = {"tracekit.read.decode.native._scanner.Scanner", sizeof(ScannerObject), 0,
@@ -321,6 +331,7 @@ int add(PyObject* module, const char* name, PyObject* value) {
 }
 
 int execute(PyObject* module) {
+  if (!is_main_interpreter("tracekit.read.decode.native._scanner")) return -1;
   column_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&column_spec));
   if (column_type == nullptr) return -1;
   not_understood =
@@ -340,7 +351,8 @@ int execute(PyObject* module) {
   return PyModule_AddIntConstant(module, "PADDING_BYTES", padding_bytes);
 }
 
-PyModuleDef_Slot module_slots[] = {{Py_mod_exec, reinterpret_cast<void*>(execute)}, {0, nullptr}};
+PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(execute)}, TRACEKIT_MAIN_INTERPRETER_ONLY{0, nullptr}};
 PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, "_scanner", "The native scanner of Kineto traces.", 0, nullptr, module_slots,
     nullptr,               nullptr,    nullptr};

@@ -167,6 +167,9 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
         first = in_arguments = true;
       } else {
         at = json.skip_literal(at, "null");
+        // The tree knows keys of arguments here, too.
+        const char* const next = Json::skip_space(at);
+        if (*next != ',' && *next != '}') json.fail(next);
       }
     } else {
       at = scan_value(prefix.field, at, json);

@@ -23,6 +23,8 @@ struct Rules {
   std::unordered_set<std::string> multiplying;
   bool keeps_extra_args = false;
   std::unordered_set<std::string> excluded_args;  // see read/decode/extra_args.py
+  std::int32_t max_events = INT32_MAX;            // of a file; of more only the portable decoder says what is done
+  std::uint64_t seed = 0;                         // of hash tables: random, and without effect on the columns
 };
 
 // The arguments of events that are kept, in the order of `Field`.
@@ -34,7 +36,8 @@ static_assert(KeyTrie::max_bytes + 8 <= padding_bytes, "a comparison must not le
 
 class Scanner {
  public:
-  explicit Scanner(Rules rules) : rules_(std::move(rules)) {}
+  explicit Scanner(Rules rules)
+      : rules_(std::move(rules)), events_(rules_.seed), track_numbers_(64, TrackHash{SeededHash(rules_.seed)}) {}
 
   // Scans text behind the `[` of the events, up to the end of the last whole event, or past the `]` that closes the
   // array. Returns how many bytes that is; the next call must begin with the remaining ones. `padding_bytes` zeros must

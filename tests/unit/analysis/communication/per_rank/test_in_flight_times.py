@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
+from tracekit.analysis.communication.per_rank import in_flight_times
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
@@ -122,3 +124,41 @@ def test_windows_of_a_rank_add_up() -> None:
     merged = IN_FLIGHT_TIMES.merge([one, other])
     assert sum(row.total_ns for row in merged) == sum(row.total_ns for row in (*one, *other)) == 27_000
     assert len(merged) == 4  # tp alone, both for tp, dp alone, both for dp
+
+
+def many_groups(groups: int, *, for_us: float) -> TraceBuilder:
+    """Return a trace in which each group has one collective, one after the other by 10 us."""
+    events: dict[str, list[Event]] = {
+        f"g{number:04}": [(10 * number, 10 * number + for_us)] for number in range(groups)
+    }
+    return trace_of([(0, 1)], events, until=10 * groups)
+
+
+def test_groups_that_are_not_in_flight_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN collectives of many groups, one after the other THEN a group is looked for where it is alone."""
+    looked_at: list[int] = []
+    original = in_flight_times._latest_end
+    monkeypatch.setattr(
+        in_flight_times, "_latest_end", lambda *columns: (looked_at.append(len(columns[2])), original(*columns))[1]
+    )
+    summary = summary_of(many_groups(60, for_us=5))
+    assert charged(summary) == {f"g{number:04}": 5_000 - 1_000 * (number == 0) for number in range(60)}
+    assert sum(looked_at) <= 2 * (60 + 1)
+
+
+def test_too_many_collectives_at_once_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN 40 collectives, three of which are in flight at any time THEN a limit decides whether groups are told
+    apart; their sums are the same."""
+    sums = []
+    for limit, groups in ((40 * 2 * 4, 40), (40 * 2 * 2, 1)):
+        monkeypatch.setenv("TRACEKIT_LIMITS", f"in_flight={limit}")
+        summary = summary_of(many_groups(40, for_us=25))
+        rows = summary[IN_FLIGHT_TIMES]
+        assert len({row.charged for row in rows if row.charged is not None}) == groups
+        sums.append(sum(row.total_ns for row in rows if row.charged is not None))
+        noted = [note.text for note in summary.notes if note.kind == "limit"]
+        assert noted == ([] if groups == 40 else [f"rank 0: rank0.json: {TOO_MANY.format(limit)}"])
+    assert sums[0] == sums[1] == 414_000
+
+
+TOO_MANY = "too many collectives at once (limit in_flight={}): their time is not told apart by group"

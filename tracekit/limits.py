@@ -1,0 +1,77 @@
+"""What one trace file may cost: one table of limits, for both decoders and the merged trace.
+
+Each is far above what a profiler writes. A file that reaches one is damaged, or was made to hurt the machine that reads
+it. What was read before counts, and a note names the limit. $TRACEKIT_LIMITS sets them, in workers of this machine too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+from tracekit.errors import UsageError
+
+__all__ = ["VARIABLE", "Limits", "limits", "parse_limits"]
+
+VARIABLE = "TRACEKIT_LIMITS"
+
+_SETTING = re.compile(r"([a-z_]+)=([1-9][0-9]{0,14})([KMG]?)")
+_MOST_EVENTS = (1 << 31) - 1
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits that hold.
+
+    Attributes:
+        text_bytes: of the text of a file, unpacked.
+        ratio: text of a packed file to its size, once the text is longer than 256 MB. Kineto's reaches 20, that of a
+            gzip bomb 1,000.
+        keys_bytes: of the text before the events of a file, and of that behind them.
+        event_bytes: of the text of one event.
+        events: of one file.
+        in_flight: of one recording, collectives times how many of them are in flight at once. Beyond it the time of
+            communication is not told apart by groups.
+        lanes: rows of a merged trace on which the slices of one thread or stream are shown.
+    """
+
+    text_bytes: int = 64 << 30
+    ratio: int = 400
+    keys_bytes: int = 64 << 20
+    event_bytes: int = 32 << 20
+    events: int = 100_000_000  # at most 2**31 - 1, as they are numbered in 32 bits
+    in_flight: int = 10_000_000
+    lanes: int = 200
+
+    def named(self, name: str) -> str:
+        """Return what a note says of a limit that was reached; docs/settings.md says how to change it."""
+        return f"limit {name}={getattr(self, name)}"
+
+
+def limits() -> Limits:
+    """Return the limits that hold. Raises UsageError when $TRACEKIT_LIMITS cannot be followed."""
+    return _limits(os.environ.get(VARIABLE, ""))
+
+
+def parse_limits(texts: Iterable[str]) -> Limits:
+    """Return the limits with those replaced that texts such as `text_bytes=8G` set. Raises UsageError for others."""
+    values = asdict(Limits())
+    for text in texts:
+        match = _SETTING.fullmatch(text)
+        if match is None or match[1] not in values:
+            what = f"{text!r} is none of the limits {', '.join(values)}, with a number"
+            raise UsageError(what, hint="write it as in ratio=1000 or text_bytes=8G")
+        values[match[1]] = int(match[2]) * _UNITS[match[3]]
+    return Limits(**values | {"events": min(values["events"], _MOST_EVENTS)})
+
+
+@lru_cache
+def _limits(text: str) -> Limits:
+    try:
+        return parse_limits(text.split())
+    except UsageError as error:
+        raise UsageError(f"{VARIABLE}={text}: {error.message}", hint=error.hint) from None
