@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from tracekit.analysis.load import assemble
+from tracekit.analysis.loading.assembly import assemble
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure, summarize
 from tracekit.analysis.report import Report, analyze, wanted_sections

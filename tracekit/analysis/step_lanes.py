@@ -17,7 +17,7 @@ from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.innermost_span import outermost_first
 from tracekit.analysis.events.kernel_names import function_of_kernel
 from tracekit.analysis.events.phases import STEP_PHASES, PhaseTimeline
-from tracekit.analysis.load import SMALL_RUN_BYTES, size_bytes_of
+from tracekit.analysis.loading.rank_reader import SMALL_RUN_BYTES, size_bytes_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.timeline.lanes import Lanes

@@ -93,7 +93,7 @@ class RunChoice:
 
     def pseudonyms_with(self, *others: RunChoice) -> Pseudonyms:
         """Return pseudonyms for the names in this run and others. From now on messages are written with them, too."""
-        from tracekit.analysis.anonymity import RunPaths, pseudonyms_of
+        from tracekit.analysis.loading.anonymity import RunPaths, pseudonyms_of
 
         chosen = [RunPaths(paths=each.paths, run=each.run, attempt=each.attempt) for each in (self, *others)]
         with self.workers() as workers:

@@ -23,7 +23,7 @@ from tests import mortal
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.places import ROOT
-from tracekit.analysis import load as loading
+from tracekit.analysis.loading import rank_reader
 from tracekit.analysis.per_rank import summarize as summarizing
 from tracekit.analysis.pool.dask_cluster import dask_cluster
 from tracekit.errors import InputError, OutputError, UsageError
@@ -132,7 +132,7 @@ def test_other_commands_read_on_a_cluster(folder: Path, address: str, tmp_path: 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that reads rank 1 is killed, as by the kernel when memory runs out."""
-    monkeypatch.setattr(loading, "summarize_and_store", mortal.summarize_and_store)
+    monkeypatch.setattr(rank_reader, "summarize_and_store", mortal.summarize_and_store)
 
 
 @pytest.mark.usefixtures("killed")

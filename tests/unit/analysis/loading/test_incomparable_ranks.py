@@ -12,7 +12,7 @@ import pytest
 from tests.unit.analysis.exchanges import rank as summary_of
 from tests.unit.analysis.exchanges import send
 from tests.unit.analysis.simulated import Cluster
-from tracekit.analysis.incomparable_ranks import without_incomparable_times
+from tracekit.analysis.loading.incomparable_ranks import without_incomparable_times
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary

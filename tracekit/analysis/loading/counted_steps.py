@@ -1,0 +1,96 @@
+"""Which steps count: all ranks leave out the same first steps, and each rank those in which its clock jumps.
+
+A worker knows one rank. The ranks that must leave out other steps than they did are summarised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_steps
+from tracekit.analysis.guard import Guard
+from tracekit.analysis.loading.assembly import assemble, comparable
+from tracekit.analysis.loading.rank_reader import RankReader
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import RankFailure
+from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
+from tracekit.model.run import LeftOutStep, Run
+from tracekit.model.summary import RankSummary
+from tracekit.read.files.discover import Discovery
+
+__all__ = ["run_of_counted_steps"]
+
+_Jumped = Mapping[int, frozenset[int]]
+"""The steps in which a rank's clock jumps, by rank."""
+
+
+def run_of_counted_steps(
+    reader: RankReader,
+    discovery: Discovery,
+    outcomes: Sequence[RankSummary | RankFailure],
+    options: SummaryOptions,
+    *,
+    leaves_out_first: bool,
+) -> Run:
+    """Return the run of the outcomes that `reader` has read, in its order. Raises what `assemble` does.
+
+    leaves_out_first: whether a first step that is longer than the others is left out.
+    """
+    outcomes = comparable(outcomes, Guard())  # `assemble` does this again, and notes an error in it
+    run, outcomes = _assembled(reader, discovery, outcomes, options, {}, leaves_out_first=leaves_out_first)
+    guard = Guard()
+    jumped: _Jumped = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
+    if jumped:
+        run, _ = _assembled(reader, discovery, outcomes, options, jumped, leaves_out_first=leaves_out_first)
+    return replace(run, notes=(*with_jumped_steps(run.notes, run.ranks, jumped), *guard.notes))
+
+
+def _assembled(
+    reader: RankReader,
+    discovery: Discovery,
+    outcomes: Sequence[RankSummary | RankFailure],
+    options: SummaryOptions,
+    jumped: _Jumped,
+    *,
+    leaves_out_first: bool,
+) -> tuple[Run, Sequence[RankSummary | RankFailure]]:
+    """Return the run without the steps that do not count, and its outcomes."""
+    guard = Guard()
+    left_out: tuple[LeftOutStep, ...] = ()
+    if leaves_out_first:
+        left_out = guard.run("which first steps to leave out", left_out, _first_steps, outcomes, jumped)
+    of_rank = dict(zip(reader.ranks_of(discovery), outcomes, strict=True))
+    first = frozenset(step.step for step in left_out)
+    without = {rank: first | jumped.get(rank, frozenset()) for rank in of_rank}
+    again = [rank for rank, outcome in of_rank.items() if _leaves_out_others(outcome, without[rank])]
+    for numbers in sorted({tuple(sorted(without[rank])) for rank in again}):
+        alike = [rank for rank in again if without[rank] == set(numbers)]
+        of_rank |= zip(alike, reader.read(discovery, replace(options, without=numbers), alike), strict=True)
+    outcomes = list(of_rank.values())
+    return assemble(reader.paths, discovery, outcomes, reader.selected, left_out, guard), outcomes
+
+
+def _first_steps(
+    outcomes: Iterable[RankSummary | RankFailure], jumped: Mapping[int, Collection[int]]
+) -> tuple[LeftOutStep, ...]:
+    """Return the first steps to leave out; the steps in which a rank's clock `jumped` do not count."""
+    ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
+    counting = [
+        replace(
+            summary,
+            steps=tuple(step for step in summary.steps if step.step not in jumped[summary.rank]),
+            left_out=tuple(step for step in summary.left_out if step.step not in jumped[summary.rank]),
+        )
+        if summary.rank in jumped
+        else summary
+        for summary in ranks
+    ]
+    return first_steps_to_leave_out(counting)
+
+
+def _leaves_out_others(outcome: RankSummary | RankFailure, numbers: Collection[int]) -> bool:
+    """Return whether a rank has left out other steps than those of these numbers."""
+    if isinstance(outcome, RankFailure) or not outcome.is_measured:
+        return False
+    return {step.step for step in outcome.left_out} != set(numbers).intersection(outcome.recorded_steps)
