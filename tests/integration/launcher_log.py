@@ -25,12 +25,15 @@ class Restart:
         started_s: when the launcher started the new processes.
         stepped_s: when the new attempt had made its first step.
         repeated: steps that both attempts made.
+        last_step_may_be_cut: whether the launcher ended the ranks: then perhaps between a step's line, which is printed
+            before its checkpoint is written, and the end of the step.
     """
 
     broken_s: float
     started_s: float
     stepped_s: float
     repeated: int
+    last_step_may_be_cut: bool
 
 
 def restarts(stdout: str, stderr: str) -> list[Restart]:
@@ -54,5 +57,13 @@ def restarts(stdout: str, stderr: str) -> list[Restart]:
         broken_s, broken_step = planted[-1] if is_planted else (noticed_s, 0)
         # The rank that kills itself has made the step before, which the one that prints may not live to end.
         repeated = max(last_step + 1, broken_step) - resumed
-        found.append(Restart(broken_s=broken_s, started_s=started_s, stepped_s=stepped_s, repeated=max(repeated, 0)))
+        found.append(
+            Restart(
+                broken_s=broken_s,
+                started_s=started_s,
+                stepped_s=stepped_s,
+                repeated=max(repeated, 0),
+                last_step_may_be_cut=not is_planted,
+            )
+        )
     return found

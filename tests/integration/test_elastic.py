@@ -68,7 +68,7 @@ def check_lost_time(rows: list[dict[str, Any]], expected: list[Restart]) -> None
         expected_s = restart.stepped_s - restart.broken_s
         assert until_start_s == pytest.approx(restart.started_s - restart.broken_s, abs=0.1 * expected_s + 2 * step_s)
         assert until_step_s == pytest.approx(expected_s, abs=0.1 * expected_s + 2 * step_s)
-        assert row["repeated_steps"] == restart.repeated
+        assert 0 <= restart.repeated - row["repeated_steps"] <= restart.last_step_may_be_cut
 
 
 @pytest.mark.alone
