@@ -196,9 +196,9 @@ def test_ctrl_c_prints_one_word(folder: Path, tmp_path: Path, busy: str) -> None
 from pathlib import Path
 from tests import mortal
 from tracekit import cli
-from tracekit.analysis import load
+from tracekit.analysis.loading import rank_reader
 if __name__ == "__main__":
-    load.summarize_and_store = mortal.wait_for({str(fifo)!r})
+    rank_reader.summarize_and_store = mortal.wait_for({str(fifo)!r})
     cli.main()
 elif {busy!r} == "importing":
     mortal.wait_for({str(fifo)!r})()
