@@ -246,7 +246,9 @@ def test_the_rank_from_discovery_is_part_of_the_key(tmp_path: Path, read: list[s
 def test_a_worker_of_another_code_version_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sources were edited after the parent had imported them, and before its worker did."""
     make = cached.summarize_and_store
-    monkeypatch.setattr("tracekit.analysis.loading.rank_reader.summarize_and_store", lambda order: make(replace(order, code="older")))
+    monkeypatch.setattr(
+        "tracekit.analysis.loading.rank_reader.summarize_and_store", lambda order: make(replace(order, code="older"))
+    )
     folder = cluster(tmp_path)
     load(folder, cache=True)
     assert entries(folder) == []
