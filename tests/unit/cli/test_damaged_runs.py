@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.damaged_runs.classes import CLASSES, DamagedRun
+from tests.damaged_runs.classes import CLASSES
+from tests.damaged_runs.damaged_run import DamagedRun
 from tests.damaged_runs.good_run import BAD, GOOD, rank_trace, write_good_run
 from tracekit.cli import cli
 

@@ -1,0 +1,233 @@
+"""Classes of damage in what a file says: its times, their order, ids, rank, steps, device records and clock.
+
+They are rows of docs/damaged-traces.md, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.damaged_runs import events as e
+from tests.damaged_runs.damaged_run import DamagedRun, of_trace, with_one_event
+from tests.damaged_runs.good_run import GOOD, STEP_US, STEPS, rank_trace
+
+__all__ = ["CLASSES_OF_EVENTS"]
+
+_NO_TIMES = "its times are n/a and join no comparison"
+
+
+def _of_rank(rank: int, **how: float) -> Callable[[Path], object]:
+    """Another file of a good rank, from another process."""
+
+    def write(path: Path) -> None:
+        trace = rank_trace(rank, steps=STEPS, pid=777, **how)
+        e.in_order_of_time(trace).write(path.with_name("another.json"))
+
+    return write
+
+
+def _attempt_of_all(path: Path) -> None:
+    for rank in GOOD:
+        trace = rank_trace(rank, steps=range(5, 11), at_us=-60e6, pid=700 + rank)
+        e.in_order_of_time(trace).write(path.with_name(f"attempt0_{rank}.json"))
+
+
+CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
+    # ---- times
+    "negative dur": DamagedRun(
+        write=with_one_event('"ph": "X", "name": "k", "ts": 4396970, "dur": -5'),
+        bad_rank="as undamaged",
+        kind="negative_duration",
+        says="1 event",
+    ),
+    "ts of zero": DamagedRun(
+        write=of_trace(lambda trace: e.with_outlier(trace, at_us=-(10**13))),
+        bad_rank="as undamaged",
+        kind="out_of_range",
+        says="1 event",
+    ),
+    "wrapped uint64": DamagedRun(
+        write=with_one_event('"ph": "X", "name": "k", "ts": 18446744073709551615, "dur": 1'),
+        bad_rank="as undamaged",
+        kind="malformed_event",
+        says="1 event",
+    ),
+    "nanoseconds for microseconds": DamagedRun(
+        write=of_trace(e.nanoseconds_for_microseconds),
+        bad_rank="missing",
+        kind="unit",
+        says="its times are 1000 times those of the other files",
+    ),
+    "durations times 1000": DamagedRun(
+        write=of_trace(e.durations_times_1000),
+        bad_rank="n/a",
+        kind="unit",
+        says="its steps take 1,000 times as long as those of the other ranks, as if written in another unit",
+    ),
+    # ---- order
+    "in order of time": DamagedRun(write=of_trace(e.in_order_of_time), bad_rank="as undamaged", is_defect=False),
+    "in reverse order": DamagedRun(write=of_trace(e.in_reverse_order), bad_rank="as undamaged", is_defect=False),
+    "overlapping slices on a track": DamagedRun(
+        write=of_trace(e.overlapping_slices), bad_rank="as undamaged", is_defect=False
+    ),
+    "events of another file": DamagedRun(
+        write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(2))),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says=f"it mixes the events of 2 processes (pid 4002, 4008): {_NO_TIMES}",
+    ),
+    "events of another file of the same process": DamagedRun(
+        write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(at_us=-60_000))),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says=f"steps 3-8 are in it more than once: {_NO_TIMES}",
+    ),
+    "all starts equal": DamagedRun(
+        write=of_trace(e.equal_starts), bad_rank="n/a", kind="step_mismatch", says="steps 3 and 4 overlap in time"
+    ),
+    # ---- duplicate correlation ids
+    "duplicate correlation ids": DamagedRun(
+        write=of_trace(e.duplicate_correlation_ids),
+        bad_rank="as undamaged",
+        kind="duplicate_event",
+        says="42 kernels and copies have the correlation id of several launches; the last one counts",
+    ),
+    # ---- rank
+    "no distributedInfo": DamagedRun(
+        write=of_trace(e.without_distributed_info), bad_rank="as undamaged", is_defect=False
+    ),
+    "the name contradicts the trace": DamagedRun(
+        write=lambda path: rank_trace().write(path.with_name("rank3_of_9.json")),
+        bad_rank="as undamaged",
+        kind="rank_mismatch",
+        says="the trace names rank 8, the file's name rank 3; it counts as rank 8",
+        file="rank3_of_9.json",
+    ),
+    "the pid of another rank": DamagedRun(
+        write=lambda path: rank_trace(pid=4000).write(path), bad_rank="as undamaged", is_defect=False
+    ),
+    "odd ranks of a group": DamagedRun(
+        write=of_trace(lambda trace: e.with_ranks_of_group(trace, [2**70, None, "x"])),
+        bad_rank="as undamaged",
+        kind="not_available",
+        says="the ranks of process group 'default_pg' cannot be read",
+        is_defect=False,
+    ),
+    # ---- attempts, windows, steps
+    "an older attempt of one rank, in order of time": DamagedRun(
+        write=_of_rank(3, at_us=-60e6),
+        bad_rank="missing",
+        kind="other_run",
+        says="(another.json) is there too",
+        file="another.json",
+    ),
+    "a newer attempt of one rank, in order of time": DamagedRun(
+        write=_of_rank(3, at_us=60e6),
+        bad_rank="missing",
+        kind="other_run",
+        says="(another.json) is there too",
+        file="another.json",
+    ),
+    "an older attempt of all ranks, in order of time": DamagedRun(
+        write=_attempt_of_all,
+        bad_rank="missing",
+        kind="other_run",
+        says="(8 ranks) is there too",
+        file="",
+    ),
+    "missing rank": DamagedRun(
+        write=lambda path: None, bad_rank="missing", kind="missing_rank", says="8 of 9 ranks; missing: 8", file=""
+    ),
+    "fewer steps": DamagedRun(
+        write=lambda path: rank_trace(steps=range(3, 6)).write(path),
+        bad_rank=(3, 4, 5),
+        kind="step_mismatch",
+        says="it completed 3 of the 6 steps",
+    ),
+    "shifted step numbers": DamagedRun(
+        write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n + 1)),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says=f"its steps are numbered 1 higher than those of the other ranks: {_NO_TIMES}",
+    ),
+    "a repeated step number": DamagedRun(
+        write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n - (n > 5))),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says="step 5 is in it more than once",
+    ),
+    "step numbers beyond 64 bits": DamagedRun(
+        write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n + 2**70)),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says="the other ranks completed 3-8",
+    ),
+    "the span of a step is lost": DamagedRun(
+        write=of_trace(lambda trace: e.without(trace, lambda event: event["name"] == "ProfilerStep#5")),
+        bad_rank=(3, 6, 7, 8),
+        kind="unterminated",
+        says="step 4 is incomplete and does not count",
+    ),
+    "no ProfilerStep": DamagedRun(
+        write=of_trace(e.without_steps), bad_rank="n/a", kind="step_mismatch", says="the other ranks completed 3-8"
+    ),
+    # ---- lost GPU records
+    "no device records": DamagedRun(
+        write=of_trace(e.without_device_records),
+        bad_rank="n/a",
+        kind="lost_device_records",
+        says="it was recorded without CUDA activity",
+    ),
+    "no device records, nor anything that tells of a device": DamagedRun(
+        write=of_trace(lambda trace: e.without_signs_of_device(e.without_device_records(trace))),
+        bad_rank="n/a",
+        kind="no_device_records",
+        says=f"it has no kernels, though most ranks have some: {_NO_TIMES}",
+    ),
+    "no kernels from a step on": DamagedRun(
+        write=of_trace(lambda trace: e.without_kernels_from(trace, step=6)),
+        bad_rank=(3, 4, 5),
+        kind="lost_device_records",
+        says="steps 6-8 lack device records",
+    ),
+    # ---- clocks
+    "another base time": DamagedRun(write=of_trace(e.with_another_base_time), bad_rank="as undamaged", is_defect=False),
+    "a clock that is seconds ahead": DamagedRun(
+        write=of_trace(lambda trace: e.clock_ahead(trace, by_us=7e6)),
+        bad_rank="as undamaged",
+        kind="clock_step",
+        says="its clock is +7,000.000 ms off",
+        file="",
+    ),
+    "a clock that jumps": DamagedRun(
+        write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),
+        bad_rank=(3, 4, 7, 8),
+        kind="clock_step",
+        says="rank8.json: step 5-6 may contain the jump and does not count",
+    ),
+    "a clock that is set back": DamagedRun(
+        write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=-2000)),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says="its steps are not in the order of their numbers (its clock was set back?)",
+    ),
+    "the clock of the host alone jumps": DamagedRun(
+        write=of_trace(lambda trace: e.step_of_the_host_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says="ms before they are launched, which is too much to correct",
+    ),
+    "kernels shortly before their launch": DamagedRun(
+        write=of_trace(lambda trace: e.kernels_before_their_launch(trace, by_us=300)),
+        bad_rank="as undamaged",
+        kind="clock_step",
+        says="kernels begin up to 0.291 ms before they are launched: the device's clock is behind",
+    ),
+    "kernels long before their launch": DamagedRun(
+        write=of_trace(lambda trace: e.kernels_before_their_launch(trace, by_us=5000)),
+        bad_rank="n/a",
+        kind="step_mismatch",
+        says=f"kernels begin 4.991 ms before they are launched, which is too much to correct: {_NO_TIMES}",
+    ),
+}
