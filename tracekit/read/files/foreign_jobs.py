@@ -76,9 +76,9 @@ class _Job:
         since_ns = windows[-1].wall_clock_ns if windows else None
         if since_ns is None or start_ns is None or start_ns - since_ns > _MAX_BETWEEN_RANKS_NS:
             return []
-        between = self.starts_ns[bisect_left(self.starts_ns, since_ns) :]
-        gaps = [after - before for before, after in pairwise([*between, start_ns])]
-        begin_ns = [*between, start_ns][gaps.index(max(gaps)) + 1]
+        starts_ns = [*self.starts_ns[bisect_left(self.starts_ns, since_ns) :], start_ns]
+        gaps_ns = [after - before for before, after in pairwise(starts_ns)]
+        begin_ns = starts_ns[gaps_ns.index(max(gaps_ns)) + 1]
         later = [
             [window for window in windows if window.wall_clock_ns is None or window.wall_clock_ns >= begin_ns]
             for windows in self.members.values()
@@ -144,8 +144,9 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
         if job is None:
             job = _Job(folder)
             if in_folder[folder]:
-                later = in_folder[folder][-1].later_files(file)
-                in_folder[folder][-1].remove(later)
+                last = in_folder[folder][-1]
+                later = last.later_files(file)
+                last.remove(later)
                 for other in later:
                     job.add(other)
             in_folder[folder].append(job)
