@@ -108,7 +108,7 @@ class TextChunks:
         feed_bytes = _FIRST_FEED_BYTES
         while True:
             fed = packed.take(min(feed_bytes, read_bytes))
-            feed_bytes *= 2
+            feed_bytes = min(2 * feed_bytes, read_bytes)
             try:
                 piece = inflater.decompress(fed, self.chunk_bytes)
             except Exception as error:  # zlib.error or isal's own type
