@@ -27,7 +27,7 @@ from statistics import median_low
 
 from tracekit.read.files.identify import TraceFile
 
-__all__ = ["group_into_jobs", "in_other_units", "is_plainly_one_job", "is_remnant", "number_ranks", "started_far_apart"]
+__all__ = ["group_into_jobs", "in_other_units", "is_plainly_one_job", "number_ranks", "started_far_apart"]
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
@@ -117,16 +117,6 @@ def is_plainly_one_job(files: Sequence[TraceFile]) -> bool:
         and len({_folder(file) for file in files}) == 1
         and max(starts_ns) - min(starts_ns) <= _MAX_BETWEEN_RANKS_NS
     )
-
-
-def is_remnant(ranks: int, start_ns: int | None, of_other: int, other_start_ns: int | None) -> bool:
-    """Whether a job with so many ranks is what an attempt left beside another one of the same world.
-
-    It has less than half as many ranks as the other, and began within ten minutes of it.
-    """
-    if start_ns is None or other_start_ns is None:
-        return False
-    return 2 * ranks < of_other and abs(start_ns - other_start_ns) <= _MAX_BETWEEN_RANKS_NS
 
 
 def started_far_apart(starts_ns: Sequence[int]) -> bool:
