@@ -99,7 +99,7 @@ def ensure_cache_dir(folder: Path) -> bool:
 
 
 def _make_private(folder: Path) -> bool:
-    """Return whether a folder is this user's, after taking the right to write from others: older versions gave it."""
+    """Return whether a folder is this user's. If it is, take from others the right to write: older versions gave it."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         return False
@@ -153,9 +153,9 @@ def empty_cache_dir(folder: Path) -> CacheSize:
 
 
 def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the entries of a cache folder, and those that are being written. Nothing where it is a link or not there.
+    """Yield the entries of a cache folder, and those that are being written.
 
-    Raises OSError.
+    Nothing where there is no folder, or a link to one. Raises OSError where it cannot be read.
     """
     if not _is_real_dir(folder):
         return
