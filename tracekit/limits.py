@@ -1,4 +1,4 @@
-"""What one trace file may cost: one table of limits, for both decoders and the merged trace.
+"""What one trace file may cost: one table of limits, for both decoders, the analysis and the merged trace.
 
 Each is far above what a profiler writes. A file that reaches one is damaged, or was made to hurt the machine that reads
 it. What was read before counts, and a note names the limit. $TRACEKIT_LIMITS sets them, in workers of this machine too.
@@ -25,18 +25,18 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits that hold.
+    """The largest value of each quantity.
 
     Attributes:
-        text_bytes: of the text of a file, unpacked.
-        ratio: text of a packed file to its size, once the text is longer than 256 MB. Kineto's reaches 20, that of a
-            gzip bomb 1,000.
-        keys_bytes: of the text before the events of a file, and of that behind them.
-        event_bytes: of the text of one event.
-        events: of one file.
-        in_flight: of one recording, collectives times how many of them are in flight at once. Beyond it the time of
+        text_bytes: Bytes of the text of a file, unpacked.
+        ratio: Bytes of the text of a packed file per byte of the file. It is checked once the text is longer than
+            256 MB. Kineto's text reaches 20, that of a gzip bomb 1,000.
+        keys_bytes: Bytes of the text before the events of a file. The text behind them may be as long.
+        event_bytes: Bytes of the text of one event.
+        events: Events of one file.
+        in_flight: Collectives of one recording, times how many of them are in flight at once. Beyond it the time of
             communication is not told apart by groups.
-        lanes: rows of a merged trace on which the slices of one thread or stream are shown.
+        lanes: Rows of a merged trace on which the slices of one thread or stream are shown.
     """
 
     text_bytes: int = 64 << 30

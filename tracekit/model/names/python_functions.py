@@ -1,5 +1,7 @@
-"""Whose a Python function is, by its name in a profile. Kineto writes `train.py(12): step`, with paths relative to
-`sys.path` where it can."""
+"""Whether a Python function in a profile is of the program or of a library.
+
+Its name says so. Kineto writes `train.py(12): step`, with paths relative to `sys.path` where it can.
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def ensure_cache_dir(folder: Path) -> bool:
 
 
 def _make_private(folder: Path) -> bool:
-    """Return whether a folder is this user's, after taking the right to write from others: older versions gave it."""
+    """Return whether a folder is this user's. If it is, take from others the right to write: older versions gave it."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         return False
@@ -136,29 +136,35 @@ def size_of_cache_dir(folder: Path) -> CacheSize:
 
 
 def empty_cache_dir(folder: Path) -> CacheSize:
-    """Remove a cache folder with all entries. Files that are not the cache's stay, and so does then the folder.
+    """Remove all entries of a cache folder, and return what was removed.
 
-    Returns what was removed. Raises OSError where it cannot be.
+    The folder is removed too, unless it holds files that are not the cache's. A link to a folder is left as it is.
+    Raises OSError where something cannot be removed.
     """
-    removed = [0, 0]
+    sizes = []
     for path, status in _files_of(folder):
         path.unlink(missing_ok=True)
-        removed = [removed[0] + 1, removed[1] + status.st_size]
-    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".gitignore", "CACHEDIR.TAG"}:
+        sizes.append(status.st_size)
+    if _is_real_dir(folder) and {path.name for path in folder.iterdir()} <= {".gitignore", "CACHEDIR.TAG"}:
         for path in folder.iterdir():
             path.unlink(missing_ok=True)
         folder.rmdir()
-    return CacheSize(entries=removed[0], size_bytes=removed[1])
+    return CacheSize(entries=len(sizes), size_bytes=sum(sizes))
 
 
 def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the entries of a cache folder, and those that are being written. Nothing where it is a link or not there.
+    """Yield the entries of a cache folder, and those that are being written.
 
-    Raises OSError.
+    Nothing where there is no folder, or a link to one. Raises OSError where it cannot be read.
     """
-    if not folder.is_dir() or folder.is_symlink():
+    if not _is_real_dir(folder):
         return
     with os.scandir(folder) as listing:
         for item in listing:
             if item.is_file(follow_symlinks=False) and (_ENTRY.fullmatch(item.name) or _TEMPORARY.fullmatch(item.name)):
                 yield Path(item.path), item.stat(follow_symlinks=False)
+
+
+def _is_real_dir(folder: Path) -> bool:
+    """Return whether this is a folder, and no link to one."""
+    return folder.is_dir() and not folder.is_symlink()

@@ -97,20 +97,16 @@ def _events(events: EventTable, namer: Namer) -> EventTable:
     name = events.name.copy()
     for rows, renamed in ((annotated | labelled, _annotation), (events.in_category(_PYTHON), _python_function)):
         name[rows] = strings.renamed(events.name[rows], partial(renamed, namer=namer))
-    of_collectives = events.collective_arguments
-
-    def group(text: str) -> str:
-        return group_name(namer, text)
-
+    of_collectives, renamed_group = events.collective_arguments, partial(group_name, namer)
     return replace(
         events,
         name=name,
         tracks=[_track(track, namer) for track in events.tracks],
-        extra_args=strings.renamed(events.extra_args, lambda text: _extra_args(text, namer)),
+        extra_args=strings.renamed(events.extra_args, partial(_extra_args, namer=namer)),
         collective_arguments=replace(
             of_collectives,
-            group_name=strings.renamed(of_collectives.group_name, group),
-            group_description=strings.renamed(of_collectives.group_description, group),
+            group_name=strings.renamed(of_collectives.group_name, renamed_group),
+            group_description=strings.renamed(of_collectives.group_description, renamed_group),
         ),
         strings=strings.texts,
     )

@@ -9,7 +9,6 @@ from typing import Literal, Protocol
 from tracekit.model.events import DecodedTrace
 from tracekit.model.names.pseudonyms import Namer
 from tracekit.native_choice import use_native
-from tracekit.read.decode import portable
 from tracekit.read.decode.written_events import WrittenEvents, from_decoded
 from tracekit.read.files.storage import TracePath
 
@@ -26,7 +25,7 @@ def decode(path: TracePath, *, extra_args: bool = False, namer: Namer | None = N
     native = _native_decoder() if chosen_decoder() == "native" else None
     decoded = None if native is None else native.decode(path, extra_args=extra_args)
     if decoded is None:
-        decoded = portable.decode(path, extra_args=extra_args)
+        decoded = _decode_portably(path, extra_args=extra_args)
     if namer is None:
         return decoded
     from tracekit.read.decode.anonymize import anonymized  # few runs are anonymised
@@ -40,7 +39,13 @@ def decode_written(path: TracePath, *, namer: Namer | None = None) -> WrittenEve
         return from_decoded(decode(path, extra_args=True, namer=namer))
     native = _native_decoder() if chosen_decoder() == "native" else None
     written = None if native is None else native.decode_written(path)
-    return from_decoded(portable.decode(path, extra_args=True)) if written is None else written
+    return from_decoded(_decode_portably(path, extra_args=True)) if written is None else written
+
+
+def _decode_portably(path: TracePath, *, extra_args: bool) -> DecodedTrace:
+    from tracekit.read.decode import portable  # few files need it, and its import takes milliseconds
+
+    return portable.decode(path, extra_args=extra_args)
 
 
 def chosen_decoder() -> Decoder:

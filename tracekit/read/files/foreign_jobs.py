@@ -27,7 +27,7 @@ from statistics import median_low
 
 from tracekit.read.files.identify import TraceFile
 
-__all__ = ["group_into_jobs", "in_other_units", "is_plainly_one_job", "is_remnant", "number_ranks", "started_far_apart"]
+__all__ = ["group_into_jobs", "in_other_units", "is_plainly_one_job", "number_ranks", "started_far_apart"]
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
@@ -76,9 +76,9 @@ class _Job:
         since_ns = windows[-1].wall_clock_ns if windows else None
         if since_ns is None or start_ns is None or start_ns - since_ns > _MAX_BETWEEN_RANKS_NS:
             return []
-        between = self.starts_ns[bisect_left(self.starts_ns, since_ns) :]
-        gaps = [after - before for before, after in pairwise([*between, start_ns])]
-        begin_ns = [*between, start_ns][gaps.index(max(gaps)) + 1]
+        starts_ns = [*self.starts_ns[bisect_left(self.starts_ns, since_ns) :], start_ns]
+        gaps_ns = [after - before for before, after in pairwise(starts_ns)]
+        begin_ns = starts_ns[gaps_ns.index(max(gaps_ns)) + 1]
         later = [
             [window for window in windows if window.wall_clock_ns is None or window.wall_clock_ns >= begin_ns]
             for windows in self.members.values()
@@ -119,16 +119,6 @@ def is_plainly_one_job(files: Sequence[TraceFile]) -> bool:
     )
 
 
-def is_remnant(ranks: int, start_ns: int | None, of_other: int, other_start_ns: int | None) -> bool:
-    """Whether a job with so many ranks is what an attempt left beside another one of the same world.
-
-    It has less than half as many ranks as the other, and began within ten minutes of it.
-    """
-    if start_ns is None or other_start_ns is None:
-        return False
-    return 2 * ranks < of_other and abs(start_ns - other_start_ns) <= _MAX_BETWEEN_RANKS_NS
-
-
 def started_far_apart(starts_ns: Sequence[int]) -> bool:
     """Whether ranks that began at these times are too far apart to be one job."""
     return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _MAX_BETWEEN_RANKS_NS
@@ -144,8 +134,9 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
         if job is None:
             job = _Job(folder)
             if in_folder[folder]:
-                later = in_folder[folder][-1].later_files(file)
-                in_folder[folder][-1].remove(later)
+                last = in_folder[folder][-1]
+                later = last.later_files(file)
+                last.remove(later)
                 for other in later:
                     job.add(other)
             in_folder[folder].append(job)

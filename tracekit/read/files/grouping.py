@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
-from tracekit.read.files.foreign_jobs import group_into_jobs, is_remnant, number_ranks
+from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks, started_far_apart
 from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
 from tracekit.read.files.storage import version_of
 
@@ -60,14 +60,20 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
     for members in foreign.values():
         jobs = [_run(number_ranks(job)) for job in group_into_jobs(members)]
         fewest = min((len(job.ranks) for job in jobs), default=0)
-        fuller = [job for job in jobs if len(job.ranks) > 2 * fewest]
+        fuller = [job for job in jobs if len(job.ranks) > 2 * fewest]  # no job is a remnant beside others
         for job in jobs:
             (remnants if any(_is_remnant(job, other) for other in fuller) else runs).append(job)
     return _with_names([*sorted(remnants, key=_run_order), *sorted(runs, key=_run_order)])
 
 
 def _is_remnant(run: RunFiles, other: RunFiles) -> bool:
-    return is_remnant(len(run.ranks), run.start_ns, len(other.ranks), other.start_ns)
+    """Return whether `run` is what an attempt left beside `other`, a run of the same world.
+
+    It has less than half as many ranks as the other, and began within ten minutes of it.
+    """
+    if run.start_ns is None or other.start_ns is None or 2 * len(run.ranks) >= len(other.ranks):
+        return False
+    return not started_far_apart([run.start_ns, other.start_ns])
 
 
 def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tracekit.errors import InputError
-from tracekit.limits import limits
+from tracekit.limits import Limits, limits
 from tracekit.model.notes import Note
 from tracekit.read.files.storage import TracePath
 
@@ -81,7 +81,7 @@ class TextChunks:
 
     def _chunks(self) -> Iterator[bytes]:
         """Yield the text up to a limit."""
-        total = 0
+        allowed, total = limits(), 0
         with self.path.open("rb") as stream:
             magic = stream.read(4)
             stream.seek(0)
@@ -95,7 +95,7 @@ class TextChunks:
             for chunk in chunks:
                 yield chunk
                 total += len(chunk)
-                if (reached := _reached_limit(total, stream)) is not None:
+                if (reached := _reached_limit(allowed, total, stream)) is not None:
                     self._damaged("limit", reached, stream.tell())
                     return
 
@@ -108,7 +108,7 @@ class TextChunks:
         feed_bytes = _FIRST_FEED_BYTES
         while True:
             fed = packed.take(min(feed_bytes, read_bytes))
-            feed_bytes *= 2
+            feed_bytes = min(2 * feed_bytes, read_bytes)
             try:
                 piece = inflater.decompress(fed, self.chunk_bytes)
             except Exception as error:  # zlib.error or isal's own type
@@ -207,6 +207,7 @@ class TextStream:
     def __init__(self, packed: BinaryIO, text: Any) -> None:
         self._packed = packed
         self._text = text
+        self._limits = limits()
         self._size = 0
 
     def readinto(self, buffer: memoryview) -> int:
@@ -218,7 +219,7 @@ class TextStream:
         except Exception as error:  # of zlib, isal, zstandard, the file system
             raise UnreadableText from error
         self._size += count
-        if _reached_limit(self._size, self._packed) is not None:
+        if _reached_limit(self._limits, self._size, self._packed) is not None:
             raise UnreadableText
         return count
 
@@ -251,9 +252,11 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
         yield TextStream(packed, text)
 
 
-def _reached_limit(text_bytes: int, packed: BinaryIO) -> str | None:
-    """Return which limit was reached by the text of a file that was read as far as `packed`; None if none was."""
-    allowed = limits()
+def _reached_limit(allowed: Limits, text_bytes: int, packed: BinaryIO) -> str | None:
+    """Return what a note says of the limit that the text of a file has reached; None if it has reached none.
+
+    `packed`: the file, read as far as the text was.
+    """
     if text_bytes > allowed.text_bytes:
         return f"longer than is read ({allowed.named('text_bytes')}): reading stopped"
     if text_bytes > _UNCHECKED_BYTES and text_bytes > allowed.ratio * packed.tell():

@@ -86,7 +86,7 @@ def write_rank(
         without_lane = writer.left_out - left_out_before
         memory += memory_counters(events, plan.clock, chosen_time(lanes, options.steps))
         if without_lane:
-            filtered[f"the limit lanes={limits().lanes}"] = without_lane
+            filtered[f"the {limits().named('lanes')}"] = without_lane
         counts += PageCounts(
             slices=int(kept.sum()) - without_lane,
             filtered=filtered,

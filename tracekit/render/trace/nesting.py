@@ -113,10 +113,7 @@ def lane_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DE
     """
     order = boundary_order(start_ns, duration_ns)
     lane = _assign(start_ns, duration_ns, order, max_depth)
-    last = int(lane.max(initial=0))
-    if last == 0 and lane.min(initial=0) == 0:
-        return [order]
-    return split_lanes(order, lane[_row(order)])
+    return split_lanes(order, lane[_row(order)]) if lane.any() else [order]
 
 
 def split_lanes(items: Rows, lane: Int32 | Int64) -> list[Rows]:

@@ -191,3 +191,12 @@ def test_a_link_is_not_followed_to_be_emptied(trace: Path, tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(entry.path.parent)
     assert empty_cache_dir(tmp_path / "link").entries == 0
     assert entry.path.exists()
+
+
+def test_a_link_to_a_folder_without_entries_is_left(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / ".gitignore").write_text("mine")
+    (tmp_path / "link").symlink_to(target)
+    assert empty_cache_dir(tmp_path / "link").entries == 0
+    assert (tmp_path / "link" / ".gitignore").read_text() == "mine"
