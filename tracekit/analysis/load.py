@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
-from tracekit.analysis.loading.anonymity import RunPaths, anonymous_run, pseudonyms_of
 from tracekit.analysis.loading.counted_steps import run_of_counted_steps
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.per_rank.options import SummaryOptions
@@ -77,6 +76,8 @@ def load(
     chosen_decoder()  # raises now if the choice is wrong, and not once per rank
     path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     if anonymize is True:
+        from tracekit.analysis.loading.anonymity import RunPaths, pseudonyms_of
+
         meant = RunPaths(paths=path_texts, run=run, attempt=attempt)
         anonymize = pseudonyms_of([meant], jobs=jobs, executor=executor, progress=progress)
     pseudonyms = anonymize or None
@@ -107,7 +108,11 @@ def load(
         sections=summary_options.sections,
         communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
     )
-    return loaded if pseudonyms is None else anonymous_run(loaded, pseudonyms)
+    if pseudonyms is None:
+        return loaded
+    from tracekit.analysis.loading.anonymity import anonymous_run
+
+    return anonymous_run(loaded, pseudonyms)
 
 
 def _first_events_ns(outcomes: Iterable[RankSummary | RankFailure]) -> list[int]:

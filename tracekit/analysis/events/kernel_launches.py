@@ -73,18 +73,22 @@ def device_events(events: EventTable) -> DeviceEvents:
     row = events.each_once(events.in_category(*DEVICE_CATEGORIES))
     launch_row, is_ambiguous = _launch_rows(events, row)
     linked = launch_row != ABSENT
-    start_ns = events.start_ns[row]
-    launch_ns = np.where(linked, events.start_ns[launch_row], start_ns)
-    streams = events.track[row]
-    first_linked_ns = np.full(len(events.tracks), np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(first_linked_ns, streams[linked], start_ns[linked])
-    any_linked = first_linked_ns != np.iinfo(np.int64).max
-    early = ~linked & any_linked[streams] & (start_ns < first_linked_ns[streams])
-    launch_ns[early] = BEFORE_RECORDING
+    launch_ns = np.where(linked, events.start_ns[launch_row], events.start_ns[row])
+    if not linked.all():
+        launch_ns[_began_before_first_linked(events, row, linked)] = BEFORE_RECORDING
     is_kernel = events.in_category(*KERNEL_CATEGORIES)[row]
     return DeviceEvents(
         row=row, launch_ns=launch_ns, launch_row=launch_row, is_kernel=is_kernel, is_ambiguous=is_ambiguous
     )
+
+
+def _began_before_first_linked(events: EventTable, row: Int64, linked: Bool) -> Bool:
+    """Return a mask [m] of the unlinked device events that start before the first linked one of their stream."""
+    streams, start_ns = events.track[row], events.start_ns[row]
+    first_linked_ns = np.full(len(events.tracks), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(first_linked_ns, streams[linked], start_ns[linked])
+    any_linked = first_linked_ns != np.iinfo(np.int64).max
+    return np.asarray(~linked & any_linked[streams] & (start_ns < first_linked_ns[streams]))
 
 
 def _launch_rows(events: EventTable, device_row: Int64) -> tuple[Int64, Bool]:
@@ -115,7 +119,7 @@ def on_host_clock(events: EventTable) -> tuple[EventTable, DeviceEvents, int]:
     """Return the events on the host's clock, the device events among them, and by how many ns these were shifted."""
     device = device_events(events)
     linked = device.linked
-    lead_ns = events.start_ns[device.launch_row[linked]] - events.start_ns[device.row[linked]]
+    lead_ns = (device.launch_ns - events.start_ns[device.row])[linked]
     if not len(lead_ns) or lead_ns.max() <= _TOLERATED_LEAD_NS:
         return events, device, 0
     lead_ns = lead_ns[~device.is_ambiguous[linked]]

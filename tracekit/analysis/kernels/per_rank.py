@@ -25,6 +25,7 @@ MOST_OPERATORS = 10_000
 """About so many operators are looked at: those of whole steps, at least one, evenly spread over the recording."""
 
 _KINDS = (COMPUTE, COPY, *KINDS)
+_MEET_NONE = 4  # times as many events as intervals: it pays to find the events that meet no interval
 
 _Columns = tuple[Int64, Int64, Int64, Int64]
 """Key (see `_sums`), total, self and exposed time of each event, int64 [n] each."""
@@ -148,6 +149,8 @@ def _covered_ns(lane: Intervals, start_ns: Int64, end_ns: Int64) -> Int64:
     """Return `lane.covered_ns`, int64 [n], faster for an event that meets none of the intervals. Starts are sorted."""
     if not len(lane) or not len(start_ns):
         return np.zeros(len(start_ns), dtype=np.int64)
+    if _MEET_NONE * len(lane) > len(start_ns):  # most events may meet one
+        return lane.covered_ns(start_ns, end_ns)
     # Events that begin before an interval ends, and of which one so far ends after it begins.
     first = np.searchsorted(np.maximum.accumulate(end_ns), lane.start_ns, side="right")
     stop = np.maximum(np.searchsorted(start_ns, lane.end_ns, side="left"), first)

@@ -86,7 +86,11 @@ def _mixed_processes(events: EventTable) -> str | None:
     Kineto records one process, so the events of others come from other files.
     """
     first_row = np.full(len(events.tracks), ABSENT, dtype=np.int64)
-    first_row[events.track[::-1]] = np.arange(len(events) - 1, -1, -1)  # of equal indexes the last one is assigned
+    # The first event of a track follows one of another track. Only such events are looked at.
+    changes = np.ones(len(events), dtype=np.bool_)
+    np.not_equal(events.track[1:], events.track[:-1], out=changes[1:])
+    rows = np.flatnonzero(changes)[::-1]
+    first_row[events.track[rows]] = rows  # of equal indexes the last one is assigned
     tracks = np.flatnonzero(first_row != ABSENT).tolist()
     categories = [int(events.category[row]) for row in first_row[tracks].tolist()]
     processes = sorted(

@@ -117,7 +117,7 @@ def _distinct_sets(members: _Members, charged: Int64) -> tuple[Int64, Int64]:
 
 
 def is_too_much_in_flight(communication: CommunicationEvents) -> bool:
-    """Whether the events overlap so much that to list what is in flight when would pass the limit."""
+    """Return whether the events overlap so much that listing what is in flight, and when, would exceed the limit."""
     events = len(communication.start_ns)
     time_ns = np.concatenate((communication.end_ns, communication.start_ns))
     change = np.repeat([-1, 1], events)[np.argsort(time_ns, kind="stable")]
