@@ -156,7 +156,7 @@ def _make_locked(path: Path, make: Callable[[Path, str, str], Path]) -> tuple[Pa
         with suppress(FileNotFoundError):  # another process took it for an abandoned one before it was locked
             descriptor = os.open(temporary, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks: then nobody can lock it to remove it, either
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits for a process that is about to remove it
             if temporary.exists():
                 return temporary, descriptor
             os.close(descriptor)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.comparison.run_noise import CONFIDENCE, DEFAULT_RUN_NOISE, QUANTILE, RunNoise, noise_between_runs
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian, shift_between
+from tracekit.analysis.stats.hodges_lehmann import pseudomedian, shift_between, thinned
 from tracekit.analysis.stats.significance import error_growth
 from tracekit.model.events import Float64
 
@@ -23,7 +23,6 @@ __all__ = ["ENOUGH_STEPS", "ChangeEstimate", "estimate_change"]
 ENOUGH_STEPS = 8  # with fewer in a run, only changes of `_FEW_STEPS_CHANGE` can be told from noise
 _FEW_STEPS_CHANGE = 0.1
 _LEAST_STEPS = 4  # of fewer on both sides, even steps that are all longer may be so by chance
-_MOST_STEPS = 2000  # of longer runs, steps at even distances: all pairs would take gigabytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +63,18 @@ def estimate_change(
     baselines: positive values of the steps of each run in order, float64 [n] each, at least one. candidate: likewise.
     run_noise: the share by which runs are taken to differ where fewer than three baselines show it.
     """
-    runs = [_thinned(values) for values in (*baselines, candidate)]
+    runs = [thinned(values) for values in (*baselines, candidate)]
     values, steps = [pseudomedian(of_run) for of_run in runs], min(map(len, runs))
     base_logs = np.log(values[:-1])
     base_log = float(base_logs.mean())
-    found = ChangeEstimate(
+    without_interval = ChangeEstimate(
         baseline=values[0] if len(baselines) == 1 else math.exp(base_log),
         candidate=values[-1],
         steps=steps,
         run_noise=RunNoise(share=run_noise, runs=len(baselines), is_measured=False),
     )
     if steps < _LEAST_STEPS:
-        return found
+        return without_interval
     logs, counts = [np.log(of_run) for of_run in runs], np.array(list(map(len, runs)))
     growth = error_growth(logs)
     variances = np.array([_variance_within(of_run) * growth**2 for of_run in logs[:-1]])
@@ -93,17 +92,13 @@ def estimate_change(
         low = min(low, estimate - math.log1p(_FEW_STEPS_CHANGE))
         high = max(high, estimate - math.log1p(-_FEW_STEPS_CHANGE))
     return replace(
-        found,
+        without_interval,
         run_noise=noise,
         low=math.exp(low),
         high=math.exp(high),
         step_noise=math.expm1(within),
         step_variance=(within / QUANTILE) ** 2 * (1 / len(baselines) + 1) / (alike + 1 / counts[-1]),
     )
-
-
-def _thinned(values: Float64) -> Float64:
-    return values[:: -(-len(values) // _MOST_STEPS)]
 
 
 def _variance_within(logs: Float64) -> float:

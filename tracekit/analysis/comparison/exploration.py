@@ -49,8 +49,8 @@ def explored_changes(baselines: Sequence[Report], candidate: Report, change: Cha
     """
     step_ns = max(report.run.mean_rank_step_ns() for report in (*baselines, candidate))
     every = [*_sampled(baselines, candidate), *_summed(baselines, candidate, change)]
-    found = [each for each in every if max(each.before_ns, each.after_ns) >= _LEAST_SHARE * step_ns]
-    p_values = np.array([_p_value(each, change.run_noise) for each in found])
+    notable = [each for each in every if max(each.before_ns, each.after_ns) >= _LEAST_SHARE * step_ns]
+    p_values = np.array([_p_value(each, change.run_noise) for each in notable])
     adjusted = adjusted_p_values(p_values)
     is_known = change.steps >= ENOUGH_STEPS
     rows: list[dict[str, Any]] = [
@@ -64,7 +64,7 @@ def explored_changes(baselines: Sequence[Report], candidate: Report, change: Cha
             "adjusted_p_value": q if is_known else None,
             "stands_out": is_known and q <= _FALSE_DISCOVERIES,
         }
-        for each, p, q in zip(found, p_values.tolist(), adjusted.tolist(), strict=True)
+        for each, p, q in zip(notable, p_values.tolist(), adjusted.tolist(), strict=True)
     ]
     return sorted(rows, key=lambda row: (not row["stands_out"], -abs(row["change_ns"])))
 

@@ -152,26 +152,25 @@ def _evaluate_change(
         return _evaluate_numbers(gate, gates, value, sum(known) / len(known))
     positive = [np.maximum(sample, _LEAST_SHARE * each) for sample, each in zip(samples, typical, strict=True)]
     change = estimate_change(positive[:-1], positive[-1], run_noise=gates.run_noise)
-    found = GateResult(gate=gate, status="passed", value=change.candidate, baseline=change.baseline, change=change)
-    status, edge = _status(gate, change), 1 + gate.limit if gate.kind == "max_increase" else 1 - gate.limit
+    edge = 1 + gate.limit if gate.kind == "max_increase" else 1 - gate.limit
+    status = _status(gate, change, edge)
+    result = GateResult(gate=gate, status=status, value=change.candidate, baseline=change.baseline, change=change)
     if status != "inconclusive":
-        return replace(found, status=status)
+        return result
     return replace(
-        found,
-        status=status,
+        result,
         allowed=status in gates.allow,
         reason="the limit lies within the noise",
         steps_needed=steps_to_tell_apart(change, math.log(edge)) if edge > 0 else None,
     )
 
 
-def _status(gate: Gate, change: ChangeEstimate) -> Status:
+def _status(gate: Gate, change: ChangeEstimate, edge: float) -> Status:
+    """Return whether the interval of a change lies on one side of `edge`, the ratio that the gate allows."""
     if change.low is None or change.high is None:
         return "inconclusive"
     if gate.kind == "max_increase":
-        edge = 1 + gate.limit
         return "passed" if change.high <= edge else "failed" if change.low > edge else "inconclusive"
-    edge = 1 - gate.limit
     return "passed" if change.low >= edge else "failed" if change.high < edge else "inconclusive"
 
 

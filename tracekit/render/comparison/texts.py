@@ -122,14 +122,14 @@ def advice_text(comparison: Comparison) -> str | None:
 
 def remark_text(comparison: Comparison) -> str | None:
     """Return what is missing of the runs or was repaired: the first such note, and how many more there are."""
-    found = [
+    remarks = [
         f"{run.path}: {note.text}"
         for run in (*comparison.baselines, comparison.candidate)
         for note in sorted(run.notes, key=lambda note: note.severity != "error")
         if note.severity != "info"
     ]
-    more = f" (and {len(found) - 1} more: tracekit analyze)" if len(found) > 1 else ""
-    return f"{found[0]}{more}" if found else None
+    more = f" (and {len(remarks) - 1} more: tracekit analyze)" if len(remarks) > 1 else ""
+    return f"{remarks[0]}{more}" if remarks else None
 
 
 def cause_text(row: dict[str, Any]) -> str:

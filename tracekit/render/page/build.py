@@ -31,15 +31,13 @@ from tracekit.render.rank_bars import reasons_to_show
 
 __all__ = ["page_data"]
 
-_MEANS: tuple[tuple[str, Section[Any], str], ...] = (
-    ("communication", OVERLAP_SECTION, "by_kind"),
-    ("phases", PHASES_SECTION, "by_phase"),
-    ("fsdp", FSDP_SECTION, "by_module"),
-    ("tensor", TENSOR_SECTION, "by_module"),
+_MEANS: tuple[tuple[str, Section[Any], str, str], ...] = (
+    ("communication", OVERLAP_SECTION, "by_kind", "communication_by_kind"),
+    ("phases", PHASES_SECTION, "by_phase", "phases_by_phase"),
+    ("fsdp", FSDP_SECTION, "by_module", "fsdp_by_module"),
+    ("tensor", TENSOR_SECTION, "by_module", "tensor_by_module"),
 )
-"""Name in `Page.means`, section, and field of its result with the means a step over all ranks."""
-
-_MEANS_TABLES = ("communication_by_kind", "phases_by_phase", "fsdp_by_module", "tensor_by_module")
+"""Name in `Page.means`, section, field of its result with the means a step over all ranks, and table of these rows."""
 
 
 def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -> PageData:
@@ -114,13 +112,16 @@ def _lanes(report: Report, read: LaneReader | None, amounts: Amounts) -> tuple[l
 
 
 def _means(report: Report, result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return what tables with rows of each rank are a step, mean over all ranks; empty for sections not asked for."""
-    found = {name: report.result(section) for name, section, _ in _MEANS}
-    means = {name: [] if found[name] is None else rows_of(found[name], field) for name, _, field in _MEANS}
+    """Return `Page.means`. Those of sections that were not asked for are empty. `result`: the JSON result."""
+    means: dict[str, list[dict[str, Any]]] = {}
+    for name, section, field, _ in _MEANS:
+        of_section = report.result(section)
+        means[name] = [] if of_section is None else rows_of(of_section, field)
     return means | {"idle_causes": _idle_means(result)}
 
 
 def _idle_means(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the idle time a step by cause, in ns, the mean over the ranks with steps. `result`: the JSON result."""
     steps = {row["rank"]: row["steps"] for row in result.get("ranks") or [] if row["steps"]}
     sums_ns: dict[str, float] = {}
     for row in result.get("idle_causes") or []:
@@ -138,8 +139,9 @@ def _no_collectives(report: Report) -> str:
 
 def _columns(result: dict[str, Any]) -> dict[str, list[ColumnText]]:
     """Return unit and meaning of the columns of all tables that the result has at its top, and of the page's own."""
+    means = {table for *_, table in _MEANS}
     return {
         table.name: [ColumnText(name=c.name, unit=c.unit, meaning=c.meaning) for c in table.columns]
         for table in TABLES
-        if table.name in result or table.name in _MEANS_TABLES
+        if table.name in result or table.name in means
     }

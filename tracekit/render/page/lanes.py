@@ -125,9 +125,9 @@ def _view(
     waits: Mapping[int, PeerWaits],
 ) -> LaneView:
     names: dict[str, int] = {}
-    found = [lanes for rank in chosen.times if (lanes := by_step.get((rank, chosen.step))) is not None]
-    used = [lane for lane in range(len(LANES)) if any((lanes.covered[lane] > 0).any() for lanes in found)]
-    ranks = [_rank(chosen, of_rank, reasons, waits, used, names) for of_rank in found]
+    of_ranks = [lanes for rank in chosen.times if (lanes := by_step.get((rank, chosen.step))) is not None]
+    used = [lane for lane in range(len(LANES)) if any((lanes.covered[lane] > 0).any() for lanes in of_ranks)]
+    ranks = [_rank(chosen, of_rank, reasons, waits, used, names) for of_rank in of_ranks]
     return LaneView(
         kind=chosen.kind,
         step=chosen.step,
