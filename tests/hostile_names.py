@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -77,4 +76,4 @@ def _rename(document: dict[str, Any], chosen: Any) -> None:
             if event["ph"] == "M":
                 event["args"] |= {"name": HOSTILE, "labels": HOSTILE}
             else:
-                event["name"] = re.sub("$", "", HOSTILE) + event["name"]
+                event["name"] = HOSTILE + event["name"]

@@ -100,21 +100,20 @@ def _steps(items: Generator[Any, Any, Any], calls: StepCalls) -> Generator[Any, 
     resume: Callable[[], Any] = functools.partial(next, items)
     while True:
         entered = calls.enter()
-        failed = True
         try:
             item = resume()
-            failed = False
         except StopIteration as end:
-            failed = False
             if entered:
                 calls.cancel()
+                calls.leave(False)
             return end.value
         except BaseException:
             hide_this_frame()
-            raise
-        finally:
             if entered:
-                calls.leave(failed)
+                calls.leave(True)
+            raise
+        if entered:
+            calls.leave(False)
         try:
             value = yield item
         except GeneratorExit:
@@ -131,21 +130,20 @@ async def _async_steps(items: AsyncGenerator[Any, Any], calls: StepCalls) -> Asy
     resume: Callable[[], Awaitable[Any]] = functools.partial(anext, items)
     while True:
         entered = calls.enter()
-        failed = True
         try:
             item = await resume()
-            failed = False
         except StopAsyncIteration:
-            failed = False
             if entered:
                 calls.cancel()
+                calls.leave(False)
             return
         except BaseException:
             hide_this_frame()
-            raise
-        finally:
             if entered:
-                calls.leave(failed)
+                calls.leave(True)
+            raise
+        if entered:
+            calls.leave(False)
         try:
             value = yield item
         except GeneratorExit:

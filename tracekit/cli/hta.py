@@ -84,7 +84,7 @@ def hta(
     from tracekit.hta.analyses import HtaRequest, run_analysis
 
     options = SummaryOptions(sections=frozenset())
-    others = [] if against is None else [_other(choice, against)]
+    others = [] if against is None else [choice.of_path(against)]
     if choice.anonymize:
         pseudonyms = choice.pseudonyms_with(*others)
         choice, *others = (replace(each, anonymize=pseudonyms) for each in (choice, *others))
@@ -104,10 +104,6 @@ def hta(
         hint = "it is an error of HTA, not of the run; tracekit analyze needs no HTA"
         raise InputError(f"{analysis}: HTA fails with {results[analysis].error}", hint=hint)
     _show(results, suffix, " ".join(choice.shown_paths), output, force=force)
-
-
-def _other(choice: RunChoice, path: str) -> RunChoice:
-    return replace(choice, paths=(path,), run=None, attempt=None)
 
 
 def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path | None, *, force: bool) -> None:

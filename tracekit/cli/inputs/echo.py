@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.safe_text import SafeText, safe_json, safe_lines
+
+if TYPE_CHECKING:
+    from tracekit.model.names.pseudonyms import Pseudonyms
 
 __all__ = ["echo", "echo_json", "echo_workflow_commands", "shown", "write_with"]
 
+_PSEUDONYMS = "tracekit.pseudonyms"  # key in the metadata of click's context
 # What the runner of GitHub takes for a command, in any output of a step: `::` first on a line, `##[` anywhere.
-_PSEUDONYMS = "tracekit.pseudonyms"
 _WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 
