@@ -8,8 +8,9 @@ from rich.text import Text
 
 from tracekit.analysis.attempts.attempts import attempts
 from tracekit.analysis.configuration.settings import Configuration, configuration
+from tracekit.model.clocks import ClockModel
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.render.console import headline, next_command, note_lines, table, write
 from tracekit.render.sections.attempts import attempt_tables

@@ -22,10 +22,11 @@ import numpy as np
 
 from tests.unit.analysis.exchanges import rank as summary_of
 from tests.unit.analysis.exchanges import run_of
+from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import Collectives, MatchedGroup
 from tracekit.model.communication import KINDS, GroupKey
 from tracekit.model.messages import MatchedMessages, Messages
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import StepParts
 
 _EMPTY = {"compute": 0, "data": 0}

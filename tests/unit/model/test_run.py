@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import rank, run_of, send
 from tests.unit.analysis.simulated import Cluster
+from tracekit.model.clocks import ClockJump, ClockModel, clocks_are_comparable
 from tracekit.model.communication import GroupKey
-from tracekit.model.run import ClockJump, ClockModel, OtherRun, clocks_are_comparable
+from tracekit.model.run import OtherRun
 
 SECOND_NS = 1_000_000_000
 

@@ -15,10 +15,10 @@ from tracekit.analysis.clocks.measured import probe_clock, recorded_time
 from tracekit.analysis.clocks.moments import Moments
 from tracekit.analysis.clocks.notes import clock_notes
 from tracekit.analysis.clocks.reference import on_reference
+from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
-from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 __all__ = ["align"]

@@ -19,8 +19,8 @@ import numpy as np
 from tracekit.analysis.clocks.agreement import agreeing
 from tracekit.analysis.clocks.fit import ClockFit, fit_clock
 from tracekit.analysis.clocks.moments import FEWEST_MOMENTS, Moments
+from tracekit.model.clocks import ClockJump, ClockModel, Method
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import ClockJump, ClockModel, Method
 
 __all__ = ["FittedClocks", "UnfittedClock", "common_moments", "fit_to_collectives"]
 

@@ -16,10 +16,10 @@ from tracekit.analysis.clocks.message_bounds import bound_clock
 from tracekit.analysis.clocks.reference import ONE_JUMP_NS, relative
 from tracekit.analysis.stats.connected_components import DisjointSets
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
+from tracekit.model.clocks import ClockJump, ClockModel
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.messages import MatchedMessages
-from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _RESOLUTION_NS = 1000  # of the time stamps of a message's two ends, together

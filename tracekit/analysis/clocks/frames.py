@@ -16,8 +16,8 @@ import numpy as np
 from tracekit.analysis.clocks.by_collectives import FittedClocks, UnfittedClock, common_moments, fit_to_collectives
 from tracekit.analysis.clocks.moments import FEWEST_MOMENTS, Moments
 from tracekit.analysis.clocks.reference import inverse, relative
+from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import ClockModel
 
 __all__ = ["join_by_collectives"]
 

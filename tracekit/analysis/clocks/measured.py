@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.clocks.fit import LARGEST_DRIFT
+from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT
 from tracekit.model.metadata import ClockSample
-from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 _SAME_OCCASION_NS = 1_000_000_000  # samples this close together are one measurement

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.analysis.clocks.measured import recorded_time
+from tracekit.model.clocks import ClockModel
 from tracekit.model.notes import Note
-from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 _NOTABLE_DRIFT_PPM = 10.0

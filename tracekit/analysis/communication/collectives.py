@@ -20,12 +20,13 @@ from tracekit.analysis.communication.link_comparison import LinkClass, idle_time
 from tracekit.analysis.communication.transfer_times import transfer_times
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.table import Frame
+from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import LinkMeasurements, bus_factor
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
+from tracekit.model.run import Run
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times", "groups_with_matches"]
 

@@ -27,11 +27,12 @@ from tracekit.analysis.ddp.parts import (
 )
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
+from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["GroupPass", "GroupPasses", "passes_of_groups"]

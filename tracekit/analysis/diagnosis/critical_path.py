@@ -23,7 +23,8 @@ from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.table import Frame
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.clocks import clocks_are_comparable
+from tracekit.model.run import Run
 
 __all__ = ["CriticalPath", "Stretch", "critical_path"]
 

@@ -14,8 +14,8 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.analysis.table import rows_of
+from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.events import Float64
-from tracekit.model.run import clocks_are_comparable
 
 __all__ = ["METRICS", "Metric", "Unit"]
 

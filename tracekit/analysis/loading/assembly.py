@@ -23,11 +23,12 @@ from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.manual import with_manual_pipelines
 from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import InputError, TracekitError
+from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import ClockModel, LeftOutStep, OtherRun, Run, clocks_are_comparable
+from tracekit.model.run import LeftOutStep, OtherRun, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.files.discover import Discovery
 

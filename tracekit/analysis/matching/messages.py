@@ -23,12 +23,13 @@ import numpy as np
 from tracekit.analysis.matching import columns
 from tracekit.analysis.matching.certain_places import certain_places
 from tracekit.analysis.table import FilledTable
+from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
-from tracekit.model.run import ClockModel, Run, clocks_are_comparable
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:

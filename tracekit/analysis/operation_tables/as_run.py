@@ -9,10 +9,11 @@ from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.transfers import MessageExchange
 from tracekit.errors import InputError
+from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary, StepParts
 

@@ -10,10 +10,11 @@ import numpy as np
 from tracekit.analysis.pauses.parts import RankPauses
 from tracekit.analysis.pauses.rank_pause import RankPause
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
+from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.run import Run
 
 __all__ = ["WaitsForPauses"]
 

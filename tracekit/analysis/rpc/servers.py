@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from tracekit.analysis.rpc.calls import Function
 from tracekit.analysis.rpc.joined import JoinedCall, JoinedCalls
+from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.metadata import RpcService
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.run import Run
 
 __all__ = ["Load", "server_loads", "server_rows", "service_rows"]
 

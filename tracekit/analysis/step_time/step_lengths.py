@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.stats.significance import standard_error
-from tracekit.model.run import LeftOutStep, Run, clocks_are_comparable
+from tracekit.model.clocks import clocks_are_comparable
+from tracekit.model.run import LeftOutStep, Run
 from tracekit.model.summary import RankSummary, StepParts
 
 _MANY_OTHERS = 3  # steps beside the first one of the window

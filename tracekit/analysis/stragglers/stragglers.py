@@ -23,8 +23,9 @@ from tracekit.analysis.stragglers.pipeline_charges import with_pipeline_delays
 from tracekit.analysis.stragglers.slow_transfers import Link, slow_transfers
 from tracekit.analysis.stragglers.verdict import Verdict, cause_of, name_culprit
 from tracekit.analysis.table import DerivedFrame, Frame, Rows
+from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.events import ABSENT
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.run import Run
 
 __all__ = ["Stragglers", "counted_steps", "stragglers"]
 

@@ -20,7 +20,8 @@ from tracekit.analysis.stragglers.last_arrivals import count_last_arrivals, wait
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.analysis.stragglers.slow_transfers import Link
 from tracekit.analysis.stragglers.verdict_texts import action_text, link_text, rank_text, text_of_one_step, until_sure
-from tracekit.model.run import Run, largest_pair_error_ns
+from tracekit.model.clocks import largest_pair_error_ns
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Verdict", "cause_of", "name_culprit"]

@@ -18,12 +18,12 @@ from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.step_time.per_rank.phase_times import phase_times
 from tracekit.analysis.timeline.recording import Recording
+from tracekit.model.clocks import ClockModel
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS, GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import ClockModel
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.render.merged.arrows import CHAIN_ARROWS, COLLECTIVE_ARROWS, LATE_ARROWS, MESSAGE_ARROWS, ids_of
 from tracekit.render.merged.lateness import Lateness, PeerWaits

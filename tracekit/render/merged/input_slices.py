@@ -11,9 +11,9 @@ import numpy as np
 
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, EventTable
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import ClockModel
 from tracekit.read.decode.extra_args import IDS
 from tracekit.render.merged.arrows import autograd_arrows, launch_arrows
 from tracekit.render.trace.slices import Argument, Slices

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, EventTable, Float64, Int64, MemoryRecords
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import ClockModel
 
 __all__ = ["MemoryCounter", "joined", "memory_counters"]
 

@@ -16,10 +16,11 @@ from tracekit.analysis.pipeline.steps import pipeline_steps
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.stragglers import counted_steps
+from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.run import ClockModel, Run, clocks_are_comparable
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.render.merged.lateness import (
     Lateness,

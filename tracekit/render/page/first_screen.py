@@ -9,9 +9,10 @@ from typing import Any, Literal
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
+from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
+from tracekit.model.run import Run
 from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline

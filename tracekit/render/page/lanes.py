@@ -14,8 +14,9 @@ from tracekit.analysis.step_lanes import LANES, StepLanes, StepTime, read_step_l
 from tracekit.analysis.step_time.step_lengths import job_steps_ns, typical_step
 from tracekit.analysis.stragglers.sections import arrivals
 from tracekit.analysis.timeline.parts import WAITS
+from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.events import ABSENT
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.run import Run
 from tracekit.render.merged.lateness import PeerWaits, message_waits_of, waits_of
 from tracekit.render.page.chart_contract import LaneRank, LaneSpans, LaneView
 from tracekit.render.rank_bars import Reason, reasons_to_show

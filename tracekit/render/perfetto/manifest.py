@@ -26,7 +26,8 @@ import numpy as np
 from tracekit import __version__
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.errors import OutputError, UsageError
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.clocks import ClockModel
+from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.inflate import TextChunks
 from tracekit.read.files.storage import parse_path

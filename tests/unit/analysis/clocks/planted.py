@@ -15,12 +15,12 @@ from typing import TypeVar
 import numpy as np
 
 from tests.unit.analysis.exchanges import rank as summary_of
+from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import Collectives, MatchedGroup
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import KINDS, GroupKey
 from tracekit.model.events import Int64
 from tracekit.model.messages import MatchedMessages, Messages
-from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 TableT = TypeVar("TableT", bound=Columnar)

@@ -17,9 +17,10 @@ from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import records
 from tracekit.errors import InputError
+from tracekit.model.clocks import ClockModel
 from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
 from tracekit.model.metadata import Device
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.render.terminal import TerminalReport
 
 ELEMENTS = 250_000  # of four bytes: 1 MB

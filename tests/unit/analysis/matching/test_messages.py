@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import Message, clocks, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages, message_edges
+from tracekit.model.clocks import ClockJump, ClockModel
 from tracekit.model.messages import MatchedMessages
-from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 Pair = tuple[int, int, int, int]

@@ -17,7 +17,8 @@ from tracekit.analysis.per_rank import summarize
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out, noisy_steps, step_lengths
-from tracekit.model.run import ClockModel, LeftOutStep, Run
+from tracekit.model.clocks import ClockModel
+from tracekit.model.run import LeftOutStep, Run
 from tracekit.model.summary import RankSummary
 from tracekit.render.json_result import result_dict
 

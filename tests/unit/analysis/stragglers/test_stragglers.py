@@ -15,8 +15,9 @@ from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES, ExpertExchangeSum
 from tracekit.analysis.stragglers.stragglers import Stragglers, stragglers
 from tracekit.analysis.table import records
+from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import Collectives
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 
 STEPS = 6
 

@@ -21,7 +21,7 @@ from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.timeline.recording import recording_of
-from tracekit.model.run import ClockJump
+from tracekit.model.clocks import ClockJump
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.render.merged.derived_tracks import tracks_of_rank, tracks_of_recording

@@ -13,7 +13,8 @@ from tests.unit.render.page.jobs import SLOW_RANK, job, report_of
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.step_lengths import mean_step_ns, step_lengths
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.clocks import ClockModel
+from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.contract import FindingView, Header, StepView
 from tracekit.render.page.first_screen import finding_views, header, step_view

@@ -14,7 +14,8 @@ from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.step_lanes import StepLanes, StepTime
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.clocks import ClockModel
+from tracekit.model.run import Run
 from tracekit.render.page.chart_contract import LaneView
 from tracekit.render.page.lanes import MOST_RANKS, lane_views, read_again
 

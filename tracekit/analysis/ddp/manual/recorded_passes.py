@@ -23,8 +23,9 @@ from tracekit.analysis.ddp.parts import (
 )
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
 from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
+from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["ManualGroup", "RecordedPass", "recorded_groups"]

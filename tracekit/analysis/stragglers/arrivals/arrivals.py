@@ -22,10 +22,11 @@ from tracekit.analysis.stragglers.arrivals.collective_instances import Collectiv
 from tracekit.analysis.stragglers.arrivals.group_columns import column_at
 from tracekit.analysis.stragglers.arrivals.lateness import ArrivalOrder, lateness
 from tracekit.analysis.stragglers.arrivals.message_instances import MessageArrivals, message_arrivals
+from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Arrivals", "arrivals_of"]

@@ -15,10 +15,11 @@ from tracekit.analysis.stats.leave_one_out import median_excluding
 from tracekit.analysis.stragglers.arrivals.group_columns import NEVER, GroupColumns, column_at
 from tracekit.analysis.stragglers.arrivals.lateness import ArrivalOrder
 from tracekit.analysis.stragglers.arrivals.peer_comparison import compare_with_peers
+from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
+from tracekit.model.run import Run
 
 __all__ = ["CollectiveInstances", "GroupWaits", "group_instances"]
 

@@ -21,8 +21,8 @@ from tracekit.analysis.whatif.graph.operations import Interners, Operations, Ran
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import CUTS, LaunchSegments
+from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 _WAIT, _SYNCHRONISE, _RESUME, _STEP, _END = (

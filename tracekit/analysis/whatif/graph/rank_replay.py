@@ -25,9 +25,9 @@ from tracekit.analysis.whatif.graph.operations import Interners, Operations, Ran
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import INTERRUPTIONS
+from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import ClockModel
 from tracekit.model.spans import ACTION_KINDS, ACTION_NAMES
 from tracekit.model.summary import RankSummary
 

@@ -13,11 +13,12 @@ from tracekit.analysis.replay.operation_graph import Exchanges
 from tracekit.analysis.whatif.graph.estimated_amounts import estimated_amounts
 from tracekit.analysis.whatif.graph.purposes import OTHER, purposes_of
 from tracekit.analysis.whatif.parts import EXCHANGES
+from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 _SEND, _RECV = KINDS.index("send"), KINDS.index("recv")

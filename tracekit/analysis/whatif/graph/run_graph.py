@@ -35,9 +35,10 @@ from tracekit.analysis.whatif.graph.run_communication import Communication, run_
 from tracekit.analysis.whatif.graph.transfers import Transfers, synchronise
 from tracekit.analysis.whatif.parts import CUTS, LAUNCH_SEGMENTS
 from tracekit.errors import InputError
+from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import ClockModel, Run, clocks_are_comparable
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 _MOST_OPERATIONS = 30_000_000  # of 200 bytes each, replays included

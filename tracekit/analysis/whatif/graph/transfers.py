@@ -8,9 +8,9 @@ import numpy as np
 
 from tracekit.analysis.whatif.graph.operations import Operations
 from tracekit.analysis.whatif.graph.run_communication import Communication
+from tracekit.model.clocks import ClockModel
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import ClockModel
 
 __all__ = ["Transfers", "synchronise"]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.analysis.whatif.graph.device_rank import Comm, communication_of
 from tracekit.analysis.whatif.graph.operations import Operations
 from tracekit.analysis.whatif.graph.transfers import Transfers, synchronise
-from tracekit.model.run import ClockModel
+from tracekit.model.clocks import ClockModel
 
 
 def synchronised(

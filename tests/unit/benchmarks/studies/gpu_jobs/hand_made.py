@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from tests.gpu_jobs import Action, Defect, JobSpec, Message, Operation, RankStep, Truth
 from tests.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
+from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import KINDS
-from tracekit.model.run import ClockModel
 
 SHOWN_NS = BASE_NS + ORIGIN_NS  # what clocks show when a job starts
 MS = 1_000_000

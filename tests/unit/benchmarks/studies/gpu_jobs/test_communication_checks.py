@@ -22,7 +22,7 @@ from tests.unit.benchmarks.studies.gpu_jobs.hand_made import (
     operation,
     times,
 )
-from tracekit.model.run import ClockJump
+from tracekit.model.clocks import ClockJump
 
 
 def run_of(*groups, ends_ns):
