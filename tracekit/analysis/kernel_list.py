@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["COPY", "KernelUse", "list_kernels"]
 

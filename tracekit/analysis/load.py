@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.loading.counted_steps import run_of_counted_steps
@@ -25,6 +25,9 @@ from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.discover import discover
 from tracekit.read.files.foreign_jobs import started_far_apart
 from tracekit.read.files.identify import identify
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["Paths", "load"]
 

@@ -6,7 +6,6 @@ import importlib
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +33,8 @@ from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pandas as pd
 
 __all__ = ["Report", "analyze", "wanted_sections"]

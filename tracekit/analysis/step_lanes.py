@@ -6,9 +6,8 @@ Summaries do not keep this. The files of the ranks are read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -30,6 +29,9 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["LANES", "Lane", "Operation", "StepLanes", "StepTime", "read_step_lanes"]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tracekit.model.clocks import ClockModel
+from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT
@@ -187,6 +188,30 @@ class Run:
     def places(self) -> dict[int, int]:
         """Return the place in `ranks`, and in `clocks`, of each rank by its number."""
         return {summary.rank: place for place, summary in enumerate(self.ranks)}
+
+    @cached_property
+    def step_lengths_ns(self) -> Mapping[int, int]:
+        """The length of each step that all ranks completed, by number, ascending.
+
+        A step of the job is from the latest begin to the latest end over ranks, on the run's clock. A rank begins a
+        step where it ended the one before, so step k is (T(k-1), T(k)], where T(k) is the latest end. Where clocks
+        cannot be compared, and where ranks do not communicate, it is the median of the ranks' lengths.
+        """
+        common = self.common_steps()
+        lengths_ns: dict[int, list[int]] = {step: [] for step in sorted(common)}
+        begins_ns: dict[int, list[int]] = {step: [] for step in lengths_ns}
+        ends_ns: dict[int, list[int]] = {step: [] for step in lengths_ns}
+        clocks = {clock.rank: clock for clock in self.clocks}
+        for summary in self.ranks:
+            for step in summary.steps:
+                if step.step in common:
+                    clock = clocks[summary.rank]
+                    lengths_ns[step.step].append(step.step_ns)
+                    begins_ns[step.step].append(clock.moment_to_run(step.start_ns))
+                    ends_ns[step.step].append(clock.moment_to_run(step.start_ns + step.step_ns))
+        if self.ranks_are_independent or not clocks_are_comparable(self.ranks, self.clocks):
+            return {step: round(statistics.median(of_ranks_ns)) for step, of_ranks_ns in lengths_ns.items()}
+        return {step: max(ends_ns[step]) - max(begins_ns[step]) for step in lengths_ns}
 
     @cached_property
     def _common_steps(self) -> frozenset[int]:

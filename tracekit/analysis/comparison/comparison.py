@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from tracekit.analysis.comparison.exploration import explored_changes
 from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
 from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN, StepVerdict, judge
 from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.step_time.step_lengths import job_steps_ns
 from tracekit.analysis.table import Frame, tables_of
 from tracekit.errors import InputError, UsageError
 from tracekit.model.events import Float64
@@ -28,6 +26,8 @@ from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pandas as pd
 
 __all__ = ["SECTIONS_READ", "Comparison", "Source", "compare", "steps_ns"]
@@ -169,4 +169,4 @@ def _report(source: Source, executor: Executor | None, cache: CacheChoice) -> Re
 
 def steps_ns(run: Run) -> Float64:
     """Return the lengths of the job's steps in order, at least 1, float64 [n]."""
-    return np.array([max(step_ns, 1) for step_ns in job_steps_ns(run).values()], dtype=np.float64)
+    return np.array([max(step_ns, 1) for step_ns in run.step_lengths_ns.values()], dtype=np.float64)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tracekit.analysis.per_rank.names import names_in_files
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
@@ -17,6 +17,9 @@ from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonym
 from tracekit.model.run import Run
 from tracekit.read.decode.anonymous_metadata import anonymous_progress, anonymous_run_id
 from tracekit.read.files.discover import discover
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["RunPaths", "anonymous_run", "pseudonyms_of"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure
@@ -18,6 +18,9 @@ from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import Cache
 from tracekit.read.files.discover import Discovery
 from tracekit.read.files.storage import TracePath, version_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["SMALL_RUN_BYTES", "RankReader", "size_bytes_of"]
 

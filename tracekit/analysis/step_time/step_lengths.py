@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.stats.significance import standard_error
-from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.run import LeftOutStep, Run
 from tracekit.model.summary import RankSummary, StepParts
 
@@ -23,7 +22,6 @@ __all__ = [
     "StepLengths",
     "different_paces_ns",
     "first_steps_to_leave_out",
-    "job_steps_ns",
     "long_first_steps",
     "mean_step_ns",
     "noisy_steps",
@@ -45,7 +43,7 @@ class StepLengths:
 
 def step_lengths(run: Run) -> StepLengths | None:
     """Return the lengths of the steps that all ranks completed; None without any."""
-    steps_ns = job_steps_ns(run)
+    steps_ns = run.step_lengths_ns
     if not steps_ns:
         return None
     return StepLengths(
@@ -74,33 +72,9 @@ def different_paces_ns(run: Run) -> tuple[int, int] | None:
     return (shortest_ns, longest_ns) if longest_ns > _SAME_PACE * shortest_ns else None
 
 
-def job_steps_ns(run: Run) -> dict[int, int]:
-    """Return the length of each step that all ranks completed, by number, ascending.
-
-    A step of the job is from the latest begin to the latest end over ranks, on the run's clock. A rank begins a step
-    where it ended the one before, so step k is (T(k-1), T(k)], where T(k) is the latest end. Where clocks cannot be
-    compared, and where ranks do not communicate, it is the median of the ranks' lengths.
-    """
-    common = run.common_steps()
-    lengths_ns: dict[int, list[int]] = {step: [] for step in sorted(common)}
-    begins_ns: dict[int, list[int]] = {step: [] for step in lengths_ns}
-    ends_ns: dict[int, list[int]] = {step: [] for step in lengths_ns}
-    clocks = {clock.rank: clock for clock in run.clocks}
-    for summary in run.ranks:
-        for step in summary.steps:
-            if step.step in common:
-                clock = clocks[summary.rank]
-                lengths_ns[step.step].append(step.step_ns)
-                begins_ns[step.step].append(clock.moment_to_run(step.start_ns))
-                ends_ns[step.step].append(clock.moment_to_run(step.start_ns + step.step_ns))
-    if run.ranks_are_independent or not clocks_are_comparable(run.ranks, run.clocks):
-        return {step: round(statistics.median(of_ranks_ns)) for step, of_ranks_ns in lengths_ns.items()}
-    return {step: max(ends_ns[step]) - max(begins_ns[step]) for step in lengths_ns}
-
-
 def typical_step(run: Run) -> int | None:
     """Return the number of the step of median length; None without steps that all ranks completed."""
-    by_length = sorted(job_steps_ns(run).items(), key=lambda item: (item[1], item[0]))
+    by_length = sorted(run.step_lengths_ns.items(), key=lambda item: (item[1], item[0]))
     return by_length[(len(by_length) - 1) // 2][0] if by_length else None
 
 
@@ -150,7 +124,7 @@ def noisy_steps(run: Run, paused_ns: Mapping[int, int]) -> list[Finding]:
     paused_ns: by number of the step, what it is longer for a known reason, such as a checkpoint.
     """
     if not run.ranks_are_independent:
-        lengths_ns = job_steps_ns(run)
+        lengths_ns = run.step_lengths_ns
         return [_noisy_steps(lengths_ns.values())] if _uncertainty(lengths_ns, paused_ns) > _UNCERTAIN else []
     of_ranks_ns = {
         summary.rank: {step.step: step.step_ns for step in summary.steps if step.complete}

@@ -10,7 +10,6 @@ import os
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TypeVar
@@ -236,6 +235,8 @@ def _identify(identify_file: Callable[[TracePath], TraceFile], file: TracePath) 
 def _map(function: Callable[[TracePath], T], files: Sequence[TracePath]) -> list[T]:
     if not any(isinstance(file, RemotePath) for file in files):
         return [function(file) for file in files]
+    from concurrent.futures import ThreadPoolExecutor  # its import takes milliseconds
+
     # A store takes some ten milliseconds for any request.
     with ThreadPoolExecutor(_PARALLEL_REQUESTS) as requests:
         return list(requests.map(function, files))

@@ -11,7 +11,7 @@ import numpy as np
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_lanes import LANES, StepLanes, StepTime, read_step_lanes
-from tracekit.analysis.step_time.step_lengths import job_steps_ns, typical_step
+from tracekit.analysis.step_time.step_lengths import typical_step
 from tracekit.analysis.stragglers.sections import arrivals
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.model.clocks import clocks_are_comparable
@@ -60,7 +60,7 @@ def lane_views(report: Report, read: LaneReader, *, bins: int, operations: int) 
     communicate, each rank begins with its own step. Raises InputError when a file of a run cannot be read any more.
     """
     run, reasons = report.run, reasons_to_show(report, MOST_RANKS)
-    lengths_ns, typical = job_steps_ns(run), typical_step(run)
+    lengths_ns, typical = run.step_lengths_ns, typical_step(run)
     if typical is None or not reasons:
         return []
     worst = max(lengths_ns, key=lambda step: (lengths_ns[step], -step))

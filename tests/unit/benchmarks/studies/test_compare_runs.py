@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from benchmarks.studies.compare_runs import JobPair, Noise, Planted, Varying, report_of, step_lengths_of
-from tracekit.analysis.step_time.step_lengths import job_steps_ns
 
 
 def test_step_lengths_have_the_noise_and_the_correlation() -> None:
@@ -34,7 +33,7 @@ def test_runs_differ_as_they_should() -> None:
 @pytest.mark.parametrize(("varying", "expected"), [("job", 0.02), ("ranks", 0.014)])
 def test_steps_of_jobs_vary_as_the_study_says(varying: Varying, expected: float) -> None:
     reports = [report_of(str(seed), steps=20, varying=varying) for seed in range(20)]
-    lengths = [np.array(list(job_steps_ns(report.run).values())) for report in reports]
+    lengths = [np.array(list(report.run.step_lengths_ns.values())) for report in reports]
     deviations = [each.std(ddof=1) / each.mean() for each in lengths]
     assert math.sqrt(np.mean(np.square(deviations))) == pytest.approx(expected, rel=0.15)
 
@@ -43,7 +42,7 @@ def test_steps_of_jobs_vary_as_the_study_says(varying: Varying, expected: float)
 def test_what_is_planted_makes_the_step_5_percent_longer(planted: Planted) -> None:
     def mean_ns(side: str, planted: Planted | None) -> float:
         reports = [report_of(f"{seed} {side}", steps=20, varying="ranks", planted=planted) for seed in range(8)]
-        return float(np.mean([list(job_steps_ns(report.run).values()) for report in reports]))
+        return float(np.mean([list(report.run.step_lengths_ns.values()) for report in reports]))
 
     assert mean_ns("a", planted) / mean_ns("a", None) == pytest.approx(1.05, abs=0.006)
 

@@ -34,7 +34,7 @@ if INTERFACE != 7:  # the extension was built from other sources
         "the extension is of another version: install tracekit again", name="tracekit.read.decode.native._scanner"
     )
 
-_STEP_BYTES = 256 << 10  # small enough to stay in the cache of a core between inflating and scanning
+_STEP_BYTES = 1 << 20  # small enough to stay in the cache of a core between inflating and scanning
 _HEAD_STEP_BYTES = 16 << 10  # most heads are a few kilobytes, and what is read with them is copied
 
 
