@@ -1,49 +1,22 @@
-"""The section's result: remote calls, the servers that they keep busy, and the trainers that make them."""
+"""Remote calls, the servers that they keep busy, and the trainers that make them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
-from tracekit.analysis.rpc import columns
 from tracekit.analysis.rpc.calls import NO_RECORDING, call_rows, function_rows, sum_calls, unjoined_calls
 from tracekit.analysis.rpc.joined import join_calls
 from tracekit.analysis.rpc.parts import BACKWARD_BEGINS
+from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.analysis.rpc.servers import server_loads, server_rows, service_rows
 from tracekit.analysis.rpc.trainers import held_calls, trainer_findings, trainer_rows
 from tracekit.analysis.rpc.updates import find_updates
 from tracekit.analysis.rpc.waiting import waiting_findings
-from tracekit.analysis.table import Frame
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["RemoteCalls", "remote_call_notes", "remote_calls"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoteCalls:
-    """Remote calls of all ranks; empty without RPC.
-
-    Attributes:
-        calls: rows of columns.RPC, the calls that a rank issued in its complete steps.
-        by_function: rows of columns.RPC_BY_FUNCTION, the most waited for first.
-        unjoined: rows of columns.RPC_UNJOINED.
-        trainers: rows of columns.RPC_TRAINERS.
-        servers: rows of columns.RPC_SERVERS, the busiest first.
-        service: rows of columns.RPC_SERVICE.
-        updates: rows of columns.RPC_UPDATES, in order of rank and issue.
-    """
-
-    calls: Frame = Frame(columns.RPC)
-    by_function: Frame = Frame(columns.RPC_BY_FUNCTION)
-    unjoined: Frame = Frame(columns.RPC_UNJOINED)
-    trainers: Frame = Frame(columns.RPC_TRAINERS)
-    servers: Frame = Frame(columns.RPC_SERVERS)
-    service: Frame = Frame(columns.RPC_SERVICE)
-    updates: Frame = Frame(columns.RPC_UPDATES)
-    findings: tuple[Finding, ...]
+__all__ = ["remote_call_notes", "remote_calls"]
 
 
 def remote_calls(run: Run) -> RemoteCalls:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tracekit.analysis.rpc import columns
 from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
 from tracekit.analysis.rpc.per_rank import backward_begins, rpc_waits
+from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.analysis.section import AnalysisInput, Section
 from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.metadata import RpcUse
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
-
-if TYPE_CHECKING:
-    from tracekit.analysis.rpc.remote_calls import RemoteCalls
 
 __all__ = ["RPC_SECTION"]
 
@@ -35,13 +32,21 @@ def _backward_begins(recorded: RecordedSteps) -> tuple[int, ...]:
 
 
 def _analyze(given: AnalysisInput) -> RemoteCalls:
-    # Imported here: a worker, which reads single ranks, needs nothing of what runs over all of them.
+    if not _any_calls(given.run.ranks):
+        return RemoteCalls()
+    # Imported here: neither a worker, which reads single ranks, nor a run without remote calls needs it.
     from tracekit.analysis.rpc.remote_calls import remote_calls
 
     return remote_calls(given.run)
 
 
+def _any_calls(ranks: Sequence[RankSummary]) -> bool:
+    return any(summary[REMOTE_CALLS] is not None for summary in ranks)
+
+
 def _notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[Note]:
+    if not _any_calls(ranks):
+        return []
     from tracekit.analysis.rpc.remote_calls import remote_call_notes
 
     return remote_call_notes(ranks, all_selected)

@@ -63,7 +63,7 @@ def fit_parallel_lines(x: Float64, y: Float64, sets: Sequence[slice], *, resolut
     for _ in range(_ROUNDS):
         rest = values - slope * at
         if robust:
-            rest = rest - np.array([np.median(part) for part in np.split(rest, begins[1:])])[which]
+            rest = rest - _medians(rest, which, begins)[which]
             typical = MAD_TO_SIGMA * float(np.median(np.abs(rest))) * math.sqrt(len(rows) / degrees)
         else:
             rest = rest - _means(rest, which)[which]
@@ -105,6 +105,13 @@ def _median_slope(x: Float64, y: Float64, samples: Sequence[Int64]) -> float | N
         slopes.append((y[late] - y[early])[elapsed > 0] / elapsed[elapsed > 0])
     together = np.concatenate(slopes)
     return float(np.median(together)) if len(together) else None
+
+
+def _medians(values: Float64, which: Int64, begins: Int64) -> Float64:
+    """Return the median of each set's values. Sets follow each other, and each begins at its place in `begins`."""
+    ordered = values[np.lexsort((values, which))]
+    count = np.diff(begins, append=len(values))
+    return np.asarray((ordered[begins + (count - 1) // 2] + ordered[begins + count // 2]) / 2)
 
 
 def _means(values: Float64, which: Int64, weight: Float64 | None = None) -> Float64:

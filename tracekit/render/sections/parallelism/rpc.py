@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.analysis.rpc.remote_calls import RemoteCalls
+from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.analysis.rpc.sections import RPC_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import milliseconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.analysis.rpc.remote_calls import RemoteCalls
+from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.render.console import write
 from tracekit.render.sections.parallelism.rpc import rpc_table, servers_table, trainers_table
 
