@@ -32,4 +32,9 @@ class RemoteCalls:
     servers: Frame = Frame(columns.RPC_SERVERS)
     service: Frame = Frame(columns.RPC_SERVICE)
     updates: Frame = Frame(columns.RPC_UPDATES)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def empty(cls) -> RemoteCalls:
+        """Return the result of a run without RPC."""
+        return cls(calls=[], by_function=[], unjoined=[], trainers=[], servers=[], service=[], updates=[], findings=())

@@ -33,7 +33,7 @@ def _backward_begins(recorded: RecordedSteps) -> tuple[int, ...]:
 
 def _analyze(given: AnalysisInput) -> RemoteCalls:
     if not _any_calls(given.run.ranks):
-        return RemoteCalls()
+        return RemoteCalls.empty()
     # Imported here: neither a worker, which reads single ranks, nor a run without remote calls needs it.
     from tracekit.analysis.rpc.remote_calls import remote_calls
 
