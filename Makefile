@@ -90,6 +90,7 @@ studies: $(TEST_READY) ## Measure what recording and matching cost, and how ofte
 	$(BIN)/python -m benchmarks.studies.gpu_jobs $(GPU_JOBS)
 	$(BIN)/python -m benchmarks.studies.certainty
 	$(BIN)/python -m benchmarks.studies.compare_runs --quick
+	$(BIN)/python -m benchmarks.studies.damaged_runs
 
 clean: ## Remove the environment, build output and caches; recordings stay
 	rm -rf $(VENV) .venv-torch-* build dist *.egg-info .coverage* .hypothesis .import_linter_cache
