@@ -56,18 +56,23 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
         foreign[next(iter(foreign), None)] += unsized
     else:
         foreign[None] = unsized
+    jobs_of_world = {
+        world_size: [_run(number_ranks(job)) for job in group_into_jobs(members)]
+        for world_size, members in foreign.items()
+    }
+    every = [job for jobs in jobs_of_world.values() for job in jobs]
     remnants: list[RunFiles] = []
-    for members in foreign.values():
-        jobs = [_run(number_ranks(job)) for job in group_into_jobs(members)]
+    for world_size, jobs in jobs_of_world.items():
+        others = every if world_size is None else jobs  # a file that says no size may be of a job of any
         fewest = min((len(job.ranks) for job in jobs), default=0)
-        fuller = [job for job in jobs if len(job.ranks) > 2 * fewest]  # no job is a remnant beside others
+        fuller = [job for job in others if len(job.ranks) > 2 * fewest]  # no job is a remnant beside others
         for job in jobs:
             (remnants if any(_is_remnant(job, other) for other in fuller) else runs).append(job)
     return _with_names([*sorted(remnants, key=_run_order), *sorted(runs, key=_run_order)])
 
 
 def _is_remnant(run: RunFiles, other: RunFiles) -> bool:
-    """Return whether `run` is what an attempt left beside `other`, a run of the same world.
+    """Return whether `run` is what an attempt left beside `other`, a run of the same world if both say one.
 
     It has less than half as many ranks as the other, and began within ten minutes of it.
     """

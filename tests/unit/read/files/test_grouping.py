@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.unit.read.files.run_traces import trace
+from tests.unit.read.files.run_traces import DAY, SECOND, runs, trace
 from tracekit.read.files.discover import discover
 
 
@@ -67,3 +67,20 @@ def test_a_file_of_unknown_world_is_no_newer_run_than_one_that_began_with_it(tmp
     del odd.header["distributedInfo"]["world_size"]
     odd.write(tmp_path / "zrank1.json")
     assert list(discover([str(tmp_path)]).chosen.ranks) == [0, 1]
+
+
+def test_a_file_of_unknown_world_is_a_remnant_of_the_job_it_began_with_where_jobs_of_several_sizes_are(
+    tmp_path: Path,
+) -> None:
+    """GIVEN jobs of two and of four ranks, and a file that began just after the latter and lost its world size."""
+    for rank in range(2):
+        trace(rank, 2).write(tmp_path / "small" / f"rank{rank}.json")
+    for rank in range(4):
+        trace(rank, 4, at_us=DAY).write(tmp_path / "large" / f"rank{rank}.json")
+    odd = trace(3, 4, at_us=DAY + SECOND)
+    del odd.header["distributedInfo"]["world_size"]
+    odd.write(tmp_path / "large" / "zrank3.json")
+
+    found = discover([str(tmp_path)])
+
+    assert runs(found) == [{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1}, {3: 1}]
