@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.guard import Guard
@@ -50,21 +49,15 @@ def assemble(
     left_out: tuple[LeftOutStep, ...] = (),
     guard: Guard | None = None,
 ) -> Run:
-    """Return the run that consists of the ranks' outcomes. Raises InputError when no rank could be used."""
+    """Return the run that consists of the ranks' outcomes, each of another rank.
+
+    Raises InputError when no rank could be used.
+    """
     guard = guard or Guard()
     notes = list(discovery.notes)
     outcomes = comparable(outcomes, guard)
-    by_rank: dict[int, RankSummary] = {}
-    for outcome in outcomes:
-        notes += outcome.notes
-        if isinstance(outcome, RankFailure):
-            continue
-        if outcome.rank in by_rank:
-            file = Path(outcome.files[0]).name
-            text = f"rank {outcome.rank}: {file}: another file is of rank {outcome.rank} too; left out"
-            notes.append(Note(kind="duplicate_rank", severity="error", rank=outcome.rank, file=file, text=text))
-            continue
-        by_rank[outcome.rank] = outcome
+    notes += [note for outcome in outcomes for note in outcome.notes]
+    by_rank = {outcome.rank: outcome for outcome in outcomes if isinstance(outcome, RankSummary)}
     if not by_rank:
         failed = [note.text for note in notes if note.severity == "error"]
         more = f"; and {len(failed) - _LISTED_REASONS} more" * (len(failed) > _LISTED_REASONS)

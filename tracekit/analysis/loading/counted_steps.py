@@ -11,6 +11,7 @@ from dataclasses import replace
 from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.loading.assembly import assemble, comparable
+from tracekit.analysis.loading.duplicate_ranks import without_duplicates
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure
@@ -37,6 +38,7 @@ def run_of_counted_steps(
 
     leaves_out_first: whether a first step that is longer than the others is left out.
     """
+    outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
     outcomes = comparable(outcomes, Guard())  # `assemble` does this again, and notes an error in it
     run, outcomes = _assembled(reader, discovery, outcomes, options, {}, leaves_out_first=leaves_out_first)
     guard = Guard()

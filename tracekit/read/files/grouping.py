@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks, started_far_apart
-from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
+from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify, rank_in_name
 from tracekit.read.files.storage import version_of
 
 __all__ = ["RunFiles", "group_into_runs"]
@@ -90,7 +90,7 @@ def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
     notes = []
     by_rank: dict[int, dict[object, TraceFile]] = defaultdict(dict)
-    for file in sorted(files, key=lambda f: (not f.unfinished, version_of(f.path).changed_ns or 0, str(f.path))):
+    for file in sorted(files, key=_weight):
         assert file.rank is not None
         windows = by_rank[file.rank]
         replaced = windows.get(_window_key(file))
@@ -100,7 +100,7 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
             notes.append(Note(kind="no_rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
         if replaced is not None:
             kind = "unfinished_tmp" if replaced.unfinished else "duplicate_rank"
-            text = f"rank {file.rank}: {replaced.path.name}: an older file of the same window; {file.path.name} is used"
+            text = f"rank {file.rank}: {replaced.path.name}: another file of the same window; {file.path.name} is used"
             notes.append(Note(kind=kind, severity="info", rank=file.rank, file=replaced.path.name, text=text))
     ranks = {
         rank: tuple(sorted(windows.values(), key=lambda f: (f.first_step or 0, f.start_ns or 0, f.path.name)))
@@ -115,6 +115,12 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
         start_ns=_start_ns(ranks),
         notes=tuple(notes),
     )
+
+
+def _weight(file: TraceFile) -> tuple[bool, bool, int, str]:
+    """Return what decides between files of one window: written to the end, not named after another rank, newer."""
+    is_of_name = rank_in_name(file.path) in (None, file.rank)
+    return not file.unfinished, is_of_name, version_of(file.path).changed_ns or 0, str(file.path)
 
 
 def _window_key(file: TraceFile) -> object:

@@ -84,3 +84,19 @@ def test_a_file_of_unknown_world_is_a_remnant_of_the_job_it_began_with_where_job
     found = discover([str(tmp_path)])
 
     assert runs(found) == [{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1}, {3: 1}]
+
+
+def test_a_file_named_after_another_rank_replaces_none_of_the_rank_itself(tmp_path: Path) -> None:
+    """GIVEN two files of one window of rank 1, of which the newer one is named after rank 8."""
+    trace(0, 9).write(tmp_path / "rank0.json")
+    trace(1, 9).write(tmp_path / "rank1.json")
+    trace(1, 9).write(tmp_path / "rank8.json")
+    os.utime(tmp_path / "rank1.json", (1e9, 1e9))
+
+    found = discover([str(tmp_path)])
+
+    assert {rank: [file.path.name for file in windows] for rank, windows in found.chosen.ranks.items()} == {
+        0: ["rank0.json"],
+        1: ["rank1.json"],
+    }
+    assert [note.file for note in found.notes] == ["rank8.json"]

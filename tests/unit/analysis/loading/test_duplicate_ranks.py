@@ -1,0 +1,75 @@
+"""Which of two files of one rank counts?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.unit.analysis.exchanges import rank as summary_of
+from tests.unit.analysis.gpu_runs import gpu_rank, result
+from tracekit.analysis.loading.duplicate_ranks import without_duplicates
+from tracekit.analysis.per_rank.summarize import RankFailure
+from tracekit.model.summary import RankSummary
+
+
+def of_rank(rank: int, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = [row for row in answer["steps"] if row["rank"] == rank]
+    assert rows
+    return rows
+
+
+@pytest.mark.parametrize("name", ["rank0.json", "rank8.json"])
+def test_a_damaged_file_that_says_to_be_of_a_rank_changes_nothing_of_that_rank(tmp_path: Path, name: str) -> None:
+    """GIVEN three good ranks, and beside them a file of one operator that says it is of rank 2.
+
+    It comes before the good file of rank 2, or after it.
+    """
+    good, all_files = tmp_path / "good", tmp_path / "all"
+    for folder in (good, all_files):
+        for rank in (1, 2, 3):
+            gpu_rank(rank, 9).write(folder / f"rank{rank}.json")
+    TraceBuilder(rank=2, world_size=9).op("aten::add", 0, 1).write(all_files / name, tail=True)
+
+    expected, actual = result(good), result(all_files)
+
+    assert actual["run"]["ranks"] == [1, 2, 3]
+    assert of_rank(2, actual) == of_rank(2, expected)
+    assert [note["file"] for note in actual["notes"] if note["kind"] == "duplicate_rank"] == [name]
+
+
+def outcome(rank: int, file: str) -> RankSummary:
+    return replace(summary_of(rank), files=(file,))
+
+
+def files_that_count(expected: list[int], outcomes: list[RankSummary | RankFailure]) -> dict[int, str]:
+    result = without_duplicates(expected, outcomes)
+    assert len(result) == len(outcomes)
+    return {one.rank: one.files[0] for one in result if isinstance(one, RankSummary)}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_file_that_was_taken_for_another_rank_gives_way(place: int) -> None:
+    """GIVEN a file that names rank 1, which only reading it whole has shown."""
+    expected, outcomes = [0, 1], [outcome(0, "a"), outcome(1, "b")]
+    expected.insert(place, 8)
+    outcomes.insert(place, outcome(1, "odd"))
+    assert files_that_count(expected, [*outcomes]) == {0: "a", 1: "b"}
+    odd = without_duplicates(expected, outcomes)[place]
+    assert isinstance(odd, RankFailure)
+    assert odd.rank == 8
+    assert [(note.kind, note.severity, note.rank, note.file) for note in odd.notes] == [
+        ("duplicate_rank", "error", 1, "odd")
+    ]
+
+
+def test_of_two_files_that_were_taken_for_other_ranks_the_first_counts() -> None:
+    assert files_that_count([7, 8], [outcome(1, "a"), outcome(1, "b")]) == {1: "a"}
+
+
+def test_a_file_that_could_not_be_read_takes_no_rank() -> None:
+    failed = RankFailure(rank=1, notes=())
+    assert files_that_count([1, 8], [failed, outcome(1, "odd")]) == {1: "odd"}
