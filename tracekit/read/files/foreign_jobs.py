@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePath
@@ -127,10 +127,18 @@ def started_far_apart(starts_ns: Sequence[int]) -> bool:
 def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     """Return the files of each job."""
     in_folder: dict[PurePath, list[_Job]] = defaultdict(list)
-    # Files that say their time and world size come first, so that the others can join them.
+    recent: dict[PurePath, list[_Job]] = defaultdict(list)  # those that files of about this time may join
+    latest_ns = 0
+    # Files that say their time and world size come first, in order of time, so that the others can join them.
     for file in sorted(files, key=_file_order):
-        folder = _folder(file)
-        job = next((job for job in reversed(in_folder[folder]) if job.accepts(file)), None)
+        folder, begin_ns = _folder(file), file.wall_clock_ns
+        if begin_ns is not None:
+            if begin_ns < latest_ns:  # the first one without a world size
+                recent = defaultdict(list, {folder: [*jobs] for folder, jobs in in_folder.items()})
+            recent[folder] = _since(begin_ns - _MAX_BETWEEN_WINDOWS_NS, recent[folder])
+            latest_ns = begin_ns
+        candidates = in_folder[folder] if begin_ns is None else recent[folder]
+        job = next((job for job in reversed(candidates) if job.accepts(file)), None)
         if job is None:
             job = _Job(folder)
             if in_folder[folder]:
@@ -140,18 +148,33 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
                 for other in later:
                     job.add(other)
             in_folder[folder].append(job)
+            recent[folder].append(job)
         job.add(file)
+    return [[file for files in job.members.values() for file in files] for job in _joined(in_folder)]
+
+
+def _joined(in_folder: Mapping[PurePath, Sequence[_Job]]) -> list[_Job]:
+    """Return the jobs of all folders, of which those that are one job are joined."""
     whole: list[_Job] = []
+    recent: list[_Job] = []  # those of `whole` that jobs of about this time may join
     parts = [job for jobs in in_folder.values() for job in jobs]
     for job in sorted(parts, key=lambda part: (not part.starts_ns, part.starts_ns[:1], str(part.folder))):
-        same = [other for other in whole if other.is_same_job(job)]
+        if job.starts_ns:
+            recent = _since(job.starts_ns[0] - _MAX_BETWEEN_RANKS_NS, recent)
+        same = [other for other in (recent if job.starts_ns else whole) if other.is_same_job(job)]
         if not same:
             whole.append(job)
+            recent.append(job)
             continue
         nearest = max(same, key=lambda other: (_shared_parts(other.folder, job.folder), other.starts_ns[-1:]))
         for member in (file for files in job.members.values() for file in files):
             nearest.add(member)
-    return [[file for files in job.members.values() for file in files] for job in whole]
+    return whole
+
+
+def _since(time_ns: int, jobs: Iterable[_Job]) -> list[_Job]:
+    """Return the jobs of which a file began at this time or later."""
+    return [job for job in jobs if job.starts_ns and job.starts_ns[-1] >= time_ns]
 
 
 def _file_order(file: TraceFile) -> tuple[bool, bool, int, str]:

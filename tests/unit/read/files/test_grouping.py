@@ -100,3 +100,15 @@ def test_a_file_named_after_another_rank_replaces_none_of_the_rank_itself(tmp_pa
         1: ["rank1.json"],
     }
     assert [note.file for note in found.notes] == ["rank8.json"]
+
+
+def test_a_file_of_unknown_world_joins_the_job_of_its_time_and_no_later_one(tmp_path: Path) -> None:
+    """GIVEN two jobs a day apart, the first of which lacks the rank of a file without a world size."""
+    trace(0, 2).write(tmp_path / "a_rank0.json")
+    trace(0, 2, at_us=DAY, pid=7).write(tmp_path / "b_rank0.json")
+    trace(1, 2, at_us=DAY, pid=8).write(tmp_path / "b_rank1.json")
+    unsized = trace(1, 2, at_us=SECOND)
+    del unsized.header["distributedInfo"]["world_size"]
+    unsized.write(tmp_path / "a_rank1.json")
+
+    assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
