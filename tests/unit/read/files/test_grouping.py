@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.unit.read.files.run_traces import DAY, SECOND, runs, trace
+from tests.unit.read.files.run_traces import DAY, MINUTE, SECOND, files, runs, trace
 from tracekit.read.files.discover import discover
 
 
@@ -112,3 +112,16 @@ def test_a_file_of_unknown_world_joins_the_job_of_its_time_and_no_later_one(tmp_
     unsized.write(tmp_path / "a_rank1.json")
 
     assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
+
+
+def test_a_file_of_unknown_world_from_before_a_job_takes_no_file_of_it(tmp_path: Path) -> None:
+    """GIVEN a job, and an hour before it another process of its only rank, whose file lost the world size."""
+    trace(0, 2, at_us=DAY, pid=7).write(tmp_path / "rank0.json")
+    unsized = trace(0, 2, at_us=DAY - 60 * MINUTE, pid=8)
+    del unsized.header["distributedInfo"]["world_size"]
+    unsized.write(tmp_path / "old_rank0.json")
+
+    found = discover([str(tmp_path)])
+
+    assert files(found) == {0: ["rank0.json"]}
+    assert runs(found) == [{0: 1}, {0: 1}]
