@@ -74,7 +74,7 @@ class _Job:
         """
         windows, start_ns = self.members.get(_rank_or_process(file)), file.wall_clock_ns
         since_ns = windows[-1].wall_clock_ns if windows else None
-        if since_ns is None or start_ns is None or not 0 <= start_ns - since_ns <= _MAX_BETWEEN_RANKS_NS:
+        if since_ns is None or start_ns is None or not 0 < start_ns - since_ns <= _MAX_BETWEEN_RANKS_NS:
             return []
         starts_ns = [*self.starts_ns[bisect_left(self.starts_ns, since_ns) :], start_ns]
         gaps_ns = [after - before for before, after in pairwise(starts_ns)]

@@ -125,3 +125,12 @@ def test_a_file_of_unknown_world_from_before_a_job_takes_no_file_of_it(tmp_path:
 
     assert files(found) == {0: ["rank0.json"]}
     assert runs(found) == [{0: 1}, {0: 1}]
+
+
+def test_two_processes_of_a_rank_that_began_at_one_moment_are_two_jobs(tmp_path: Path) -> None:
+    trace(0, 2, pid=7).write(tmp_path / "rank0.json")
+    unsized = trace(0, 2, pid=8)
+    del unsized.header["distributedInfo"]["world_size"]
+    unsized.write(tmp_path / "old_rank0.json")
+
+    assert runs(discover([str(tmp_path)])) == [{0: 1}, {0: 1}]
