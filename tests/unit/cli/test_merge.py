@@ -69,6 +69,16 @@ def test_an_unknown_category_is_named_with_the_known_ones(run: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
+def test_the_same_run_gives_the_same_bytes(run: Path, tmp_path: Path, name: str) -> None:
+    contents = set()
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        assert merge(run, "-o", tmp_path / folder / name).exit_code == 0
+        contents.add((tmp_path / folder / name).read_bytes())
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
 def test_only_unknown_categories_are_an_error(run: Path, tmp_path: Path, name: str) -> None:
     """THEN nothing is written, and an existing file is unchanged."""
     (tmp_path / name).write_text("mine")

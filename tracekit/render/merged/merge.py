@@ -118,8 +118,9 @@ def merge(
         stream = stack.enter_context(new_file(output, force=force))
         packed: BinaryIO = stream
         if output.suffix == ".gz":
+            # Without a name: that of the scratch file, which is another each time, would be written.
             packed = cast(
-                BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
+                BinaryIO, stack.enter_context(gzip.GzipFile("", "wb", compresslevel=3, fileobj=stream, mtime=0))
             )
         document = Document(packed, trace_format)
         document.begin_page()
