@@ -33,7 +33,6 @@ _BEHIND_EVENTS = re.compile(rb'\}\s*\]\s*,\s*(?=")')
 # A string; of one that does not end, the quote and a backslash at the end are groups.
 _STRING = re.compile(rb""""[^"\\]*+(?:\\.[^"\\]*+)*+"|(")[^"\\]*+(?:\\.[^"\\]*+)*+(\\?)\Z""", re.DOTALL)
 _MAX_NESTED = 20_000  # keys of that name in other objects; no writer has one
-_MAX_PARSED = 3  # of these keys: the text in front of each is parsed
 _MAX_UNPLACED = 16  # errors of the parser that do not say where it stopped
 _STOPPED_AT = re.compile(r"\(byte (\d+)\)")
 _ANY = msgspec.json.Decoder(msgspec.Raw)
@@ -102,26 +101,24 @@ def _find_events(text: bytes) -> Head | None:
     if text.lstrip().startswith(b"["):
         position = text.index(b"[") + 1
         return Head(keys=b"{}", rest=text[position:], position=position, is_object=False)
-    match = _events_key(text)
+    match = _top_level_events(text)
+    if match is None:
+        # In damaged text nothing may be told by brackets and quotes: there the first key counts.
+        match = next((m for m in itertools.islice(_EVENTS_KEY.finditer(text), 3) if _is_damaged(_keys(text, m))), None)
     if match is None:
         return None
     return Head(keys=_keys(text, match), rest=text[match.end() :], position=match.end(), is_object=True)
 
 
-def _events_key(text: bytes) -> re.Match[bytes] | None:
-    """Return the `"traceEvents": [` at which the events begin. Takes time linear in the text.
-
-    It is the first one that is inside one object and no string. Behind damage nothing may be told by brackets and
-    quotes, so there the first one counts. What is behind it has no influence, however much of the text is known.
-    """
+def _top_level_events(text: bytes) -> re.Match[bytes] | None:
+    """Return the first `"traceEvents": [` that is inside one object and no string. Takes time linear in the text."""
     depth = position = 0
     begun = b""  # of a string that goes on at `position`: its quote, and a backslash that ends there
-    for number, match in enumerate(itertools.islice(_EVENTS_KEY.finditer(text), _MAX_NESTED)):
+    for match in itertools.islice(_EVENTS_KEY.finditer(text), _MAX_NESTED):
         outside = _STRING.sub(rb"\1\2", begun + text[position : match.start()])
         position, begun = match.start(), outside[len(outside.rstrip(b'"\\')) :]
         depth += sum(map(outside.count, (b"{", b"["))) - sum(map(outside.count, (b"}", b"]")))
-        is_top_level = depth == 1 and not begun
-        if is_top_level or (number < _MAX_PARSED and _is_damaged(_keys(text, match))):
+        if depth == 1 and not begun:
             return match
     return None
 
