@@ -16,9 +16,8 @@ def test_the_cost_of_a_class_is_of_its_run(tmp_path: Path) -> None:
     assert cost.name == "empty file"
     assert cost.changed == ()
     assert cost.cpu_s > 0
-    assert 20e6 < cost.peak_bytes < 1e9
+    assert cost.peak_bytes > 20e6  # a process starts with the peak of the one that starts it
     assert (tmp_path / "report.json").stat().st_size < cost.output_bytes
-    assert over_limits(replace(cost, wall_s=1.0)) == []
 
 
 def test_each_limit_is_looked_at() -> None:
