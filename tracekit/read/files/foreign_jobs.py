@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePath
@@ -104,6 +104,36 @@ class _Job:
         return all(_are_copies(self.members[key], other.members[key]) for key in shared)
 
 
+class _Jobs:
+    """Jobs in the order in which they were found. Files in order of time need to look at the recent ones alone.
+
+    Attributes:
+        every: all of them.
+    """
+
+    def __init__(self, within_ns: int) -> None:
+        """within_ns: how long after the last file of a job one may begin that joins it."""
+        self.every: list[_Job] = []
+        self._recent: list[_Job] = []
+        self._within_ns = within_ns
+        self._latest_ns = 0
+
+    def append(self, job: _Job) -> None:
+        self.every.append(job)
+        self._recent.append(job)
+
+    def near(self, start_ns: int | None) -> list[_Job]:
+        """Return the jobs that what began at a time, on the wall clock, may join; all without a time."""
+        if start_ns is None:
+            return self.every
+        if start_ns < self._latest_ns:  # the order of time begins again
+            self._recent = [*self.every]
+        self._latest_ns = start_ns
+        first_ns = start_ns - self._within_ns
+        self._recent = [job for job in self._recent if job.starts_ns and job.starts_ns[-1] >= first_ns]
+        return self._recent
+
+
 def is_plainly_one_job(files: Sequence[TraceFile]) -> bool:
     """Whether the beginnings of the files show that they are one job, so that no file must be read to its end.
 
@@ -126,55 +156,38 @@ def started_far_apart(starts_ns: Sequence[int]) -> bool:
 
 def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     """Return the files of each job."""
-    in_folder: dict[PurePath, list[_Job]] = defaultdict(list)
-    recent: dict[PurePath, list[_Job]] = defaultdict(list)  # those that files of about this time may join
-    latest_ns = 0
+    in_folder: dict[PurePath, _Jobs] = defaultdict(lambda: _Jobs(_MAX_BETWEEN_WINDOWS_NS))
     # Files that say their time and world size come first, in order of time, so that the others can join them.
     for file in sorted(files, key=_file_order):
-        folder, begin_ns = _folder(file), file.wall_clock_ns
-        if begin_ns is not None:
-            if begin_ns < latest_ns:  # the first one without a world size
-                recent = defaultdict(list, {folder: [*jobs] for folder, jobs in in_folder.items()})
-            recent[folder] = _since(begin_ns - _MAX_BETWEEN_WINDOWS_NS, recent[folder])
-            latest_ns = begin_ns
-        candidates = in_folder[folder] if begin_ns is None else recent[folder]
-        job = next((job for job in reversed(candidates) if job.accepts(file)), None)
+        folder = _folder(file)
+        jobs = in_folder[folder]
+        job = next((job for job in reversed(jobs.near(file.wall_clock_ns)) if job.accepts(file)), None)
         if job is None:
             job = _Job(folder)
-            if in_folder[folder]:
-                last = in_folder[folder][-1]
+            if jobs.every:
+                last = jobs.every[-1]
                 later = last.later_files(file)
                 last.remove(later)
                 for other in later:
                     job.add(other)
-            in_folder[folder].append(job)
-            recent[folder].append(job)
+            jobs.append(job)
         job.add(file)
-    return [[file for files in job.members.values() for file in files] for job in _joined(in_folder)]
+    parts = [job for jobs in in_folder.values() for job in jobs.every]
+    return [[file for files in job.members.values() for file in files] for job in _joined(parts)]
 
 
-def _joined(in_folder: Mapping[PurePath, Sequence[_Job]]) -> list[_Job]:
-    """Return the jobs of all folders, of which those that are one job are joined."""
-    whole: list[_Job] = []
-    recent: list[_Job] = []  # those of `whole` that jobs of about this time may join
-    parts = [job for jobs in in_folder.values() for job in jobs]
+def _joined(parts: Iterable[_Job]) -> list[_Job]:
+    """Return the jobs of different folders, of which those that are one job are joined."""
+    whole = _Jobs(_MAX_BETWEEN_RANKS_NS)
     for job in sorted(parts, key=lambda part: (not part.starts_ns, part.starts_ns[:1], str(part.folder))):
-        if job.starts_ns:
-            recent = _since(job.starts_ns[0] - _MAX_BETWEEN_RANKS_NS, recent)
-        same = [other for other in (recent if job.starts_ns else whole) if other.is_same_job(job)]
+        same = [other for other in whole.near(min(job.starts_ns, default=None)) if other.is_same_job(job)]
         if not same:
             whole.append(job)
-            recent.append(job)
             continue
         nearest = max(same, key=lambda other: (_shared_parts(other.folder, job.folder), other.starts_ns[-1:]))
         for member in (file for files in job.members.values() for file in files):
             nearest.add(member)
-    return whole
-
-
-def _since(time_ns: int, jobs: Iterable[_Job]) -> list[_Job]:
-    """Return the jobs of which a file began at this time or later."""
-    return [job for job in jobs if job.starts_ns and job.starts_ns[-1] >= time_ns]
+    return whole.every
 
 
 def _file_order(file: TraceFile) -> tuple[bool, bool, int, str]:

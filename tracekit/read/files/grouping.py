@@ -90,7 +90,7 @@ def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
     notes = []
     by_rank: dict[int, dict[object, TraceFile]] = defaultdict(dict)
-    for file in sorted(files, key=_weight):
+    for file in sorted(files, key=_precedence):
         assert file.rank is not None
         windows = by_rank[file.rank]
         replaced = windows.get(_window_key(file))
@@ -117,10 +117,10 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     )
 
 
-def _weight(file: TraceFile) -> tuple[bool, bool, int, str]:
+def _precedence(file: TraceFile) -> tuple[bool, bool, int, str]:
     """Return what decides between files of one window: written to the end, not named after another rank, newer."""
-    is_of_name = rank_in_name(file.path) in (None, file.rank)
-    return not file.unfinished, is_of_name, version_of(file.path).changed_ns or 0, str(file.path)
+    agrees_with_name = rank_in_name(file.path) in (None, file.rank)
+    return not file.unfinished, agrees_with_name, version_of(file.path).changed_ns or 0, str(file.path)
 
 
 def _window_key(file: TraceFile) -> object:
