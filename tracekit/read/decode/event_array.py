@@ -27,12 +27,14 @@ __all__ = [
     "top_level_keys",
 ]
 
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+# A quote behind a backslash is part of a text, and begins no key.
+_EVENTS_KEY = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 # Behind the last event. An array in its arguments may end in the same way, but then no whole object follows.
 _BEHIND_EVENTS = re.compile(rb'\}\s*\]\s*,\s*(?=")')
 # A string; of one that does not end, the quote and a backslash at the end are groups.
 _STRING = re.compile(rb""""[^"\\]*+(?:\\.[^"\\]*+)*+"|(")[^"\\]*+(?:\\.[^"\\]*+)*+(\\?)\Z""", re.DOTALL)
 _MAX_NESTED = 20_000  # keys of that name in other objects; no writer has one
+_MAX_PARSED = 3  # of these keys: the text in front of each is parsed
 _MAX_UNPLACED = 16  # errors of the parser that do not say where it stopped
 _STOPPED_AT = re.compile(r"\(byte (\d+)\)")
 _ANY = msgspec.json.Decoder(msgspec.Raw)
@@ -101,24 +103,26 @@ def _find_events(text: bytes) -> Head | None:
     if text.lstrip().startswith(b"["):
         position = text.index(b"[") + 1
         return Head(keys=b"{}", rest=text[position:], position=position, is_object=False)
-    match = _top_level_events(text)
-    if match is None:
-        # In damaged text nothing may be told by brackets and quotes: there the first key counts.
-        match = next((m for m in itertools.islice(_EVENTS_KEY.finditer(text), 3) if _is_damaged(_keys(text, m))), None)
+    match = _events_key(text)
     if match is None:
         return None
     return Head(keys=_keys(text, match), rest=text[match.end() :], position=match.end(), is_object=True)
 
 
-def _top_level_events(text: bytes) -> re.Match[bytes] | None:
-    """Return the first `"traceEvents": [` that is inside one object and no string. Takes time linear in the text."""
+def _events_key(text: bytes) -> re.Match[bytes] | None:
+    """Return the `"traceEvents": [` at which the events begin. Takes time linear in the text.
+
+    It is the first one that is inside one object and no string. Behind damage nothing may be told by brackets and
+    quotes, so there the first one counts. What is behind it has no influence, however much of the text is known.
+    """
     depth = position = 0
     begun = b""  # of a string that goes on at `position`: its quote, and a backslash that ends there
-    for match in itertools.islice(_EVENTS_KEY.finditer(text), _MAX_NESTED):
+    for number, match in enumerate(itertools.islice(_EVENTS_KEY.finditer(text), _MAX_NESTED)):
         outside = _STRING.sub(rb"\1\2", begun + text[position : match.start()])
         position, begun = match.start(), outside[len(outside.rstrip(b'"\\')) :]
         depth += sum(map(outside.count, (b"{", b"["))) - sum(map(outside.count, (b"}", b"]")))
-        if depth == 1 and not begun:
+        is_top_level = depth == 1 and not begun
+        if is_top_level or (number < _MAX_PARSED and _is_damaged(_keys(text, match))):
             return match
     return None
 

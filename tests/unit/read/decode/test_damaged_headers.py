@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.read.decode.damage import GOOD, decode_text, names, with_bad
+from tracekit.read.decode.event_array import search_events
 
 
 @pytest.mark.parametrize(
@@ -162,3 +163,15 @@ def test_a_log_with_unescaped_quotes_costs_only_itself(tmp_path: Path) -> None:
     )
     decoded = decode_text(tmp_path, text)
     assert (decoded.header.rank, decoded.header.profiler_messages) == (3, ("seen",))
+
+
+@pytest.mark.parametrize("chunk_bytes", [20, 60, 100, 1000])
+def test_where_events_begin_behind_damage_does_not_depend_on_how_much_is_read_at_once(chunk_bytes: int) -> None:
+    """GIVEN brackets that damage has unbalanced, so that only the second key seems to be at the top THEN the first."""
+    text = b'{"a": [[, "traceEvents": [{"name": "first"}], "b": ]], "traceEvents": [{"name": "second"}]}'
+    chunks = (text[begin : begin + chunk_bytes] for begin in range(0, len(text), chunk_bytes))
+
+    head, _ = search_events(chunks)
+
+    assert head is not None
+    assert text[head.position :].startswith(b'{"name": "first"}')
