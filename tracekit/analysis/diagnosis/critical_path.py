@@ -21,14 +21,16 @@ from tracekit.analysis.diagnosis.activities import RankActivities, Times
 from tracekit.analysis.diagnosis.backward_walk import BackwardWalk, Link, Segment
 from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.table import Frame
-from tracekit.model.clocks import clocks_are_comparable
+from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.run import Run
 
 __all__ = ["CriticalPath", "Stretch", "critical_path"]
 
 _TRANSFER_ACTIVITY = "communication"
+_MOST_ERROR = 0.05  # of the step, by which clocks may be off: what is shorter than that is no finding anyway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +86,12 @@ class CriticalPath:
 
 
 def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
-    """Return the chains of all steps that all ranks completed; none if the clocks of its hosts were not measured, or
-    if ranks do not communicate, so that no chain leads from one to another.
+    """Return the chains of all steps that all ranks completed.
+
+    There are none if the clocks of its hosts were not measured, or may be off by a notable part of a step, or if ranks
+    do not communicate, so that no chain leads from one to another.
     """
-    is_known = clocks_are_comparable(run.ranks, run.clocks) and not run.ranks_are_independent
-    steps = sorted(run.common_steps()) if is_known else []
+    steps = sorted(run.common_steps()) if _order_of_ranks_is_known(run) else []
     stretches: list[Stretch] = []
     if steps:
         walk = BackwardWalk(run, arrivals)
@@ -104,6 +107,13 @@ def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
         if length_ns > 0
     ]
     return CriticalPath(parts=rows, steps=len(steps), stretches=tuple(stretches))
+
+
+def _order_of_ranks_is_known(run: Run) -> bool:
+    """Return whether it is known which of two ranks was first, where that matters to the length of a step."""
+    if run.ranks_are_independent or not clocks_are_comparable(run.ranks, run.clocks):
+        return False
+    return largest_pair_error_ns(run.clocks) <= _MOST_ERROR * mean_step_ns(run)
 
 
 _Part = tuple[int, Segment | Link, int, int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,3 +114,14 @@ def test_the_chain_is_as_long_as_a_step_that_all_ranks_begin_together(durations:
             cluster.collective(range(3) if k == 2 else (k, k + 1), transfer=7)
     run = cluster.run()
     assert sum(chain(run).values()) == sum(step.step_ns for step in run.ranks[0].steps)
+
+
+@pytest.mark.parametrize(("error", "is_known"), [(4, True), (6, False)])
+def test_no_chain_leads_over_ranks_whose_clocks_may_be_off_by_much_of_a_step(error: int, is_known: bool) -> None:
+    """GIVEN steps of 220 ns, and two clocks that may be off each other by 8 or by 12 ns, a twentieth being 11."""
+    cluster = Cluster(2, error=error)
+    for _ in cluster.steps(2):
+        cluster.work(0, compute=200)
+        cluster.work(1, compute=100)
+        cluster.collective((0, 1), transfer=20)
+    assert bool(chain(cluster.run())) == is_known
