@@ -1,24 +1,27 @@
 """What one trace file may cost: one table of limits, for both decoders, the analysis and the merged trace.
 
 Each is far above what a profiler writes. A file that reaches one is damaged, or was made to hurt the machine that reads
-it. What was read before counts, and a note names the limit. $TRACEKIT_LIMITS sets them, in workers of this machine too.
+it. What was read before counts, and a note names the limit. $TRACEKIT_LIMITS sets them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from tracekit.errors import UsageError
 
-__all__ = ["VARIABLE", "Limits", "limits", "parse_limits"]
+__all__ = ["VARIABLE", "Limits", "limits", "parse_limits", "using"]
 
 VARIABLE = "TRACEKIT_LIMITS"
 
 _SETTING = re.compile(r"([a-z_]+)=([1-9][0-9]{0,14})([KMG]?)")
+_used: ContextVar[Limits | None] = ContextVar("_used", default=None)
 _MOST_EVENTS = (1 << 31) - 1
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -54,7 +57,17 @@ class Limits:
 
 def limits() -> Limits:
     """Return the limits that hold. Raises UsageError when $TRACEKIT_LIMITS cannot be followed."""
-    return _limits(os.environ.get(VARIABLE, ""))
+    return _used.get() or _limits(os.environ.get(VARIABLE, ""))
+
+
+@contextmanager
+def using(values: Limits) -> Iterator[None]:
+    """Let `values` hold in this thread, whatever its process is set to: a worker on a cluster follows its caller."""
+    token = _used.set(values)
+    try:
+        yield
+    finally:
+        _used.reset(token)
 
 
 def parse_limits(texts: Iterable[str]) -> Limits:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from tracekit import __version__
 from tracekit.analysis.pool.dask_cluster import worker_deaths
 from tracekit.errors import InputError, UsageError
+from tracekit.limits import Limits, limits, using
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ def run_on_executor(
     waiting: dict[Future[T], int] = {}
     try:
         for position in positions:
-            waiting[executor.submit(_of_one_version, __version__, work, *calls[position])] = position
+            waiting[executor.submit(_as_here, __version__, limits(), work, *calls[position])] = position
         for future in as_completed(waiting):
             position = waiting.pop(future)
             try:
@@ -47,9 +48,10 @@ def run_on_executor(
         raise broken
 
 
-def _of_one_version(version: str, work: Callable[..., T], *call: object) -> T:
-    """Run a call in a worker. Raises UsageError when its tracekit has another version than the caller's."""
+def _as_here(version: str, allowed: Limits, work: Callable[..., T], *call: object) -> T:
+    """Run a call in a worker, under the caller's limits. Raises UsageError when it has another version of tracekit."""
     if version != __version__:
         what = f"a worker has tracekit {__version__}, this one is {version}: their results would not fit together"
         raise UsageError(what, hint=f"where the workers run: pip install torch-tracekit=={version}")
-    return work(*call)
+    with using(allowed):
+        return work(*call)

@@ -136,7 +136,7 @@ def test_causes_sum_to_the_step_on_gpu_jobs(group: str) -> None:
         assert_causes_sum_to_the_step(simulate(Case(group, seed).spec()).report())
 
 
-@pytest.mark.parametrize("name", ["dlrm_8xV100", "two_of_128", "single_rank/mi300x_resnet_rank0_of_8.json.gz"])
+@pytest.mark.parametrize("name", ["dlrm_8xV100", "single_rank/mi300x_resnet_rank0_of_8.json.gz"])
 def test_causes_sum_to_the_step_on_public_traces(real_traces: Path, name: str) -> None:
     assert_causes_sum_to_the_step(analyze(str(real_traces / name)))
 

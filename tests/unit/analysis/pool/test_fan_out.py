@@ -119,6 +119,14 @@ def test_a_cluster_from_another_folder(folder: Path, address: str, monkeypatch: 
     assert seen == [(n, RANKS) for n in range(RANKS + 1)]
 
 
+def test_a_cluster_follows_the_limits_of_the_command(folder: Path, address: str) -> None:
+    """GIVEN a limit that each file reaches THEN its workers, which were started without one, stop there too."""
+    command = ["analyze", str(folder), "--json", "--limit", "text_bytes=1K"]
+    here = tracekit_command(*command)
+    assert here.stdout.count("text_bytes=1024") == RANKS
+    assert tracekit_command(*command, "--scheduler", address).stdout == here.stdout
+
+
 def test_other_commands_read_on_a_cluster(folder: Path, address: str, tmp_path: Path) -> None:
     for arguments in (["info"], ["whatif"], ["merge", "-o", str(tmp_path / "run.pftrace")]):
         command = tracekit_command(arguments[0], str(folder), *arguments[1:], "--scheduler", address)
