@@ -156,6 +156,13 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
         says="no step counts: any part of the file may be wrong",
         file=_GZ,
     ),
+    "gzip of several members, the last with a wrong checksum": DamagedRun(
+        write=of_text(t.bad_checksum_of_last_member, suffix=".gz", ordered=True),
+        bad_rank=(3, 4, 5),
+        kind="truncated",
+        says="what is read ends before that member",
+        file=_GZ,
+    ),
     "gzip with a changed byte": DamagedRun(
         write=of_text(t.flipped_byte, suffix=".gz", ordered=True),
         bad_rank="n/a",

@@ -9,6 +9,7 @@ __all__ = [
     "array_never_closed",
     "as_array",
     "bad_checksum",
+    "bad_checksum_of_last_member",
     "cut_off",
     "cut_off_at",
     "flipped_byte",
@@ -86,6 +87,11 @@ def members(text: bytes) -> bytes:
 
 def bad_checksum(text: bytes) -> bytes:
     packed = gzip.compress(text, mtime=0)
+    return packed[:-8] + bytes([packed[-8] ^ 0xFF]) + packed[-7:]
+
+
+def bad_checksum_of_last_member(text: bytes) -> bytes:
+    packed = members(text)
     return packed[:-8] + bytes([packed[-8] ^ 0xFF]) + packed[-7:]
 
 

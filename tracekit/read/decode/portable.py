@@ -6,9 +6,11 @@ It defines what a trace means, and salvages damaged files. Memory holds the colu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
+from tracekit.errors import NotATraceError
 from tracekit.limits import limits
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
@@ -37,15 +39,21 @@ def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
     Raises NotATraceError when the file is empty or has no usable event, InputError when it cannot be read.
     """
     with no_garbage_collection():
-        return _Decoding(path, extra_args=extra_args).run()
+        decoding = _Decoding(path, extra_args=extra_args)
+        trace, damage = decoding.run(), decoding.chunks.cut_off
+        if trace.intact or damage is None or not damage.checked_bytes:
+            return trace
+        with suppress(NotATraceError):  # no event is in front of what may be wrong
+            return _Decoding(path, extra_args=extra_args, checked_by=damage).run()
+        return trace
 
 
 class _Decoding:
     """The state of decoding one file. `position`: offset in the text of the first byte of the buffer."""
 
-    def __init__(self, path: TracePath, *, extra_args: bool) -> None:
+    def __init__(self, path: TracePath, *, extra_args: bool, checked_by: CutOff | None = None) -> None:
         self.path = path
-        self.chunks = TextChunks(path)
+        self.chunks = TextChunks(path, checked_by=checked_by)
         self.columns = ColumnBuilder(extra_args=extra_args)
         self.extra_args = extra_args
         self.issues = DecodeIssues()
@@ -115,7 +123,8 @@ class _Decoding:
 
     def _stop_at(self, limit: str, what: str) -> None:
         where = f"reading stopped at byte {self.position} of the text"
-        self.chunks.cut_off = CutOff(kind="limit", what=f"{what} ({self.limits.named(limit)}): {where}")
+        intact = self.chunks.cut_off is None or self.chunks.cut_off.intact
+        self.chunks.cut_off = CutOff(kind="limit", what=f"{what} ({self.limits.named(limit)}): {where}", intact=intact)
 
     def _add(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
         """Decode a piece of the array. Return the offset of its closing `]`, if it is there, and how much was used."""

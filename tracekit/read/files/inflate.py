@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from tracekit.errors import InputError
@@ -41,15 +41,19 @@ class CutOff:
 
     Attributes:
         intact: The text up to there is as it was written. A checksum that fails does not tell where the damage is.
+        checked_bytes: So much of the text is in members in front, whose checksums are right.
     """
 
     kind: str
     what: str
     intact: bool = True
+    checked_bytes: int = 0
 
 
 class TextChunks:
     """Iterates over the text of `path` in chunks of about `chunk_bytes` (default: `CHUNK_BYTES`).
+
+    With `checked_by`, why the text of the file was found to be wrong, the text ends in front of what may be wrong.
 
     Raises InputError when the file cannot be opened, or needs a package that is not installed.
 
@@ -59,7 +63,8 @@ class TextChunks:
         notes: After the iteration: about damage that cost no text.
     """
 
-    def __init__(self, path: TracePath, chunk_bytes: int | None = None) -> None:
+    def __init__(self, path: TracePath, chunk_bytes: int | None = None, *, checked_by: CutOff | None = None) -> None:
+        self._checked_by = checked_by
         self.path = path
         self.chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
         self.is_packed = False
@@ -93,10 +98,16 @@ class TextChunks:
             else:
                 chunks = iter(lambda: stream.read(self.chunk_bytes), b"")
             for chunk in chunks:
-                yield chunk
                 total += len(chunk)
+                if self._checked_by is not None and total >= (checked_bytes := self._checked_by.checked_bytes):
+                    yield chunk[: len(chunk) - (total - checked_bytes)]
+                    what = f"{self._checked_by.what}; what is read ends before that member,"
+                    self.cut_off = replace(self._checked_by, what=what, intact=True)
+                    return
+                yield chunk
                 if (reached := _reached_limit(allowed, total, stream)) is not None:
-                    self._damaged("limit", reached, stream.tell())
+                    if self.cut_off is None:  # else this is what is readable behind damage
+                        self._damaged("limit", reached, stream.tell())
                     return
 
     def _inflate_gzip(self, stream: BinaryIO) -> Iterator[bytes]:
@@ -104,7 +115,7 @@ class TextChunks:
         read_bytes = max(self.chunk_bytes // _USUAL_RATIO, 512)
         packed = _Unread(stream)
         text: list[bytes] = []
-        size = member_start = member_size = 0
+        size = member_start = member_size = checked_bytes = 0
         feed_bytes = _FIRST_FEED_BYTES
         while True:
             fed = packed.take(min(feed_bytes, read_bytes))
@@ -112,7 +123,8 @@ class TextChunks:
             try:
                 piece = inflater.decompress(fed, self.chunk_bytes)
             except Exception as error:  # zlib.error or isal's own type
-                self._damaged("truncated", f"the gzip stream is damaged ({error})", stream.tell(), intact=False)
+                what = f"the gzip stream is damaged ({error}) at byte {stream.tell()} of the file"
+                self.cut_off = CutOff(kind="truncated", what=what, intact=False, checked_bytes=checked_bytes)
                 rest = _readable_rest(stream, member_start, member_size)
                 text.append(rest)
                 size += len(rest)
@@ -138,6 +150,7 @@ class TextChunks:
                     )
                     break
                 inflater, feed_bytes = _gzip_inflater(), _FIRST_FEED_BYTES
+                checked_bytes += member_size
                 member_start, member_size = packed.tell(), 0
         if size:
             yield b"".join(text)

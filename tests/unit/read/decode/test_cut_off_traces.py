@@ -111,6 +111,35 @@ def test_the_text_before_damage_in_a_gzip_is_used(tmp_path: Path) -> None:
     assert not damaged.complete
 
 
+@pytest.mark.parametrize("bad", [1, 2])
+def test_members_of_a_gzip_with_right_checksums_are_intact(tmp_path: Path, bad: int) -> None:
+    """GIVEN three members, one with a wrong checksum THEN the text of those before it is used, and is intact."""
+    trace = TraceBuilder()
+    for i in range(300):
+        trace.op(f"e{i}", i, 1)
+    text = trace.text()
+    thirds = [text[place * len(text) // 3 : (place + 1) * len(text) // 3] for place in range(3)]
+    packed = [bytearray(gzip.compress(third, mtime=0)) for third in thirds]
+    packed[bad][-8] ^= 0xFF
+    decoded = decode_text(tmp_path, b"".join(map(bytes, packed)))
+    assert abs(len(names(decoded)) - 100 * bad) <= 5  # the text in front of the events is a part of the first third
+    assert decoded.intact
+    assert not decoded.complete
+
+
+@pytest.mark.parametrize("limit", ["text_bytes=1K", "event_bytes=10"])
+def test_damaged_text_that_reaches_a_limit_is_not_intact(
+    tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = TraceBuilder()
+    for i in range(100):
+        trace.op(f"e{i}", i, 1)
+    packed = bytearray(gzip.compress(trace.text(), mtime=0))
+    packed[-8] ^= 0xFF
+    monkeypatch.setenv("TRACEKIT_LIMITS", limit)
+    assert not decode_text(tmp_path, bytes(packed)).intact
+
+
 def test_garbage_behind_a_gzip(tmp_path: Path) -> None:
     text = TraceBuilder().op("e0", 0, 1).text()
     for garbage in (b"\0" * 1000, b"garbage", b"\x1f"):
