@@ -129,9 +129,15 @@ def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iter
         new, old = scratch / "new", scratch / "old"
         new.mkdir()
         yield new
-        if path.exists():
+        is_replaced = path.exists()
+        if is_replaced:
             path.rename(old)
-        new.rename(path)
+        try:
+            new.rename(path)
+        except BaseException:
+            if is_replaced:
+                old.rename(path)
+            raise
 
 
 def _make_file(folder: Path, prefix: str, suffix: str) -> Path:

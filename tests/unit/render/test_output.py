@@ -54,6 +54,22 @@ def write_folder(path: Path, content: str, *, force: bool = False) -> None:
         (parts / "a.csv").write_text(content)
 
 
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rename = tmp_path / "tables", Path.rename
+    write_folder(path, "first")
+
+    def refuse_new(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise PermissionError(13, "Permission denied")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_new)
+    with pytest.raises(OutputError, match="Permission denied"):
+        write_folder(path, "second", force=True)
+    assert (path / "a.csv").read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_folder(tmp_path / "new" / "tables", 1)  # type: ignore[arg-type]
