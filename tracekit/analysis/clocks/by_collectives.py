@@ -18,6 +18,7 @@ import numpy as np
 
 from tracekit.analysis.clocks.agreement import agreeing
 from tracekit.analysis.clocks.fit import ClockFit, fit_clock
+from tracekit.analysis.clocks.jumps import SMALLEST_JUMP_NS
 from tracekit.analysis.clocks.moments import FEWEST_MOMENTS, Moments
 from tracekit.model.clocks import ClockJump, ClockModel, Method
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -25,6 +26,8 @@ from tracekit.model.events import ABSENT, Bool, Int64
 __all__ = ["FittedClocks", "UnfittedClock", "common_moments", "fit_to_collectives"]
 
 _SPREAD_PERCENTILE = 90
+_FEWEST_TOO_EARLY = 2  # collectives that show that a clock is wrong
+_NEVER_NS = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +195,7 @@ def _align_group(state: _State, group: int, moments: Moments, frame: int) -> lis
         if not both.any():
             continue
         end_ns = moments.end_ns[r, both]
-        model = _confirmed(state, clock, moments, end_ns, target_ns[both], error_ns, frame)
+        model = _confirmed(state, clock, moments, known, both, target_ns, error_ns, frame)
         if model is None:
             fit = fit_clock(end_ns, target_ns[both])
             must_agree = state.agreeing_only and clock.measured.method == "none"
@@ -274,21 +277,30 @@ def _confirmed(
     state: _State,
     clock: UnfittedClock,
     moments: Moments,
-    end_ns: Int64,
+    known: Sequence[int],
+    both: Bool,
     target_ns: Int64,
     error_ns: int,
     frame: int,
 ) -> ClockModel | None:
     """Return what is known of a clock without collectives, if they do not contradict it.
 
-    The ends of its collectives, int64 [n], are at `target_ns` in the frame, which are off by up to `error_ns`.
+    The collectives that it shares with `known` places of the group, `both`, bool [n], end at `target_ns` in the frame,
+    int64 [n], which are off by up to `error_ns`.
     """
     prior = state.prior(clock, frame)
     if prior is None:
         return None
-    apart_ns = prior.to_run(end_ns) - target_ns
+    place, target_ns = moments.ranks.index(clock.number), target_ns[both]
+    apart_ns = prior.to_run(moments.end_ns[place, both]) - target_ns
     fit = fit_clock(target_ns + apart_ns, target_ns)
-    if _contradicts(fit, apart_ns, target_ns, moments.transfer_ns, prior.error_ns or 0):
+    # The clock of a host does not jump for one of its ranks alone. It may be that something slows the rank down for a
+    # while, so that it leaves late.
+    is_of_host = clock.measured.method == "none" or prior.error_ns == 0
+    jumps = len(fit.pieces) > 1
+    if jumps and is_of_host:
+        jumps = _leaves_too_early(state, moments, known, place, prior, both)
+    if _contradicts(fit, apart_ns, target_ns, moments.transfer_ns, prior.error_ns or 0, jumps=jumps):
         return None
     if clock.measured.method != "none":
         seen_ns = prior.to_run(np.array(clock.recorded_ns, dtype=np.int64))
@@ -303,7 +315,26 @@ def _confirmed(
     return replace(prior, method=method, error_ns=(prior.error_ns or 0) + uncertain_ns)
 
 
-def _contradicts(fit: ClockFit, apart_ns: Int64, target_ns: Int64, transfer_ns: int, error_ns: int) -> bool:
+def _leaves_too_early(
+    state: _State, moments: Moments, known: Sequence[int], place: int, prior: ClockModel, both: Bool
+) -> bool:
+    """Return whether by its assumed clock a rank leaves collectives before others enter, or enters when they have left.
+
+    That is impossible. `both`, bool [n]: the collectives that the rank at `place` shares with `known` ones.
+    """
+    models = {place: prior} | {r: state.models[moments.ranks[r]] for r in known}
+    last_begin_ns, first_end_ns = np.full(both.sum(), -_NEVER_NS), np.full(both.sum(), _NEVER_NS)
+    for r, model in models.items():
+        there, end_ns = moments.there[r, both], moments.end_ns[r, both]
+        begin_ns = model.to_run(end_ns - moments.duration_ns[r, both])
+        last_begin_ns = np.where(there, np.maximum(last_begin_ns, begin_ns), last_begin_ns)
+        first_end_ns = np.where(there, np.minimum(first_end_ns, model.to_run(end_ns)), first_end_ns)
+    return int(np.count_nonzero(last_begin_ns - first_end_ns > SMALLEST_JUMP_NS)) >= _FEWEST_TOO_EARLY
+
+
+def _contradicts(
+    fit: ClockFit, apart_ns: Int64, target_ns: Int64, transfer_ns: int, error_ns: int, *, jumps: bool
+) -> bool:
     """Return whether the ends of collectives show another clock than the assumed one.
 
     They are off by `apart_ns` at `target_ns`, int64 [n] each, to which `fit` is fitted. They contradict by their median
@@ -314,7 +345,7 @@ def _contradicts(fit: ClockFit, apart_ns: Int64, target_ns: Int64, transfer_ns: 
     off_ns, noise_ns = _middle_and_noise(apart_ns)
     drifted_ns = abs(fit.drift or 0.0) * int(np.ptp(target_ns))
     off = abs(off_ns) > noise_ns + transfer_ns + error_ns
-    return off or len(fit.pieces) > 1 or drifted_ns > fit.spread_ns + error_ns
+    return off or jumps or (len(fit.pieces) == 1 and drifted_ns > fit.spread_ns + error_ns)
 
 
 def _middle_and_noise(apart_ns: Int64) -> tuple[float, float]:
