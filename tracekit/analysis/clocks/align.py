@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracekit.analysis.clocks.by_collectives import UnfittedClock, fit_to_collectives
+from tracekit.analysis.clocks.assumed import UnfittedClock
+from tracekit.analysis.clocks.by_collectives import fit_to_collectives
 from tracekit.analysis.clocks.by_messages import join_frames
 from tracekit.analysis.clocks.frames import join_by_collectives
 from tracekit.analysis.clocks.measured import probe_clock, recorded_time

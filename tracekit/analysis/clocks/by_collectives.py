@@ -1,8 +1,8 @@
 """Fits clocks to the ends of collectives: from one clock that is known to all that share collectives with it.
 
 No rank leaves a synchronising collective before the last has entered. So its end is one moment on all ranks, up to the
-spread of the transfer. A measurement by the probe holds as long as these moments do not contradict it, and so does the
-rule that processes of one host share a clock. If they contradict, or nothing was measured, the moments decide.
+spread of the transfer. What is assumed of a clock holds as long as these moments do not contradict it (`assumed`). Else
+they decide.
 """
 
 from __future__ import annotations
@@ -17,34 +17,15 @@ from functools import cached_property
 import numpy as np
 
 from tracekit.analysis.clocks.agreement import agreeing
-from tracekit.analysis.clocks.fit import ClockFit, fit_clock
-from tracekit.analysis.clocks.jumps import SMALLEST_JUMP_NS
+from tracekit.analysis.clocks.assumed import UnfittedClock, confirmed
+from tracekit.analysis.clocks.fit import fit_clock, model_of_fit
 from tracekit.analysis.clocks.moments import FEWEST_MOMENTS, Moments
-from tracekit.model.clocks import ClockJump, ClockModel, Method
+from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, Int64
 
-__all__ = ["FittedClocks", "UnfittedClock", "common_moments", "fit_to_collectives"]
+__all__ = ["FittedClocks", "common_moments", "fit_to_collectives"]
 
 _SPREAD_PERCENTILE = 90
-_FEWEST_TOO_EARLY = 2  # collectives that show that a clock is wrong
-_NEVER_NS = 1 << 62
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnfittedClock:
-    """A clock, and what is known of it without collectives. It is that of a rank, or of several that share it.
-
-    Attributes:
-        number: of its rank, or of one of them.
-        measured: by the probe.
-        machine: whose ranks share a clock; None if it is not known.
-        recorded_ns: when its recording begins and ends, on this clock.
-    """
-
-    number: int
-    measured: ClockModel
-    machine: str | None
-    recorded_ns: tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +167,8 @@ def _align_group(state: _State, group: int, moments: Moments, frame: int) -> lis
             return []
     target_ns, target = common_moments(state.models, moments, known)
     # The end of a collective is the median over the known clocks, and about as uncertain as most of them.
-    error_ns = math.ceil(np.median([state.models[moments.ranks[r]].error_ns or 0 for r in known]))
+    others = {r: state.models[moments.ranks[r]] for r in known}
+    error_ns = math.ceil(np.median([model.error_ns or 0 for model in others.values()]))
     root = state.root[moments.ranks[known[0]]]
     aligned, fitted = [], []
     for r in unknown:
@@ -195,14 +177,15 @@ def _align_group(state: _State, group: int, moments: Moments, frame: int) -> lis
         if not both.any():
             continue
         end_ns = moments.end_ns[r, both]
-        model = _confirmed(state, clock, moments, known, both, target_ns, error_ns, frame)
+        prior = state.prior(clock, frame)
+        model = prior and confirmed(clock, prior, moments, others, target_ns, both, error_ns)
         if model is None:
             fit = fit_clock(end_ns, target_ns[both])
             must_agree = state.agreeing_only and clock.measured.method == "none"
             if must_agree and (len(fit.pieces) > 1 or not _agrees(state, group, moments, known)[r]):
                 continue
             fitted.append(r)
-            model = _model_of_fit(clock, fit)
+            model = model_of_fit(clock.number, clock.recorded_ns, fit)
         state.models[clock.number], state.root[clock.number] = model, root
         aligned.append(r)
     if fitted:
@@ -252,8 +235,9 @@ def _add_spreads(state: _State, moments: Moments, members: Sequence[int], fitted
             own_ns = math.ceil(math.hypot(model.error_ns or 0, spread_ns))
             state.models[number] = replace(model, error_ns=own_ns + error_ns)
         elif number == state.root[number] and model.method == "none" and number not in state.root_error_ns:
-            fit = _model_of_fit(state.clocks[number], fit_clock(moments.end_ns[r, here], target_ns[here]))
-            state.root_error_ns[number] = math.ceil(math.hypot(fit.error_ns or 0, spread_ns))
+            fit = fit_clock(moments.end_ns[r, here], target_ns[here])
+            own_ns = model_of_fit(number, state.clocks[number].recorded_ns, fit).error_ns or 0
+            state.root_error_ns[number] = math.ceil(math.hypot(own_ns, spread_ns))
 
 
 def common_moments(models: Mapping[int, ClockModel], moments: Moments, members: Sequence[int]) -> tuple[Int64, Bool]:
@@ -271,101 +255,3 @@ def common_moments(models: Mapping[int, ClockModel], moments: Moments, members: 
     difference_ns[:, ~any_there] = 0.0
     median_ns: Int64 = np.rint(np.nanmedian(difference_ns, axis=0)).astype(np.int64)
     return base_ns + median_ns, any_there
-
-
-def _confirmed(
-    state: _State,
-    clock: UnfittedClock,
-    moments: Moments,
-    known: Sequence[int],
-    both: Bool,
-    target_ns: Int64,
-    error_ns: int,
-    frame: int,
-) -> ClockModel | None:
-    """Return what is known of a clock without collectives, if they do not contradict it.
-
-    The collectives that it shares with `known` places of the group, `both`, bool [n], end at `target_ns` in the frame,
-    int64 [n], which are off by up to `error_ns`.
-    """
-    prior = state.prior(clock, frame)
-    if prior is None:
-        return None
-    place, target_ns = moments.ranks.index(clock.number), target_ns[both]
-    apart_ns = prior.to_run(moments.end_ns[place, both]) - target_ns
-    fit = fit_clock(target_ns + apart_ns, target_ns)
-    # The clock of a host does not jump for one of its ranks alone. It may be that something slows the rank down for a
-    # while, so that it leaves late.
-    is_of_host = clock.measured.method == "none" or prior.error_ns == 0
-    jumps = len(fit.pieces) > 1
-    if jumps and is_of_host:
-        jumps = _leaves_too_early(state, moments, known, place, prior, both)
-    if _contradicts(fit, apart_ns, target_ns, moments.transfer_ns, prior.error_ns or 0, jumps=jumps):
-        return None
-    if clock.measured.method != "none":
-        seen_ns = prior.to_run(np.array(clock.recorded_ns, dtype=np.int64))
-        model = _model_of_fit(replace(clock, recorded_ns=tuple(seen_ns.tolist())), fit)
-        off_ns = int(np.abs(model.to_run(seen_ns) - seen_ns).max()) + (model.error_ns or 0)
-        return replace(
-            prior, error_ns=min(prior.error_ns or 0, off_ns + fit.spread_ns + moments.transfer_ns + error_ns)
-        )
-    off_by_ns, noise_ns = _middle_and_noise(apart_ns)
-    uncertain_ns = round(abs(off_by_ns) + 2 * noise_ns / np.sqrt(len(apart_ns)))
-    method: Method = "probe" if prior.method == "probe" else "collectives"
-    return replace(prior, method=method, error_ns=(prior.error_ns or 0) + uncertain_ns)
-
-
-def _leaves_too_early(
-    state: _State, moments: Moments, known: Sequence[int], place: int, prior: ClockModel, both: Bool
-) -> bool:
-    """Return whether by its assumed clock a rank leaves collectives before others enter, or enters when they have left.
-
-    That is impossible. `both`, bool [n]: the collectives that the rank at `place` shares with `known` ones.
-    """
-    models = {place: prior} | {r: state.models[moments.ranks[r]] for r in known}
-    last_begin_ns, first_end_ns = np.full(both.sum(), -_NEVER_NS), np.full(both.sum(), _NEVER_NS)
-    for r, model in models.items():
-        there, end_ns = moments.there[r, both], moments.end_ns[r, both]
-        begin_ns = model.to_run(end_ns - moments.duration_ns[r, both])
-        last_begin_ns = np.where(there, np.maximum(last_begin_ns, begin_ns), last_begin_ns)
-        first_end_ns = np.where(there, np.minimum(first_end_ns, model.to_run(end_ns)), first_end_ns)
-    return int(np.count_nonzero(last_begin_ns - first_end_ns > SMALLEST_JUMP_NS)) >= _FEWEST_TOO_EARLY
-
-
-def _contradicts(
-    fit: ClockFit, apart_ns: Int64, target_ns: Int64, transfer_ns: int, error_ns: int, *, jumps: bool
-) -> bool:
-    """Return whether the ends of collectives show another clock than the assumed one.
-
-    They are off by `apart_ns` at `target_ns`, int64 [n] each, to which `fit` is fitted. They contradict by their median
-    (a rank may always be the first or the last to finish), by a drift, or by jumps.
-    """
-    if len(apart_ns) < FEWEST_MOMENTS:
-        return False
-    off_ns, noise_ns = _middle_and_noise(apart_ns)
-    drifted_ns = abs(fit.drift or 0.0) * int(np.ptp(target_ns))
-    off = abs(off_ns) > noise_ns + transfer_ns + error_ns
-    return off or jumps or (len(fit.pieces) == 1 and drifted_ns > fit.spread_ns + error_ns)
-
-
-def _middle_and_noise(apart_ns: Int64) -> tuple[float, float]:
-    """Return the median, and the deviation from it that nine of ten stay within."""
-    middle = float(np.median(apart_ns - apart_ns[0]))
-    deviations = np.abs((apart_ns - apart_ns[0]) - middle)
-    return middle + int(apart_ns[0]), float(np.percentile(deviations, 90, method="higher"))
-
-
-def _model_of_fit(clock: UnfittedClock, fit: ClockFit) -> ClockModel:
-    """Return the clock model of a fit. Its error is that of the fit anywhere in the clock's recording."""
-    first, *later = fit.pieces
-    # If a clock was set back, times before and after cannot be told apart. The error then covers the whole jump.
-    overlap_ns = 2 * max((abs(piece.offset_ns - first.offset_ns) for piece in later if piece.overlaps), default=0)
-    return ClockModel(
-        rank=clock.number,
-        method="collectives",
-        offset_ns=first.offset_ns,
-        at_ns=first.at_ns,
-        drift_ppm=None if fit.drift is None else fit.drift * 1e6,
-        error_ns=fit.error_ns(*clock.recorded_ns) + overlap_ns,
-        jumps=tuple(ClockJump(from_ns=p.from_ns, offset_ns=p.offset_ns, at_ns=p.at_ns) for p in later),
-    )

@@ -19,6 +19,7 @@ from tracekit.analysis.clocks.jumps import STEEPEST, find_jumps
 from tracekit.analysis.stats.medians import MEDIAN_TO_MEAN_ERROR
 from tracekit.analysis.stats.parallel_lines import ParallelLines, fit_parallel_lines
 from tracekit.analysis.stats.student import student_deviations
+from tracekit.model.clocks import ClockJump, ClockModel
 from tracekit.model.events import Float64, Int64
 
 _FEWEST_FOR_DRIFT = 6
@@ -32,7 +33,7 @@ _SPREAD_PERCENTILE = 90
 LARGEST_DRIFT = 100 * _PPM
 """What two clocks drift apart at most, where nothing is measured: two crystals of +-50 ppm, their usual tolerance."""
 
-__all__ = ["LARGEST_DRIFT", "ClockFit", "FittedPiece", "fit_clock"]
+__all__ = ["LARGEST_DRIFT", "ClockFit", "FittedPiece", "fit_clock", "model_of_fit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,3 +144,19 @@ def _level_error_ns(lines: ParallelLines, deviations: Float64, count: int, degre
     if degrees < 2:
         return max(float(deviations.max()), _RESOLUTION_NS)
     return student_deviations(_STATED, degrees) * MEDIAN_TO_MEAN_ERROR * max(sigma, _RESOLUTION_NS) / math.sqrt(count)
+
+
+def model_of_fit(number: int, recorded_ns: tuple[int, int], fit: ClockFit) -> ClockModel:
+    """Return the model of clock `number`. Its error is that of the fit anywhere from begin to end of its recording."""
+    first, *later = fit.pieces
+    # If a clock was set back, times before and after cannot be told apart. The error then covers the whole jump.
+    overlap_ns = 2 * max((abs(piece.offset_ns - first.offset_ns) for piece in later if piece.overlaps), default=0)
+    return ClockModel(
+        rank=number,
+        method="collectives",
+        offset_ns=first.offset_ns,
+        at_ns=first.at_ns,
+        drift_ppm=None if fit.drift is None else fit.drift * 1e6,
+        error_ns=fit.error_ns(*recorded_ns) + overlap_ns,
+        jumps=tuple(ClockJump(from_ns=p.from_ns, offset_ns=p.offset_ns, at_ns=p.at_ns) for p in later),
+    )

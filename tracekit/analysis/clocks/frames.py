@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracekit.analysis.clocks.by_collectives import FittedClocks, UnfittedClock, common_moments, fit_to_collectives
+from tracekit.analysis.clocks.assumed import UnfittedClock
+from tracekit.analysis.clocks.by_collectives import FittedClocks, common_moments, fit_to_collectives
 from tracekit.analysis.clocks.moments import FEWEST_MOMENTS, Moments
 from tracekit.analysis.clocks.reference import inverse, relative
 from tracekit.model.clocks import ClockModel
