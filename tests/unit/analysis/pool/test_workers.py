@@ -24,6 +24,7 @@ from tracekit import __version__
 from tracekit.analysis.pool import executors
 from tracekit.analysis.pool.workers import LOST, map_ranks
 from tracekit.errors import InputError, UsageError
+from tracekit.limits import Limits
 
 
 def attempts(folder: Path) -> Counter[int]:
@@ -198,9 +199,9 @@ def test_after_an_error_no_call_is_started() -> None:
 
 
 def test_a_worker_of_another_version_refuses() -> None:
-    assert executors._of_one_version(__version__, abs, -1) == 1
+    assert executors._as_here(__version__, Limits(), abs, -1) == 1
     with pytest.raises(UsageError, match=r"a worker has tracekit .*, this one is 0\.0\.9") as caught:
-        executors._of_one_version("0.0.9", abs, -1)
+        executors._as_here("0.0.9", Limits(), abs, -1)
     assert caught.value.hint == "where the workers run: pip install torch-tracekit==0.0.9"
 
 
