@@ -17,6 +17,7 @@ from tests.places import ROOT
 __all__ = ["Finding", "fuzz", "parser"]
 
 _MOST_FINDINGS = 20
+_MOST_PEAK_BYTES = 1_000_000_000
 
 
 class Finding(Exception):  # noqa: N818 - not an error of the fuzzer
@@ -53,8 +54,11 @@ def fuzz(name: str, check: Callable[[random.Random, Path], str], options: argpar
         here = folder / str(number)
         here.mkdir(parents=True)
         begun_s = time.monotonic()
+        peak_bytes = _peak_bytes()
         try:
             outcomes[check(random.Random(f"{options.seed} {number}"), here)] += 1
+            if peak_bytes < _MOST_PEAK_BYTES <= _peak_bytes():
+                raise Finding(f"{_peak_bytes() / 1e6:.0f} MB of memory, {peak_bytes / 1e6:.0f} before")
         except Exception:
             lines = traceback.format_exc(limit=-6)
             findings.append(f"{here}: --seed {options.seed} --first {number} --count 1\n{lines}")
@@ -65,8 +69,13 @@ def fuzz(name: str, check: Callable[[random.Random, Path], str], options: argpar
     cpu = resource.getrusage(resource.RUSAGE_SELF)
     print(
         f"{name}: {number - options.first} inputs in {(cpu.ru_utime + cpu.ru_stime) / 60:.1f} CPU minutes, "
-        f"the slowest in {slowest_s:.1f} s, at most {cpu.ru_maxrss / 1024:.0f} MB: "
+        f"the slowest in {slowest_s:.1f} s, at most {_peak_bytes() / 1e6:.0f} MB: "
         f"{', '.join(f'{count} {outcome}' for outcome, count in sorted(outcomes.items()))}; {len(findings)} findings"
     )
     print("\n".join(findings))
     return 1 if findings else 0
+
+
+def _peak_bytes() -> int:
+    """Return the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
