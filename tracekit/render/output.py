@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tracekit.errors import OutputError
-from tracekit.model.run import Run
+from tracekit.render.recordings import is_recording
 
 __all__ = [
     "move_to_end",
     "new_file",
     "new_folder",
     "refuse_existing",
-    "refuse_input",
     "scratch_folder",
     "temporary_folder",
 ]
@@ -38,7 +37,8 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     """Yield a stream whose content becomes `path` when the block ends without an exception.
 
     The file is not synced to the disk, because it can be made again from the run: after a power failure it may be
-    empty. Raises OutputError when `path` exists and `force` is False, is a link or not a file, or cannot be written.
+    empty. Raises OutputError when `path` exists and `force` is False, is a recording, a link or not a file, or
+    cannot be written.
     """
     _check(path, force=force)
     with _as_output_error(path):
@@ -58,20 +58,18 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise OutputError when a file is at `path`, or a folder that is not empty, and `force` is False.
+    """Raise OutputError when a file is at `path`, or a folder that is not empty, and `force` is False or it is a
+    recording.
 
     It is for before long work; what writes the file checks again.
     """
     with _as_output_error(path):
-        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
-    if not (force or is_free):
-        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
-
-
-def refuse_input(path: Path, run: Run) -> None:
-    """Raise OutputError when `path` is a file of the run: even `--force` must not overwrite it."""
-    if path.exists() and any(Path(file).exists() and path.samefile(file) for s in run.ranks for file in s.files):
-        raise OutputError(f"{path}: a file of the run itself", hint="choose another name")
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return
+        if not force:
+            raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
+        if path.is_file() and is_recording(path):
+            raise OutputError(f"{path}: a recording, which is not overwritten", hint="choose another name")
 
 
 def move_to_end(part: Path, stream: BinaryIO) -> None:

@@ -177,7 +177,7 @@ def test_a_file_of_the_run_is_never_overwritten(run: Path, form: str) -> None:
     before = first.read_bytes()
     result = merge(run, "--format", form, "-o", first, "--force")
     assert result.exit_code != 0
-    assert "a file of the run itself" in result.stderr
+    assert "a recording, which is not overwritten" in result.stderr
     assert first.read_bytes() == before
 
 

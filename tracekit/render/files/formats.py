@@ -169,10 +169,6 @@ def write_report(report: Report, path: Path, request: OutputRequest | None = Non
     """Write a report in the format that the name asks for. Return what was left out, a sentence each.
 
     Raises UsageError for another suffix and where a package is missing. Raises OutputError when `path` exists and is
-    not to be overwritten, is a file of the run, or cannot be written.
+    not to be overwritten, is a recording, or cannot be written.
     """
-    from tracekit.render.output import refuse_input
-
-    chosen = format_of(path)
-    refuse_input(path, report.run)
-    return chosen.write(report, path, request or OutputRequest())
+    return format_of(path).write(report, path, request or OutputRequest())

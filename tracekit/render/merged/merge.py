@@ -39,7 +39,7 @@ from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_vi
 from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
-from tracekit.render.output import new_file, refuse_input, scratch_folder
+from tracekit.render.output import new_file, scratch_folder
 from tracekit.render.perfetto import PerfettoFormat
 from tracekit.render.trace.slices import Sink, TraceFormat
 
@@ -104,7 +104,6 @@ def merge(
     """
     output, shown = Path(output), shown or SliceFilter()
     options = replace(options or SummaryOptions(), pseudonyms=run.pseudonyms)
-    refuse_input(output, run)
     plan = plan_of(run)
     view = ANY_RUN if report is None else opening_view(plan, report)
     trace_format: TraceFormat

@@ -18,7 +18,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from tracekit.analysis.report import Report
-from tracekit.render.output import new_file, refuse_input
+from tracekit.render.output import new_file
 from tracekit.render.page.build import page_data
 from tracekit.render.page.compact import compact_script, compact_style
 from tracekit.render.page.contract import DATA_ID, PageData
@@ -110,9 +110,8 @@ def report_html(report: Report, read_lanes: LaneReader | None = read_again) -> s
 def write_page(path: Path, report: Report, read_lanes: LaneReader | None = read_again, *, force: bool = False) -> None:
     """Write `report_html` to a file, which is there completely or not at all.
 
-    Raises OutputError when the file exists already and `force` is False, is a file of the run, or cannot be written.
+    Raises OutputError when the file exists already and `force` is False, is a recording, or cannot be written.
     """
-    refuse_input(path, report.run)
     with new_file(path, force=force) as stream:
         stream.write(report_html(report, read_lanes).encode())
 

@@ -31,7 +31,7 @@ from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.inflate import TextChunks
 from tracekit.read.files.storage import parse_path
-from tracekit.render.output import new_file, refuse_input
+from tracekit.render.output import new_file
 
 __all__ = ["MANIFEST_NAME", "ClockedFile", "ManifestArchive", "manifest_of", "write_manifest"]
 
@@ -99,7 +99,6 @@ def write_manifest(
     output = Path(output)
     if run.pseudonyms is not None:
         raise UsageError("the files of a run are packed as they are, with their names", hint="choose another --format")
-    refuse_input(output, run)
     calls = [
         (path, f"rank-{summary.rank:06d}{f'.{number}' if number else ''}.json", summary.rank, summary.host, clock)
         for summary, clock in zip(run.ranks, run.clocks, strict=True)

@@ -83,7 +83,7 @@ def test_a_file_of_the_run_is_never_overwritten(tmp_path: Path) -> None:
     before = trace.read_bytes()
     outcome = CliRunner().invoke(cli, ["analyze", str(trace), "-o", str(trace), "--force"])
     assert outcome.exit_code == 3
-    assert "a file of the run itself" in outcome.stderr
+    assert "a recording, which is not overwritten" in outcome.stderr
     assert trace.read_bytes() == before
 
 

@@ -176,5 +176,5 @@ def test_a_file_of_the_run_is_never_overwritten(tmp_path: Path) -> None:
     report = analyze(load(folder))
     (file,) = report.run.ranks[0].files
 
-    with pytest.raises(OutputError, match="a file of the run itself"):
+    with pytest.raises(OutputError, match="a recording, which is not overwritten"):
         write_page(Path(file), report, force=True)
