@@ -6,8 +6,7 @@ import re
 import zlib
 from pathlib import Path
 
-from tracekit.model.metadata import MERGED_KEY, PROGRESS_SUFFIX
-from tracekit.read.files.identify import MANIFEST_SUFFIX
+from tracekit.model.metadata import MANIFEST_SUFFIX, MERGED_KEY, PROGRESS_SUFFIX
 
 __all__ = ["is_recording"]
 

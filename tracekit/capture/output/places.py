@@ -13,12 +13,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracekit.model.metadata import PROGRESS_SUFFIX
+from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX
 
 MAX_RUN_ID_LENGTH = 64
 TRACE_SUFFIX = ".json"
 PACKED_SUFFIX = ".json.gz"
-MANIFEST_SUFFIX = ".manifest.json"
 RANKS_A_FOLDER = 1000
 MAX_RANKS_IN_ONE_FOLDER = 4096
 

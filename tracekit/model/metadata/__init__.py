@@ -11,7 +11,14 @@ from tracekit.model.metadata.communication import (
     CommunicationUse,
     PointToPointRecord,
 )
-from tracekit.model.metadata.document import MERGED_KEY, METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest
+from tracekit.model.metadata.document import (
+    MANIFEST_SUFFIX,
+    MERGED_KEY,
+    METADATA_KEY,
+    METADATA_VERSION,
+    CaptureMetadata,
+    Manifest,
+)
 from tracekit.model.metadata.job import (
     ClockMeasurement,
     ClockSample,
@@ -49,6 +56,7 @@ from tracekit.model.metadata.training import (
 )
 
 __all__ = [
+    "MANIFEST_SUFFIX",
     "MAX_NS",
     "MAX_RANKS",
     "MERGED_KEY",

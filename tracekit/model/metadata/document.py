@@ -20,6 +20,7 @@ from tracekit.model.metadata.rpc import RpcUse
 from tracekit.model.metadata.training import DdpModule, FsdpUnit, MemoryUse, PipelineLayout, Precision, Settings
 
 __all__ = [
+    "MANIFEST_SUFFIX",
     "MERGED_KEY",
     "METADATA_KEY",
     "METADATA_VERSION",
@@ -29,6 +30,9 @@ __all__ = [
 
 METADATA_VERSION = 1
 METADATA_KEY = "tracekit"
+MANIFEST_SUFFIX = ".manifest.json"
+"""Of the names of manifests: that of the trace is in front of it."""
+
 MERGED_KEY = "tracekit_merged"
 """The key of a trace that was merged from those of a run; such a trace is not a recording."""
 

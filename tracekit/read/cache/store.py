@@ -32,7 +32,7 @@ from tracekit.read.cache.cache_dir import (
 )
 from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.file_stamp import FileStamp, current_stamp, stamp_of
-from tracekit.read.files.run_folder import is_in_run_folder
+from tracekit.read.files.run_folder import is_of_probe
 from tracekit.read.files.storage import RemotePath, TracePath
 
 __all__ = ["CACHE_VARIABLE", "Cache", "CacheChoice", "Entry", "chosen_cache", "store"]
@@ -144,7 +144,7 @@ class Cache:
         """Return the cache folder for `file`; None where there is no place for one."""
         if self._base_dir is not None:
             return self._base_dir / CACHE_FOLDER
-        if isinstance(file, Path) and is_in_run_folder(file):
+        if isinstance(file, Path) and is_of_probe(file):
             beside = file.parent / CACHE_FOLDER
             if beside.is_dir() or os.access(file.parent, os.W_OK):
                 return beside

@@ -15,12 +15,12 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from tracekit.errors import InputError, UsageError
-from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
+from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX, Progress
 from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.files.foreign_jobs import in_other_units, is_plainly_one_job
 from tracekit.read.files.grouping import RunFiles, group_into_runs
-from tracekit.read.files.identify import MANIFEST_SUFFIX, TraceFile, from_manifest, identify, identify_fast
+from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
 __all__ = ["Discovery", "RunFiles", "discover"]
@@ -143,6 +143,8 @@ def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_IgnoredFile]) -> 
 
 
 def _collect(typed: str, search: _Search) -> None:
+    if not typed:  # it would be this folder
+        raise _no_such_path_error(typed)
     place = parse_path(typed)
     if isinstance(place, RemotePath):
         files = find_remote(place)
@@ -172,6 +174,8 @@ def _is_folder(place: Path, typed: str) -> bool:
 
 
 def _no_such_path_error(typed: str) -> InputError:
+    if not typed:
+        return InputError("the name of the run is empty", hint="is a variable of the shell not set?")
     what = "no file matches" if glob.has_magic(typed) else "no such file or folder"
     return InputError(f"{typed}: {what}", hint="give a run folder, a trace file or a glob in quotes")
 

@@ -27,7 +27,6 @@ from tracekit.read.files.storage import TracePath
 
 __all__ = [
     "EARLIEST_WALL_CLOCK_NS",
-    "MANIFEST_SUFFIX",
     "TraceFile",
     "from_manifest",
     "identify",
@@ -38,7 +37,6 @@ __all__ = [
 EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
 """2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
 
-MANIFEST_SUFFIX = ".manifest.json"
 _TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
 _USUAL_FIRST_EVENTS_BYTES = 32 << 10
 _FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first

@@ -39,7 +39,7 @@ BY_LOAD = {"settled", "without", "pseudonyms"}
 @pytest.fixture(autouse=True)
 def _beside_the_traces_a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACEKIT_CACHE")
-    monkeypatch.setattr(cache_module, "is_in_run_folder", lambda file: True)
+    monkeypatch.setattr(cache_module, "is_of_probe", lambda file: True)
     monkeypatch.setattr(cache_module, "_now_ns", lambda: time.time_ns() + 60 * 10**9)
 
 
@@ -310,7 +310,7 @@ from tracekit.read.cache import store
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.render.json_result import JsonResult
 
-store.is_in_run_folder = lambda file: True
+store.is_of_probe = lambda file: True
 store._now_ns = lambda: time.time_ns() + 60 * 10**9
 folder, seed, expected = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]).read_text()
 random.seed(seed)

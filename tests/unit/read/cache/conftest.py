@@ -31,4 +31,5 @@ def trace(tmp_path: Path) -> Path:
     path = tmp_path / "run" / "attempt-0" / "step-000000003" / "rank0.json"
     path.parent.mkdir(parents=True)
     path.write_text("a trace")
+    path.with_name("rank0.manifest.json").write_text("{}")
     return path

@@ -134,6 +134,7 @@ def test_the_four_entries_of_a_rank_used_last_stay(trace: Path) -> None:
 def test_each_rank_has_its_own_limit(trace: Path) -> None:
     other = trace.with_name("rank1.json")
     other.write_text("a trace")
+    other.with_name("rank1.manifest.json").write_text("{}")
     names = {stored(path, number).path.name for path in (trace, other) for number in range(4)}
     assert names_after_pruning(trace) == names
 
