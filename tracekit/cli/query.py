@@ -118,10 +118,11 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
 def _statements(sql: str) -> str:
     """Return the SQL that was given as text, in a file or on stdin."""
     from tracekit.errors import InputError
+    from tracekit.read.files.small_file import read_small_file
 
     try:
         if sql == "-":
             return sys.stdin.read()
-        return Path(sql).read_text(encoding="utf-8") if sql.endswith(".sql") else sql
+        return read_small_file(Path(sql)).decode() if sql.endswith(".sql") else sql
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{sql}: {getattr(error, 'strerror', error)}", hint="give a file of SQL, in UTF-8") from None

@@ -82,7 +82,9 @@ CheckpointAction = Literal["save", "async_save", "await", "load"]
 CHECKPOINT_ACTIONS: tuple[CheckpointAction, ...] = get_args(CheckpointAction)
 CHECKPOINT_FUNCTIONS = ("torch.save", "torch.load", "torch.distributed.checkpoint", "safetensors")
 """What saves and loads checkpoints: functions, and libraries."""
-_CHECKPOINT_SPAN = re.compile(r"tracekit\.checkpoint(?::(save|async_save|await|load) (\S+))?")
+_CHECKPOINT_SPAN = re.compile(
+    rf"tracekit\.checkpoint(?::(save|async_save|await|load) ({'|'.join(map(re.escape, CHECKPOINT_FUNCTIONS))}))?"
+)
 
 OptimizerAction = Literal["step", "clip", "unscale", "scaled_step", "fused_scaled_step", "update_scale"]
 """Work of the optimizer besides torch's `Optimizer.step#` and `Optimizer.zero_grad#`: an engine's step, gradient

@@ -129,3 +129,4 @@ def test_a_label_without_parts_parses_as_no_other(name: str) -> None:
 
 def test_a_save_in_an_older_recording_has_no_function() -> None:
     assert parse_checkpoint_span("tracekit.checkpoint") == ("save", "torch.save")
+    assert parse_checkpoint_span("tracekit.checkpoint:save my.save") is None

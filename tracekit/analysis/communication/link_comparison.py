@@ -15,6 +15,7 @@ from tracekit.analysis.stats.latency_bandwidth import fit_latency_bandwidth
 from tracekit.errors import InputError
 from tracekit.model.links import LinkGroup, LinkMeasurements, LinkRow
 from tracekit.model.run import Run
+from tracekit.read.files.small_file import read_small_file
 
 LinkClass = Literal["host", "network", "mixed"]
 
@@ -44,7 +45,7 @@ def read_links(path: Path) -> LinkMeasurements:
     """Return the measurements. Raises InputError for a file that cannot be read or is no result of `tracekit links`."""
     hint = "write one with: torchrun --nproc-per-node 2 -m tracekit links -o links.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=LinkMeasurements)
+        return msgspec.json.decode(read_small_file(path), type=LinkMeasurements)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}", hint=hint) from error
     except msgspec.DecodeError as error:

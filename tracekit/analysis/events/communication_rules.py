@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,7 +91,8 @@ def parse_rule(text: str) -> CommunicationRule:
     if kind not in kinds:
         raise UsageError(f"rule {text!r}: there is no kind {named!r}", hint=f"there are {', '.join(kinds)}")
     try:
-        re.compile(pattern)
+        with warnings.catch_warnings(action="ignore"):  # of what other versions of Python will understand otherwise
+            re.compile(pattern)
     except re.error as error:
         raise UsageError(
             f"rule {text!r}: no regular expression: {error}", hint="put a backslash before ( [ * +"
