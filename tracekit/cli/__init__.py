@@ -7,6 +7,7 @@ runs, so `tracekit --help` waits for neither pandas nor torch. Results go to std
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import signal
@@ -50,6 +51,7 @@ _EXIT_INPUT = 3
 _EXIT_BUG = 4
 _EXIT_INTERRUPTED = 130
 _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as of other tools whose reader, such as `head`, has ended
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _EXIT_SIGNAL_BASE = 128  # plus the number of the signal, as in shells
 
 
@@ -124,9 +126,12 @@ def error_boundary() -> Iterator[None]:
         raise Exit(_EXIT_USAGE) from None
     except BaseException as error:
         text, code = explain(error)
+        if isinstance(error, OSError):
+            _discard_stdout()
         if os.environ.get("TRACEKIT_DEBUG", "0") not in {"", "0"}:
             echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        echo(text, err=True)
+        with contextlib.suppress(OSError):  # stderr may be full, too
+            echo(text, err=True)
         raise Exit(code) from None
 
 
@@ -142,6 +147,10 @@ def explain(error: BaseException) -> tuple[str, int]:
             return _line("there is not enough memory", hint), _EXIT_INPUT
         case _SignalReceived():
             return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNAL_BASE + error.number
+        case OSError(errno=int(number), filename=None) if number in _FULL:
+            # Errors of files name them. So this one is of what is printed.
+            what = f"the output cannot be written: {os.strerror(number)}"
+            return _line(what, "check the space on the disk"), _EXIT_INPUT
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "tracekit"
             return _line(error.format_message(), f"what it takes: {command} --help"), _EXIT_USAGE
@@ -192,11 +201,19 @@ def cli(ctx: click.Context, config: str | None) -> None:
 
 def main() -> None:
     """Entry point of the command `tracekit`."""
+    _open_closed_streams()
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one on purpose
             signal.signal(number, _raise_signal)
     cli(prog_name="tracekit")
+
+
+def _open_closed_streams() -> None:
+    """Let what the caller has closed of stdin, stdout and stderr be the null device: else files get their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the process ends
 
 
 def _raise_signal(number: int, frame: FrameType | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo, echo_json, echo_written
 from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -161,4 +161,4 @@ def _write(report: Report, output: Path, request: OutputRequest) -> None:
     for remark in write_report(report, output, request):
         echo(remark, err=True)
     tables = f"/: {len(report.filled_tables) + 1} files" if format_of(output).is_folder else ""
-    echo(f"wrote {output}{tables}", err=True)
+    echo_written(output, tables)

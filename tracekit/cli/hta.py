@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo, echo_json, echo_written
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -130,7 +130,7 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
             continue
         with new_file(file, force=force) as stream:
             stream.write(text.encode())
-        echo(f"wrote {file}", err=True)
+        echo_written(file)
 
 
 def _file(output: Path, title: str, *, alone: bool) -> Path:

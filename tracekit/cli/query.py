@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo, echo_json, echo_written
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.perfetto_trace import perfetto_trace
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
@@ -100,7 +100,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if output is not None:
         with new_file(output, force=force) as stream:
             stream.write(text.encode())
-        echo(f"wrote {output}", err=True)
+        echo_written(output)
         return
     if suffix == ".json":
         echo_json(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json, shown
+from tracekit.cli.inputs.echo import echo, echo_json, echo_written, shown
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -98,4 +98,4 @@ def whatif(
         return
     with new_file(output, force=force) as stream:
         stream.write(text.encode())
-    echo(f"wrote {output}", err=True)
+    echo_written(output)

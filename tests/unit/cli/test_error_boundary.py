@@ -250,3 +250,34 @@ def test_a_signal_ends_the_workers() -> None:
         "cli.LazyGroup.get_command = lambda self, ctx, name: command\n"
     )
     assert ended_by(signal.SIGTERM, code, "hang") == (143, "Ended by SIGTERM.\n")
+
+
+# ---- streams that cannot be written -----------------------------------------------------------------------------
+
+
+def in_shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `tracekit` with redirections of a shell."""
+    script = f"{sys.executable} -m tracekit {command}"
+    environment = os.environ | {"TRACEKIT_CACHE": "0", **variables}
+    return subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, check=False, cwd=ROOT, encoding="latin-1"
+    )
+
+
+def test_a_full_output_is_one_line() -> None:
+    ended = in_shell(f"analyze {DDP} >/dev/full")
+    what = "Error: the output cannot be written: No space left on device. Hint: check the space on the disk\n"
+    assert (ended.returncode, ended.stderr) == (3, what)
+    assert in_shell("analyze /nonexist 2>/dev/full").returncode == 3
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_no_exit_code(closed: str) -> None:
+    assert in_shell(f"analyze {DDP} {closed}").returncode == 0
+    assert in_shell(f"analyze /nonexist {closed}").returncode == 3
+
+
+def test_a_coding_without_our_characters_shows_marks() -> None:
+    ended = in_shell(f"analyze {DDP}", PYTHONIOENCODING="latin-1")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "? compute  ? exposed communication" in ended.stdout

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.model.safe_text import SafeText, safe_json, safe_lines
+from tracekit.model.safe_text import SafeText, safe_json, safe_lines, safe_text
 
 if TYPE_CHECKING:
     from tracekit.model.names.pseudonyms import Pseudonyms
 
-__all__ = ["echo", "echo_json", "echo_workflow_commands", "shown", "write_with"]
+__all__ = ["echo", "echo_json", "echo_workflow_commands", "echo_written", "shown", "write_with"]
 
 _PSEUDONYMS = "tracekit.pseudonyms"  # key in the metadata of click's context
 # What the runner of GitHub takes for a command, in any output of a step: `::` first on a line, `##[` anywhere.
@@ -43,6 +43,11 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     _write(safe, err=err, nl=nl)
 
 
+def echo_written(path: object, what: str = "") -> None:
+    """Say on stderr, in one line, which file was written."""
+    _write(safe_text(shown(f"wrote {path}{what}")), err=True, nl=True)
+
+
 def echo_json(text: str) -> None:
     """Write a JSON document to stdout. What is escaped in it stays the same for those who parse it."""
     safe = safe_json(text)
@@ -59,4 +64,8 @@ def _is_read_by_runner() -> bool:
 
 
 def _write(text: str, *, err: bool, nl: bool) -> None:
-    click.echo(text, err=err, nl=nl)  # noqa: TID251
+    try:
+        click.echo(text, err=err, nl=nl)  # noqa: TID251
+    except UnicodeEncodeError as error:  # PYTHONIOENCODING names a coding that has no character for some of it
+        known = text.encode(error.encoding, "replace").decode(error.encoding)
+        click.echo(known, err=err, nl=nl)  # noqa: TID251

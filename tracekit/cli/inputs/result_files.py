@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.echo import echo_written
 
 __all__ = ["refuse_suffixes", "write_results"]
 
@@ -26,4 +26,4 @@ def write_results(files: Sequence[Path], render: Callable[[str], str], *, force:
 
         with new_file(file, force=force) as stream:
             stream.write(render(file.suffix).encode())
-        echo(f"wrote {file}", err=True)
+        echo_written(file)
