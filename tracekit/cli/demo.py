@@ -6,6 +6,8 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tracekit.cli.jobs.demo_training import PLANTED
 from tracekit.errors import InputError
 
 _TRAINING_SECONDS = 300
+_ENDING_SECONDS = 40  # torchrun kills processes that do not end within 30 s
 
 
 @click.command()
@@ -61,14 +64,10 @@ def _train(output: Path) -> str:
     """Train, and return the line that says which delay was planted."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "tracekit.cli.jobs.demo_training", "--out", str(output)]
-    environment = {"OMP_NUM_THREADS": "1"} | os.environ
-    try:
-        done = subprocess.run(
-            command, env=environment, timeout=_TRAINING_SECONDS, check=False, capture_output=True, text=True
-        )
-    except subprocess.TimeoutExpired:
-        hint = "two processes that talk over the loopback interface are needed; is it blocked?"
-        raise InputError(f"the training did not end within {_TRAINING_SECONDS} s", hint=hint) from None
+    # torchrun and torch leave folders there if they are interrupted.
+    with tempfile.TemporaryDirectory(prefix="tracekit-demo-", ignore_cleanup_errors=True) as scratch:
+        environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"TMPDIR": scratch}
+        done = _run(command, environment)
     if done.returncode:
         reason = next(
             (line for line in reversed(done.stderr.splitlines()) if "Error" in line), done.stderr.strip()[-200:]
@@ -76,3 +75,22 @@ def _train(output: Path) -> str:
         hint = f"run it yourself to see all it prints: {shlex.join(command)}"
         raise InputError(f"the training failed with exit code {done.returncode}: {reason}", hint=hint)
     return next((line for line in done.stdout.splitlines() if line.startswith(PLANTED)), "")
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run torchrun. If this process is interrupted or waits for too long, torchrun has time to end its processes."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as training:
+        try:
+            output, errors = training.communicate(timeout=_TRAINING_SECONDS)
+        except BaseException as error:
+            training.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                training.communicate(timeout=_ENDING_SECONDS)
+            training.kill()
+            if isinstance(error, subprocess.TimeoutExpired):
+                hint = "two processes that talk over the loopback interface are needed; is it blocked?"
+                raise InputError(f"the training did not end within {_TRAINING_SECONDS} s", hint=hint) from None
+            raise
+    return subprocess.CompletedProcess(command, training.returncode, output, errors)
