@@ -23,7 +23,16 @@ from tracekit.model.events import (
     Track,
 )
 
-__all__ = ["COLLECTIVE_NUMBERS", "COLLECTIVE_TEXT", "DENSE", "LIMIT_NS", "MEMORY", "SHAPES", "build_table"]
+__all__ = [
+    "COLLECTIVE_NUMBERS",
+    "COLLECTIVE_TEXT",
+    "DENSE",
+    "LIMIT_NS",
+    "MEMORY",
+    "SHAPES",
+    "build_table",
+    "out_of_range",
+]
 
 LIMIT_NS = 1 << 62
 """Larger numbers are neither times nor ids."""
@@ -79,7 +88,7 @@ def build_table(
     columns = dict(dense)
     columns["start_ns"] = columns["start_ns"] + base_time_ns
     sparse, operands = dict(collectives), dict(operators)
-    outside = _out_of_range(columns["start_ns"], columns["duration_ns"])
+    outside = out_of_range(columns["start_ns"], columns["duration_ns"])
     if len(outside):
         inside = np.ones(len(columns["start_ns"]), dtype=np.bool_)
         inside[outside] = False
@@ -135,7 +144,7 @@ def _only_rows(columns: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
+def out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
     """Return the rows that are a day away from the rest: lost clocks, wrapped counters, starts of zero."""
     if not len(start_ns):
         return np.empty(0, dtype=np.int64)

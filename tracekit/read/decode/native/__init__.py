@@ -7,7 +7,6 @@ the extension was not built.
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from typing import Any
 
 import msgspec
@@ -15,7 +14,6 @@ import numpy as np
 
 from tracekit.limits import limits
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
-from tracekit.read.decode.decode_issues import DecodeIssues
 from tracekit.read.decode.event_array import read_behind, search_events, top_level_keys
 from tracekit.read.decode.extra_args import EXCLUDED_ARGS, select_extra_args
 from tracekit.read.decode.field_values import shape_hash
@@ -46,11 +44,15 @@ def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None:
         events, dropped = _events(scanned, header.base_time_ns, extra_args=extra_args)
     except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
         return None
-    if not len(events):
+    if not len(events) or dropped:  # the portable decoder also knows where events are lost
         return None
-    notes = (*header_notes, *DecodeIssues(dropped=dropped).notes(path.name))
     return DecodedTrace(
-        file=str(path), header=header, events=events, complete=True, notes=notes, keys=keys if extra_args else {}
+        file=str(path),
+        header=header,
+        events=events,
+        complete=True,
+        notes=tuple(header_notes),
+        keys=keys if extra_args else {},
     )
 
 
@@ -123,8 +125,8 @@ def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
         held += count
 
 
-def _events(scanned: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> tuple[EventTable, Counter[str]]:
-    """Return the table, and how many events were dropped, by kind of note."""
+def _events(scanned: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> tuple[EventTable, int]:
+    """Return the table, and how many events were dropped."""
     texts = [_text(text) for text in scanned["texts"]]
     values = [value.decode("utf-8", "replace") for value in scanned["values"]]
     extra_args_texts = [select_extra_args(b"{" + members + b"}") for members in scanned["extra_args_texts"]]
@@ -147,12 +149,7 @@ def _events(scanned: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> 
         memory=_arrays(scanned["memory"]),
         other_phases={phase.decode(): count for phase, count in scanned["other_phases"]},
     )
-    dropped = {
-        "malformed_event": scanned["malformed"],
-        "negative_duration": scanned["negative_durations"],
-        "out_of_range": outside,
-    }
-    return events, Counter(dropped)
+    return events, scanned["malformed"] + scanned["negative_durations"] + outside
 
 
 _DTYPES = DENSE | {"shape": np.int32} | dict.fromkeys(("row", *COLLECTIVE_NUMBERS, *MEMORY), np.int64)
