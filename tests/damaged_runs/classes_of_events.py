@@ -14,6 +14,7 @@ from tests.damaged_runs.good_run import GOOD, STEP_US, STEPS, rank_trace
 
 __all__ = ["CLASSES_OF_EVENTS"]
 
+_DAY_US = 86_400e6
 _NO_TIMES = "its times are n/a and join no comparison"
 
 
@@ -199,6 +200,24 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="clock_step",
         says="its clock is +7,000.000 ms off",
         file="",
+    ),
+    "a clock that is a day ahead": DamagedRun(
+        write=of_trace(lambda trace: e.clock_ahead(trace, by_us=_DAY_US)),
+        bad_rank="missing",
+        kind="other_run",
+        says="(rank8.json) is there too",
+    ),
+    "times that are a year ahead": DamagedRun(
+        write=of_trace(lambda trace: e.times_ahead(trace, by_us=365 * _DAY_US)),
+        bad_rank="missing",
+        kind="other_run",
+        says="(rank8.json) is there too",
+    ),
+    "a clock that is a day behind": DamagedRun(
+        write=of_trace(lambda trace: e.clock_ahead(trace, by_us=-_DAY_US)),
+        bad_rank="missing",
+        kind="other_run",
+        says="(rank8.json) is there too",
     ),
     "a clock that jumps": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),

@@ -42,7 +42,7 @@ class RunFiles:
 
 
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
-    """Return all runs, from the oldest to the newest; first those that are remnants of attempts."""
+    """Return all runs, from the oldest to the newest; first those that are parts of a job or attempt."""
     captured: dict[tuple[str, int], list[TraceFile]] = defaultdict(list)
     foreign: dict[int | None, list[TraceFile]] = defaultdict(list)
     for file in files:
@@ -72,13 +72,22 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
 
 
 def _is_remnant(run: RunFiles, other: RunFiles) -> bool:
-    """Return whether `run` is what an attempt left beside `other`, a run of the same world if both say one.
+    """Return whether `run` is but a part of `other` or of an attempt beside it, and so no newer job.
 
-    It has less than half as many ranks as the other, and began within ten minutes of it.
+    Both are of the same world if both say one. `run` has less than half as many ranks as `other`. Either it began
+    within ten minutes of it, or `other` lacks its ranks: then they are of that job, and have a wrong clock.
     """
-    if run.start_ns is None or other.start_ns is None or 2 * len(run.ranks) >= len(other.ranks):
+    if 2 * len(run.ranks) >= len(other.ranks):
+        return False
+    if all(_lacks(other, rank) for rank in run.ranks):
+        return True
+    if run.start_ns is None or other.start_ns is None:
         return False
     return not started_far_apart([run.start_ns, other.start_ns])
+
+
+def _lacks(run: RunFiles, rank: int) -> bool:
+    return rank not in run.ranks and (run.world_size is None or rank < run.world_size)
 
 
 def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:

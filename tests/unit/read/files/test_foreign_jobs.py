@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,40 @@ def test_what_a_later_attempt_left_does_not_replace_the_job(tmp_path: Path) -> N
     assert runs(discover([str(tmp_path)])) == [dict.fromkeys(range(8), 1), {2: 1}]
     trace(2, 8, at_us=DAY, pid=302).write(tmp_path / "tomorrow.json")
     assert files(discover([str(tmp_path)])) == {2: ["tomorrow.json"]}
+
+
+@pytest.mark.parametrize("days", [-400, -1, 0.4, 1, 400])
+@pytest.mark.parametrize("folder", ["", "node{}"])
+def test_a_rank_whose_clock_is_days_off_is_no_newer_job(tmp_path: Path, days: float, folder: str) -> None:
+    """GIVEN a job that lacks ranks 3 and 7, and these ranks at other times THEN the job is taken."""
+    for rank in range(8):
+        at_us = {3: days, 7: 1.5 * days}.get(rank, 0) * DAY
+        trace(rank, 8, at_us=at_us).write(tmp_path / folder.format(rank) / f"rank{rank}.json")
+    assert sorted(discover([str(tmp_path)]).chosen.ranks) == [0, 1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize("newer", [[0], [0, 3], [3, 4, 5, 6], range(8)])
+def test_ranks_that_the_older_job_has_or_that_are_many_are_a_newer_job(tmp_path: Path, newer: Sequence[int]) -> None:
+    """GIVEN a job without rank 3, and these ranks a day later."""
+    for rank in (0, 1, 2, 4, 5, 6, 7):
+        trace(rank, 8, pid=100 + rank).write(tmp_path / f"older{rank}.json")
+    for rank in newer:
+        trace(rank, 8, at_us=DAY, pid=200 + rank).write(tmp_path / f"newer{rank}.json")
+    assert files(discover([str(tmp_path)])) == {rank: [f"newer{rank}.json"] for rank in newer}
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(6, [0, 1, 2, 3]), (9, [9])])
+def test_a_rank_beyond_the_world_of_the_older_jobs_is_a_newer_job(
+    tmp_path: Path, rank: int, expected: list[int]
+) -> None:
+    """GIVEN four ranks of a world of four and of one of eight, and later one rank of a world of unknown size."""
+    for world_size in (4, 8):
+        for other in range(4):
+            trace(other, world_size).write(tmp_path / f"of{world_size}" / f"rank{other}.json")
+    odd = trace(rank, at_us=DAY)
+    del odd.header["distributedInfo"]["world_size"]
+    odd.write(tmp_path / "odd" / f"rank{rank}.json")
+    assert sorted(discover([str(tmp_path)]).chosen.ranks) == expected
 
 
 @pytest.mark.parametrize("odd", [0, 2])
