@@ -5,10 +5,13 @@ They are rows of docs/damaged-traces.md, in their order.
 
 from __future__ import annotations
 
+import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.damaged_runs import events as e
+from tests.damaged_runs import text as t
 from tests.damaged_runs.damaged_run import DamagedRun, of_trace, with_one_event
 from tests.damaged_runs.good_run import GOOD, STEP_US, STEPS, rank_trace
 
@@ -24,6 +27,17 @@ def _of_rank(rank: int, **how: float) -> Callable[[Path], object]:
     def write(path: Path) -> None:
         trace = rank_trace(rank, steps=STEPS, pid=777, **how)
         e.in_order_of_time(trace).write(path.with_name("another.json"))
+
+    return write
+
+
+def _copy_of_rank_3(name: str, damage: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    """Another file of a good rank's window, by the same process, and newer."""
+
+    def write(path: Path) -> None:
+        copy = path.with_name(name)
+        copy.write_bytes(damage(rank_trace(3).text()))
+        os.utime(copy, (4e9, 4e9))
 
     return write
 
@@ -136,6 +150,27 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="other_run",
         says="(8 ranks) is there too",
         file="",
+    ),
+    "a newer copy of one rank, cut off": DamagedRun(
+        write=_copy_of_rank_3("rank3_b.json", lambda text: t.cut_off(text, 0.6)),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="another file of the same window; rank3.json is used",
+        file="rank3_b.json",
+    ),
+    "a newer copy of one rank, its gzip cut off": DamagedRun(
+        write=_copy_of_rank_3("rank3.json.gz", lambda text: gzip.compress(text, mtime=0)[:1500]),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="another file of the same window; rank3.json is used",
+        file="rank3.json.gz",
+    ),
+    "a newer copy of one rank, its gzip with a wrong checksum": DamagedRun(
+        write=_copy_of_rank_3("rank3.json.gz", t.bad_checksum),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="another file of the same window; rank3.json is used",
+        file="rank3.json.gz",
     ),
     "missing rank": DamagedRun(
         write=lambda path: None, bad_rank="missing", kind="missing_rank", says="8 of 9 ranks; missing: 8", file=""
