@@ -144,6 +144,13 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         says="(another.json) is there too",
         file="another.json",
     ),
+    "another process of one rank, at the same time": DamagedRun(
+        write=lambda path: rank_trace(3, pid=777).write(path.with_name("another.json")),
+        bad_rank="missing",
+        kind="other_run",
+        says="(another.json) is there too",
+        file="another.json",
+    ),
     "an older attempt of all ranks, in order of time": DamagedRun(
         write=_attempt_of_all,
         bad_rank="missing",

@@ -102,6 +102,32 @@ def test_what_a_later_attempt_left_does_not_replace_the_job(tmp_path: Path) -> N
     assert files(discover([str(tmp_path)])) == {2: ["tomorrow.json"]}
 
 
+@pytest.mark.parametrize("skew_us", [0, 1, 1000])
+@pytest.mark.parametrize("apart_us", [-500, -1, 0, 1, 500])
+@pytest.mark.parametrize("name", ["another.json", "z.json", "rank5_of_8.json"])
+def test_a_process_that_began_with_another_of_its_rank_is_no_restart(
+    tmp_path: Path, skew_us: int, apart_us: int, name: str
+) -> None:
+    """GIVEN 8 ranks that began at nearly one time, and then a second process of rank 3, which has two windows."""
+    for rank in range(8):
+        trace(rank, 8, at_us=skew_us * rank, pid=100 + rank).write(tmp_path / f"rank{rank}.json")
+    for window, at_us in enumerate((0, MINUTE)):
+        odd = trace(3, 8, at_us=3 * skew_us + apart_us + at_us, pid=99)
+        odd.write(tmp_path / (name if window == 0 else f"later_{name}"))
+    found = discover([str(tmp_path)])
+    assert files(found) == {rank: [f"rank{rank}.json"] for rank in range(8)}
+    assert runs(found)[1:] == [{3: 2}]
+
+
+def test_two_jobs_that_began_at_the_same_time_in_one_folder(tmp_path: Path) -> None:
+    for job in (1, 2):
+        for rank in range(4):
+            trace(rank, 4, pid=10 * job + rank).write(tmp_path / f"job{job}_{rank}.json")
+    found = discover([str(tmp_path)])
+    assert runs(found) == [dict.fromkeys(range(4), 1)] * 2
+    assert files(found) in [{rank: [f"job{job}_{rank}.json"] for rank in range(4)} for job in (1, 2)]
+
+
 @pytest.mark.parametrize("days", [-400, -1, 0.4, 1, 400])
 @pytest.mark.parametrize("folder", ["", "node{}"])
 def test_a_rank_whose_clock_is_days_off_is_no_newer_job(tmp_path: Path, days: float, folder: str) -> None:
