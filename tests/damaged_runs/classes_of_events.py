@@ -5,15 +5,19 @@ They are rows of docs/damaged-traces.md, in their order.
 
 from __future__ import annotations
 
+import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.damaged_runs import events as e
+from tests.damaged_runs import text as t
 from tests.damaged_runs.damaged_run import DamagedRun, of_trace, with_one_event
 from tests.damaged_runs.good_run import GOOD, STEP_US, STEPS, rank_trace
 
 __all__ = ["CLASSES_OF_EVENTS"]
 
+_DAY_US = 86_400e6
 _NO_TIMES = "its times are n/a and join no comparison"
 
 
@@ -23,6 +27,17 @@ def _of_rank(rank: int, **how: float) -> Callable[[Path], object]:
     def write(path: Path) -> None:
         trace = rank_trace(rank, steps=STEPS, pid=777, **how)
         e.in_order_of_time(trace).write(path.with_name("another.json"))
+
+    return write
+
+
+def _copy_of_rank_3(name: str, damage: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    """Another file of a good rank's window, by the same process, and newer."""
+
+    def write(path: Path) -> None:
+        copy = path.with_name(name)
+        copy.write_bytes(damage(rank_trace(3).text()))
+        os.utime(copy, (4e9, 4e9))
 
     return write
 
@@ -129,12 +144,40 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         says="(another.json) is there too",
         file="another.json",
     ),
+    "another process of one rank, at the same time": DamagedRun(
+        write=lambda path: rank_trace(3, pid=777).write(path.with_name("another.json")),
+        bad_rank="missing",
+        kind="other_run",
+        says="(another.json) is there too",
+        file="another.json",
+    ),
     "an older attempt of all ranks, in order of time": DamagedRun(
         write=_attempt_of_all,
         bad_rank="missing",
         kind="other_run",
         says="(8 ranks) is there too",
         file="",
+    ),
+    "a newer copy of one rank, cut off": DamagedRun(
+        write=_copy_of_rank_3("rank3_b.json", lambda text: t.cut_off(text, 0.6)),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="another file of the same window; rank3.json is used",
+        file="rank3_b.json",
+    ),
+    "a newer copy of one rank, its gzip cut off": DamagedRun(
+        write=_copy_of_rank_3("rank3.json.gz", lambda text: gzip.compress(text, mtime=0)[:1500]),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="another file of the same window; rank3.json is used",
+        file="rank3.json.gz",
+    ),
+    "a newer copy of one rank, its gzip with a wrong checksum": DamagedRun(
+        write=_copy_of_rank_3("rank3.json.gz", t.bad_checksum),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="another file of the same window; rank3.json is used",
+        file="rank3.json.gz",
     ),
     "missing rank": DamagedRun(
         write=lambda path: None, bad_rank="missing", kind="missing_rank", says="8 of 9 ranks; missing: 8", file=""
@@ -199,6 +242,24 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="clock_step",
         says="its clock is +7,000.000 ms off",
         file="",
+    ),
+    "a clock that is a day ahead": DamagedRun(
+        write=of_trace(lambda trace: e.clock_ahead(trace, by_us=_DAY_US)),
+        bad_rank="missing",
+        kind="other_run",
+        says="(rank8.json) is there too",
+    ),
+    "times that are a year ahead": DamagedRun(
+        write=of_trace(lambda trace: e.times_ahead(trace, by_us=365 * _DAY_US)),
+        bad_rank="missing",
+        kind="other_run",
+        says="(rank8.json) is there too",
+    ),
+    "a clock that is a day behind": DamagedRun(
+        write=of_trace(lambda trace: e.clock_ahead(trace, by_us=-_DAY_US)),
+        bad_rank="missing",
+        kind="other_run",
+        says="(rank8.json) is there too",
     ),
     "a clock that jumps": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),

@@ -103,18 +103,24 @@ def _with_shifted_steps(ranks: Sequence[RankSummary]) -> dict[int, str]:
     shifts: dict[int, int] = {}
     for members in by_group.values():
         longest, rows = max(members, key=lambda member: len(member[1]))
-        step_of_id = dict(
-            zip(longest.collectives.sequence[rows].tolist(), longest.collectives.step[rows].tolist(), strict=True)
-        )
+        step_of_id = _step_of_id(longest, rows)
         apart = {summary.rank: _steps_apart(summary, rows, step_of_id) for summary, rows in members}
         known_apart = {rank: shift for rank, shift in apart.items() if shift is not None}
-        usual, votes = Counter(known_apart.values()).most_common(1)[0]
-        if 2 * votes > len(known_apart):
-            shifts |= {rank: shift - usual for rank, shift in known_apart.items() if shift != usual}
+        for usual, votes in Counter(known_apart.values()).most_common(1):  # none if no rank is known
+            if 2 * votes > len(known_apart):
+                shifts |= {rank: shift - usual for rank, shift in known_apart.items() if shift != usual}
     return {
         rank: f"its steps are numbered {abs(shift)} {'higher' if shift > 0 else 'lower'} than those of the other ranks"
         for rank, shift in shifts.items()
     }
+
+
+def _step_of_id(summary: RankSummary, rows: Int64) -> dict[int, int]:
+    """Return the step of each sequence id in `rows`, int64 [n]. An id that begins again in a later step names none."""
+    ids, steps = summary.collectives.sequence[rows].tolist(), summary.collectives.step[rows].tolist()
+    last = dict(zip(ids, steps, strict=True))
+    first = dict(zip(reversed(ids), reversed(steps), strict=True))
+    return {number: step for number, step in last.items() if first[number] == step}
 
 
 def _steps_apart(summary: RankSummary, rows: Int64, step_of_id: Mapping[int, int]) -> int | None:

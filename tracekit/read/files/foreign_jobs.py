@@ -4,8 +4,9 @@
    have its rank yet. Clocks are skewed by seconds, ranks start minutes apart, and the next job starts later or has the
    same ranks. Second: the same process (host and pid) wrote the job's last window of that rank less than six hours
    before. If another process wrote it, the job was restarted. Files that began after the restart join the later job,
-   even if the earlier one lacks their rank. Folders that only number windows (`iteration_10/`, `step-20/`) count as the
-   folder above them.
+   even if the earlier one lacks their rank. Two processes of a rank that began within a second are no restart: one of
+   them is left aside, and no other rank joins it. Folders that only number windows (`iteration_10/`, `step-20/`) count
+   as the folder above them.
 2. Jobs of different folders (`node0/`, `rank1/`) are one job when three things hold. No rank is in both, except as a
    copy. They were recording within ten minutes of each other. They do not name different devices. The folders nearest
    to each other are joined first.
@@ -25,12 +26,13 @@ from itertools import pairwise
 from pathlib import PurePath
 from statistics import median_low
 
-from tracekit.read.files.identify import TraceFile
+from tracekit.read.files.identify import TraceFile, rank_in_name
 
 __all__ = ["group_into_jobs", "in_other_units", "is_plainly_one_job", "number_ranks", "started_far_apart"]
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
+_MIN_RESTART_NS = 10**9  # a job that starts again loads its libraries first
 _MAX_BETWEEN_WINDOWS_NS = 6 * 60 * _MINUTE_NS
 _UNIT_FACTOR = 1000
 _UNIT_TOLERANCE = 0.02  # ranks begin to record minutes apart, weeks or years after the base time
@@ -156,15 +158,24 @@ def started_far_apart(starts_ns: Sequence[int]) -> bool:
 
 def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     """Return the files of each job."""
-    in_folder: dict[PurePath, _Jobs] = defaultdict(lambda: _Jobs(_MAX_BETWEEN_WINDOWS_NS))
+    in_folder: dict[PurePath, list[TraceFile]] = defaultdict(list)
     # Files that say their time and world size come first, in order of time, so that the others can join them.
     for file in sorted(files, key=_file_order):
-        folder = _folder(file)
-        jobs = in_folder[folder]
+        in_folder[_folder(file)].append(file)
+    parts = [job for folder, members in in_folder.items() for job in _jobs_of_folder(folder, members)]
+    return [[file for files in job.members.values() for file in files] for job in _joined(parts)]
+
+
+def _jobs_of_folder(folder: PurePath, files: Sequence[TraceFile]) -> list[_Job]:
+    """Return the jobs of one folder, of its files in `_file_order`."""
+    jobs = _Jobs(_MAX_BETWEEN_WINDOWS_NS)
+    second = _second_processes(files)
+    # Second processes come last, so that the other ranks do not join them.
+    for file in sorted(files, key=lambda file: (file.rank, file.process) in second):
         job = next((job for job in reversed(jobs.near(file.wall_clock_ns)) if job.accepts(file)), None)
         if job is None:
             job = _Job(folder)
-            if jobs.every:
+            if jobs.every and (file.rank, file.process) not in second:
                 last = jobs.every[-1]
                 later = last.later_files(file)
                 last.remove(later)
@@ -172,8 +183,29 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
                     job.add(other)
             jobs.append(job)
         job.add(file)
-    parts = [job for jobs in in_folder.values() for job in jobs.every]
-    return [[file for files in job.members.values() for file in files] for job in _joined(parts)]
+    return jobs.every
+
+
+def _second_processes(files: Sequence[TraceFile]) -> set[tuple[int | None, str | None]]:
+    """Return rank and process where two processes of a rank began within a second: no job is restarted so soon.
+
+    The process whose file is named after the rank is the first one, else the one that began first. `files` are in
+    order of time.
+    """
+    of_rank: dict[int, dict[str | None, tuple[int, TraceFile]]] = defaultdict(dict)
+    for file in files:
+        if file.rank is not None and file.wall_clock_ns is not None:
+            of_rank[file.rank].setdefault(file.process, (file.wall_clock_ns, file))
+    second: set[tuple[int | None, str | None]] = set()
+    for rank, of_process in of_rank.items():
+        kept, *others = of_process.values()
+        for other in others:
+            if other[0] - kept[0] <= _MIN_RESTART_NS:
+                kept, left = sorted((kept, other), key=lambda timed: rank_in_name(timed[1].path) != rank)
+                second.add((rank, left[1].process))
+            else:
+                kept = other
+    return second
 
 
 def _joined(parts: Iterable[_Job]) -> list[_Job]:

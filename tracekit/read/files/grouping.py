@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
+from tracekit.read.files.completeness import is_complete
 from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks, started_far_apart
 from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify, rank_in_name
 from tracekit.read.files.storage import version_of
@@ -42,7 +43,7 @@ class RunFiles:
 
 
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
-    """Return all runs, from the oldest to the newest; first those that are remnants of attempts."""
+    """Return all runs, from the oldest to the newest; first those that are parts of a job or attempt."""
     captured: dict[tuple[str, int], list[TraceFile]] = defaultdict(list)
     foreign: dict[int | None, list[TraceFile]] = defaultdict(list)
     for file in files:
@@ -72,13 +73,22 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
 
 
 def _is_remnant(run: RunFiles, other: RunFiles) -> bool:
-    """Return whether `run` is what an attempt left beside `other`, a run of the same world if both say one.
+    """Return whether `run` is but a part of `other` or of an attempt beside it, and so no newer job.
 
-    It has less than half as many ranks as the other, and began within ten minutes of it.
+    Both are of the same world if both say one. `run` has less than half as many ranks as `other`. Either it began
+    within ten minutes of it, or `other` lacks its ranks: then they are of that job, and have a wrong clock.
     """
-    if run.start_ns is None or other.start_ns is None or 2 * len(run.ranks) >= len(other.ranks):
+    if 2 * len(run.ranks) >= len(other.ranks):
+        return False
+    if all(_lacks(other, rank) for rank in run.ranks):
+        return True
+    if run.start_ns is None or other.start_ns is None:
         return False
     return not started_far_apart([run.start_ns, other.start_ns])
+
+
+def _lacks(run: RunFiles, rank: int) -> bool:
+    return rank not in run.ranks and (run.world_size is None or rank < run.world_size)
 
 
 def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
@@ -89,23 +99,19 @@ def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
 
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
     notes = []
-    by_rank: dict[int, dict[object, TraceFile]] = defaultdict(dict)
+    by_rank: dict[int, dict[object, list[TraceFile]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(files, key=_precedence):
         assert file.rank is not None
-        windows = by_rank[file.rank]
-        replaced = windows.get(_window_key(file))
-        windows[_window_key(file)] = file
+        by_rank[file.rank][_window_key(file)].append(file)
         if file.rank_from == "nothing" and len(files) > 1:
             text = f"rank {file.rank}: {file.path.name}: no rank found in it or in its name; numbered by name"
             notes.append(Note(kind="no_rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
-        if replaced is not None:
-            kind = "unfinished_tmp" if replaced.unfinished else "duplicate_rank"
-            text = f"rank {file.rank}: {replaced.path.name}: another file of the same window; {file.path.name} is used"
-            notes.append(Note(kind=kind, severity="info", rank=file.rank, file=replaced.path.name, text=text))
-    ranks = {
-        rank: tuple(sorted(windows.values(), key=lambda f: (f.first_step or 0, f.start_ns or 0, f.path.name)))
-        for rank, windows in sorted(by_rank.items())
-    }
+    ranks: dict[int, tuple[TraceFile, ...]] = {}
+    for rank, windows in sorted(by_rank.items()):
+        used = [_best(same) for same in windows.values()]
+        ranks[rank] = tuple(sorted(used, key=lambda f: (f.first_step or 0, f.start_ns or 0, f.path.name)))
+        for best, same in zip(used, windows.values(), strict=True):
+            notes += [_replaced(file, best) for file in same if file is not best]
     notes += [_unfinished(file) for windows in ranks.values() for file in windows if file.unfinished]
     return RunFiles(
         run_id=run_id,
@@ -118,9 +124,30 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
 
 
 def _precedence(file: TraceFile) -> tuple[bool, bool, int, str]:
-    """Return what decides between files of one window: written to the end, not named after another rank, newer."""
-    agrees_with_name = rank_in_name(file.path) in (None, file.rank)
-    return not file.unfinished, agrees_with_name, version_of(file.path).changed_ns or 0, str(file.path)
+    """Return what decides between complete files of one window: no `.tmp`, not named after another rank, newer."""
+    return not file.unfinished, _agrees_with_name(file), version_of(file.path).changed_ns or 0, str(file.path)
+
+
+def _agrees_with_name(file: TraceFile) -> bool:
+    return rank_in_name(file.path) in (None, file.rank)
+
+
+def _best(files: Sequence[TraceFile]) -> TraceFile:
+    """Return which file of one window to use, of files in the order of `_precedence`: the last complete one.
+
+    A file that is named after another rank takes the place of none, even of one that is cut off.
+    """
+    last = files[-1]
+    if len(files) == 1:
+        return last
+    eligible = (file for file in reversed(files) if file is last or _agrees_with_name(file))
+    return next((file for file in eligible if is_complete(file.path)), last)
+
+
+def _replaced(file: TraceFile, by: TraceFile) -> Note:
+    kind = "unfinished_tmp" if file.unfinished else "duplicate_rank"
+    text = f"rank {file.rank}: {file.path.name}: another file of the same window; {by.path.name} is used"
+    return Note(kind=kind, severity="info", rank=file.rank, file=file.path.name, text=text)
 
 
 def _window_key(file: TraceFile) -> object:

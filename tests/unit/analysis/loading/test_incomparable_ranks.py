@@ -14,6 +14,7 @@ from tests.unit.analysis.exchanges import send
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.loading.incomparable_ranks import without_incomparable_times
 from tracekit.analysis.per_rank.summarize import RankFailure
+from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -87,6 +88,32 @@ def test_a_rank_that_counts_steps_otherwise(by: int) -> None:
     assert reasons(run.ranks) == {}
 
 
+@pytest.mark.parametrize("period", [1, 6, 8])
+def test_sequence_ids_that_begin_again_name_no_step(period: int) -> None:
+    """GIVEN a rank whose ids are used again in later steps, and one with other steps THEN only the latter is named."""
+    run = simulated()
+    repeated = with_ids(run.ranks[0], run.ranks[0].collectives.sequence % period)
+    assert reasons([repeated, *run.ranks[1:]]) == {}
+    later = tuple(replace(step, step=step.step + 100) for step in run.ranks[3].steps)
+    odd = replace(with_ids(run.ranks[3], ABSENT), steps=later)
+    expected = {3: "it completed step 100-105, the other ranks completed 0-5"}
+    assert reasons([repeated, *run.ranks[1:3], odd]) == expected
+
+
+def test_no_rank_is_shifted_by_an_id_of_two_steps() -> None:
+    """GIVEN ids 0-7 in steps 0-3 of all ranks, and ids 0-3 again in steps 4 and 5 of the first
+
+    WHEN one rank has ids of steps 0 and 1 alone THEN it is not shifted by four steps.
+    """
+    repeated, *others = (with_ids(rank, rank.collectives.sequence % 8) for rank in simulated().ranks)
+    of_steps = [(2, 3), (2, 3), (0, 1)]
+    ranks = [
+        with_ids(rank, np.where(np.isin(rank.collectives.step, steps), rank.collectives.sequence, ABSENT))
+        for rank, steps in zip(others, of_steps, strict=True)
+    ]
+    assert reasons([repeated, *ranks]) == {}
+
+
 def test_a_note_names_the_file_and_the_reason() -> None:
     ranks = ranks_of((1, 2), (1, 2), (7, 8), files=("/data/run/some.json",))
     *_, odd = without_incomparable_times(ranks)
@@ -98,6 +125,12 @@ def test_a_note_names_the_file_and_the_reason() -> None:
         "its times are n/a and join no comparison"
     )
     assert (odd.steps, len(odd.collectives), odd.is_measured) == ((), 0, False)
+
+
+def with_ids(summary: RankSummary, ids: Any) -> RankSummary:
+    """Return the rank with other sequence ids of its collectives, an array or one for all."""
+    sequence = np.broadcast_to(np.asarray(ids, np.int64), len(summary.collectives))
+    return replace(summary, collectives=replace(summary.collectives, sequence=sequence))
 
 
 def simulated() -> Run:

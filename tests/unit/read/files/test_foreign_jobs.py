@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,66 @@ def test_what_a_later_attempt_left_does_not_replace_the_job(tmp_path: Path) -> N
     assert runs(discover([str(tmp_path)])) == [dict.fromkeys(range(8), 1), {2: 1}]
     trace(2, 8, at_us=DAY, pid=302).write(tmp_path / "tomorrow.json")
     assert files(discover([str(tmp_path)])) == {2: ["tomorrow.json"]}
+
+
+@pytest.mark.parametrize("skew_us", [0, 1, 1000])
+@pytest.mark.parametrize("apart_us", [-500, -1, 0, 1, 500])
+@pytest.mark.parametrize("name", ["another.json", "z.json", "rank5_of_8.json"])
+def test_a_process_that_began_with_another_of_its_rank_is_no_restart(
+    tmp_path: Path, skew_us: int, apart_us: int, name: str
+) -> None:
+    """GIVEN 8 ranks that began at nearly one time, and then a second process of rank 3, which has two windows."""
+    for rank in range(8):
+        trace(rank, 8, at_us=skew_us * rank, pid=100 + rank).write(tmp_path / f"rank{rank}.json")
+    for window, at_us in enumerate((0, MINUTE)):
+        odd = trace(3, 8, at_us=3 * skew_us + apart_us + at_us, pid=99)
+        odd.write(tmp_path / (name if window == 0 else f"later_{name}"))
+    found = discover([str(tmp_path)])
+    assert files(found) == {rank: [f"rank{rank}.json"] for rank in range(8)}
+    assert runs(found)[1:] == [{3: 2}]
+
+
+def test_two_jobs_that_began_at_the_same_time_in_one_folder(tmp_path: Path) -> None:
+    for job in (1, 2):
+        for rank in range(4):
+            trace(rank, 4, pid=10 * job + rank).write(tmp_path / f"job{job}_{rank}.json")
+    found = discover([str(tmp_path)])
+    assert runs(found) == [dict.fromkeys(range(4), 1)] * 2
+    assert files(found) in [{rank: [f"job{job}_{rank}.json"] for rank in range(4)} for job in (1, 2)]
+
+
+@pytest.mark.parametrize("days", [-400, -1, 0.4, 1, 400])
+@pytest.mark.parametrize("folder", ["", "node{}"])
+def test_a_rank_whose_clock_is_days_off_is_no_newer_job(tmp_path: Path, days: float, folder: str) -> None:
+    """GIVEN a job that lacks ranks 3 and 7, and these ranks at other times THEN the job is taken."""
+    for rank in range(8):
+        at_us = {3: days, 7: 1.5 * days}.get(rank, 0) * DAY
+        trace(rank, 8, at_us=at_us).write(tmp_path / folder.format(rank) / f"rank{rank}.json")
+    assert sorted(discover([str(tmp_path)]).chosen.ranks) == [0, 1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize("newer", [[0], [0, 3], [3, 4, 5, 6], range(8)])
+def test_ranks_that_the_older_job_has_or_that_are_many_are_a_newer_job(tmp_path: Path, newer: Sequence[int]) -> None:
+    """GIVEN a job without rank 3, and these ranks a day later."""
+    for rank in (0, 1, 2, 4, 5, 6, 7):
+        trace(rank, 8, pid=100 + rank).write(tmp_path / f"older{rank}.json")
+    for rank in newer:
+        trace(rank, 8, at_us=DAY, pid=200 + rank).write(tmp_path / f"newer{rank}.json")
+    assert files(discover([str(tmp_path)])) == {rank: [f"newer{rank}.json"] for rank in newer}
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(6, [0, 1, 2, 3]), (9, [9])])
+def test_a_rank_beyond_the_world_of_the_older_jobs_is_a_newer_job(
+    tmp_path: Path, rank: int, expected: list[int]
+) -> None:
+    """GIVEN four ranks of a world of four and of one of eight, and later one rank of a world of unknown size."""
+    for world_size in (4, 8):
+        for other in range(4):
+            trace(other, world_size).write(tmp_path / f"of{world_size}" / f"rank{other}.json")
+    odd = trace(rank, at_us=DAY)
+    del odd.header["distributedInfo"]["world_size"]
+    odd.write(tmp_path / "odd" / f"rank{rank}.json")
+    assert sorted(discover([str(tmp_path)]).chosen.ranks) == expected
 
 
 @pytest.mark.parametrize("odd", [0, 2])

@@ -102,6 +102,59 @@ def test_a_file_named_after_another_rank_replaces_none_of_the_rank_itself(tmp_pa
     assert [note.file for note in found.notes] == ["rank8.json"]
 
 
+@pytest.mark.parametrize("cut", ["rank1.json", "rank1_b.json"])
+@pytest.mark.parametrize("newer", ["rank1.json", "rank1_b.json"])
+def test_of_two_files_of_a_window_the_complete_one_is_used(tmp_path: Path, cut: str, newer: str) -> None:
+    whole = ({"rank1.json", "rank1_b.json"} - {cut}).pop()
+    text = trace(1).op("op", 5, 1).text()
+    (tmp_path / whole).write_bytes(text)
+    (tmp_path / cut).write_bytes(text[: text.rindex(b"{")])
+    os.utime(tmp_path / newer, (4e9, 4e9))
+
+    found = discover([str(tmp_path)])
+
+    assert files(found) == {1: [whole]}
+    assert [(note.kind, note.file) for note in found.notes] == [("duplicate_rank", cut)]
+
+
+@pytest.mark.parametrize("newer", [1, 2, 3])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_of_files_of_a_window_that_are_all_complete_or_all_cut_off_the_newest_is_used(
+    tmp_path: Path, newer: int, is_cut: bool
+) -> None:
+    text = trace(1).op("op", 5, 1).text()
+    for name in ("1.json", "2.json", "3.json"):
+        (tmp_path / name).write_bytes(text[: text.rindex(b"{")] if is_cut else text)
+        os.utime(tmp_path / name, (1e9, 1e9))
+    os.utime(tmp_path / f"{newer}.json", (2e9, 2e9))
+
+    assert files(discover([str(tmp_path)])) == {1: [f"{newer}.json"]}
+
+
+def test_a_complete_file_named_after_another_rank_does_not_replace_one_that_is_cut_off(tmp_path: Path) -> None:
+    """GIVEN a cut file of rank 1, and a whole one that says rank 1 and is named after rank 8."""
+    text = trace(1, 9).op("op", 5, 1).text()
+    (tmp_path / "rank1.json").write_bytes(text[: text.rindex(b"{")])
+    (tmp_path / "rank8.json").write_bytes(text)
+
+    assert files(discover([str(tmp_path)])) == {1: ["rank1.json"]}
+
+
+def test_only_files_of_the_same_window_are_read_to_see_whether_they_are_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(3):
+        for window in range(2):
+            trace(rank, 3, at_us=window * MINUTE).write(tmp_path / f"rank{rank}.{window}.json")
+    read: list[str] = []
+    monkeypatch.setattr("tracekit.read.files.grouping.is_complete", lambda path: read.append(path.name) or True)
+    discover([str(tmp_path)])
+    assert read == []
+    trace(1, 3).write(tmp_path / "rank1.0b.json")
+    discover([str(tmp_path)])
+    assert read in (["rank1.0.json"], ["rank1.0b.json"]), "the newest is complete, so no other one is read"
+
+
 def test_a_file_of_unknown_world_joins_the_job_of_its_time_and_no_later_one(tmp_path: Path) -> None:
     """GIVEN two jobs a day apart, the first of which lacks the rank of a file without a world size."""
     trace(0, 2).write(tmp_path / "a_rank0.json")
