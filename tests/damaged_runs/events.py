@@ -60,6 +60,19 @@ def durations_times_1000(trace: TraceBuilder) -> TraceBuilder:
     return trace
 
 
+def durations_of_zero(trace: TraceBuilder) -> TraceBuilder:
+    for event in trace.events:
+        if "dur" in event:
+            event["dur"] = Decimal(0)
+    return trace
+
+
+def with_an_endless_kernel(trace: TraceBuilder) -> TraceBuilder:
+    """Let the last matrix product take 10,000 s."""
+    [event for event in trace.events if event["name"] == "gemm"][-1]["dur"] = Decimal(10**10)
+    return trace
+
+
 def step_of_the_wall_clock(trace: TraceBuilder, *, at_us: float, by_us: float) -> TraceBuilder:
     """Set the clock in mid-recording: all that begins later is shifted."""
     at = trace.ts(at_us)
