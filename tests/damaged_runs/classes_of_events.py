@@ -203,6 +203,18 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="lost_device_records",
         says="steps 6-8 lack device records",
     ),
+    "neither kernels nor launches from a step on": DamagedRun(
+        write=of_trace(lambda trace: e.without_kernels_and_launches(trace, range(6, 9))),
+        bad_rank=(3, 4, 5),
+        kind="lost_device_records",
+        says="step 6-8 lacks records and does not count",
+    ),
+    "neither kernels nor launches in a step": DamagedRun(
+        write=of_trace(lambda trace: e.without_kernels_and_launches(trace, range(5, 6))),
+        bad_rank=(3, 4, 7, 8),
+        kind="lost_device_records",
+        says="step 5-6 lacks records and does not count",
+    ),
     # ---- clocks
     "another base time": DamagedRun(write=of_trace(e.with_another_base_time), bad_rank="as undamaged", is_defect=False),
     "a clock that is seconds ahead": DamagedRun(

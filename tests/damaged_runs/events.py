@@ -147,6 +147,13 @@ def without_kernels_from(trace: TraceBuilder, *, step: int) -> TraceBuilder:
     return without(trace, lambda event: event.get("pid") == 0 and event["ts"] >= begin)
 
 
+def without_kernels_and_launches(trace: TraceBuilder, steps: range) -> TraceBuilder:
+    """Lose the kernels of some steps, and the calls that launched them. Their copies and operators are there."""
+    begin, end = (trace.ts(STEP_US * (step - STEPS.start)) for step in (steps.start, steps.stop))
+    lost = ("kernel", "cuda_runtime")
+    return without(trace, lambda event: event.get("cat") in lost and begin <= event["ts"] < end)
+
+
 def duplicate_correlation_ids(trace: TraceBuilder) -> TraceBuilder:
     """Let the ids of each step be those of the first."""
     ids = sorted({event["args"]["correlation"] for event in trace.events if "correlation" in event.get("args", {})})
