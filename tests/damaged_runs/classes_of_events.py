@@ -80,6 +80,18 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="unit",
         says="its steps take 1,000 times as long as those of the other ranks, as if written in another unit",
     ),
+    "all durations 0": DamagedRun(
+        write=of_trace(e.durations_of_zero),
+        bad_rank="n/a",
+        kind="no_device_records",
+        says=f"it has no kernel, operator or collective that took any time: {_NO_TIMES}",
+    ),
+    "a kernel that ends long after the recording": DamagedRun(
+        write=of_trace(e.with_an_endless_kernel),
+        bad_rank=(3, 4, 5, 6, 7),
+        kind="out_of_range",
+        says="its last event ends 9,999,999.400 ms after the recording does: step 8 does not count",
+    ),
     # ---- order
     "in order of time": DamagedRun(write=of_trace(e.in_order_of_time), bad_rank="as undamaged", is_defect=False),
     "in reverse order": DamagedRun(write=of_trace(e.in_reverse_order), bad_rank="as undamaged", is_defect=False),
@@ -233,6 +245,18 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         bad_rank=(3, 4, 5),
         kind="lost_device_records",
         says="steps 6-8 lack device records",
+    ),
+    "neither kernels nor launches from a step on": DamagedRun(
+        write=of_trace(lambda trace: e.without_kernels_and_launches(trace, range(6, 9))),
+        bad_rank=(3, 4, 5),
+        kind="lost_device_records",
+        says="step 6-8 lacks records and does not count",
+    ),
+    "neither kernels nor launches in a step": DamagedRun(
+        write=of_trace(lambda trace: e.without_kernels_and_launches(trace, range(5, 6))),
+        bad_rank=(3, 4, 7, 8),
+        kind="lost_device_records",
+        says="step 5-6 lacks records and does not count",
     ),
     # ---- clocks
     "another base time": DamagedRun(write=of_trace(e.with_another_base_time), bad_rank="as undamaged", is_defect=False),

@@ -60,6 +60,19 @@ def durations_times_1000(trace: TraceBuilder) -> TraceBuilder:
     return trace
 
 
+def durations_of_zero(trace: TraceBuilder) -> TraceBuilder:
+    for event in trace.events:
+        if "dur" in event:
+            event["dur"] = Decimal(0)
+    return trace
+
+
+def with_an_endless_kernel(trace: TraceBuilder) -> TraceBuilder:
+    """Let the last matrix product take 10,000 s."""
+    [event for event in trace.events if event["name"] == "gemm"][-1]["dur"] = Decimal(10**10)
+    return trace
+
+
 def step_of_the_wall_clock(trace: TraceBuilder, *, at_us: float, by_us: float) -> TraceBuilder:
     """Set the clock in mid-recording: all that begins later is shifted."""
     at = trace.ts(at_us)
@@ -139,6 +152,13 @@ def without_kernels_from(trace: TraceBuilder, *, step: int) -> TraceBuilder:
     """Lose all device records from a step on, as a profiler does whose buffers are full (pytorch#192021)."""
     begin = trace.ts(STEP_US * (step - STEPS.start))
     return without(trace, lambda event: event.get("pid") == 0 and event["ts"] >= begin)
+
+
+def without_kernels_and_launches(trace: TraceBuilder, steps: range) -> TraceBuilder:
+    """Lose the kernels of some steps, and the calls that launched them. Their copies and operators are there."""
+    begin, end = (trace.ts(STEP_US * (step - STEPS.start)) for step in (steps.start, steps.stop))
+    lost = ("kernel", "cuda_runtime")
+    return without(trace, lambda event: event.get("cat") in lost and begin <= event["ts"] < end)
 
 
 def duplicate_correlation_ids(trace: TraceBuilder) -> TraceBuilder:

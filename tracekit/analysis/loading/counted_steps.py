@@ -1,4 +1,4 @@
-"""Which steps count: all ranks leave out the same first steps, and each rank those in which its clock jumps.
+"""Which steps count: all ranks leave out the same first steps, and each rank those whose times are known to be wrong.
 
 A worker knows one rank. The ranks that must leave out other steps than they did are summarised again.
 """
@@ -12,6 +12,7 @@ from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.loading.assembly import assemble, comparable
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
+from tracekit.analysis.loading.lost_collectives import lost_collective_notes, steps_without_collectives
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure
@@ -22,8 +23,8 @@ from tracekit.read.files.discover import Discovery
 
 __all__ = ["run_of_counted_steps"]
 
-_Jumped = Mapping[int, frozenset[int]]
-"""The steps in which a rank's clock jumps, by rank."""
+_Wrong = Mapping[int, frozenset[int]]
+"""The steps whose times are known to be wrong, by rank."""
 
 
 def run_of_counted_steps(
@@ -42,10 +43,13 @@ def run_of_counted_steps(
     outcomes = comparable(outcomes, Guard())  # `assemble` does this again, and notes an error in it
     run, outcomes = _assembled(reader, discovery, outcomes, options, {}, leaves_out_first=leaves_out_first)
     guard = Guard()
-    jumped: _Jumped = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
-    if jumped:
-        run, _ = _assembled(reader, discovery, outcomes, options, jumped, leaves_out_first=leaves_out_first)
-    return replace(run, notes=(*with_jumped_steps(run.notes, run.ranks, jumped), *guard.notes))
+    jumped: _Wrong = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
+    lacking: _Wrong = guard.run("steps that lack collectives", {}, steps_without_collectives, run)
+    if jumped or lacking:
+        wrong = {rank: jumped.get(rank, frozenset()) | lacking.get(rank, frozenset()) for rank in {*jumped, *lacking}}
+        run, _ = _assembled(reader, discovery, outcomes, options, wrong, leaves_out_first=leaves_out_first)
+    notes = (*with_jumped_steps(run.notes, run.ranks, jumped), *lost_collective_notes(run, lacking))
+    return replace(run, notes=(*notes, *guard.notes))
 
 
 def _assembled(
@@ -53,7 +57,7 @@ def _assembled(
     discovery: Discovery,
     outcomes: Sequence[RankSummary | RankFailure],
     options: SummaryOptions,
-    jumped: _Jumped,
+    wrong: _Wrong,
     *,
     leaves_out_first: bool,
 ) -> tuple[Run, Sequence[RankSummary | RankFailure]]:
@@ -61,10 +65,10 @@ def _assembled(
     guard = Guard()
     left_out: tuple[LeftOutStep, ...] = ()
     if leaves_out_first:
-        left_out = guard.run("which first steps to leave out", left_out, _first_steps, outcomes, jumped)
+        left_out = guard.run("which first steps to leave out", left_out, _first_steps, outcomes, wrong)
     of_rank = dict(zip(reader.ranks_of(discovery), outcomes, strict=True))
     first = frozenset(step.step for step in left_out)
-    without = {rank: first | jumped.get(rank, frozenset()) for rank in of_rank}
+    without = {rank: first | wrong.get(rank, frozenset()) for rank in of_rank}
     again = [rank for rank, outcome in of_rank.items() if _leaves_out_others(outcome, without[rank])]
     for numbers in sorted({tuple(sorted(without[rank])) for rank in again}):
         alike = [rank for rank in again if without[rank] == set(numbers)]
@@ -74,17 +78,17 @@ def _assembled(
 
 
 def _first_steps(
-    outcomes: Iterable[RankSummary | RankFailure], jumped: Mapping[int, Collection[int]]
+    outcomes: Iterable[RankSummary | RankFailure], wrong: Mapping[int, Collection[int]]
 ) -> tuple[LeftOutStep, ...]:
-    """Return the first steps to leave out; the steps in which a rank's clock `jumped` do not count."""
+    """Return the first steps to leave out; the `wrong` steps of a rank do not count."""
     ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
     counting = [
         replace(
             summary,
-            steps=tuple(step for step in summary.steps if step.step not in jumped[summary.rank]),
-            left_out=tuple(step for step in summary.left_out if step.step not in jumped[summary.rank]),
+            steps=tuple(step for step in summary.steps if step.step not in wrong[summary.rank]),
+            left_out=tuple(step for step in summary.left_out if step.step not in wrong[summary.rank]),
         )
-        if summary.rank in jumped
+        if summary.rank in wrong
         else summary
         for summary in ranks
     ]

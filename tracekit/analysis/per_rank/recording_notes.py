@@ -11,6 +11,7 @@ import numpy as np
 from tracekit.analysis.communication.per_rank.in_flight_times import is_too_much_in_flight
 from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.per_rank.lost_record_notes import lost_record_notes
+from tracekit.analysis.per_rank.unmeasured import nothing_ran
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.limits import limits
 from tracekit.model.communication import KINDS
@@ -61,9 +62,9 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
         text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"
         notes.append(Note(kind="unclassified", severity="warning", file=file, text=text))
     notes += [] if serves else lost_record_notes(trace, lanes, file)
-    nothing_ran = not len(lanes.compute) and not len(lanes.communication)
-    if nothing_ran and lanes.unrecorded is None and not serves:
-        text = f"{file}: it has no kernel, operator or collective, so its time cannot be analysed"
+    idle = nothing_ran(trace, lanes)
+    if idle is not None and lanes.unrecorded is None:
+        text = f"{file}: {idle}: its times are n/a and join no comparison"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
     windows = lanes.windows
     if windows.contradiction is not None:
@@ -77,8 +78,12 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
         notes.append(Note(kind="clock_step", severity="warning", file=file, text=text))
     incomplete = ~windows.complete & ~windows.lost
     if trace.complete and lanes.unrecorded is None and windows.contradiction is None and incomplete.any():
-        text = f"{file}: step {format_ranges(windows.step[incomplete].tolist())} is incomplete and does not count"
-        notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
+        steps = f"step {format_ranges(windows.step[incomplete].tolist())}"
+        kind, text = "unterminated", f"{file}: {steps} is incomplete and does not count"
+        if windows.overrun_ns:
+            late = f"its last event ends {windows.overrun_ns / 1e6:,.3f} ms after the recording does"
+            kind, text = "out_of_range", f"{file}: {late}: {steps} does not count"
+        notes.append(Note(kind=kind, severity="warning", file=file, text=text))
     notes += flight_recorder_notes(lanes.flight_recorder, file)
     if metadata is not None:
         if metadata.window.partial:

@@ -9,7 +9,7 @@ from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording_notes import recording_notes, with_steps_that_count
-from tracekit.analysis.per_rank.unmeasured import without_times
+from tracekit.analysis.per_rank.unmeasured import nothing_ran, without_times
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
 from tracekit.analysis.sections import parts_for
 from tracekit.analysis.step_time.per_rank.step_parts import step_parts
@@ -155,4 +155,6 @@ def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -
         why = "damaged" if not trace.intact else "cut off"
         return None if any(step.complete for step in steps) else f"its file is {why}, and no step is known to be whole"
     lost = set(lanes.windows.step[lanes.windows.lost].tolist())
-    return "kernels are missing in each of its steps" if lost.issuperset(step.step for step in steps) else None
+    if lost.issuperset(step.step for step in steps):
+        return "kernels are missing in each of its steps"
+    return nothing_ran(trace, lanes)

@@ -7,13 +7,26 @@ from dataclasses import replace
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.collectives import Collectives
+from tracekit.model.events import DecodedTrace
 from tracekit.model.messages import Messages
 from tracekit.model.summary import RankSummary
 
 _OF_METADATA = (CONFIGURATION, MEMORY)  # parts that need no times
 
-__all__ = ["without_times"]
+__all__ = ["nothing_ran", "without_times"]
+
+
+def nothing_ran(trace: DecodedTrace, lanes: Lanes) -> str | None:
+    """Return that a rank neither computes nor communicates in its recording; None if it does either.
+
+    A process of RPC may only call others, or serve them.
+    """
+    metadata = trace.header.metadata
+    if not lanes.is_empty or (metadata is not None and metadata.rpc is not None):
+        return None
+    return "it has no kernel, operator or collective that took any time"
 
 
 def without_times(summary: RankSummary, reason: str) -> RankSummary:

@@ -97,6 +97,11 @@ class Lanes:
     flight_recorder: FlightRecorderMatch | None = None
     device_behind_ns: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the rank neither computes nor communicates at any time."""
+        return not len(self.compute) and not len(self.communication)
+
     @cached_property
     def exposed_communication(self) -> Intervals:
         return self.communication - self.compute

@@ -15,6 +15,7 @@ from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES, RUNTIME_
 from tracekit.analysis.events.missing_kernels import KernelLaunches
 from tracekit.analysis.events.phase_evidence import data_loading
 from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
+from tracekit.analysis.timeline.overrun import overrun_of
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 
@@ -38,6 +39,7 @@ class StepWindows:
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
         contradiction: why the steps cannot be those of one process on one clock; None if they can.
         cut: in a file that was cut off, why steps are whole, or why none is; None in a whole file.
+        overrun_ns: by how much events end after the recording, where that proves a time wrong; else 0.
     """
 
     step: Int64
@@ -52,6 +54,7 @@ class StepWindows:
     source: str
     contradiction: str | None = None
     cut: str | None = None
+    overrun_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.step)
@@ -135,6 +138,10 @@ def step_windows(
     if on_gpu and device.linked.any():
         with_device_events = windows.index_of_device(device, events.start_ns[device.row])
         complete = complete & (np.bincount(with_device_events + 1, minlength=len(windows) + 1)[1:] > 0)
+    overrun = overrun_of(events, host)
+    if overrun is not None:
+        complete = complete & (windows.end_ns <= overrun.from_ns)
+        windows = replace(windows, overrun_ns=overrun.by_ns)
     return replace(windows, complete=complete)
 
 

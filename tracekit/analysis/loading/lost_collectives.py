@@ -1,0 +1,73 @@
+"""In which steps a rank lacks its collectives, though it must have taken part in them: their records are lost.
+
+Other records of these steps are lost, too, or are not known to be there. Without them a step would seem idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+# No rank completes one of these before all others take part.
+SYNCHRONISING = np.isin(KINDS, ("all_reduce", "reduce_scatter", "all_gather", "barrier"))
+
+__all__ = ["SYNCHRONISING", "lost_collective_notes", "steps_without_collectives"]
+
+
+def steps_without_collectives(run: Run) -> dict[int, frozenset[int]]:
+    """Return, by rank, the steps that lack the records of its collectives.
+
+    Most other ranks of a group have synchronising collectives in such a step. The rank has some of the group in other
+    steps, and in this one it has no collective of any group. Sequence ids show that these collectives are in no other
+    step of it. Where there are no ids, nothing else must have run in the step either.
+    """
+    result: dict[int, frozenset[int]] = {}
+    for matched in run.collectives:
+        there = matched.row >= 0
+        on_most_others = 2 * (there.sum(axis=0) - there) > len(matched.ranks) - 1
+        lacking = ~there & on_most_others & SYNCHRONISING[matched.kind] & (matched.step != ABSENT)
+        for place in np.flatnonzero(lacking.any(axis=1) & there.any(axis=1)).tolist():
+            summary = run.ranks[run.places[int(matched.ranks[place])]]
+            lost = _certainly_lost(summary, frozenset(matched.step[lacking[place]].tolist()), matched.matched_by)
+            if lost:
+                result[summary.rank] = result.get(summary.rank, frozenset()) | lost | _delayed(summary, lost)
+    return result
+
+
+def _certainly_lost(summary: RankSummary, lacking: frozenset[int], matched_by: str) -> frozenset[int]:
+    """Return those of the steps in which a rank lacks collectives of a group that have no other collective either."""
+    numbers = {
+        step.step
+        for step in summary.steps
+        if step.complete and (matched_by == "seq" or (step.compute_ns == 0 and step.comm_ns == 0))
+    }
+    return (lacking & numbers).difference(summary.collectives.step.tolist())
+
+
+def _delayed(summary: RankSummary, lost: frozenset[int]) -> frozenset[int]:
+    """Return the steps after those that lack records: lost kernels may have delayed their begin."""
+    if summary.device != "gpu":
+        return frozenset()
+    return frozenset(step.step for step in summary.steps if step.step - 1 in lost)
+
+
+def lost_collective_notes(run: Run, steps: Mapping[int, frozenset[int]]) -> list[Note]:
+    """Return a note about each rank of which `steps` do not count, as their records are lost."""
+    notes = []
+    for rank, numbers in sorted(steps.items()):
+        file = Path(run.ranks[run.places[rank]].files[0]).name
+        text = (
+            f"{file}: step {format_ranges(numbers)} lacks records and does not count: "
+            "the other ranks have collectives with it that it does not have"
+        )
+        notes.append(Note(kind="lost_device_records", severity="warning", file=file, text=text).about_rank(rank))
+    return notes
