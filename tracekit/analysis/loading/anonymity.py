@@ -15,7 +15,7 @@ from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.model.metadata import Progress as ProgressFile
 from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonyms
 from tracekit.model.run import Run
-from tracekit.read.decode.anonymous_metadata import anonymous_progress, anonymous_run_id
+from tracekit.read.decode.anonymous.metadata import anonymous_progress, anonymous_run_id
 from tracekit.read.files.discover import discover
 
 if TYPE_CHECKING:

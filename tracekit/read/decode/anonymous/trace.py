@@ -31,7 +31,7 @@ from tracekit.model.spans import (
     rpc_call_span,
     rpc_service_span,
 )
-from tracekit.read.decode.anonymous_metadata import anonymous_metadata
+from tracekit.read.decode.anonymous.metadata import anonymous_metadata
 from tracekit.read.decode.extra_args import split_members
 
 __all__ = ["anonymized"]
