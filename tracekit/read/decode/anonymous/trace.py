@@ -17,7 +17,6 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, TraceHeader, Track
 from tracekit.model.names.pseudonyms import Namer, group_name, host_name, module_name
-from tracekit.model.names.python_functions import is_of_program, path_in_library
 from tracekit.model.spans import (
     LABEL_PREFIX,
     ddp_hook_span,
@@ -32,6 +31,7 @@ from tracekit.model.spans import (
     rpc_service_span,
 )
 from tracekit.read.decode.anonymous.metadata import anonymous_metadata
+from tracekit.read.decode.anonymous.python_functions import anonymous_python_function
 from tracekit.read.decode.extra_args import split_members
 
 __all__ = ["anonymized"]
@@ -45,9 +45,6 @@ _PUBLIC_BEGINNINGS = (
     *("Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "## Call CompiledFxGraph", "[pl][profile][Strategy]"),
 )
 _FSDP2_LABEL = re.compile(r"(FSDP::\w+(?: for [\w ]+)?)(?: \((.*)\))?((?: \[pg=\d+\])?)")
-_PYTHON_FUNCTION = re.compile(r"(.+?)\.py\((\d+)\): (.+)")
-_OWNER = re.compile(r" of .*>$", re.DOTALL)  # of a built-in method: a class
-_PYTHON_MODULE = re.compile(r"nn\.Module: (.+?)((?:_\d+)?)")
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
 _PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
 _PUBLIC_ARGUMENTS = frozenset({"Collective name", "dtype", "Input type", "kernel_backend", "kernel", "kernel_name"})
@@ -95,7 +92,10 @@ def _events(events: EventTable, namer: Namer) -> EventTable:
     annotated = events.in_category(*_ANNOTATIONS)
     labelled = events.named(lambda name: name.startswith(LABEL_PREFIX)) & ~annotated
     name = events.name.copy()
-    for rows, renamed in ((annotated | labelled, _annotation), (events.in_category(_PYTHON), _python_function)):
+    for rows, renamed in (
+        (annotated | labelled, _annotation),
+        (events.in_category(_PYTHON), anonymous_python_function),
+    ):
         name[rows] = strings.renamed(events.name[rows], partial(renamed, namer=namer))
     of_collectives, renamed_group = events.collective_arguments, partial(group_name, namer)
     return replace(
@@ -150,18 +150,6 @@ def _annotation(name: str, namer: Namer) -> str:
         return f"{label[1]}{module}{label[3]}"
     is_public = name.startswith((LABEL_PREFIX, *_PUBLIC_BEGINNINGS)) or parse_microbatch_label(name) is not None
     return name if is_public else namer.name("annotation", name)
-
-
-def _python_function(name: str, namer: Namer) -> str:
-    if (module := _PYTHON_MODULE.fullmatch(name)) is not None:
-        return f"nn.Module: {namer.name('module', module[1])}{module[2]}"
-    function = _PYTHON_FUNCTION.fullmatch(name)
-    if function is None:
-        return _OWNER.sub(">", name) if name.startswith("<") else namer.name("function", name)
-    path, line, code = function.groups()
-    if not is_of_program(name):
-        return f"{path_in_library(path)}.py({line}): {code}"
-    return f"{namer.name('path', path)}.py({line}): {namer.name('function', code)}"
 
 
 def _track(track: Track, namer: Namer) -> Track:

@@ -34,7 +34,7 @@ PYTHON = {
     "/env/lib/python3.11/site-packages/torch/nn/linear.py(3): forward": "torch/nn/linear.py(3): forward",
     "threading.py(90): run": "threading.py(90): run",
     "<built-in method len>": "<built-in method len>",
-    "<built-in method step of Acme object at 0x7f>": "<built-in method step>",
+    "<built-in method step of list object at 0x7f>": "<built-in method step>",
     "nn.Module: Net_0": "nn.Module: module-1_0",
 }
 
