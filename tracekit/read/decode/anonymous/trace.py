@@ -16,20 +16,9 @@ import msgspec
 import numpy as np
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, TraceHeader, Track
-from tracekit.model.names.pseudonyms import Namer, group_name, host_name, module_name
-from tracekit.model.spans import (
-    LABEL_PREFIX,
-    ddp_hook_span,
-    fsdp_span,
-    module_span,
-    parse_ddp_hook_span,
-    parse_fsdp_span,
-    parse_microbatch_label,
-    parse_module_span,
-    parse_rpc_span,
-    rpc_call_span,
-    rpc_service_span,
-)
+from tracekit.model.names.pseudonyms import Namer, group_name, host_name
+from tracekit.model.spans import LABEL_PREFIX
+from tracekit.read.decode.anonymous.annotations import anonymous_annotation
 from tracekit.read.decode.anonymous.metadata import anonymous_metadata
 from tracekit.read.decode.anonymous.python_functions import anonymous_python_function
 from tracekit.read.decode.extra_args import split_members
@@ -38,13 +27,6 @@ __all__ = ["anonymized"]
 
 _ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
 _PYTHON = "python_function"
-# What torch, NCCL and Lightning call their own spans: all of the name, or its beginning.
-_PUBLIC_BEGINNINGS = (
-    *("ProfilerStep#", "nccl:", "gloo:", "mpi:", "ucc:", "Optimizer.", "enumerate(DataLoader)#", "PP:", "c10d::"),
-    *("DistributedDataParallel.", "FullyShardedDataParallel.", "autograd::", "aten::", "torch::", "record_param_comms"),
-    *("Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "## Call CompiledFxGraph", "[pl][profile][Strategy]"),
-)
-_FSDP2_LABEL = re.compile(r"(FSDP::\w+(?: for [\w ]+)?)(?: \((.*)\))?((?: \[pg=\d+\])?)")
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
 _PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
 _PUBLIC_ARGUMENTS = frozenset({"Collective name", "dtype", "Input type", "kernel_backend", "kernel", "kernel_name"})
@@ -93,7 +75,7 @@ def _events(events: EventTable, namer: Namer) -> EventTable:
     labelled = events.named(lambda name: name.startswith(LABEL_PREFIX)) & ~annotated
     name = events.name.copy()
     for rows, renamed in (
-        (annotated | labelled, _annotation),
+        (annotated | labelled, anonymous_annotation),
         (events.in_category(_PYTHON), anonymous_python_function),
     ):
         name[rows] = strings.renamed(events.name[rows], partial(renamed, namer=namer))
@@ -130,26 +112,6 @@ class _Strings:
             self._numbers[text] = len(self.texts)
             self.texts.append(text)
         return self._numbers[text]
-
-
-def _annotation(name: str, namer: Namer) -> str:
-    if (fsdp := parse_fsdp_span(name)) is not None:
-        return fsdp_span(fsdp.action, fsdp.phase, module_name(namer, fsdp.module))
-    if (module := parse_module_span(name)) is not None:
-        return module_span(module_name(namer, module))
-    if (hook := parse_ddp_hook_span(name)) is not None:
-        module = module_name(namer, hook.module)
-        return ddp_hook_span(module, hook.bucket, hook.size_bytes, is_last=hook.is_last)
-    if (rpc := parse_rpc_span(name)) is not None:
-        function = namer.name("function", rpc.function)
-        if rpc.callee is None:
-            return rpc_service_span(rpc.caller, rpc.number, function)
-        return rpc_call_span(rpc.caller, rpc.number, namer.name("worker", rpc.callee), function)
-    if (label := _FSDP2_LABEL.fullmatch(name)) is not None:
-        module = "" if label[2] is None else f" ({module_name(namer, label[2])})"
-        return f"{label[1]}{module}{label[3]}"
-    is_public = name.startswith((LABEL_PREFIX, *_PUBLIC_BEGINNINGS)) or parse_microbatch_label(name) is not None
-    return name if is_public else namer.name("annotation", name)
 
 
 def _track(track: Track, namer: Namer) -> Track:
