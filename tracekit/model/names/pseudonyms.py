@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 KindOfName = Literal[
-    "host", "module", "group", "annotation", "function", "worker", "thread", "file", "path", "job", "run"
+    "host", "module", "group", "annotation", "function", "category", "worker", "thread", "file", "path", "job", "run"
 ]
 KINDS: tuple[KindOfName, ...] = get_args(KindOfName)
 NAMES_OF_ANY_MACHINE = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", ""})

@@ -81,6 +81,8 @@ _OVERHEADS = _one_of(  # of Kineto: what the profiler itself does
     ),
     *("Unrecognized", "Unknown", "Overhead"),
 )
+# A checkpoint span has one word after the action.
+_CHECKPOINT_CALL = rf"(?:{_one_of(*CHECKPOINT_ACTIONS)} (?=\S+\Z)(?:{_one_of(*CHECKPOINT_FUNCTIONS)}\Z)?)"
 _ACTION = rf"\d+{_PIPELINE_ACTIONS}\d*"
 
 # Public labels. What may be missing at their end is left out of a label that only begins like them.
@@ -107,8 +109,7 @@ _PUBLIC = re.compile(
             r"tracekit\.engine:(?:forward|backward)?",
             rf"tracekit\.optimizer:{_one_of(*OPTIMIZER_ACTIONS)}?",
             rf"tracekit\.logging:{_LOGGING_FUNCTIONS}?",
-            r"tracekit\.checkpoint:"
-            rf"(?:{_one_of(*CHECKPOINT_ACTIONS)} (?=\S+\Z)(?:{_one_of(*CHECKPOINT_FUNCTIONS)}\Z)?)?",
+            rf"tracekit\.checkpoint:{_CHECKPOINT_CALL}?",
             rf"tracekit\.{_SPANS}?",
         )
     )

@@ -10,7 +10,7 @@ _WORDS = (
     *("all", "allgather", "allreduce", "alltoall", "any", "async", "barrier", "base", "batch", "broadcast"),
     *("check", "coalesced", "coalescing", "end", "for", "gather", "into", "list", "monitored", "nan", "oop"),
     *("recv", "recvAnySource", "reduce", "reducescatter", "scatter", "send", "sendrecv", "single", "source"),
-    *("sparse", "start", "tensor", "tensors", "to", "uneven", "v", "wait", "work"),
+    *("sparse", "start", "tensor", "tensors", "to", "uneven", "allv", "alltoallv", "v", "wait", "work"),
 )
 _WORD = f"(?:{'|'.join(sorted(_WORDS, key=len, reverse=True))})"
 COLLECTIVE = rf"_?{_WORD}(?:_{_WORD})*_?"

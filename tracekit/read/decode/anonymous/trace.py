@@ -1,8 +1,7 @@
 """Replace the names in a decoded trace: of hosts, paths, modules, groups, annotations, functions, threads.
 
 Everything that is made of a trace is made of what `anonymized` returns, so that no output has to think of it. The names
-of kernels and operators stay, as do the labels that torch, NCCL and the probe write, but for the modules in them.
-Arguments that no list here has stay if there is no letter in them.
+of kernels and operators stay. Of all else only what has a public form stays, such as the labels that torch writes.
 """
 
 from __future__ import annotations
@@ -12,27 +11,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import msgspec
 import numpy as np
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, TraceHeader, Track
 from tracekit.model.names.pseudonyms import Namer, group_name, host_name
 from tracekit.model.spans import LABEL_PREFIX
 from tracekit.read.decode.anonymous.annotations import anonymous_annotation
+from tracekit.read.decode.anonymous.arguments import anonymous_arguments
+from tracekit.read.decode.anonymous.categories import PUBLIC_CATEGORIES, PYTHON_FUNCTION, WITH_PUBLIC_NAMES
 from tracekit.read.decode.anonymous.metadata import anonymous_metadata
 from tracekit.read.decode.anonymous.python_functions import anonymous_python_function
-from tracekit.read.decode.extra_args import split_members
 
 __all__ = ["anonymized"]
 
-_ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
-_PYTHON = "python_function"
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
 _PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
-_PUBLIC_ARGUMENTS = frozenset({"Collective name", "dtype", "Input type", "kernel_backend", "kernel", "kernel_name"})
-_GROUPS = frozenset({"Process Group Name", "Process Group Description"})
-_LISTS = frozenset({"Concrete Inputs"})
-_LETTER = re.compile(r"[^\W\d_]")
 _PUBLIC_KEYS = frozenset(
     {
         *("schemaVersion", "deviceProperties", "trace_id", "baseTimeNanoseconds", "displayTimeUnit"),
@@ -71,20 +64,18 @@ def _header(header: TraceHeader, namer: Namer) -> TraceHeader:
 
 def _events(events: EventTable, namer: Namer) -> EventTable:
     strings = _Strings(events.strings)
-    annotated = events.in_category(*_ANNOTATIONS)
-    labelled = events.named(lambda name: name.startswith(LABEL_PREFIX)) & ~annotated
+    python, public = events.in_category(PYTHON_FUNCTION), events.in_category(*WITH_PUBLIC_NAMES)
+    labelled = events.named(lambda name: name.startswith(LABEL_PREFIX))
     name = events.name.copy()
-    for rows, renamed in (
-        (annotated | labelled, anonymous_annotation),
-        (events.in_category(_PYTHON), anonymous_python_function),
-    ):
+    for rows, renamed in ((labelled | ~(public | python), anonymous_annotation), (python, anonymous_python_function)):
         name[rows] = strings.renamed(events.name[rows], partial(renamed, namer=namer))
     of_collectives, renamed_group = events.collective_arguments, partial(group_name, namer)
     return replace(
         events,
         name=name,
+        category=strings.renamed(events.category, partial(_category, namer=namer)),
         tracks=[_track(track, namer) for track in events.tracks],
-        extra_args=strings.renamed(events.extra_args, partial(_extra_args, namer=namer)),
+        extra_args=strings.renamed(events.extra_args, partial(anonymous_arguments, namer=namer)),
         collective_arguments=replace(
             of_collectives,
             group_name=strings.renamed(of_collectives.group_name, renamed_group),
@@ -114,6 +105,10 @@ class _Strings:
         return self._numbers[text]
 
 
+def _category(category: str, namer: Namer) -> str:
+    return category if category in PUBLIC_CATEGORIES else namer.name("category", category)
+
+
 def _track(track: Track, namer: Namer) -> Track:
     return Track(
         pid=_thread(track.pid, namer) if isinstance(track.pid, str) else track.pid,
@@ -127,29 +122,3 @@ def _thread(name: str, namer: Namer) -> str:
     if (thread := _THREAD.fullmatch(name)) is not None:
         return f"{thread[1]}({_thread(thread[2], namer)})"
     return name if _PUBLIC_THREAD.fullmatch(name) else namer.name("thread", name)
-
-
-def _extra_args(text: str, namer: Namer) -> str:
-    members = (_argument(member, namer) for member in split_members(text))
-    kept = ",\n".join(member for member in members if member is not None)
-    return f"{{{kept}}}" if kept else ""
-
-
-def _argument(member: str, namer: Namer) -> str | None:
-    """Return an argument and its key, as JSON; None if it is left out."""
-    try:
-        ((key, value),) = msgspec.json.decode(f"{{{member}}}", type=dict[str, msgspec.Raw]).items()
-        if key in _GROUPS:
-            value = msgspec.Raw(msgspec.json.encode(group_name(namer, msgspec.json.decode(value, type=str))))
-        elif key in _LISTS:
-            inputs = msgspec.json.decode(value, type=list[str])
-            value = msgspec.Raw(msgspec.json.encode(["" if _says_something(text) else text for text in inputs]))
-    except (ValueError, RecursionError):  # nothing that torch writes
-        return None
-    shown = bytes(value).decode()
-    is_public = key in _PUBLIC_ARGUMENTS or key in _GROUPS or key in _LISTS or not _says_something(shown)
-    return f"{msgspec.json.encode(key).decode()}: {shown}" if is_public else None
-
-
-def _says_something(text: str) -> bool:
-    return _LETTER.search(re.sub(r"\b(?:true|false|null|none|inf|nan|\d+e)\b", "", text.lower())) is not None
