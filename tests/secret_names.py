@@ -27,6 +27,7 @@ def secret_ddp(root: Path) -> Path:
         known = document["tracekit"]
         known |= {"host": "acme-node-17", "host_id": "acme", "run_id": "acme-job"}
         known |= {"mesh": {"names": ["acme_mesh"], "shape": [2], "coordinate": [rank]}}
+        known["strategies"] = ["ddp", "acme_parallel"]
         known["notes"] = [
             {"kind": "capture", "text": "acme_tower.0 is not wrapped; see /home/acme/train.py, on acme-node-17"}
         ]
@@ -96,4 +97,8 @@ def _add_spans(events: list[dict[str, Any]]) -> None:
     events += added
     names = {"name": "acme worker"}
     events.append({**first, "ph": "M", "name": "thread_name", "args": names})
+    events.append({**first, "ph": "M", "name": "thread_name", "tid": 7000, "args": {"name": "pt_acme"}})
+    events.append({**first, "name": "aten::add", "tid": 7000})
+    events.append({**first, "ph": "M", "name": "thread_name", "tid": 7001, "args": {"name": "stream acme"}})
+    events.append({**first, "name": "aten::add", "tid": 7001})
     events.append({**first, "ph": "M", "name": "process_name", "args": names})

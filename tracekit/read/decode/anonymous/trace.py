@@ -25,7 +25,12 @@ from tracekit.read.decode.anonymous.python_functions import anonymous_python_fun
 __all__ = ["anonymized"]
 
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
-_PUBLIC_THREAD = re.compile(r"|python[\d.]*|pt_\w+|stream .*|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+")
+# Of Kineto, and of torch, whose names Linux cuts after 15 characters.
+_PUBLIC_THREAD = re.compile(
+    r"|python[\d.]*|stream (?:-?\d+|all) *|GPU \d+|CPU|Spans|Traces|PyTorch Profiler|-?\d+"
+    r"|pt_(?:main_thread|autograd_\d+|data_worker|data_pin|dist_engine|elastic|gloo_runloop|nccl_heartbt|nccl_watchdg"
+    r"|nccl_runloop|tcpstore|tcpstore_uv|threadpool|workerserver)"
+)
 _PUBLIC_KEYS = frozenset(
     {
         *("schemaVersion", "deviceProperties", "trace_id", "baseTimeNanoseconds", "displayTimeUnit"),
