@@ -29,7 +29,10 @@ def secret_ddp(root: Path) -> Path:
         known |= {"mesh": {"names": ["acme_mesh"], "shape": [2], "coordinate": [rank]}}
         known["strategies"] = ["ddp", "acme_parallel"]
         known["notes"] = [
-            {"kind": "capture", "text": "acme_tower.0 is not wrapped; see /home/acme/train.py, on acme-node-17"}
+            {
+                "kind": "capture",
+                "text": "acme_tower.0 is not wrapped; see /home/john smith/acme/train.py, on acme-node-17",
+            }
         ]
         known["settings"] = [
             {"component": "fsdp2", "modules": ["acme_tower.0"], "values": {"reshard_after_forward": bool(rank)}}

@@ -89,7 +89,7 @@ _ACTION = rf"\d+{_PIPELINE_ACTIONS}\d*"
 _PUBLIC = re.compile(
     "|".join(
         (
-            r"ProfilerStep#\d+",
+            r"ProfilerStep(?:#\d+)?",
             rf"(?:nccl|rccl|xccl|gloo|mpi|ucc):(?:{COLLECTIVE}(?: \d+(?:->|<-)\d+)?)?",
             rf"c10d::(?:{COLLECTIVE})?|record_param_comms",
             rf"Optimizer\.(?:(?:step|zero_grad)#(?:{_OPTIMIZERS}(?=\.|\Z))?)?",

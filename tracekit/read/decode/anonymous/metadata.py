@@ -33,7 +33,7 @@ _STRATEGIES = frozenset(
 
 
 def anonymous_metadata(metadata: CaptureMetadata, namer: Namer) -> CaptureMetadata:
-    """Return the metadata with other names of hosts, groups, modules, workers and strategies that are not the probe's."""
+    """Return the metadata with other names of hosts, groups, modules, workers, and unknown strategies."""
     mesh = metadata.mesh
     return replace(
         metadata,
