@@ -101,7 +101,7 @@ def _add_spans(events: list[dict[str, Any]]) -> None:
     names = {"name": "acme worker"}
     events.append({**first, "ph": "M", "name": "thread_name", "args": names})
     events.append({**first, "ph": "M", "name": "thread_name", "tid": 7000, "args": {"name": "pt_acme"}})
-    events.append({**first, "name": "aten::add", "tid": 7000})
+    events.append({**first, "name": "aten::add", "tid": 7000, "args": {"acme_key": 5}})
     events.append({**first, "ph": "M", "name": "thread_name", "tid": 7001, "args": {"name": "stream acme"}})
     events.append({**first, "name": "aten::add", "tid": 7001})
     events.append({**first, "ph": "M", "name": "process_name", "args": names})

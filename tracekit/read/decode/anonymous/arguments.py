@@ -58,11 +58,11 @@ _LETTER = re.compile(r"[^\W\d_]")
 _WITHOUT_MEANING = re.compile(r"\b(?:true|false|null|none|inf|nan|\d+e[-+]?\d+)\b")
 
 
-def anonymous_arguments(text: str, namer: Namer) -> str:
-    """Return those of an event's arguments that stay, in the form that `select_extra_args` returns; "" for none."""
+def anonymous_arguments(text: str, namer: Namer) -> str | None:
+    """Return those of an event's arguments that stay, in the form that `select_extra_args` returns; None for none."""
     members = (_member(member, namer) for member in split_members(text))
     kept = ",\n".join(member for member in members if member is not None)
-    return f"{{{kept}}}" if kept else ""
+    return f"{{{kept}}}" if kept else None
 
 
 def _member(member: str, namer: Namer) -> str | None:

@@ -97,13 +97,18 @@ class _Strings:
         self.texts = list(texts)
         self._numbers = {text: number for number, text in enumerate(texts)}
 
-    def renamed(self, column: Int32, rename: Callable[[str], str]) -> Int32:
-        """Return a column, int32 [n], that refers to what `rename` returns for each of its distinct texts."""
+    def renamed(self, column: Int32, rename: Callable[[str], str | None]) -> Int32:
+        """Return a column, int32 [n], that refers to what `rename` returns for each of its distinct texts.
+
+        None becomes `ABSENT`.
+        """
         present, place = np.unique(column, return_inverse=True)
         new = [ABSENT if number == ABSENT else self._number(rename(self.texts[number])) for number in present.tolist()]
         return np.array(new, dtype=np.int32)[place] if len(new) else column
 
-    def _number(self, text: str) -> int:
+    def _number(self, text: str | None) -> int:
+        if text is None:
+            return ABSENT
         if text not in self._numbers:
             self._numbers[text] = len(self.texts)
             self.texts.append(text)

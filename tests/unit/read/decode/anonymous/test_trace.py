@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.model.events import DecodedTrace
+from tracekit.model.events import ABSENT, DecodedTrace
 from tracekit.model.names.pseudonyms import NameCollector, Pseudonyms
 from tracekit.read.decode.decoder import decode, decode_written
 from tracekit.read.files.storage import parse_path
@@ -108,3 +110,9 @@ def test_a_collector_replaces_nothing(path: str) -> None:
     after = decode(parse_path(path), extra_args=True, namer=NameCollector())
     replaced = {old: new for old, new in zip(names_of(before), names_of(after), strict=True) if old != new}
     assert set(replaced.values()) == {"torch/nn/linear.py(3): forward", "<built-in method step>"}
+
+
+def test_an_event_without_public_arguments_has_none(tmp_path: Path) -> None:
+    path = str(TraceBuilder().op("aten::add", 0, 1, acme=5).write(tmp_path / "rank0.json"))
+    events = decode(parse_path(path), extra_args=True, namer=NameCollector()).events
+    assert events.extra_args.tolist() == [ABSENT]
