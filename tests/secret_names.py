@@ -27,8 +27,12 @@ def secret_ddp(root: Path) -> Path:
         known = document["tracekit"]
         known |= {"host": "acme-node-17", "host_id": "acme", "run_id": "acme-job"}
         known |= {"mesh": {"names": ["acme_mesh"], "shape": [2], "coordinate": [rank]}}
+        known["strategies"] = ["ddp", "acme_parallel"]
         known["notes"] = [
-            {"kind": "capture", "text": "acme_tower.0 is not wrapped; see /home/acme/train.py, on acme-node-17"}
+            {
+                "kind": "capture",
+                "text": "acme_tower.0 is not wrapped; see /home/john smith/acme/train.py, on acme-node-17",
+            }
         ]
         known["settings"] = [
             {"component": "fsdp2", "modules": ["acme_tower.0"], "values": {"reshard_after_forward": bool(rank)}}
@@ -74,9 +78,21 @@ def _add_spans(events: list[dict[str, Any]]) -> None:
         "tracekit.rpc:call.1.17 ->acme_server pull_acme": "user_annotation",
         "/home/acme/train.py(12): acme_step": "python_function",
         "nn.Module: AcmeTower_0": "python_function",
+        "<eval_with_key>.12 from /home/acme/x.py:1276 in wrapped(4): forward": "python_function",
+        "<string>(2): acme_init": "python_function",
+        "<built-in method acme_pack of PyCapsule object at 0x7f>": "python_function",
+        "enumerate(DataLoader)#AcmeIter.__next__": "user_annotation",
+        "[pl][profile][Strategy]AcmeStrategy.training_step": "user_annotation",
+        "FSDP::pre_forward for acme block": "user_annotation",
+        "Optimizer.step#AcmeAdam.step": "user_annotation",
+        "gloo:all_reduce acme": "user_annotation",
+        "tracekit.logging:acme.log": "user_annotation",
+        "acme flush": "overhead",
+        "acme_copy": "acme_category",
         "/home/acme/env/lib/python3.11/site-packages/torch/nn/modules/linear.py(116): forward": "python_function",
     }
     arguments = {"kernel_file": "/tmp/acme/k.py", "Concrete Inputs": ["acme", "3"], "Process Group Name": "acme_g"}
+    arguments |= {"acme_key": 5, "Input type": ["acme_type"]}
     added = [
         {**first, "name": name, "cat": category, "args": {"Ev Idx": 1, "acme note": "acme", **arguments}}
         for name, category in spans.items()
@@ -84,4 +100,8 @@ def _add_spans(events: list[dict[str, Any]]) -> None:
     events += added
     names = {"name": "acme worker"}
     events.append({**first, "ph": "M", "name": "thread_name", "args": names})
+    events.append({**first, "ph": "M", "name": "thread_name", "tid": 7000, "args": {"name": "pt_acme"}})
+    events.append({**first, "name": "aten::add", "tid": 7000, "args": {"acme_key": 5}})
+    events.append({**first, "ph": "M", "name": "thread_name", "tid": 7001, "args": {"name": "stream acme"}})
+    events.append({**first, "name": "aten::add", "tid": 7001})
     events.append({**first, "ph": "M", "name": "process_name", "args": names})

@@ -22,7 +22,7 @@ import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
 from tracekit import __version__
-from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.echo import echo, remember_arguments
 from tracekit.errors import TracekitError
 from tracekit.model.safe_text import safe_text
 
@@ -96,8 +96,11 @@ class LazyGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        typed = [*args]  # click empties the list
         with error_boundary():
-            return super().make_context(info_name, args, parent, **extra)
+            context = super().make_context(info_name, args, parent, **extra)
+            remember_arguments(context, typed)
+            return context
 
     def invoke(self, ctx: click.Context) -> Any:
         with error_boundary():

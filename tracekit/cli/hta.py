@@ -87,6 +87,9 @@ def hta(
     others = [] if against is None else [choice.of_path(against)]
     if choice.anonymize:
         pseudonyms = choice.pseudonyms_with(*others)
+        from tracekit.read.decode.anonymous.annotations import anonymous_annotation
+
+        annotation = anonymous_annotation(annotation, pseudonyms)
         choice, *others = (replace(each, anonymize=pseudonyms) for each in (choice, *others))
     run, *loaded = (each.load(options) for each in (choice, *others))
     other = loaded[0] if loaded else None

@@ -170,8 +170,52 @@ def test_results_are_equal_bytes_for_any_number_of_jobs_and_either_decoder(ddp: 
 def test_notes_name_files_by_their_pseudonyms(ddp: Path) -> None:
     notes = json.loads(run("analyze", ddp, "--json", "--anonymize").stdout)["notes"]
     about_files = [(note["file"], note["text"]) for note in notes if note["kind"] == "capture"]
-    ending = "module-4.0 is not wrapped; see path-2, on host-2"
+    ending = "module-5.0 is not wrapped; see path-2, on host-2"
     assert about_files == [(f"file-{n}", f"rank {n - 1}: file-{n}: {ending}") for n in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def spaced(root: Path) -> Path:
+    """A folder with a space in its path, with a file that is there already."""
+    folder = root / "john smith" / "acme"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "there.html").touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("analyze", ["-o", "{}/there.html"]),
+        ("analyze", ["-o{}/there.html"]),
+        ("analyze", ["-o", "{}/report.html", "--force"]),
+        ("analyze", ["--links", "{}/links.json"]),
+        ("analyze", ["--cache-dir={}/there.html/cache"]),
+        ("analyze", ["--ranks", "{}"]),
+        ("analyze", ["--run", "acme"]),
+        ("analyze", ["--attempt", "7"]),
+        ("analyze", ["--config", "{}/c.toml"]),
+        ("check", ["--gates", "{}/gates.toml"]),
+        ("check", ["--baseline", "{}/run"]),
+        ("merge", ["-o", "{}/run.pftrace"]),
+        ("query", ["{}/q.sql"]),
+    ],
+)
+def test_no_message_quotes_what_was_typed(command: str, options: list[str], ddp: Path, spaced: Path) -> None:
+    typed = [option.format(spaced) for option in options]
+    before = typed if "--config" in typed else []
+    arguments = [*before, command, ddp, *([] if before else typed), "--anonymize"]
+    result = run(*arguments, exit_codes=(0, 2, 3))
+    for name in (SECRET, "john", "smith"):
+        assert name not in result.output.lower()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_an_annotation_that_was_typed_is_not_quoted(form: list[str], gpu: Path) -> None:
+    require_module("hta")
+    options = ["--annotation", "acme: load", "--anonymize", *form]
+    assert_no_secret(run("hta", gpu, "critical-path", *options, exit_codes=(0, 3)).output)
 
 
 @pytest.mark.parametrize("arguments", [["--ranks", "7"], ["--run", "acme-other"], ["--steps", "900:"]])

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from tracekit.analysis.per_rank.names import names_in_files
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.errors import UsageError
 from tracekit.model.metadata import Progress as ProgressFile
 from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonyms
 from tracekit.model.run import Run
-from tracekit.read.decode.anonymous_metadata import anonymous_progress, anonymous_run_id
-from tracekit.read.files.discover import discover
+from tracekit.read.decode.anonymous.metadata import anonymous_progress, anonymous_run_id
+from tracekit.read.files.discover import Discovery, discover
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -45,7 +46,7 @@ def pseudonyms_of(
     runs = list(runs)
     calls = []
     for chosen in runs:
-        found = discover(chosen.paths, run=chosen.run, attempt=chosen.attempt)
+        found = _discover(chosen)
         calls += [(tuple(window.path.absolute() for window in files),) for files in found.chosen.ranks.values()]
         for note in found.notes:
             collector.name("file", note.file or "")
@@ -59,6 +60,14 @@ def pseudonyms_of(
             for kind, found_names in of_rank.items():
                 names[kind] |= found_names
     return Pseudonyms.of_names(names, [chosen.paths for chosen in runs])
+
+
+def _discover(chosen: RunPaths) -> Discovery:
+    """Return what `discover` does. If no run has the wanted id, the error does not list the ids that there are."""
+    try:
+        return discover(chosen.paths, run=chosen.run, attempt=chosen.attempt)
+    except UsageError as error:
+        raise UsageError(error.message, hint="tracekit info without --anonymize shows the ids of runs") from None
 
 
 def anonymous_run(run: Run, pseudonyms: Pseudonyms) -> Run:

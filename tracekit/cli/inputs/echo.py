@@ -7,25 +7,47 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.inputs.typed_names import asks_for_pseudonyms, typed_names
 from tracekit.model.safe_text import SafeText, safe_json, safe_lines, safe_text
 
 if TYPE_CHECKING:
     from tracekit.model.names.pseudonyms import Pseudonyms
 
-__all__ = ["echo", "echo_json", "echo_workflow_commands", "echo_written", "shown", "write_with"]
+__all__ = [
+    "echo",
+    "echo_json",
+    "echo_workflow_commands",
+    "echo_written",
+    "remember_arguments",
+    "shown",
+    "write_with",
+]
 
-_PSEUDONYMS = "tracekit.pseudonyms"  # key in the metadata of click's context
+_PSEUDONYMS = "tracekit.pseudonyms"  # keys in the metadata of click's context
+_TYPED = "tracekit.typed"
 # What the runner of GitHub takes for a command, in any output of a step: `::` first on a line, `##[` anywhere.
 _WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 
+def remember_arguments(context: click.Context, arguments: Sequence[str]) -> None:
+    """Keep what was typed. If that asks for pseudonyms, messages have them even if the command cannot begin."""
+    context.meta[_TYPED] = arguments
+    if asks_for_pseudonyms(arguments):
+        from tracekit.model.names.pseudonyms import Pseudonyms
+
+        context.meta[_PSEUDONYMS] = replace(Pseudonyms.of_names({}), typed=typed_names(arguments))
+
+
 def write_with(pseudonyms: Pseudonyms) -> None:
-    """Let all messages of the command that runs have pseudonyms from now on."""
-    click.get_current_context().meta[_PSEUDONYMS] = pseudonyms
+    """Let all messages of the command that runs have pseudonyms from now on, for what was typed too."""
+    meta = click.get_current_context().meta
+    meta[_PSEUDONYMS] = replace(pseudonyms, typed=typed_names(meta.get(_TYPED, ())))
 
 
 def shown(text: str) -> str:
@@ -45,7 +67,7 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
 def echo_written(path: object, what: str = "") -> None:
     """Say on stderr, in one line, which file was written."""
-    _write(safe_text(shown(f"wrote {path}{what}")), err=True, nl=True)
+    echo(SafeText(safe_text(shown(f"wrote {path}{what}"))), err=True)
 
 
 def echo_json(text: str) -> None:

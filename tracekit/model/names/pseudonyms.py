@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 KindOfName = Literal[
-    "host", "module", "group", "annotation", "function", "worker", "thread", "file", "path", "job", "run"
+    "host", "module", "group", "annotation", "function", "category", "worker", "thread", "file", "path", "job", "run"
 ]
 KINDS: tuple[KindOfName, ...] = get_args(KindOfName)
 NAMES_OF_ANY_MACHINE = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", ""})
@@ -44,7 +44,14 @@ _NUMBER = re.compile(r"(?<![^\W_])\d+(?![^\W_])|\d+$")
 # A word of a text, with what a name may have in its middle: "blocks.0.up", "node-3".
 _WORD = re.compile(r"\w+(?:[.\-:/@]+\w+)*")
 _SEPARATORS = (r"[:/@]+", r"\.+", r"-+")
-_PATH = re.compile(r"(?<![\w.])(?:~|\.{0,2})/[^\s'\"`:;,()\[\]<>|*?]+")
+_PATH_BEGINS = r"(?<![\w.])(?:~|\.{0,2})/"
+_IN_PATH = r"[^\s'\"`:;,()\[\]<>|*?]"
+# A path in quotes has all that is between them. Any other goes on over a space if one of the next words has a slash
+# in its middle: "/home/john smith/x.py". It may take too much, as in "/home/x and/or y", which shows no name.
+_PATH = re.compile(
+    rf"(?<=['\"]){_PATH_BEGINS}[^'\"\n]+(?=['\"])"
+    rf"|{_PATH_BEGINS}{_IN_PATH}+(?:(?: (?![~.]*/){_IN_PATH}+)* (?![~.]*/){_IN_PATH}+/{_IN_PATH}*)?"
+)
 _LEAST_OF_A_NAME = 3  # shorter ones are replaced only where they are known to be names
 
 
@@ -78,9 +85,11 @@ class Pseudonyms:
 
     Attributes:
         numbered: the pseudonym of each name that was collected, by its kind.
+        typed: the pseudonym of each text of the command line that is one, for messages.
     """
 
     numbered: Mapping[KindOfName, Mapping[str, str]]
+    typed: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_names(cls, names: Mapping[KindOfName, Iterable[str]], runs: Iterable[Sequence[str]] = ()) -> Pseudonyms:
@@ -114,7 +123,7 @@ class Pseudonyms:
 
     @cached_property
     def _literal_names(self) -> dict[str, str]:
-        named = {**self.numbered["file"], **self.numbered["run"]}
+        named = {**self.typed, **self.numbered["file"], **self.numbered["run"]}
         return {name: pseudonym for name, pseudonym in named.items() if name != "."}
 
     @cached_property

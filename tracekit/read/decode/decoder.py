@@ -28,7 +28,7 @@ def decode(path: TracePath, *, extra_args: bool = False, namer: Namer | None = N
         decoded = _decode_portably(path, extra_args=extra_args)
     if namer is None:
         return decoded
-    from tracekit.read.decode.anonymize import anonymized  # few runs are anonymised
+    from tracekit.read.decode.anonymous.trace import anonymized  # few runs are anonymised
 
     return anonymized(decoded, namer)
 

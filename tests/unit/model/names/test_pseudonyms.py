@@ -58,3 +58,18 @@ def test_messages_have_no_known_name_and_no_path() -> None:
     )
     note = Note(kind="limit", severity="error", file="a b.json", text="a b.json: too long")
     assert pseudonyms.note(note) == Note(kind="limit", severity="error", file="file-1", text="file-1: too long")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see /home/john smith/x/t.py", "see path-x"),
+        ("'/home/john smith/my file': not found", "'path-x': not found"),
+        ("/home/a b c/d.py: no such file, in /e", "path-x: no such file, in path-x"),
+        ("in /a/b and /c/d", "in path-x and path-x"),
+        ("~/john smith/x is no file", "path-x is no file"),
+        ("3 of 4 ranks, at 5 GB/s", "3 of 4 ranks, at 5 GB/s"),
+    ],
+)
+def test_a_path_may_have_spaces(text: str, expected: str) -> None:
+    assert of().text(text) == expected

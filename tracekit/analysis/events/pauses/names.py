@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tracekit.model.names.evaluations import EVALUATION_LABEL
 from tracekit.model.spans import EVALUATION_SPAN, LABEL_PREFIX, LOGGING_PREFIX, CheckpointAction, parse_checkpoint_span
 
 __all__ = ["is_evaluation", "is_logging", "parse_checkpoint_call"]
@@ -18,12 +19,9 @@ _LOGGING_FUNCTION = re.compile(
 )
 _PRINT = "<built-in function print>"
 _IN_PYTHON = ".py("  # of a name with a file and a line; matching others would take long
-# What programs call an evaluation, with any marks around it: "## validation ##".
-_EVALUATION_LABEL = re.compile(
-    r"[\W_]*(?:eval|evaluate|evaluation|validate|validation)(?:[ _]step)?[\W_]*", re.IGNORECASE
-)
 _LIGHTNING = "[pl]"
-_LIGHTNING_STEP = re.compile(r"\[pl\]\[profile\]\[Strategy\]\w+\.(?:validation|test)_step")
+# A hyphen is in the pseudonym of a class.
+_LIGHTNING_STEP = re.compile(r"\[pl\]\[profile\]\[Strategy\][\w-]+\.(?:validation|test)_step")
 _DISTRIBUTED = "torch.distributed.checkpoint"
 
 
@@ -42,7 +40,7 @@ def is_evaluation(name: str) -> bool:
     """Return whether an event of this name is a forward of an evaluation, or what a program calls an evaluation."""
     if "val" not in name.lower():  # which takes less time than the patterns
         return name.startswith(_LIGHTNING) and _LIGHTNING_STEP.fullmatch(name) is not None
-    patterns = (_EVALUATION_LABEL, _LIGHTNING_STEP)
+    patterns = (EVALUATION_LABEL, _LIGHTNING_STEP)
     return name == EVALUATION_SPAN or any(pattern.fullmatch(name) is not None for pattern in patterns)
 
 

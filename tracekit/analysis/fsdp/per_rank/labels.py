@@ -24,8 +24,8 @@ __all__ = ["FsdpLabel", "FsdpLabels", "fsdp_labels"]
 
 Action = Literal["gather", "gather_and_use", "use", "reduce", "other"]
 
-# `FSDP::all_gather (blocks.0) [pg=2]`; the outermost module has no name
-_FSDP2_LABEL = re.compile(r"FSDP::(\w+)(?: for .*)?(?: \((.*)\))?(?: \[pg=\d+\])?")
+# `FSDP::all_gather (blocks.0) [pg=2]`; the outermost module has no name, and a hyphen is in the pseudonym of an action
+_FSDP2_LABEL = re.compile(r"FSDP::([\w-]+)(?: for .*)?(?: \((.*)\))?(?: \[pg=\d+\])?")
 _FSDP2_ACTIONS: dict[str, Action] = {
     "all_gather": "gather",
     "all_gather_copy_out": "use",

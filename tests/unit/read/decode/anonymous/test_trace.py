@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.model.events import DecodedTrace
+from tracekit.model.events import ABSENT, DecodedTrace
 from tracekit.model.names.pseudonyms import NameCollector, Pseudonyms
 from tracekit.read.decode.decoder import decode, decode_written
 from tracekit.read.files.storage import parse_path
 
 ANNOTATIONS = {
-    "my phase": "annotation-1",
+    "my phase": "annotation-3",
     "ProfilerStep#3": "ProfilerStep#3",
     "nccl:all_reduce": "nccl:all_reduce",
     "Optimizer.step#Adam.step": "Optimizer.step#Adam.step",
@@ -34,8 +36,15 @@ PYTHON = {
     "/env/lib/python3.11/site-packages/torch/nn/linear.py(3): forward": "torch/nn/linear.py(3): forward",
     "threading.py(90): run": "threading.py(90): run",
     "<built-in method len>": "<built-in method len>",
-    "<built-in method step of Acme object at 0x7f>": "<built-in method step>",
+    "<built-in method step of list object at 0x7f>": "<built-in method step>",
     "nn.Module: Net_0": "nn.Module: module-1_0",
+}
+# Names and categories of other events.
+OTHERS = {
+    ("acme flush", "overhead"): ("annotation-1", "overhead"),
+    ("Buffer Flush", "overhead"): ("Buffer Flush", "overhead"),
+    ("acme_copy", "acme"): ("annotation-2", "category-1"),
+    ("cudaStreamSynchronize", "cuda_runtime"): ("cudaStreamSynchronize", "cuda_runtime"),
 }
 
 
@@ -45,6 +54,8 @@ def builder() -> TraceBuilder:
         trace.label(name, at, 1)
     for at, name in enumerate(PYTHON):
         trace.event(name, "python_function", at, 1, args={})
+    for name, category in OTHERS:
+        trace.event(name, category, 400, 1, args={})
     trace.op("aten::my phase", 500, 1, **{"Input Dims": [[2]], "note": "x", "number": 3, "Concrete Inputs": ["x", "3"]})
     return trace.kernel("my phase kernel", 600, 1)
 
@@ -67,21 +78,31 @@ def names_of(trace: DecodedTrace) -> list[str]:
 def test_names_are_replaced_by_what_they_name(path: str) -> None:
     before, after = decode(parse_path(path)), decode(parse_path(path), namer=pseudonyms_for(path))
     actual = dict(zip(names_of(before), names_of(after), strict=True))
-    assert actual == {**ANNOTATIONS, **PYTHON, "aten::my phase": "aten::my phase", "my phase kernel": "my phase kernel"}
+    others = {name: renamed for (name, _), (renamed, _) in OTHERS.items()}
+    operations = {"aten::my phase": "aten::my phase", "my phase kernel": "my phase kernel"}
+    assert actual == {**ANNOTATIONS, **PYTHON, **others, **operations}
+
+
+def test_categories_of_kineto_stay_and_others_are_replaced(path: str) -> None:
+    events = decode(parse_path(path), namer=pseudonyms_for(path)).events
+    named = zip(events.name.tolist(), events.category.tolist(), strict=True)
+    actual = {(events.strings[name], events.strings[category]) for name, category in named}
+    assert set(OTHERS.values()) <= actual
+    assert "acme" not in events.categories
 
 
 def test_times_and_numbers_stay(path: str) -> None:
     before, after = decode(parse_path(path)), decode(parse_path(path), namer=pseudonyms_for(path))
-    for column in ("start_ns", "duration_ns", "track", "category", "correlation", "external_id", "shape"):
+    for column in ("start_ns", "duration_ns", "track", "correlation", "external_id", "shape"):
         np.testing.assert_array_equal(getattr(after.events, column), getattr(before.events, column))
 
 
-def test_arguments_stay_if_they_say_nothing(path: str) -> None:
+def test_known_arguments_stay_if_they_say_nothing(path: str) -> None:
     written = decode_written(parse_path(path), namer=pseudonyms_for(path))
     texts = [written.texts[name] for name in written.name.tolist()]
     number = int(written.arguments[texts.index("aten::my phase")])
     arguments = msgspec.json.decode(written.argument_texts[number])
-    assert arguments == {"Input Dims": [[2]], "number": 3, "Concrete Inputs": ["", "3"]}
+    assert arguments == {"Input Dims": [[2]], "Concrete Inputs": ["", "3"]}
 
 
 def test_a_collector_replaces_nothing(path: str) -> None:
@@ -89,3 +110,9 @@ def test_a_collector_replaces_nothing(path: str) -> None:
     after = decode(parse_path(path), extra_args=True, namer=NameCollector())
     replaced = {old: new for old, new in zip(names_of(before), names_of(after), strict=True) if old != new}
     assert set(replaced.values()) == {"torch/nn/linear.py(3): forward", "<built-in method step>"}
+
+
+def test_an_event_without_public_arguments_has_none(tmp_path: Path) -> None:
+    path = str(TraceBuilder().op("aten::add", 0, 1, acme=5).write(tmp_path / "rank0.json"))
+    events = decode(parse_path(path), extra_args=True, namer=NameCollector()).events
+    assert events.extra_args.tolist() == [ABSENT]

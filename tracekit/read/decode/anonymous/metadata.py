@@ -23,16 +23,24 @@ _HOOKS_OF_TORCH = frozenset(
         *("quantization_pertensor_hook", "quantization_perchannel_hook"),
     }
 )
+# What the probe calls the ways in which a job is parallel.
+_STRATEGIES = frozenset(
+    {
+        *("ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3", "dp", "manual_dp"),
+        *("tp", "sp", "pp", "ep", "cp", "rpc"),
+    }
+)
 
 
 def anonymous_metadata(metadata: CaptureMetadata, namer: Namer) -> CaptureMetadata:
-    """Return the metadata with other names of hosts, groups, modules and workers."""
+    """Return the metadata with other names of hosts, groups, modules, workers, and unknown strategies."""
     mesh = metadata.mesh
     return replace(
         metadata,
         run_id=anonymous_run_id(metadata.run_id, namer),
         host=host_name(namer, metadata.host),
         host_id=namer.name("host", metadata.host_id),
+        strategies=[slug if slug in _STRATEGIES else namer.name("job", slug) for slug in metadata.strategies],
         mesh=None if mesh is None else replace(mesh, names=[group_name(namer, name) for name in mesh.names]),
         groups=[
             replace(group, name=group_name(namer, group.name), desc=group_name(namer, group.desc))
