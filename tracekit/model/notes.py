@@ -18,6 +18,7 @@ NOTE_KINDS = frozenset(
         # its events
         *("escape", "non_finite", "negative_duration", "out_of_range", "unit", "malformed_event", "duplicate_event"),
         *("overlapping", "unlinked", "unclassified", "lost_device_records", "no_device_records", "before_recording"),
+        "lost_operator",
         # its steps, rank and clock
         *(
             "no_steps",

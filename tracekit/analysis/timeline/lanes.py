@@ -23,7 +23,7 @@ from tracekit.analysis.events.shapes import blocking_calls
 from tracekit.analysis.timeline.communication.device_communication import device_communication
 from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_to_point
 from tracekit.analysis.timeline.communication.host_communication import HostCommunication, host_communication
-from tracekit.analysis.timeline.lost_records import unrecorded_device, with_lost_records
+from tracekit.analysis.timeline.completeness.lost_records import unrecorded_device, with_lost_records
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64

@@ -14,8 +14,9 @@ import numpy as np
 from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.analysis.events.missing_kernels import KernelLaunches
 from tracekit.analysis.events.phase_evidence import data_loading
+from tracekit.analysis.timeline.completeness.lost_operators import may_lack_operators
+from tracekit.analysis.timeline.completeness.overrun import overrun_of
 from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
-from tracekit.analysis.timeline.overrun import overrun_of
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 
@@ -39,6 +40,7 @@ class StepWindows:
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
         contradiction: why the steps cannot be those of one process on one clock; None if they can.
         cut: in a file that was cut off, why steps are whole, or why none is; None in a whole file.
+        lacking: an operator may have run in it that cannot be read, bool [s]; None if there is none.
         overrun_ns: by how much events end after the recording, where that proves a time wrong; else 0.
     """
 
@@ -54,6 +56,7 @@ class StepWindows:
     source: str
     contradiction: str | None = None
     cut: str | None = None
+    lacking: Bool | None = None
     overrun_ns: int = 0
 
     def __len__(self) -> int:
@@ -102,7 +105,7 @@ def step_windows(
     """Return the windows of a trace. With `whole`, steps are ignored.
 
     `computes` says which device events are compute kernels, bool [m]. Lost records are not looked for here
-    (`timeline.lost_records`).
+    (`timeline.completeness.lost_records`).
     """
     events = trace.events
     host = host_steps(trace, whole=whole)
@@ -138,6 +141,9 @@ def step_windows(
     if on_gpu and device.linked.any():
         with_device_events = windows.index_of_device(device, events.start_ns[device.row])
         complete = complete & (np.bincount(with_device_events + 1, minlength=len(windows) + 1)[1:] > 0)
+    if not on_gpu and len(trace.lost_ns):
+        lacking = complete & may_lack_operators(windows.start_ns, windows.end_ns, trace.lost_ns)
+        complete, windows = complete & ~lacking, replace(windows, lacking=lacking)
     overrun = overrun_of(events, host)
     if overrun is not None:
         complete = complete & (windows.end_ns <= overrun.from_ns)
