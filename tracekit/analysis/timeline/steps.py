@@ -14,8 +14,7 @@ import numpy as np
 from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.analysis.events.missing_kernels import KernelLaunches
 from tracekit.analysis.events.phase_evidence import data_loading
-from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
-from tracekit.analysis.timeline.overrun import overrun_of
+from tracekit.analysis.timeline.host_steps import HostSteps, host_steps, overrun_of
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 
