@@ -291,6 +291,18 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="clock_step",
         says="rank8.json: step 5-6 may contain the jump and does not count",
     ),
+    "a clock that jumps in the first step": DamagedRun(
+        write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=0.3 * STEP_US, by_us=500_000)),
+        bad_rank=(4, 5, 6, 7, 8),
+        kind="clock_step",
+        says="step 3 may contain the jump and does not count",
+    ),
+    "a clock that jumps in the last step": DamagedRun(
+        write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=5.5 * STEP_US, by_us=500_000)),
+        bad_rank=(3, 4, 5, 6, 7),
+        kind="clock_step",
+        says="step 8 may contain the jump and does not count",
+    ),
     "a clock that is set back": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=-2000)),
         bad_rank="n/a",

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
 __all__ = [
     "DTYPES",
     "KINDS",
+    "SYNCHRONISING",
     "CommunicationEvents",
     "FlightRecorderMatch",
     "GroupKey",
@@ -38,6 +41,9 @@ KINDS = (
     "unknown",  # certainly communication, but of no known kind
     "unclassified",  # looks like communication, but no rule matches
 )
+
+SYNCHRONISING: Bool = np.isin(KINDS, ("all_reduce", "reduce_scatter", "all_gather", "barrier"))
+"""Whether no rank completes a collective of a kind before all others take part, bool [KINDS]."""
 
 DTYPES = (
     *("bool", "int8", "uint8", "float8", "int16", "uint16", "float16", "bfloat16", "int32", "uint32", "float32"),

@@ -84,7 +84,7 @@ def test_the_command_ends_as_it_would_for_other_defects(monkeypatch: pytest.Monk
 
 
 OVER_RANKS = {
-    counted_steps: ("first_steps_to_leave_out", "steps_with_jumps", "steps_without_collectives"),
+    counted_steps: ("first_steps_to_leave_out", "steps_with_jumps", "steps_without_collectives", "impossible_times"),
     assembly: (
         *("without_incomparable_times", "step_notes", "groups_of_run", "match_collectives", "align"),
         *("with_inferred_peers", "match_messages", "with_inferred_pipelines", "with_manual_pipelines"),

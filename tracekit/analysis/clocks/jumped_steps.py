@@ -17,7 +17,7 @@ from tracekit.model.summary import RankSummary
 
 _SMALL_PART = 0.01  # of a step: a jump that is smaller changes no answer
 
-__all__ = ["steps_with_jumps", "with_jumped_steps"]
+__all__ = ["steps_between", "steps_with_jumps", "with_jumped_steps"]
 
 
 def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
@@ -29,7 +29,7 @@ def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
     summaries = {summary.rank: summary for summary in run.ranks}
     result = {}
     for rank, shown_by in jumping_clocks(run.clocks).items():
-        model, lengths_ns = models[shown_by], {step.step: step.step_ns for step in summaries[rank].steps}
+        model, lengths_ns = models[shown_by], _lengths_ns(summaries[rank])
         steps: set[int] = set()
         for jump, size_ns in zip(model.jumps, jump_sizes_ns(model), strict=True):
             moment_ns = jump.from_ns
@@ -40,6 +40,10 @@ def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
         if steps:
             result[rank] = frozenset(steps)
     return result
+
+
+def _lengths_ns(summary: RankSummary) -> dict[int, int]:
+    return {step.step: step.step_ns for step in (*summary.left_out, *summary.steps)}
 
 
 def _steps_around(summary: RankSummary, moment_ns: int) -> set[int]:
@@ -57,11 +61,16 @@ def _steps_around(summary: RankSummary, moment_ns: int) -> set[int]:
             nearest = int(off_ns[place]), int(rows[place]), int(rows[place + 1])
     if nearest is None:
         return set()
-    _, before, after = nearest
+    return steps_between(summary, *nearest[1:])
+
+
+def steps_between(summary: RankSummary, before: int, after: int) -> set[int]:
+    """Return the steps in which a rank's clock may have jumped that did so between two collectives, given as rows."""
+    collectives, steps = summary.collectives, (*summary.left_out, *summary.steps)
     begin_ns, end_ns = sorted((int(collectives.end_ns[before]), int(collectives.end_ns[after])))
-    overlapping = {s.step for s in summary.steps if s.start_ns < end_ns and begin_ns < s.start_ns + s.step_ns}
+    overlapping = {s.step for s in steps if s.start_ns < end_ns and begin_ns < s.start_ns + s.step_ns}
     between = range(int(collectives.step[before]), int(collectives.step[after]) + 1)
-    return overlapping | {s.step for s in summary.steps if s.step in between}
+    return overlapping | {s.step for s in steps if s.step in between}
 
 
 def with_jumped_steps(

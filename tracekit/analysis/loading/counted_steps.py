@@ -12,6 +12,7 @@ from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.loading.assembly import assemble, comparable
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
+from tracekit.analysis.loading.impossible_times import ImpossibleTimes, impossible_time_notes, impossible_times
 from tracekit.analysis.loading.lost_collectives import lost_collective_notes, steps_without_collectives
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.per_rank.options import SummaryOptions
@@ -45,11 +46,18 @@ def run_of_counted_steps(
     guard = Guard()
     jumped: _Wrong = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
     lacking: _Wrong = guard.run("steps that lack collectives", {}, steps_without_collectives, run)
-    if jumped or lacking:
-        wrong = {rank: jumped.get(rank, frozenset()) | lacking.get(rank, frozenset()) for rank in {*jumped, *lacking}}
+    impossible: Mapping[int, ImpossibleTimes] = guard.run("impossible times", {}, impossible_times, run)
+    wrong = _united(jumped, lacking, {rank: jump.steps for rank, jump in impossible.items()})
+    if wrong:
         run, _ = _assembled(reader, discovery, outcomes, options, wrong, leaves_out_first=leaves_out_first)
     notes = (*with_jumped_steps(run.notes, run.ranks, jumped), *lost_collective_notes(run, lacking))
-    return replace(run, notes=(*notes, *guard.notes))
+    return replace(run, notes=(*notes, *impossible_time_notes(run, impossible), *guard.notes))
+
+
+def _united(*of_ranks: _Wrong) -> dict[int, frozenset[int]]:
+    """Return the steps of each rank in any of the mappings."""
+    ranks = frozenset[int]().union(*of_ranks)
+    return {rank: frozenset[int]().union(*(steps.get(rank, ()) for steps in of_ranks)) for rank in ranks}
 
 
 def _assembled(
@@ -80,19 +88,9 @@ def _assembled(
 def _first_steps(
     outcomes: Iterable[RankSummary | RankFailure], wrong: Mapping[int, Collection[int]]
 ) -> tuple[LeftOutStep, ...]:
-    """Return the first steps to leave out; the `wrong` steps of a rank do not count."""
+    """Return the first steps to leave out. Ranks with `wrong` steps do not tell, unless all have some."""
     ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
-    counting = [
-        replace(
-            summary,
-            steps=tuple(step for step in summary.steps if step.step not in wrong[summary.rank]),
-            left_out=tuple(step for step in summary.left_out if step.step not in wrong[summary.rank]),
-        )
-        if summary.rank in wrong
-        else summary
-        for summary in ranks
-    ]
-    return first_steps_to_leave_out(counting)
+    return first_steps_to_leave_out([summary for summary in ranks if summary.rank not in wrong] or ranks)
 
 
 def _leaves_out_others(outcome: RankSummary | RankFailure, numbers: Collection[int]) -> bool:

@@ -10,17 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import SYNCHRONISING
 from tracekit.model.events import ABSENT
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-# No rank completes one of these before all others take part.
-SYNCHRONISING = np.isin(KINDS, ("all_reduce", "reduce_scatter", "all_gather", "barrier"))
-
-__all__ = ["SYNCHRONISING", "lost_collective_notes", "steps_without_collectives"]
+__all__ = ["lost_collective_notes", "steps_without_collectives"]
 
 
 def steps_without_collectives(run: Run) -> dict[int, frozenset[int]]:

@@ -1,0 +1,50 @@
+"""Which steps contain a jump of the clock that only the first or last collectives show? Times are in us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder, write_run
+from tests.damaged_runs.events import step_of_the_wall_clock
+from tracekit.analysis.report import analyze
+
+RANKS, STEPS = 4, 6
+
+
+def trace_of(rank: int, *, late: dict[int, float] | None = None) -> TraceBuilder:
+    """Return steps of 1000 us with an all-reduce each. `late`: by step, when the rank leaves it later than others."""
+    trace = TraceBuilder(rank, RANKS)
+    for step in range(STEPS):
+        begin = 1000 * step
+        trace.step(step, begin, 1000).op("aten::mm", begin + 10, 300)
+        trace.gloo("all_reduce", begin + 400, 200 + (late or {}).get(step, 0), issued_at=begin + 390)
+    return trace
+
+
+def wrong_steps(folder: Path, *traces: TraceBuilder) -> dict[int, set[int]]:
+    """Return the steps that do not count, by rank."""
+    run = analyze(write_run(folder, traces)).run
+    counting = {summary.rank: {step.step for step in summary.steps if step.complete} for summary in run.ranks}
+    return {rank: wrong for rank, steps in counting.items() if (wrong := set(range(STEPS)) - steps)}
+
+
+@pytest.mark.parametrize(("at", "expected"), [(700, {0, 1}), (1700, {1, 2}), (4700, {4, 5})])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_jump_near_an_end(tmp_path: Path, rank: int, at: float, expected: set[int]) -> None:
+    traces = [trace_of(i) for i in range(RANKS)]
+    step_of_the_wall_clock(traces[rank], at_us=at, by_us=50_000)
+    assert wrong_steps(tmp_path, *traces) == {rank: expected}
+
+
+@pytest.mark.parametrize("late", [{0: 390.0}, {5: 390.0}, dict.fromkeys(range(1, 6), 390.0)])
+def test_a_rank_that_leaves_late_has_no_other_clock(tmp_path: Path, late: dict[int, float]) -> None:
+    traces = [trace_of(i, late=late if i == 2 else None) for i in range(RANKS)]
+    assert wrong_steps(tmp_path, *traces) == {}
+
+
+def test_two_ranks_do_not_show_whose_clock_is_wrong(tmp_path: Path) -> None:
+    traces = [trace_of(i) for i in range(2)]
+    step_of_the_wall_clock(traces[1], at_us=700, by_us=300)
+    assert wrong_steps(tmp_path, *traces) == {0: {0}, 1: {0}}, "both leave out a long first step"

@@ -1,0 +1,132 @@
+"""In which steps a rank's clock jumps that nearly all its collectives agree with: only the first or last ones do not.
+
+Nobody leaves a synchronising collective before all ranks have entered it. Where one rank seems to, or to enter when all
+others have left, its clock was another one then. A jump behind or before several collectives is found by `jumps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tracekit.analysis.clocks.jumped_steps import steps_between
+from tracekit.analysis.clocks.notes import jumping_clocks
+from tracekit.model.clocks import clocks_are_comparable
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import SYNCHRONISING
+from tracekit.model.events import Int64
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+
+_FEWEST_RANKS = 3  # two do not show whose clock is wrong
+_MOST_AT_END = 2  # collectives that disagree: `jumps` finds more
+_FEWEST_AGREEING = 3
+_LARGE_PART = 0.1  # of a step
+_NOTABLE_NS = 50_000
+_FAR_NS = 2**62  # more than any time
+
+__all__ = ["ImpossibleTimes", "impossible_time_notes", "impossible_times"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImpossibleTimes:
+    """A jump of a rank's clock near an end of its recording.
+
+    Attributes:
+        steps: which may contain it.
+        off_ns: the clock jumps at least so far.
+    """
+
+    steps: frozenset[int]
+    off_ns: int
+
+
+def impossible_times(run: Run) -> dict[int, ImpossibleTimes]:
+    """Return the jumps of clocks that the first or last collectives of a rank show, by rank."""
+    if not clocks_are_comparable(run.ranks, run.clocks):
+        return {}
+    jumping = jumping_clocks(run.clocks)
+    result: dict[int, ImpossibleTimes] = {}
+    for matched in run.collectives:
+        for rank, before, after, off_ns in _jumps_near_ends(run, matched):
+            summary = run.ranks[run.places[rank]]
+            lengths_ns = [s.step_ns for s in (*summary.left_out, *summary.steps)]
+            if summary.rank in jumping or off_ns <= _LARGE_PART * float(np.median(lengths_ns)):
+                continue
+            steps = steps_between(summary, before, after)
+            if steps:
+                result.setdefault(summary.rank, ImpossibleTimes(steps=frozenset(steps), off_ns=off_ns))
+    return result
+
+
+def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[tuple[int, int, int, int]]:
+    """Yield each rank whose clock jumps, its collectives before and after the jump, as rows, and by how much it does.
+
+    An instance bounds how far a clock is ahead: the rank starts before all others have ended, and ends after all others
+    have started. It tells nothing where these contradict each other.
+    """
+    row = matched.row[:, SYNCHRONISING[matched.kind] & (matched.row >= 0).all(axis=0)]
+    if len(row) < _FEWEST_RANKS or not row.shape[1]:
+        return
+    start_ns, end_ns = np.empty((2, *row.shape), dtype=np.int64)
+    for place, rank in enumerate(matched.ranks.tolist()):
+        number = run.places[rank]
+        collectives = run.ranks[number].collectives
+        start_ns[place] = run.clocks[number].to_run(collectives.start_ns[row[place]])
+        end_ns[place] = run.clocks[number].to_run(collectives.end_ns[row[place]])
+    all_started_ns, first_ended_ns = _latest_of_others(start_ns), -_latest_of_others(-end_ns)
+    tells = all_started_ns <= first_ended_ns
+    least_ns = np.where(tells, start_ns - first_ended_ns, -_FAR_NS)
+    most_ns = np.where(tells, end_ns - all_started_ns, _FAR_NS)
+    contradict = least_ns.max(axis=1) > most_ns.min(axis=1) + _NOTABLE_NS
+    for place in np.flatnonzero(contradict).tolist():
+        jump = _jump_near_an_end(least_ns[place], most_ns[place])
+        if jump is not None:
+            after, off_ns = jump
+            yield int(matched.ranks[place]), int(row[place, after - 1]), int(row[place, after]), off_ns
+
+
+def _latest_of_others(time_ns: Int64) -> Int64:
+    """Return int64 [k, m]: of k ranks, the latest of m times of the other ranks."""
+    columns = np.arange(time_ns.shape[1])
+    latest = time_ns.argmax(axis=0)
+    others_ns = time_ns.copy()
+    others_ns[latest, columns] = -_FAR_NS
+    result = np.broadcast_to(time_ns.max(axis=0), time_ns.shape).copy()
+    result[latest, columns] = others_ns.max(axis=0)
+    return result
+
+
+def _jump_near_an_end(least_ns: Int64, most_ns: Int64) -> tuple[int, int] | None:
+    """Return the first instance after a jump, and by how much the clock jumps at least; None if there is no such jump.
+
+    The clock is ahead by at least and at most so much at each instance, int64 [m]. All but the first or the last few
+    agree, and each of these contradicts them.
+    """
+    count = len(least_ns)
+    for few in range(1, _MOST_AT_END + 1):
+        for after, is_end in ((few, np.arange(count) < few), (count - few, np.arange(count) >= count - few)):
+            low_ns, high_ns = least_ns[~is_end], most_ns[~is_end]
+            if np.count_nonzero(high_ns < _FAR_NS) < _FEWEST_AGREEING or low_ns.max() > high_ns.min():
+                continue
+            off_ns = np.maximum(least_ns[is_end] - high_ns.min(), low_ns.max() - most_ns[is_end])
+            if off_ns.min() > _NOTABLE_NS:
+                return after, int(off_ns.max())
+    return None
+
+
+def impossible_time_notes(run: Run, found: Mapping[int, ImpossibleTimes]) -> list[Note]:
+    """Return a note about each rank whose clock jumps near an end of its recording."""
+    notes = []
+    for rank, jump in sorted(found.items()):
+        file = Path(run.ranks[run.places[rank]].files[0]).name
+        text = (
+            f"{file}: its clock jumps by {jump.off_ns / 1e6:,.3f} ms or more, for it has collectives when all other "
+            f"ranks are out of them; step {format_ranges(jump.steps)} may contain the jump and does not count"
+        )
+        notes.append(Note(kind="clock_step", severity="warning", file=file, text=text).about_rank(rank))
+    return notes
