@@ -97,4 +97,4 @@ def test_a_collective_that_outlives_the_window_is_named(recorded: Path) -> None:
     joins = {row["rank"]: row for row in result_of(recorded / "edges")["joins"]}
 
     assert joins[0]["unjoined"] == [{"kind": "all_reduce", "reason": NOT_OVER, "count": 1}]
-    assert joins[1]["collectives"] == 0
+    assert 1 not in joins  # nothing ran on it in the window, so that its times are n/a

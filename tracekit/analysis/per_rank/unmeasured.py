@@ -21,10 +21,13 @@ __all__ = ["nothing_ran", "without_times"]
 def nothing_ran(trace: DecodedTrace, lanes: Lanes) -> str | None:
     """Return that a rank neither computes nor communicates in its recording; None if it does either.
 
-    A process of RPC may only call others, or serve them.
+    A process of RPC may only call others, or serve them. A rank that issues a collective may wait for it until its
+    recording ends.
     """
-    metadata = trace.header.metadata
+    metadata, events = trace.header.metadata, trace.events
     if not lanes.is_empty or (metadata is not None and metadata.rpc is not None):
+        return None
+    if events.duration_ns[events.collective_arguments.row].any():
         return None
     return "it has no kernel, operator or collective that took any time"
 

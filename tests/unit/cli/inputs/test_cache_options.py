@@ -23,8 +23,11 @@ def _without_a_variable_a_minute_later(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Return a folder of traces where the probe writes them."""
-    return _traces(tmp_path / "run-1" / "attempt-0" / "step-000000000")
+    """Return a folder of traces where the probe writes them, with its manifests."""
+    folder = _traces(tmp_path / "run-1" / "attempt-0" / "step-000000000")
+    for rank in (0, 1):
+        (folder / f"rank{rank}.manifest.json").write_text("{}")
+    return folder
 
 
 def _traces(folder: Path) -> Path:

@@ -203,9 +203,9 @@ def test_only_complete_steps_count(tmp_path: Path) -> None:
 
 
 def test_an_event_out_of_range_does_not_change_the_sums(tmp_path: Path) -> None:
-    """The second operator is a week later."""
+    """An annotation in front of the operator is a week later."""
     trace = TraceBuilder().step(0, 0, 100)
-    trace.op("aten::add", 7 * 24 * 3600 * 1_000_000, 1)
+    trace.label("annotation", 7 * 24 * 3600 * 1_000_000, 1)
     trace.op("aten::mm", 10, 20, **MATRICES)
     assert total(sums_of(trace, tmp_path)) == EACH
 
