@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json, echo_written
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import terminal_format
+from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
@@ -111,7 +112,6 @@ def hta(
 
 def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path | None, *, force: bool) -> None:
     from tracekit.hta.tables import hta_csv, hta_json, hta_text
-    from tracekit.render.output import new_file
 
     answers = {name: (result.tables, result.error, result.remarks) for name, result in results.items()}
     if suffix == ".csv":
@@ -131,9 +131,7 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
         if file is None:
             echo_json(text) if suffix == ".json" else echo(text, nl=False)
             continue
-        with new_file(file, force=force) as stream:
-            stream.write(text.encode())
-        echo_written(file)
+        write_text(file, text, force=force)
 
 
 def _file(output: Path, title: str, *, alone: bool) -> Path:

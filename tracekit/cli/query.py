@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json, echo_written
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.perfetto_trace import perfetto_trace
+from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 
@@ -70,7 +71,6 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     """
     from tracekit.errors import UsageError
     from tracekit.model.safe_text import safe_text
-    from tracekit.render.output import new_file
     from tracekit.render.query_result import query_csv, query_json, query_text
     from tracekit.trace_processor import open_trace_processor, views_sql
 
@@ -98,9 +98,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         form = terminal_format() if output is None else {"width": 80, "color": False}
         text = query_text(answer.columns, answer.rows, **form)
     if output is not None:
-        with new_file(output, force=force) as stream:
-            stream.write(text.encode())
-        echo_written(output)
+        write_text(output, text, force=force)
         return
     if suffix == ".json":
         echo_json(text)

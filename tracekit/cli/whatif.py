@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json, echo_written, shown
+from tracekit.cli.inputs.echo import echo, echo_json, shown
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
+from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ def whatif(
     from tracekit.errors import UsageError
     from tracekit.render.console import write
     from tracekit.render.json_result import SCHEMA_VERSION, JsonResult
-    from tracekit.render.output import new_file
     from tracekit.render.terminal import TerminalReport
 
     formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
@@ -96,6 +96,4 @@ def whatif(
     if output is None:
         echo_json(text) if is_json else echo(text, nl=False)
         return
-    with new_file(output, force=force) as stream:
-        stream.write(text.encode())
-    echo_written(output)
+    write_text(output, text, force=force)

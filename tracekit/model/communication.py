@@ -16,6 +16,7 @@ __all__ = [
     "DTYPES",
     "KINDS",
     "SYNCHRONISING",
+    "SYNCHRONISING_WITH_ANY_SHARES",
     "CommunicationEvents",
     "FlightRecorderMatch",
     "GroupKey",
@@ -42,8 +43,11 @@ KINDS = (
     "unclassified",  # looks like communication, but no rule matches
 )
 
-SYNCHRONISING: Bool = np.isin(KINDS, ("all_reduce", "reduce_scatter", "all_gather", "barrier"))
-"""Whether no rank completes a collective of a kind before all others take part, bool [KINDS]."""
+SYNCHRONISING: Bool = np.isin(KINDS, ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier"))
+"""Whether no rank leaves a collective of a kind before all others have entered it, bool [KINDS]."""
+
+SYNCHRONISING_WITH_ANY_SHARES: Bool = SYNCHRONISING & ~np.isin(KINDS, ("all_to_all",))
+"""The same whatever the shares of ranks are, bool [KINDS]: in an all-to-all some may be empty."""
 
 DTYPES = (
     *("bool", "int8", "uint8", "float8", "int16", "uint16", "float16", "bfloat16", "int32", "uint32", "float32"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any, Generic, Literal, TypeVar
 
 from tracekit.model.collectives import Collectives
@@ -125,6 +126,11 @@ class RankSummary:
         A host's name identifies it, unless any machine may have that name.
         """
         return self.host_id or (None if self.host in NAMES_OF_ANY_MACHINE else self.host)
+
+    @property
+    def file_name(self) -> str | None:
+        """Return the name of its first file, for notes; None if it has none."""
+        return PurePosixPath(self.files[0]).name if self.files else None
 
     @property
     def is_measured(self) -> bool:

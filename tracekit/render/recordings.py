@@ -7,11 +7,11 @@ import zlib
 from pathlib import Path
 
 from tracekit.model.metadata import MANIFEST_SUFFIX, MERGED_KEY, PROGRESS_SUFFIX
+from tracekit.read.files.beginning import beginning_of
 
 __all__ = ["is_recording"]
 
-_HEAD_BYTES = 1 << 16
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 # Keys of Kineto's files. In the text of a result the quotes in front of them would be escaped.
 _KEY = re.compile(rb'(?<!\\)"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|ph)"\s*:')
 
@@ -20,14 +20,11 @@ def is_recording(path: Path) -> bool:
     """Return whether a file is a trace of torch.profiler, or what the probe writes beside one. Raises OSError."""
     if path.name.endswith((MANIFEST_SUFFIX, PROGRESS_SUFFIX)):
         return True
-    with path.open("rb") as stream:
-        beginning = stream.read(_HEAD_BYTES)
+    try:
+        beginning = beginning_of(path)
+    except zlib.error:
+        return False
     if beginning.startswith(_ZSTD):  # no result is packed so
         return True
-    if beginning.startswith(_GZIP):
-        try:
-            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _HEAD_BYTES)
-        except zlib.error:
-            return False
     is_json = beginning.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"["))
     return is_json and _KEY.search(beginning) is not None and MERGED_KEY.encode() not in beginning

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -77,7 +76,7 @@ def with_jumped_steps(
     notes: Sequence[Note], ranks: Sequence[RankSummary], steps: Mapping[int, Collection[int]]
 ) -> tuple[Note, ...]:
     """Return the notes of a run, where those about clocks that jump name the file and the steps that do not count."""
-    files = {summary.rank: Path(summary.files[0]).name for summary in ranks if summary.files}
+    files = {summary.rank: summary.file_name for summary in ranks}
     result = []
     for note in notes:
         if note.kind == "clock_step" and note.file is None and note.rank is not None and note.rank in steps:

@@ -14,15 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, SYNCHRONISING
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.summary import RankSummary
 
-__all__ = ["FEWEST_MOMENTS", "SYNCHRONISING", "Moments"]
+__all__ = ["FEWEST_MOMENTS", "Moments"]
 
-SYNCHRONISING = tuple(
-    KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier")
-)
 _ALL_TO_ALL = KINDS.index("all_to_all")
 _SET_BACK_NS = 100_000  # collectives that overlap may end in another order on one rank, not by as much
 
@@ -61,7 +58,7 @@ class Moments:
     def of(cls, ranks: Sequence[RankSummary], group: MatchedGroup) -> Moments | None:
         """Return the moments of a group; None when it synchronises no two ranks."""
         collectives = {summary.rank: summary.collectives for summary in ranks}
-        synchronises = ((group.row != ABSENT).sum(axis=0) > 1) & np.isin(group.kind, SYNCHRONISING)
+        synchronises = ((group.row != ABSENT).sum(axis=0) > 1) & SYNCHRONISING[group.kind]
         exchanges = np.flatnonzero(synchronises & (group.kind == _ALL_TO_ALL))
         unequal = np.zeros(len(synchronises), dtype=np.bool_)
         unequal[exchanges] = ~_equal_shares(

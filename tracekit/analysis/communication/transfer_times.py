@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.analysis.clocks.moments import SYNCHRONISING
+from tracekit.model.communication import SYNCHRONISING
 from tracekit.model.events import Bool, Int32, Int64
 
 __all__ = ["transfer_times"]
@@ -34,7 +34,7 @@ def transfer_times(
     last_end_ns = np.where(known, end_ns, np.iinfo(np.int64).min).max(axis=0)
     may_be_last = known & (start_ns >= begin_ns - (_LONGEST // 4 if error_ns is None else error_ns))
     result: Int64 = np.where(
-        np.isin(kind, SYNCHRONISING) | (error_ns is None),
+        SYNCHRONISING[kind] | (error_ns is None),
         np.where(may_be_last, took_ns, _LONGEST).min(axis=0),
         np.maximum(last_end_ns - begin_ns, 0),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.model.notes import Note
@@ -36,6 +35,6 @@ def without_duplicates(
 
 
 def _duplicate_note(summary: RankSummary) -> Note:
-    file = Path(summary.files[0]).name
+    file = summary.file_name
     text = f"rank {summary.rank}: {file}: another file is of rank {summary.rank} too; left out"
     return Note(kind="duplicate_rank", severity="error", rank=summary.rank, file=file, text=text)

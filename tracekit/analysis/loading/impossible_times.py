@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from tracekit.analysis.clocks.jumped_steps import steps_between
 from tracekit.analysis.clocks.notes import jumping_clocks
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import SYNCHRONISING
+from tracekit.model.communication import SYNCHRONISING_WITH_ANY_SHARES
 from tracekit.model.events import Int64
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
@@ -69,7 +68,7 @@ def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[tuple[int, int
     An instance bounds how far a clock is ahead: the rank starts before all others have ended, and ends after all others
     have started. It tells nothing where these contradict each other.
     """
-    row = matched.row[:, SYNCHRONISING[matched.kind] & (matched.row >= 0).all(axis=0)]
+    row = matched.row[:, SYNCHRONISING_WITH_ANY_SHARES[matched.kind] & (matched.row >= 0).all(axis=0)]
     if len(row) < _FEWEST_RANKS or not row.shape[1]:
         return
     start_ns, end_ns = np.empty((2, *row.shape), dtype=np.int64)
@@ -123,7 +122,7 @@ def impossible_time_notes(run: Run, found: Mapping[int, ImpossibleTimes]) -> lis
     """Return a note about each rank whose clock jumps near an end of its recording."""
     notes = []
     for rank, jump in sorted(found.items()):
-        file = Path(run.ranks[run.places[rank]].files[0]).name
+        file = run.ranks[run.places[rank]].file_name
         text = (
             f"{file}: its clock jumps by {jump.off_ns / 1e6:,.3f} ms or more, for it has collectives when all other "
             f"ranks are out of them; step {format_ranges(jump.steps)} may contain the jump and does not count"

@@ -10,7 +10,6 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) ->
 
 
 def _without_times(summary: RankSummary, kind: str, reason: str) -> RankSummary:
-    file = Path(summary.files[0]).name if summary.files else None
+    file = summary.file_name
     text = ": ".join(filter(None, (file, f"{reason}: its times are n/a and join no comparison")))
     note = Note(kind=kind, severity="warning", file=file, text=text).about_rank(summary.rank)
     return without_times(replace(summary, notes=(*summary.notes, note)), reason)

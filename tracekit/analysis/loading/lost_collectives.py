@@ -6,11 +6,10 @@ Other records of these steps are lost, too, or are not known to be there. Withou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
-from tracekit.model.communication import SYNCHRONISING
+from tracekit.model.communication import SYNCHRONISING_WITH_ANY_SHARES
 from tracekit.model.events import ABSENT
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
@@ -31,7 +30,7 @@ def steps_without_collectives(run: Run) -> dict[int, frozenset[int]]:
     for matched in run.collectives:
         there = matched.row >= 0
         on_most_others = 2 * (there.sum(axis=0) - there) > len(matched.ranks) - 1
-        lacking = ~there & on_most_others & SYNCHRONISING[matched.kind] & (matched.step != ABSENT)
+        lacking = ~there & on_most_others & SYNCHRONISING_WITH_ANY_SHARES[matched.kind] & (matched.step != ABSENT)
         for place in np.flatnonzero(lacking.any(axis=1) & there.any(axis=1)).tolist():
             summary = run.ranks[run.places[int(matched.ranks[place])]]
             lost = _certainly_lost(summary, frozenset(matched.step[lacking[place]].tolist()), matched.matched_by)
@@ -61,7 +60,7 @@ def lost_collective_notes(run: Run, steps: Mapping[int, frozenset[int]]) -> list
     """Return a note about each rank of which `steps` do not count, as their records are lost."""
     notes = []
     for rank, numbers in sorted(steps.items()):
-        file = Path(run.ranks[run.places[rank]].files[0]).name
+        file = run.ranks[run.places[rank]].file_name
         text = (
             f"{file}: step {format_ranges(numbers)} lacks records and does not count: "
             "the other ranks have collectives with it that it does not have"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges, ranks_text
@@ -34,7 +33,7 @@ def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
         text = f"{of_all}; {ranks_text(incomplete_ranks)} lack some"
         return [Note(kind="step_mismatch", severity="warning", text=text)]
     (rank,) = incomplete_ranks
-    file = next((Path(summary.files[0]).name for summary in measured if summary.rank == rank and summary.files), None)
+    file = next(summary.file_name for summary in measured if summary.rank == rank)
     where = f"rank {rank}: {file}" if file else f"rank {rank}"
     text = f"{where}: it completed {len(complete[rank])} of the {len(all_steps)} steps; {of_all}, and are compared"
     return [Note(kind="step_mismatch", severity="warning", rank=rank, file=file, text=text)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -85,7 +84,7 @@ def without_repeated_steps(recordings: Sequence[RankSummary]) -> tuple[list[Rank
             kept.append(recording)
             continue
         repeated = format_ranges(steps.intersection(newer.recorded_steps))
-        file, other = Path(recording.files[0]).name, Path(newer.files[0]).name
+        file, other = recording.file_name, newer.file_name
         text = f"{file}: step {repeated} is in {other}, too, which is newer; {file} is left out"
         notes.append(Note(kind="duplicate_rank", severity="warning", file=file, text=text).about_rank(recording.rank))
     return [recording for recording in recordings if any(recording is one for one in kept)], notes

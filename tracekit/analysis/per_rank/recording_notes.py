@@ -76,13 +76,11 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
             "the device's clock is behind; all device times are taken as later by as much"
         )
         notes.append(Note(kind="clock_step", severity="warning", file=file, text=text))
-    if windows.lacking is not None and windows.lacking.any():
+    if windows.lacking.any():
         steps = format_ranges(windows.step[windows.lacking].tolist())
         text = f"{file}: step {steps} may lack an operator that cannot be read, and does not count"
         notes.append(Note(kind="lost_operator", severity="warning", file=file, text=text))
-    incomplete = ~windows.complete & ~windows.lost
-    if windows.lacking is not None:
-        incomplete &= ~windows.lacking
+    incomplete = ~(windows.complete | windows.lost | windows.lacking)
     if trace.complete and lanes.unrecorded is None and windows.contradiction is None and incomplete.any():
         steps = f"step {format_ranges(windows.step[incomplete].tolist())}"
         kind, text = "unterminated", f"{file}: {steps} is incomplete and does not count"

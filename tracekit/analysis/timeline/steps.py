@@ -36,11 +36,11 @@ class StepWindows:
         data_ns: time in the data loader, or -1, int64 [s].
         complete: bool [s].
         lost: so many kernels launched in it are missing that its time on the device is not known, bool [s].
+        lacking: an operator may have run in it that cannot be read, bool [s].
         thread: the track of the steps' spans, or -1.
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
         contradiction: why the steps cannot be those of one process on one clock; None if they can.
         cut: in a file that was cut off, why steps are whole, or why none is; None in a whole file.
-        lacking: an operator may have run in it that cannot be read, bool [s]; None if there is none.
         overrun_ns: by how much events end after the recording, where that proves a time wrong; else 0.
     """
 
@@ -52,11 +52,11 @@ class StepWindows:
     data_ns: Int64
     complete: Bool
     lost: Bool
+    lacking: Bool
     thread: int
     source: str
     contradiction: str | None = None
     cut: str | None = None
-    lacking: Bool | None = None
     overrun_ns: int = 0
 
     def __len__(self) -> int:
@@ -129,6 +129,7 @@ def step_windows(
         data_ns=_data_ns(events, host),
         complete=host.closed & (end_ns > start_ns),
         lost=np.zeros(len(host.step), dtype=np.bool_),
+        lacking=np.zeros(len(host.step), dtype=np.bool_),
         thread=host.thread,
         source=host.source,
         contradiction=host.contradiction,
@@ -141,7 +142,7 @@ def step_windows(
     if on_gpu and device.linked.any():
         with_device_events = windows.index_of_device(device, events.start_ns[device.row])
         complete = complete & (np.bincount(with_device_events + 1, minlength=len(windows) + 1)[1:] > 0)
-    if not on_gpu and len(trace.lost_ns):
+    if not on_gpu:
         lacking = complete & may_lack_operators(windows.start_ns, windows.end_ns, trace.lost_ns)
         complete, windows = complete & ~lacking, replace(windows, lacking=lacking)
     overrun = overrun_of(events, host)

@@ -12,9 +12,10 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MERGED", "MERGED_JSON", "PERFETTO", "FileKind", "beginning_of", "kind_of"]
+from tracekit.read.files.beginning import BEGINNING_BYTES, unpacked
 
-_HEAD_BYTES = 1 << 16
+__all__ = ["MERGED", "MERGED_JSON", "PERFETTO", "FileKind", "kind_of"]
+
 _MERGED_HEAD_BYTES = 1 << 10  # in these bytes a merged trace has its key
 _GZIP = b"\x1f\x8b"
 _MANIFEST = "perfetto_manifest.json"
@@ -73,27 +74,16 @@ def kind_of(path: Path) -> FileKind:
         return _RUN
     try:
         with path.open("rb") as stream:
-            beginning = stream.read(_HEAD_BYTES)
-        is_whole = len(beginning) < _HEAD_BYTES
+            beginning = stream.read(BEGINNING_BYTES)
+        is_whole = len(beginning) < BEGINNING_BYTES
         is_packed = beginning.startswith(_GZIP)
         if beginning.startswith(b"PK\x03\x04"):
             return _kind_of_archive(path)
-        beginning = _unpacked(beginning)
+        beginning = unpacked(beginning)
     except (OSError, zlib.error, zipfile.BadZipFile):
         return _RUN
-    kind = _kind_of_bytes(beginning, is_whole=is_whole and len(beginning) < _HEAD_BYTES)
+    kind = _kind_of_bytes(beginning, is_whole=is_whole and len(beginning) < BEGINNING_BYTES)
     return FileKind(name=f"{kind.name}, gzipped") if is_packed and not (kind.is_ready or kind.is_run) else kind
-
-
-def beginning_of(path: Path) -> bytes:
-    """Return the first bytes of the content of a file. Raises OSError, and zlib.error for a damaged one."""
-    with path.open("rb") as stream:
-        return _unpacked(stream.read(_HEAD_BYTES))
-
-
-def _unpacked(beginning: bytes) -> bytes:
-    is_packed = beginning.startswith(_GZIP)
-    return zlib.decompressobj(wbits=31).decompress(beginning, _HEAD_BYTES) if is_packed else beginning
 
 
 def _kind_of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tracekit.cli.inputs.file_kind import MERGED, MERGED_JSON, beginning_of, kind_of
+from tracekit.cli.inputs.file_kind import MERGED, MERGED_JSON, kind_of
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.run_choice import RunChoice
+from tracekit.read.files.beginning import beginning_of
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tracekit.cli.inputs.echo import echo_written
 
-__all__ = ["refuse_suffixes", "write_results"]
+__all__ = ["refuse_suffixes", "write_results", "write_text"]
 
 
 def refuse_suffixes(files: Sequence[Path], suffixes: Sequence[str]) -> None:
@@ -22,8 +22,13 @@ def refuse_suffixes(files: Sequence[Path], suffixes: Sequence[str]) -> None:
 def write_results(files: Sequence[Path], render: Callable[[str], str], *, force: bool) -> None:
     """Write what `render` returns for the suffix of each file. Raises OutputError."""
     for file in files:
-        from tracekit.render.output import new_file
+        write_text(file, render(file.suffix), force=force)
 
-        with new_file(file, force=force) as stream:
-            stream.write(render(file.suffix).encode())
-        echo_written(file)
+
+def write_text(file: Path, text: str, *, force: bool) -> None:
+    """Write a file, and say so on stderr. Raises OutputError."""
+    from tracekit.render.output import new_file
+
+    with new_file(file, force=force) as stream:
+        stream.write(text.encode())
+    echo_written(file)

@@ -14,7 +14,7 @@ from tracekit.model.events import Bool, Int64
 
 __all__ = ["LostEvents", "is_operator", "text_is_operator"]
 
-_OPERATORS = frozenset({"cpu_op", "operator"})  # the second of torch 1.8
+_OPERATORS = ("cpu_op", "Operator")  # the second of torch 1.8
 _COLLECTIVE = re.compile(r"(?:gloo|mpi|ucc):")
 _CATEGORY_IN_TEXT = re.compile(rb'"cat"\s*:\s*"(\w+)"')
 _COLLECTIVE_IN_TEXT = re.compile(rb'"name"\s*:\s*"(?:gloo|mpi|ucc):')
@@ -22,13 +22,13 @@ _COLLECTIVE_IN_TEXT = re.compile(rb'"name"\s*:\s*"(?:gloo|mpi|ucc):')
 
 def is_operator(category: str | None, name: str | None) -> bool:
     """Return whether an event is an operator, or a collective of a library that runs on CPUs."""
-    return (category or "").lower() in _OPERATORS or _COLLECTIVE.match(name or "") is not None
+    return category in _OPERATORS or _COLLECTIVE.match(name or "") is not None
 
 
 def text_is_operator(piece: bytes) -> bool:
     """Return whether the text of an event that cannot be read seems to be that of an operator."""
     match = _CATEGORY_IN_TEXT.search(piece)
-    of_operator = match is not None and match[1].decode().lower() in _OPERATORS
+    of_operator = match is not None and match[1].decode() in _OPERATORS
     return of_operator or _COLLECTIVE_IN_TEXT.search(piece) is not None
 
 

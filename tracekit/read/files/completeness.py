@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from tracekit.errors import InputError
 from tracekit.read.decode.event_array import tail_keys_text
-from tracekit.read.files.inflate import TextChunks, last_bytes
+from tracekit.read.files.inflate import KEYS_BEHIND_BYTES, TextChunks, last_bytes
 from tracekit.read.files.storage import TracePath
 
 __all__ = ["is_complete"]
-
-_TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
 
 
 def is_complete(path: TracePath) -> bool:
@@ -22,9 +20,9 @@ def is_complete(path: TracePath) -> bool:
     try:
         tail = next(stream, b"")
         if not chunks.is_packed:
-            return _is_closed(last_bytes(path, _TAIL_BYTES))
+            return _is_closed(last_bytes(path, KEYS_BEHIND_BYTES))
         for chunk in stream:
-            tail = (tail + chunk)[-_TAIL_BYTES:]
+            tail = (tail + chunk)[-KEYS_BEHIND_BYTES:]
     except InputError:  # it is gone or cannot be read
         return False
     return chunks.cut_off is None and _is_closed(tail)

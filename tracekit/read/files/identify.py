@@ -21,7 +21,7 @@ from tracekit.model.metadata import MERGED_KEY, METADATA_KEY, Manifest
 from tracekit.read.decode.event_array import no_events_error, read_head, tail_keys_text
 from tracekit.read.decode.field_values import exact_nanoseconds
 from tracekit.read.decode.metadata_keys import parse_header, parse_top_level
-from tracekit.read.files.inflate import TextChunks, last_bytes
+from tracekit.read.files.inflate import KEYS_BEHIND_BYTES, TextChunks, last_bytes
 from tracekit.read.files.run_folder import RUN_FOLDER
 from tracekit.read.files.storage import TracePath
 
@@ -37,7 +37,6 @@ __all__ = [
 EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
 """2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
 
-_TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
 _USUAL_FIRST_EVENTS_BYTES = 32 << 10
 _FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
 _NO_EVENT = re.compile(rb"\s*(\]|\Z)")
@@ -172,7 +171,7 @@ def _with_end(path: TracePath, beginning: _Beginning) -> TraceFile:
     """Identify a file by its beginning, and by its end if that may say more."""
     keys = beginning.keys
     if beginning.end_may_say_more:
-        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
+        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, KEYS_BEHIND_BYTES)))
     return _trace_file(path, keys, beginning)
 
 

@@ -22,6 +22,7 @@ from tracekit.model.notes import Note
 from tracekit.read.files.storage import TracePath
 
 CHUNK_BYTES = 2 << 20
+KEYS_BEHIND_BYTES = 256 << 10  # of the end of a text: room for the process groups of some thousand ranks
 MAX_TAIL_SEARCH_BYTES = 32 << 20  # packed; reading the end of a larger file takes over half a second
 _READ_BYTES = 128 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -32,7 +33,16 @@ _FIRST_FEED_BYTES = 4 << 10  # of a member, which may be a small one; what is fe
 _ZEROS = re.compile(rb"\0*")
 _UNCHECKED_BYTES = 256 << 20
 
-__all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "TextStream", "UnreadableText", "last_bytes", "open_text"]
+__all__ = [
+    "CHUNK_BYTES",
+    "KEYS_BEHIND_BYTES",
+    "CutOff",
+    "TextChunks",
+    "TextStream",
+    "UnreadableText",
+    "last_bytes",
+    "open_text",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +51,7 @@ class CutOff:
 
     Attributes:
         intact: The text up to there is as it was written. A checksum that fails does not tell where the damage is.
-        checked_bytes: So much of the text is in members in front, whose checksums are right.
+        checked_bytes: How much text the gzip members in front of a damaged one have: their checksums are right.
     """
 
     kind: str
@@ -53,7 +63,7 @@ class CutOff:
 class TextChunks:
     """Iterates over the text of `path` in chunks of about `chunk_bytes` (default: `CHUNK_BYTES`).
 
-    With `checked_by`, why the text of the file was found to be wrong, the text ends in front of what may be wrong.
+    With `checked_by`, the damage that a first reading has met, the text ends in front of the damaged gzip member.
 
     Raises InputError when the file cannot be opened, or needs a package that is not installed.
 

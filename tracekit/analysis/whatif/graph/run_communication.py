@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.clocks.moments import SYNCHRONISING
 from tracekit.analysis.matching.message_times import message_transfers, usual_transfers
 from tracekit.analysis.replay.operation_graph import Exchanges
 from tracekit.analysis.whatif.graph.estimated_amounts import estimated_amounts
@@ -16,7 +15,7 @@ from tracekit.analysis.whatif.parts import EXCHANGES
 from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, SYNCHRONISING
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
@@ -181,7 +180,7 @@ def _collectives(summary: RankSummary, clock: ClockModel, rows: Int64, link: int
         size_bytes=collectives.size_bytes[rows],
         purpose=np.full(count, OTHER, dtype=np.int64),
         uneven=np.zeros(count, dtype=np.bool_),
-        spins=np.isin(collectives.kind[rows], SYNCHRONISING) & (summary.device == "gpu"),
+        spins=SYNCHRONISING[collectives.kind[rows]] & (summary.device == "gpu"),
         batched=np.zeros(count, dtype=np.bool_),
         sent=sent,
         received=received,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.read.decode.anonymous.with_pseudonyms import with_pseudonyms
 from tracekit.capture.observers.pauses import _LOGGING
-from tracekit.model.names.pseudonyms import NameCollector, Pseudonyms
 from tracekit.model.spans import logging_span
 from tracekit.read.decode.anonymous.annotations import anonymous_annotation
 
 
 def anonymous(name: str) -> str:
-    collector = NameCollector()
-    anonymous_annotation(name, collector)
-    return anonymous_annotation(name, Pseudonyms.of_names(collector.names))
+    return with_pseudonyms(anonymous_annotation, name)
 
 
 @pytest.mark.parametrize(

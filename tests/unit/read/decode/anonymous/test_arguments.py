@@ -7,16 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tracekit.model.names.pseudonyms import NameCollector, Pseudonyms
+from tests.unit.read.decode.anonymous.with_pseudonyms import with_pseudonyms
 from tracekit.read.decode.anonymous.arguments import anonymous_arguments
 from tracekit.read.decode.extra_args import select_extra_args
 
 
 def anonymous(arguments: dict[str, Any]) -> dict[str, Any]:
-    text = select_extra_args(msgspec.json.encode(arguments))
-    collector = NameCollector()
-    anonymous_arguments(text, collector)
-    kept = anonymous_arguments(text, Pseudonyms.of_names(collector.names))
+    kept = with_pseudonyms(anonymous_arguments, select_extra_args(msgspec.json.encode(arguments)))
     return msgspec.json.decode(kept, type=dict[str, Any]) if kept else {}
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.names.pseudonyms import NameCollector, Pseudonyms
+from tests.unit.read.decode.anonymous.with_pseudonyms import with_pseudonyms
 from tracekit.read.decode.anonymous.python_functions import anonymous_python_function
 
 
 def anonymous(name: str) -> str:
-    collector = NameCollector()
-    anonymous_python_function(name, collector)
-    return anonymous_python_function(name, Pseudonyms.of_names(collector.names))
+    return with_pseudonyms(anonymous_python_function, name)
 
 
 @pytest.mark.parametrize(
