@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +16,11 @@ from tracekit.model.names.mesh import parallelism_of_group
 
 _GLOO_THREAD_NAME = "pt_gloo_runloop"
 _GLOO_THREADS = 2  # of each group
+_TASKS = Path("/proc/self/task")
+_START_TIME = 19  # proc(5): field 22 of `stat`, of which the first two are the id and the name
 DESTROYED_GROUP = -1  # the id of a group that no longer exists
 
-__all__ = ["DESTROYED_GROUP", "GroupTable", "backend_name", "compact_ranks"]
+__all__ = ["DESTROYED_GROUP", "GroupTable", "backend_name", "compact_ranks", "gloo_threads"]
 
 
 class GroupTable:
@@ -112,23 +116,29 @@ class GroupTable:
     def _find_threads(self) -> None:
         """Assign Gloo's threads to groups: they start and end with their group, so both are in the same order."""
         gloo = [number for number, group in enumerate(self.groups) if "gloo" in group.backend]
-        threads = _gloo_threads()
+        threads = gloo_threads()
         if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
             for place, number in enumerate(gloo):
                 group_threads = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
                 self.groups[number] = msgspec.structs.replace(self.groups[number], threads=group_threads)
 
 
-def _gloo_threads() -> list[int]:
-    """Return this process's threads that run Gloo's collectives, in order of creation; empty without /proc."""
-    thread_ids = []
-    for task in Path("/proc/self/task").glob("*"):
-        try:
-            if (task / "comm").read_text(encoding="ascii").strip() == _GLOO_THREAD_NAME:
-                thread_ids.append(int(task.name))
-        except (OSError, ValueError):  # it has just ended
-            continue
-    return sorted(thread_ids)
+def gloo_threads(tasks: Path = _TASKS) -> list[int]:
+    """Return this process's threads that run Gloo's collectives, in order of creation; empty without /proc.
+
+    Ids of threads start again from small ones when the largest is taken. So the order is that of their start times, in
+    ticks of 10 ms, and within a tick that of the kernel's list, to which it appends new threads.
+    """
+    started: list[tuple[int, int]] = []
+    with suppress(OSError):
+        for name in os.listdir(tasks):  # noqa: PTH208 - in the kernel's order
+            try:
+                if (tasks / name / "comm").read_text(encoding="ascii").strip() == _GLOO_THREAD_NAME:
+                    behind_name = (tasks / name / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+                    started.append((int(behind_name[_START_TIME]), int(name)))
+            except (OSError, ValueError, IndexError):  # it has just ended
+                continue
+    return [thread for _, thread in sorted(started, key=lambda each: each[0])]
 
 
 def backend_name(config: object, named: object) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tracekit.capture.job.groups import GroupTable, backend_name, compact_ranks
+from tracekit.capture.job.groups import GroupTable, backend_name, compact_ranks, gloo_threads
 from tracekit.model.metadata import RankSlice
 
 
@@ -66,3 +67,24 @@ def test_the_backend_of_a_group_is_what_torch_runs_and_not_what_the_program_left
     config: str, named: str, backend: str
 ) -> None:
     assert backend_name(config, named) == backend
+
+
+def write_task(tasks: Path, thread: int, name: str, start_ticks: int) -> None:
+    """Write what Linux shows of a thread (proc(5)): field 22 of `stat` is its start time."""
+    (tasks / str(thread)).mkdir(parents=True)
+    (tasks / str(thread) / "comm").write_text(f"{name}\n")
+    fields = ["S", *["0"] * 18, str(start_ticks), *["0"] * 30]
+    (tasks / str(thread) / "stat").write_text(f"{thread} ({name}) {' '.join(fields)}\n")
+
+
+def test_threads_of_gloo_are_in_order_of_creation_where_ids_start_again(tmp_path: Path) -> None:
+    """GIVEN ids of 32766 and 32767, and then of 301 and 302, as the kernel gives after its largest one."""
+    for start_ticks, thread in enumerate((32766, 32767, 301, 302), start=100):
+        write_task(tmp_path, thread, "pt_gloo_runloop", start_ticks)
+    write_task(tmp_path, 32765, "python) 3", 99)
+    (tmp_path / "303").mkdir()  # it has just ended
+    assert gloo_threads(tmp_path) == [32766, 32767, 301, 302]
+
+
+def test_without_proc_no_threads_are_known(tmp_path: Path) -> None:
+    assert gloo_threads(tmp_path / "none") == []
