@@ -186,4 +186,6 @@ def test_a_killed_process_leaves_its_last_call(tmp_path: Path) -> None:
     progress = progress_below(tmp_path)
     assert begin_ns <= progress.header.first_call_ns <= progress.last_sign_ns <= time.time_ns()
     assert progress.header.ended_ns is None
-    assert progress.calls[-1][0] >= 4  # these calls take no time: each may be reported with the one after it
+    # These calls take no time, so that the gaps between those that are reported double: 0, 1, 3, 7, or 0, 1, 2, 4 where
+    # the first one, which joins the job, takes over 50 ms.
+    assert progress.calls[-1][0] >= 3
