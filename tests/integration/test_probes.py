@@ -95,7 +95,9 @@ def test_every_bucket_is_reduced_once_a_step_and_in_order(finished: Finished) ->
 def test_communication_that_blocks_overlaps_with_nothing(finished: Finished) -> None:
     if finished.probe.blocks:
         ranks = finished.result["ranks"]
-        assert sum(row["overlapped_comm_ns"] for row in ranks) <= 0.02 * sum(row["comm_ns"] for row in ranks)
+        # On a busy machine a waiting thread goes on a moment before the thread of Gloo that woke it. What overlaps as
+        # it was meant to is over a tenth.
+        assert sum(row["overlapped_comm_ns"] for row in ranks) <= 0.05 * sum(row["comm_ns"] for row in ranks)
 
 
 def test_a_replay_takes_as_long_as_the_steps_did(finished: Finished) -> None:
