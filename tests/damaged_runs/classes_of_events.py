@@ -131,6 +131,12 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         says="the trace names rank 8, the file's name rank 3; it counts as rank 8",
         file="rank3_of_9.json",
     ),
+    "a rank that its job does not have": DamagedRun(
+        write=of_trace(e.of_impossible_rank),
+        bad_rank="as undamaged",
+        kind="rank_mismatch",
+        says="it says to be rank 12 of 9, which cannot be; neither counts",
+    ),
     "the pid of another rank": DamagedRun(
         write=lambda path: rank_trace(pid=4000).write(path), bad_rank="as undamaged", is_defect=False
     ),

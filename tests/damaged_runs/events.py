@@ -248,6 +248,11 @@ def without_distributed_info(trace: TraceBuilder) -> TraceBuilder:
     return trace
 
 
+def of_impossible_rank(trace: TraceBuilder) -> TraceBuilder:
+    trace.header["distributedInfo"]["rank"] = 12
+    return trace
+
+
 def without_signs_of_device(trace: TraceBuilder) -> TraceBuilder:
     """Let the header name neither devices nor a backend of theirs."""
     del trace.header["deviceProperties"], trace.header["distributedInfo"]["backend"]

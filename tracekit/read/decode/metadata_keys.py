@@ -77,9 +77,10 @@ def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, lis
     info = info if isinstance(info, dict) else {}
     devices = values.get("deviceProperties")
     device_names = [d.get("name") for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    rank, world_size = _rank_of_world(info, file, notes)
     header = TraceHeader(
-        rank=_integer(info.get("rank"), 0, MAX_RANKS),
-        world_size=_integer(info.get("world_size"), 1, MAX_RANKS),
+        rank=rank,
+        world_size=world_size,
         backend=_text(info.get("backend")),
         process_groups=_process_groups(info.get("pg_config"), file, notes),
         device_names=tuple(name for name in device_names if isinstance(name, str)),
@@ -90,6 +91,16 @@ def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, lis
         profiler_messages=_profiler_messages(values),
     )
     return header, notes
+
+
+def _rank_of_world(info: Mapping[str, Any], file: str, notes: list[Note]) -> tuple[int | None, int | None]:
+    """Return rank and world size; neither where they contradict each other, as either may be the wrong one."""
+    rank, world_size = _integer(info.get("rank"), 0, MAX_RANKS), _integer(info.get("world_size"), 1, MAX_RANKS)
+    if rank is None or world_size is None or rank < world_size:
+        return rank, world_size
+    text = f"{file}: it says to be rank {rank} of {world_size}, which cannot be; neither counts"
+    notes.append(Note(kind="rank_mismatch", severity="warning", file=file, text=text))
+    return None, None
 
 
 def _profiler_messages(values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from tracekit.read.decode.event_array import search_events
         ("distributedInfo", '{"rank": "--1", "world_size": "²"}'),
         ("distributedInfo", '{"rank": -1, "world_size": -1}'),
         ("distributedInfo", '{"rank": 1000000000000, "world_size": 1000000000000}'),
+        ("distributedInfo", '{"rank": 8, "world_size": 8}'),
         ("distributedInfo", '{"rank": true, "world_size": [2], "backend": 5, "pg_config": {"a": 1}}'),
         ("distributedInfo", '{"pg_config": [null, {"ranks": [null, "x", 1e9], "pg_name": 4}]}'),
         ("distributedInfo", "[" * 100_000),

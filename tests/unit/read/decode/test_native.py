@@ -197,7 +197,7 @@ def test_packed_files_are_read(
     else:
         monkeypatch.setitem(sys.modules, "isal", None)
         monkeypatch.setitem(sys.modules, "isal.igzip", None)
-    text = TraceBuilder(rank=3).op("aten::add", 1, 1).text(tail=True)
+    text = TraceBuilder(rank=3, world_size=4).op("aten::add", 1, 1).text(tail=True)
     packed = require_module("zstandard").compress(text) if packing == "zstd" else pack(text, packing)
     path = tmp_path / "rank3.json"
     path.write_bytes(packed)

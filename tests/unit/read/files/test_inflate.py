@@ -73,7 +73,7 @@ def test_a_damaged_zstd_costs_no_other_rank(tmp_path: Path, mutate: Callable[[by
 
 
 def test_zeros_between_members_are_skipped(tmp_path: Path) -> None:
-    text = TraceBuilder(2).op("aten::add", 0, 1).text()
+    text = TraceBuilder(2, world_size=3).op("aten::add", 0, 1).text()
     path = tmp_path / "rank2.json.gz"
     path.write_bytes(gzip.compress(text[:30]) + bytes(400_000) + gzip.compress(text[30:]) + bytes(400_000))
     decoded = decode(path)
