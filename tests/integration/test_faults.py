@@ -165,8 +165,8 @@ def test_a_stopped_peer_does_not_keep_a_rank(faults: Path) -> None:
     assert (faults / "stopped/closed-beside-a-stopped-peer").read_text() == "True"
     first, second = (trace["tracekit"] for trace in read_traces(faults / "stopped/runs"))
     assert first["run_id"] == second["run_id"]
-    # Whether rank 0 still answers the comparison at the window's end depends on which of the two is quicker then. What it
-    # does answer is right: both "hosts" are this one, with one clock.
+    # Whether rank 0 still answers the comparison at the window's end depends on which of the two is quicker then. What
+    # it does answer is right: both "hosts" are this one, with one clock.
     samples = second["clock"]["samples"]
     assert len(samples) <= 2
     assert all(abs(sample["offset_ns"]) <= sample["error_ns"] for sample in samples)

@@ -136,19 +136,23 @@ class RunChoice:
 
 
 def _ensure_cache_dir(cache_dir: str) -> Path:
-    """Create the folder if need be and return it. Raises UsageError if it cannot be written."""
+    """Create the folder if need be and return it. Raises UsageError if it cannot be written.
+
+    An option, a variable or a file may have named it.
+    """
     from tracekit.errors import UsageError
 
+    hint = "give a folder that can be written, or --no-cache"
     if not cache_dir:
-        raise UsageError("--cache-dir: the name of the folder is empty", hint="is a variable of the shell not set?")
+        raise UsageError("cache folder: its name is empty", hint="is a variable of the shell not set?")
     folder = Path(cache_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(f"--cache-dir {cache_dir}: {reason}", hint="give a folder that can be written") from None
+        raise UsageError(f"cache folder {cache_dir}: {reason}", hint=hint) from None
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"--cache-dir {cache_dir}: not writable", hint="give a folder that can be written")
+        raise UsageError(f"cache folder {cache_dir}: not writable", hint=hint)
     return folder
 
 

@@ -44,11 +44,12 @@ def write_workbook(report: Report, path: Path, *, force: bool) -> tuple[str, ...
         if len(table.values[0]) >= _MOST_ROWS:
             hint = "write a folder of tables instead, such as tables.parquet"
             raise OutputError(f"{path}: Excel has no room for the rows of {table.name}", hint=hint)
-    workbook = openpyxl.Workbook(write_only=True)
-    remarks = [remark for table in tables for remark in _add_sheet(workbook, table)]
-    content = BytesIO()
-    workbook.save(content)
     with new_file(path, force=force) as stream:
+        # openpyxl keeps each sheet in a temporary file meanwhile: where these have no room, `path` is named as well.
+        workbook = openpyxl.Workbook(write_only=True)
+        remarks = [remark for table in tables for remark in _add_sheet(workbook, table)]
+        content = BytesIO()
+        workbook.save(content)
         stream.write(content.getbuffer())
     return tuple(remarks)
 

@@ -91,7 +91,7 @@ def test_a_place_and_no_cache_contradict(run: Path, tmp_path: Path) -> None:
     assert "leave one out" in outcome.stderr
 
 
-def test_an_unusable_place_is_refused(run: Path, tmp_path: Path) -> None:
+def test_an_unusable_place_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that the user names is never skipped silently."""
     (tmp_path / "file").touch()
     for name, reason in (("", "empty"), (str(tmp_path / "file"), "File exists"), ("/proc/none", "No such file")):
@@ -99,6 +99,9 @@ def test_an_unusable_place_is_refused(run: Path, tmp_path: Path) -> None:
         assert outcome.exit_code == 2
         assert reason in outcome.stderr
         assert outcome.stderr.count("\n") == 1
+    monkeypatch.setenv("TRACEKIT_CACHE", "/proc/none")
+    outcome = CliRunner().invoke(cli, ["analyze", str(run)])
+    assert outcome.stderr.startswith("Error: cache folder /proc/none: No such file or directory.")
 
 
 def test_a_run_in_a_read_only_place_is_analysed(run: Path) -> None:

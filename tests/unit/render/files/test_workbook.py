@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -88,6 +91,20 @@ def test_more_rows_than_excel_takes_are_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OutputError, match="no room for the rows of"):
         recorded_report().write(tmp_path / "report.xlsx")
     assert not (tmp_path / "report.xlsx").exists()
+
+
+def test_a_full_disk_is_named_with_the_workbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_all = openpyxl.Workbook.save
+
+    def save(book: Any, stream: Any) -> None:
+        save_all(book, stream)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(openpyxl.Workbook, "save", save)
+    with pytest.raises(OutputError) as caught:
+        recorded_report().write(tmp_path / "report.xlsx")
+    assert caught.value.message == f"{tmp_path / 'report.xlsx'}: No space left on device"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_openpyxl_a_workbook_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
