@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tracekit.analysis.clocks.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.loading.assembly import assemble, comparable
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
 from tracekit.analysis.loading.impossible_times import ImpossibleTimes, impossible_time_notes, impossible_times
+from tracekit.analysis.loading.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.loading.lost_collectives import lost_collective_notes, steps_without_collectives
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.per_rank.options import SummaryOptions

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumped_steps import steps_between
 from tracekit.analysis.clocks.notes import jumping_clocks
+from tracekit.analysis.loading.jumped_steps import steps_between
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import SYNCHRONISING_WITH_ANY_SHARES
