@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tracekit.analysis.clocks.jumping import JumpingClock, jumping_clocks
 from tracekit.analysis.clocks.measured import recorded_time
 from tracekit.model.clocks import ClockModel
 from tracekit.model.notes import Note
+from tracekit.model.ranks import ranks_text
 from tracekit.model.summary import RankSummary
 
 _NOTABLE_DRIFT_PPM = 10.0
 _NOTABLE_NS = 10_000
-_NOTABLE_JUMP_NS = 50_000
 _EVIDENCE = {"collectives": "the ends of its collectives", "messages": "its messages"}
 
-__all__ = ["clock_notes", "jump_sizes_ns", "jumping_clocks"]
+__all__ = ["clock_notes"]
 
 
 def clock_notes(
     ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
 ) -> list[Note]:
-    """Return notes about ranks whose clock jumps or drifts, or is not what was measured or what their host shows.
-
-    If most ranks seem to jump or drift against the reference, it is the reference that does.
-    """
-    fitted = [model for model in models if model.method in _EVIDENCE]
-    summaries = {summary.rank: summary for summary in ranks}
-    claims = (
-        (
-            "clock_step",
-            "its clock jumps by {:+,.3f} ms",
-            {m.rank: _largest_jump_ns(m) / 1e6 for m in fitted if _jumps_notably(m)},
-        ),
-        (
-            "clock_drift",
-            "its clock drifts by {:+.1f} ppm",
-            {m.rank: m.drift_ppm or 0.0 for m in fitted if _drifts_notably(m, summaries[m.rank])},
-        ),
-    )
+    """Return notes about ranks whose clock jumps or drifts, or is not what was measured or what their host shows."""
     evidence = {model.rank: _EVIDENCE.get(model.method, _EVIDENCE["collectives"]) for model in models}
-    notes = []
-    for kind, text, by_rank in claims:
-        if _is_of_reference(by_rank, models):
-            reference = min(model.rank for model in models if model.method != "none")
-            by_rank = {reference: -float(np.median(list(by_rank.values())))}
-        notes += [_note(kind, rank, evidence[rank], text.format(value)) for rank, value in sorted(by_rank.items())]
+    jumping = jumping_clocks(ranks, models)
+    notes = [_note("clock_step", rank, evidence[rank], _jumps_text(clock)) for rank, clock in jumping.items()]
+    for rank, drift_ppm in sorted(_drifts_ppm(ranks, models).items()):
+        notes.append(_note("clock_drift", rank, evidence[rank], f"its clock drifts by {drift_ppm:+.1f} ppm"))
+    named = {note.rank for note in notes}
     contradicted = {
-        rank: off_ns
-        for rank, off_ns in _contradicted(ranks, models, measured).items()
-        if all(rank not in by_rank for _, _, by_rank in claims) and all(note.rank != rank for note in notes)
+        rank: off_ns for rank, off_ns in _contradicted(ranks, models, measured).items() if rank not in named
     }
     text = "its clock is {:+,.3f} ms off what the probe measured, or off the other clocks of its host"
     return [
@@ -63,19 +43,26 @@ def clock_notes(
     ]
 
 
-def jumping_clocks(models: Sequence[ClockModel]) -> dict[int, int]:
-    """Return the ranks whose clocks jump, each with a rank whose model shows the jumps.
-
-    If most ranks seem to jump against the reference, it is the reference that does.
-    """
-    jumping = [model.rank for model in models if model.method in _EVIDENCE and _jumps_notably(model)]
-    if _is_of_reference(jumping, models):
-        return {min(model.rank for model in models if model.method != "none"): jumping[0]}
-    return {rank: rank for rank in jumping}
+def _jumps_text(clock: JumpingClock) -> str:
+    text = f"its clock jumps by {clock.largest_ns / 1e6:+,.3f} ms"
+    if not clock.or_ranks:
+        return text
+    those = "that" if len(clock.or_ranks) == 1 else "those"
+    return f"{text}, or {those} of {ranks_text(clock.or_ranks)} by {-clock.largest_ns / 1e6:+,.3f} ms"
 
 
-def _is_of_reference(ranks: Collection[int], models: Sequence[ClockModel]) -> bool:
-    return len(ranks) > 1 and 2 * len(ranks) >= len(models)
+def _drifts_ppm(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, float]:
+    """Return by how much clocks drift. If most seem to drift against the reference, it is the reference that does."""
+    summaries = {summary.rank: summary for summary in ranks}
+    drifts_ppm = {
+        model.rank: model.drift_ppm or 0.0
+        for model in models
+        if model.method in _EVIDENCE and _drifts_notably(model, summaries[model.rank])
+    }
+    if len(drifts_ppm) > 1 and 2 * len(drifts_ppm) >= len(models):
+        reference = min(model.rank for model in models if model.method != "none")
+        return {reference: -float(np.median(list(drifts_ppm.values())))}
+    return drifts_ppm
 
 
 def _note(kind: str, rank: int, evidence: str, claim: str) -> Note:
@@ -110,26 +97,6 @@ def _contradicted(
             if abs(difference_ns - usual_ns) > _NOTABLE_NS + 2 * worst_ns
         }
     return result
-
-
-def jump_sizes_ns(model: ClockModel) -> list[int]:
-    """Return by how much a clock jumps ahead at each of its jumps."""
-    offsets = [(model.offset_ns, model.at_ns), *((jump.offset_ns, jump.at_ns) for jump in model.jumps)]
-    drift = (model.drift_ppm or 0.0) * 1e-6
-    by_ns = []
-    for (was_ns, was_at_ns), (is_ns, at_ns) in pairwise(offsets):
-        elapsed_ns = (at_ns - is_ns) - (was_at_ns - was_ns)
-        by_ns.append(is_ns - was_ns - round(drift * elapsed_ns))
-    return by_ns
-
-
-def _largest_jump_ns(model: ClockModel) -> int:
-    return max(jump_sizes_ns(model), key=abs)
-
-
-def _jumps_notably(model: ClockModel) -> bool:
-    """Return whether a clock jumps itself. The reference's jumps leave small traces in the models of other ranks."""
-    return bool(model.jumps) and abs(_largest_jump_ns(model)) >= _NOTABLE_JUMP_NS
 
 
 def _drifts_notably(model: ClockModel, summary: RankSummary) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.notes import jumping_clocks
+from tracekit.analysis.clocks.jumping import jumping_clocks
 from tracekit.analysis.loading.jumped_steps import steps_between
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.collectives import MatchedGroup
@@ -48,7 +48,7 @@ def impossible_times(run: Run) -> dict[int, ImpossibleTimes]:
     """Return the jumps of clocks that the first or last collectives of a rank show, by rank."""
     if not clocks_are_comparable(run.ranks, run.clocks):
         return {}
-    jumping = jumping_clocks(run.clocks)
+    jumping = jumping_clocks(run.ranks, run.clocks)
     result: dict[int, ImpossibleTimes] = {}
     for matched in run.collectives:
         for rank, before, after, off_ns in _jumps_near_ends(run, matched):

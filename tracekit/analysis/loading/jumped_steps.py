@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.analysis.clocks.notes import jump_sizes_ns, jumping_clocks
+from tracekit.analysis.clocks.jumping import jumping_clocks
 from tracekit.model.events import ABSENT
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
@@ -24,18 +24,14 @@ def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
 
     A jump lies between the two collectives that show it.
     """
-    models = {clock.rank: clock for clock in run.clocks}
     summaries = {summary.rank: summary for summary in run.ranks}
     result = {}
-    for rank, shown_by in jumping_clocks(run.clocks).items():
-        model, lengths_ns = models[shown_by], _lengths_ns(summaries[rank])
+    for rank, clock in jumping_clocks(run.ranks, run.clocks).items():
+        lengths_ns = _lengths_ns(summaries[rank])
         steps: set[int] = set()
-        for jump, size_ns in zip(model.jumps, jump_sizes_ns(model), strict=True):
-            moment_ns = jump.from_ns
-            if rank != shown_by:  # the clock of the run jumps; halfway is where it jumps on its own clock
-                moment_ns = (model.moment_to_run(moment_ns - 1) + model.moment_to_run(moment_ns)) // 2
+        for moment_ns, by_ns in clock.jumps:
             around = _steps_around(summaries[rank], moment_ns)
-            steps |= {step for step in around if abs(size_ns) > _SMALL_PART * lengths_ns[step]}
+            steps |= {step for step in around if abs(by_ns) > _SMALL_PART * lengths_ns[step]}
         if steps:
             result[rank] = frozenset(steps)
     return result
