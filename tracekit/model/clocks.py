@@ -20,11 +20,15 @@ __all__ = ["ClockJump", "ClockModel", "Method", "clocks_are_comparable", "larges
 class ClockJump:
     """A jump of a rank's clock: from `from_ns` on, the offset at `at_ns` is `offset_ns`. Times are on the rank's
     clock.
+
+    Attributes:
+        from_error_ns: half-width of the uncertainty of `from_ns`; None where it is between two ends of collectives.
     """
 
     from_ns: int
     offset_ns: int
     at_ns: int
+    from_error_ns: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,19 +188,22 @@ def _link(
     if clock is None:
         return None
     slope = clock.slope or 0.0
+    on_other_ns = np.concatenate((there.received_ns, back.sent_ns))
     jumps = []
-    before_ns = about_ns
     for piece in clock.pieces:
         ahead_there_ns = about_ns + round(piece.offset + slope * piece.from_x)
-        from_ns = at_ns + round(piece.from_x)
+        at_other_ns = at_ns + round(piece.from_x) + ahead_there_ns
+        first_ns, last_ns = (
+            (at_other_ns,) * 2 if piece.between is None else sorted(on_other_ns[[*piece.between]].tolist())
+        )
         jumps.append(
             ClockJump(
-                from_ns=from_ns + (before_ns + ahead_there_ns) // 2,
+                from_ns=(first_ns + last_ns) // 2,
                 offset_ns=ahead_there_ns,
-                at_ns=from_ns + ahead_there_ns,
+                at_ns=at_other_ns,
+                from_error_ns=(last_ns - first_ns + 1) // 2,
             )
         )
-        before_ns = ahead_there_ns
     model = ClockModel(
         rank=other,
         method="messages",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,17 @@ from tracekit.model.summary import RankSummary
 _NOTABLE_NS = 50_000
 _ALIKE = 1 / 4  # of a jump, within which those of all ranks lie if it is the reference that jumps
 
-__all__ = ["JumpingClock", "jumping_clocks"]
+__all__ = ["JumpingClock", "OwnJump", "jumping_clocks"]
+
+
+class OwnJump(NamedTuple):
+    """A jump of a clock: about when it is, on the clock itself, by how much it jumps ahead, and how far off the moment
+    may be; None where it lies between two ends of collectives.
+    """
+
+    at_ns: int
+    by_ns: int
+    at_error_ns: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,17 +34,16 @@ class JumpingClock:
     """The jumps of a rank's clock.
 
     Attributes:
-        jumps: when each is, on the clock itself, and by how much it jumps ahead, in ns.
         or_ranks: whose clocks may have jumped instead, the other way; none if it is known that this one did.
     """
 
-    jumps: tuple[tuple[int, int], ...]
+    jumps: tuple[OwnJump, ...]
     or_ranks: tuple[int, ...] = ()
 
     @property
     def largest_ns(self) -> int:
         """Return by how much the clock jumps ahead where it jumps most."""
-        return max((by_ns for _, by_ns in self.jumps), key=abs)
+        return max((jump.by_ns for jump in self.jumps), key=abs)
 
 
 def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, JumpingClock]:
@@ -87,18 +96,22 @@ def _machines(ranks: Sequence[RankSummary], known: Collection[int]) -> list[list
     return list(members.values())
 
 
-def _jumps(model: ClockModel) -> tuple[tuple[int, int], ...]:
-    return tuple(zip((jump.from_ns for jump in model.jumps), jump_sizes_ns(model), strict=True))
+def _jumps(model: ClockModel) -> tuple[OwnJump, ...]:
+    sizes_ns = jump_sizes_ns(model)
+    return tuple(OwnJump(j.from_ns, by_ns, j.from_error_ns) for j, by_ns in zip(model.jumps, sizes_ns, strict=True))
 
 
-def _jumps_of_frame(shows: ClockModel, model: ClockModel) -> tuple[tuple[int, int], ...]:
+def _jumps_of_frame(shows: ClockModel, model: ClockModel) -> tuple[OwnJump, ...]:
     """Return the jumps of the frame, which the model of another clock `shows`, as jumps of a clock that shares them."""
     jumps = []
-    for from_ns, by_ns in _jumps(shows):
+    for jump in _jumps(shows):
         # Halfway between what the other model says before and after is where the frame's clock itself jumps.
-        run_ns = (shows.moment_to_run(from_ns - 1) + shows.moment_to_run(from_ns)) // 2
-        own_ns = run_ns + model.offset_ns
-        jumps.append((own_ns + round((own_ns - model.at_ns) * (model.drift_ppm or 0.0) * 1e-6), -by_ns))
+        within_ns = jump.at_error_ns or 0
+        around_ns = (shows.moment_to_run(jump.at_ns - within_ns - 1), shows.moment_to_run(jump.at_ns + within_ns))
+        own_ns = [run_ns + model.offset_ns for run_ns in around_ns]
+        first_ns, last_ns = sorted(ns + round((ns - model.at_ns) * (model.drift_ppm or 0.0) * 1e-6) for ns in own_ns)
+        error_ns = None if jump.at_error_ns is None else (last_ns - first_ns + 1) // 2
+        jumps.append(OwnJump((first_ns + last_ns) // 2, -jump.by_ns, error_ns))
     return tuple(jumps)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,11 +30,16 @@ __all__ = ["BoundedClock", "BoundedPiece", "bound_clock"]
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedPiece:
-    """From `from_x` on, the clock is ahead by `offset + slope * x`. `from_error` is how far `from_x` may be off."""
+    """From `from_x` on, the clock is ahead by `offset + slope * x`. `from_error` is how far `from_x` may be off.
+
+    `between` is of which bounds, given by their places: the jump that begins the piece lies between them. None for the
+    first piece.
+    """
 
     from_x: float
     from_error: float
     offset: float
+    between: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +80,21 @@ def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: f
     if flattest > steepest:
         return None
     slope = None if flattest <= 0 <= steepest else (flattest + steepest) / 2
-    jumps = [(begin, 0.0), *(_jump_before(x, is_upper, part.start) for part in parts[1:])]
-    edges = [*(edge for edge, _ in jumps), end]
+    jumps = [_jump_between(x, bound, is_upper, *pair) for pair in pairwise(parts)]
+    edges = [begin, *(float(x[after] + x[before]) / 2 for before, after in jumps), end]
     pieces, error = [], 0.0
     for i, piece in enumerate(sides):
         # The highest of many lines is a convex function of x, so its distance from one line is largest at an end.
         extents = [(edge, *piece.extent(edge, *slopes[i])) for edge in (edges[i], edges[i + 1])]
         top = max(most - (slope or 0.0) * edge for edge, _, most in extents)
         bottom = min(least - (slope or 0.0) * edge for edge, least, _ in extents)
-        pieces.append(BoundedPiece(from_x=edges[i], from_error=jumps[i][1], offset=(top + bottom) / 2))
+        offset = (top + bottom) / 2
+        if i == 0:
+            pieces.append(BoundedPiece(from_x=begin, from_error=0.0, offset=offset))
+        else:
+            before, after = jumps[i - 1]
+            from_error, between = float(x[after] - x[before]) / 2, (int(order[before]), int(order[after]))
+            pieces.append(BoundedPiece(from_x=edges[i], from_error=from_error, offset=offset, between=between))
         error = max(error, (top - bottom) / 2)
     return BoundedClock(pieces=tuple(pieces), slope=slope, error=error)
 
@@ -129,15 +141,18 @@ class _Bounds:
         return self.bottom(lowest) + lowest * x, self.top(highest) + highest * x
 
 
+def _fit_one_line(x: Float64, bound: Float64, is_upper: Bool) -> bool:
+    if is_upper.all() or not is_upper.any():
+        return True
+    bounds = _Bounds.of(x, bound, is_upper)
+    return bounds.gap(bounds.best_slope()) >= 0
+
+
 def _end_of_fitting(x: Float64, bound: Float64, is_upper: Bool, first: int) -> int:
     """Return the first place after `first` whose bound contradicts those from `first` on; n if none does."""
 
     def fit(stop: int) -> bool:
-        part = slice(first, stop)
-        if is_upper[part].all() or not is_upper[part].any():
-            return True
-        bounds = _Bounds.of(x[part], bound[part], is_upper[part])
-        return bounds.gap(bounds.best_slope()) >= 0
+        return _fit_one_line(x[first:stop], bound[first:stop], is_upper[first:stop])
 
     if fit(len(x)):
         return len(x)
@@ -148,14 +163,20 @@ def _end_of_fitting(x: Float64, bound: Float64, is_upper: Bool, first: int) -> i
     return fits
 
 
-def _jump_before(x: Float64, is_upper: Bool, place: int) -> tuple[float, float]:
-    """Return about where the jump lies that the bound at `place` shows, and how far that may be off.
+def _jump_between(x: Float64, bound: Float64, is_upper: Bool, before: slice, after: slice) -> tuple[int, int]:
+    """Return the places of two bounds between which the jump from a part to the next one lies.
 
-    It lies after the last bound of the same side.
+    The last bounds of the part before it may be so wide that they are on the line behind it as well.
     """
-    same_side = np.flatnonzero(is_upper[:place] == is_upper[place])
-    before = x[same_side[-1] if len(same_side) else place - 1]
-    return float(x[place] + before) / 2, float(x[place] - before) / 2
+    end = after.stop
+    fits, fails = after.start, before.start
+    while fits - fails > 1:
+        middle = (fits + fails) // 2
+        if _fit_one_line(x[middle:end], bound[middle:end], is_upper[middle:end]):
+            fits = middle
+        else:
+            fails = middle
+    return fails, after.start
 
 
 def _tightest(x: Float64, bound: Float64) -> tuple[Float64, Float64]:

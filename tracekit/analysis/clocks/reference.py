@@ -8,15 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from tracekit.model.clocks import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _END_NS = 1 << 62
 ONE_JUMP_NS = 100_000  # jumps of two clocks that are this close together are one
-_Piece = tuple[int, int, int]  # when it begins in the frame; its offset; when that holds on the rank's clock
 
 __all__ = ["ONE_JUMP_NS", "inverse", "on_reference", "relative"]
+
+
+class _Piece(NamedTuple):
+    """A stretch of a clock: when it begins in the frame; its offset, and when that holds on the rank's clock.
+
+    `begin_error_ns` is how far its begin may be off, if that is known.
+    """
+
+    begin_ns: int
+    offset_ns: int
+    at_ns: int
+    begin_error_ns: int | None = None
 
 
 def on_reference(
@@ -72,21 +84,21 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         )
     rank_pieces, reference_pieces = _pieces(model), _pieces(reference)
     rank_drift, reference_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
-    begins = _merge_close([piece[0] for piece in (*rank_pieces[1:], *reference_pieces[1:])], one_jump_ns)
+    later = (*rank_pieces[1:], *reference_pieces[1:])
+    begins = _merge_close([piece.begin_ns for piece in later], one_jump_ns)
     jumps = []
     for begin_ns, end_ns in pairwise([*begins, _END_NS]):
         after_ns = begin_ns + one_jump_ns
-        _, offset_ns, at_ns = max(piece for piece in rank_pieces if piece[0] <= after_ns)
-        moment_ns = max(after_ns, min(end_ns - 1, at_ns - offset_ns))
+        there = _piece_at(rank_pieces, after_ns)
+        moment_ns = max(after_ns, min(end_ns - 1, there.at_ns - there.offset_ns))
         ahead_ns = _offset_at_ns(rank_pieces, moment_ns, rank_drift)
-        halfway_ns = (
-            _offset_at_ns(rank_pieces, begin_ns - 1, rank_drift) + _offset_at_ns(rank_pieces, after_ns, rank_drift)
-        ) // 2
+        was_ns, is_ns = (_offset_at_ns(rank_pieces, ns, rank_drift) for ns in (begin_ns - 1, after_ns))
         jumps.append(
             ClockJump(
-                from_ns=begin_ns + halfway_ns,
+                from_ns=begin_ns + (was_ns + is_ns) // 2,
                 at_ns=moment_ns + ahead_ns,
                 offset_ns=ahead_ns - _offset_at_ns(reference_pieces, moment_ns, reference_drift),
+                from_error_ns=_shifted(_begin_error_ns(later, begin_ns, after_ns), is_ns - was_ns),
             )
         )
     drift = rank_drift - reference_drift * (1 - rank_drift) / (1 - reference_drift)
@@ -111,13 +123,14 @@ def inverse(model: ClockModel, base: int) -> ClockModel:
 
 def _pieces(model: ClockModel) -> list[_Piece]:
     """Return the pieces of a clock. A jump is halfway between two moments of the rank's clock, and so in the frame."""
-    pieces = [(-_END_NS, model.offset_ns, model.at_ns)]
+    pieces = [_Piece(-_END_NS, model.offset_ns, model.at_ns)]
     drift = (model.drift_ppm or 0.0) * 1e-6
     for jump in model.jumps:
-        _, offset_ns, at_ns = pieces[-1]
-        before_ns = offset_ns + round(drift * (jump.from_ns - at_ns))
+        before_ns = pieces[-1].offset_ns + round(drift * (jump.from_ns - pieces[-1].at_ns))
         after_ns = jump.offset_ns + round(drift * (jump.from_ns - jump.at_ns))
-        pieces.append((jump.from_ns - (before_ns + after_ns) // 2, jump.offset_ns, jump.at_ns))
+        begin_ns = jump.from_ns - (before_ns + after_ns) // 2
+        begin_error_ns = _shifted(jump.from_error_ns, before_ns - after_ns)
+        pieces.append(_Piece(begin_ns, jump.offset_ns, jump.at_ns, begin_error_ns))
     return pieces
 
 
@@ -130,7 +143,33 @@ def _merge_close(begins: Sequence[int], least_ns: int) -> list[int]:
     return result
 
 
+def _shifted(error_ns: int | None, by_ns: int) -> int | None:
+    """Return the half-width of an interval whose end moves away from its begin by so much; None of an unknown one.
+
+    A clock that is set ahead between two moments shows them further apart.
+    """
+    return None if error_ns is None else abs(2 * error_ns + by_ns) // 2
+
+
+def _begin_error_ns(pieces: Sequence[_Piece], begin_ns: int, until_ns: int) -> int | None:
+    """Return how far off the begin of pieces may be that begin from `begin_ns` to `until_ns`; None if not known."""
+    return max(
+        (
+            piece.begin_ns - begin_ns + piece.begin_error_ns
+            for piece in pieces
+            if begin_ns <= piece.begin_ns <= until_ns and piece.begin_error_ns is not None
+        ),
+        default=None,
+    )
+
+
+def _piece_at(pieces: Sequence[_Piece], frame_ns: int) -> _Piece:
+    """Return the piece of a clock at a moment of the frame."""
+    begun = (piece for piece in pieces if piece.begin_ns <= frame_ns)
+    return max(begun, key=lambda piece: piece.begin_ns, default=pieces[0])
+
+
 def _offset_at_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
     """Return how far a clock is ahead at a moment of the frame."""
-    _, offset_ns, at_ns = max((piece for piece in pieces if piece[0] <= frame_ns), default=pieces[0])
-    return offset_ns + round((frame_ns + offset_ns - at_ns) * (drift / (1 - drift)))
+    piece = _piece_at(pieces, frame_ns)
+    return piece.offset_ns + round((frame_ns + piece.offset_ns - piece.at_ns) * (drift / (1 - drift)))

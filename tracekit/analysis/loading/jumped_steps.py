@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumping import jumping_clocks
+from tracekit.analysis.clocks.jumping import OwnJump, jumping_clocks
 from tracekit.model.events import ABSENT
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankSummary, StepParts
 
 _SMALL_PART = 0.01  # of a step: a jump that is smaller changes no answer
 
@@ -22,27 +22,33 @@ __all__ = ["steps_between", "steps_with_jumps", "with_jumped_steps"]
 def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
     """Return, by rank, the steps in which its clock may have jumped by more than a small part of them.
 
-    A jump lies between the two collectives that show it.
+    A jump lies between the two collectives or messages that show it.
     """
     summaries = {summary.rank: summary for summary in run.ranks}
     result = {}
     for rank, clock in jumping_clocks(run.ranks, run.clocks).items():
         lengths_ns = _lengths_ns(summaries[rank])
         steps: set[int] = set()
-        for moment_ns, by_ns in clock.jumps:
-            around = _steps_around(summaries[rank], moment_ns)
-            steps |= {step for step in around if abs(by_ns) > _SMALL_PART * lengths_ns[step]}
+        for jump in clock.jumps:
+            around = _steps_around(summaries[rank], jump)
+            steps |= {step for step in around if abs(jump.by_ns) > _SMALL_PART * lengths_ns[step]}
         if steps:
             result[rank] = frozenset(steps)
     return result
 
 
 def _lengths_ns(summary: RankSummary) -> dict[int, int]:
-    return {step.step: step.step_ns for step in (*summary.left_out, *summary.steps)}
+    return {step.step: step.step_ns for step in _all_steps(summary)}
 
 
-def _steps_around(summary: RankSummary, moment_ns: int) -> set[int]:
-    """Return the steps between the two neighbouring collectives of a group whose middle is nearest to a moment."""
+def _steps_around(summary: RankSummary, jump: OwnJump) -> set[int]:
+    """Return the steps in which a jump may be.
+
+    Of one that collectives show these are the steps between two neighbouring collectives of a group, whose middle is
+    nearest to it.
+    """
+    if jump.at_error_ns is not None:
+        return _overlapping(summary, jump.at_ns - jump.at_error_ns, jump.at_ns + jump.at_error_ns)
     collectives = summary.collectives
     nearest: tuple[int, int, int] | None = None
     for group in np.unique(collectives.group).tolist():
@@ -50,7 +56,7 @@ def _steps_around(summary: RankSummary, moment_ns: int) -> set[int]:
         if len(rows) < 2:
             continue
         ends_ns = collectives.end_ns[rows]
-        off_ns = np.abs((ends_ns[:-1] + ends_ns[1:]) // 2 - moment_ns)
+        off_ns = np.abs((ends_ns[:-1] + ends_ns[1:]) // 2 - jump.at_ns)
         place = int(np.argmin(off_ns))
         if nearest is None or off_ns[place] < nearest[0]:
             nearest = int(off_ns[place]), int(rows[place]), int(rows[place + 1])
@@ -61,11 +67,19 @@ def _steps_around(summary: RankSummary, moment_ns: int) -> set[int]:
 
 def steps_between(summary: RankSummary, before: int, after: int) -> set[int]:
     """Return the steps in which a rank's clock may have jumped that did so between two collectives, given as rows."""
-    collectives, steps = summary.collectives, (*summary.left_out, *summary.steps)
+    collectives = summary.collectives
     begin_ns, end_ns = sorted((int(collectives.end_ns[before]), int(collectives.end_ns[after])))
-    overlapping = {s.step for s in steps if s.start_ns < end_ns and begin_ns < s.start_ns + s.step_ns}
     between = range(int(collectives.step[before]), int(collectives.step[after]) + 1)
-    return overlapping | {s.step for s in steps if s.step in between}
+    return _overlapping(summary, begin_ns, end_ns) | {s.step for s in _all_steps(summary) if s.step in between}
+
+
+def _overlapping(summary: RankSummary, begin_ns: int, end_ns: int) -> set[int]:
+    """Return the steps that overlap an interval of the rank's clock."""
+    return {s.step for s in _all_steps(summary) if s.start_ns < end_ns and begin_ns < s.start_ns + s.step_ns}
+
+
+def _all_steps(summary: RankSummary) -> tuple[StepParts, ...]:
+    return (*summary.left_out, *summary.steps)
 
 
 def with_jumped_steps(

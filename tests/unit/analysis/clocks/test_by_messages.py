@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.analysis.clocks.planted import BEGIN_NS, Clock, PlantedRanks
 from tracekit.analysis.clocks.align import align
+from tracekit.analysis.clocks.jumping import jumping_clocks
 from tracekit.model.clocks import ClockModel
 
 MS = 1_000_000
@@ -133,6 +134,16 @@ def test_a_clock_that_jumps_is_followed(jumping: int, by_ns: int) -> None:
         error_ns = models[rank].error_ns
         assert error_ns is not None
         assert np.abs(ranks.off_ns(models, rank, times_ns)).max() <= error_ns <= rank * 50_000
+    clock = clocks[jumping]
+    first_ns, last_ns = (int(clock.shows(np.array([BEGIN_NS + 50 * MS + off_ns]))[0]) for off_ns in (-1, 1))
+    ((rank, jumps),) = ((rank, found.jumps) for rank, found in jumping_clocks(ranks.summaries(), models).items())
+    assert rank == jumping
+    for jump in jumps:
+        assert jump.at_error_ns is not None
+        assert jump.at_ns - jump.at_error_ns <= min(first_ns, last_ns)
+        assert max(first_ns, last_ns) <= jump.at_ns + jump.at_error_ns
+        assert jump.by_ns == pytest.approx(by_ns, abs=100_000)
+        assert jump.at_error_ns <= abs(by_ns) / 2 + 5 * MS
 
 
 def test_a_clock_that_jumps_again_and_again_is_unknown() -> None:

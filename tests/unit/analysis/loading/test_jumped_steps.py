@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import tracekit
 from tests.damaged_runs.events import step_of_the_wall_clock
 from tests.damaged_runs.good_run import GOOD, STEP_US, STEPS, rank_trace
+from tests.gpu_jobs import Clocks, Family, simulate, spec_of
 
 JUMP_US = 500_000
 ALL = set(GOOD)
@@ -65,3 +67,27 @@ def test_of_two_machines_the_note_says_that_either_may_be_the_one(tmp_path: Path
     texts = {note.rank: note.text for note in run.notes if note.kind == "clock_step"}
     assert "its clock jumps by -500.000 ms, or those of ranks 2-3 by +500.000 ms" in texts[1]
     assert "its clock jumps by +500.000 ms, or those of ranks 0-1 by -500.000 ms" in texts[2]
+
+
+@pytest.mark.parametrize("jump_us", [200_000.0, 1300.0, -700.0])
+@pytest.mark.parametrize("machine", [0, 1])
+@pytest.mark.parametrize("family", ["pipeline", "hybrid"])
+def test_messages_show_in_which_steps_a_clock_jumps(
+    tmp_path: Path, family: Family, machine: int, jump_us: float
+) -> None:
+    """GIVEN a pipeline on machines of two ranks, and a clock that jumps in the middle of six steps.
+
+    THEN the steps that count last as long as they do without the jump.
+    """
+    spec = replace(spec_of(family, 3), ranks_per_host=2, steps=6)
+    jumps_us = tuple(jump_us * (host == machine) for host in range(spec.hosts))
+    lengths_ns = []
+    for name, clocks in (("steady", Clocks()), ("jumps", Clocks(jump_us=jumps_us))):
+        simulate(replace(spec, clocks=clocks)).write(tmp_path / name)
+        ranks = tracekit.load(tmp_path / name).ranks
+        lengths_ns.append({(rank.rank, step.step): step.step_ns for rank in ranks for step in rank.steps})
+    steady_ns, jumps_ns = lengths_ns
+
+    assert len(jumps_ns) < len(steady_ns)
+    assert len(jumps_ns) >= len(steady_ns) / 2
+    assert all(jumps_ns[place] == pytest.approx(steady_ns[place], rel=0.01) for place in jumps_ns)
