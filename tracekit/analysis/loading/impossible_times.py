@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 
-_FEWEST_RANKS = 3  # two do not show whose clock is wrong
+_FEWEST_RANKS = 3  # of one machine: of fewer, all that is known is that one is wrong
 _MOST_AT_END = 2  # collectives that disagree: `jumps` finds more
 _FEWEST_AGREEING = 3
 _LARGE_PART = 0.1  # of a step
@@ -38,10 +39,22 @@ class ImpossibleTimes:
     Attributes:
         steps: which may contain it.
         off_ns: the clock jumps at least so far.
+        or_others: those that the rank communicates with may have jumped instead.
     """
 
     steps: frozenset[int]
     off_ns: int
+    or_others: bool
+
+
+class _Jump(NamedTuple):
+    """A jump of a rank's clock between two of its collectives, given as rows; the rest as in `ImpossibleTimes`."""
+
+    rank: int
+    before: int
+    after: int
+    off_ns: int
+    or_others: bool
 
 
 def impossible_times(run: Run) -> dict[int, ImpossibleTimes]:
@@ -51,25 +64,26 @@ def impossible_times(run: Run) -> dict[int, ImpossibleTimes]:
     jumping = jumping_clocks(run.ranks, run.clocks)
     result: dict[int, ImpossibleTimes] = {}
     for matched in run.collectives:
-        for rank, before, after, off_ns in _jumps_near_ends(run, matched):
-            summary = run.ranks[run.places[rank]]
+        for jump in _jumps_near_ends(run, matched):
+            summary = run.ranks[run.places[jump.rank]]
             lengths_ns = [s.step_ns for s in (*summary.left_out, *summary.steps)]
-            if summary.rank in jumping or off_ns <= _LARGE_PART * float(np.median(lengths_ns)):
+            if summary.rank in jumping or jump.off_ns <= _LARGE_PART * float(np.median(lengths_ns)):
                 continue
-            steps = steps_between(summary, before, after)
+            steps = frozenset(steps_between(summary, jump.before, jump.after))
             if steps:
-                result.setdefault(summary.rank, ImpossibleTimes(steps=frozenset(steps), off_ns=off_ns))
+                found = ImpossibleTimes(steps=steps, off_ns=jump.off_ns, or_others=jump.or_others)
+                result.setdefault(summary.rank, found)
     return result
 
 
-def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each rank whose clock jumps, its collectives before and after the jump, as rows, and by how much it does.
+def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[_Jump]:
+    """Yield the jumps that a group shows.
 
     An instance bounds how far a clock is ahead: the rank starts before all others have ended, and ends after all others
     have started. It tells nothing where these contradict each other.
     """
     row = matched.row[:, SYNCHRONISING_WITH_ANY_SHARES[matched.kind] & (matched.row >= 0).all(axis=0)]
-    if len(row) < _FEWEST_RANKS or not row.shape[1]:
+    if not row.shape[1]:
         return
     start_ns, end_ns = np.empty((2, *row.shape), dtype=np.int64)
     for place, rank in enumerate(matched.ranks.tolist()):
@@ -77,16 +91,46 @@ def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[tuple[int, int
         collectives = run.ranks[number].collectives
         start_ns[place] = run.clocks[number].to_run(collectives.start_ns[row[place]])
         end_ns[place] = run.clocks[number].to_run(collectives.end_ns[row[place]])
-    all_started_ns, first_ended_ns = _latest_of_others(start_ns), -_latest_of_others(-end_ns)
+    for clocks in _clocks(run, matched):
+        last_start_ns = np.stack([start_ns[places].max(axis=0) for places in clocks])
+        first_end_ns = np.stack([end_ns[places].min(axis=0) for places in clocks])
+        for number, after, off_ns in _jumps(last_start_ns, first_end_ns):
+            for place in clocks[number]:
+                before_row, after_row = row[place, after - 1 : after + 1].tolist()
+                yield _Jump(int(matched.ranks[place]), before_row, after_row, off_ns, or_others=len(clocks) == 2)
+
+
+def _clocks(run: Run, matched: MatchedGroup) -> Iterator[list[list[int]]]:
+    """Yield the ranks of a group, as places in it, that share a clock: each by itself, and those of each machine.
+
+    One of several machines may be that whose clock is wrong, and one rank of a machine.
+    """
+    of_machine: dict[object, list[int]] = {}
+    for place, rank in enumerate(matched.ranks.tolist()):
+        of_machine.setdefault(run.ranks[run.places[rank]].machine or rank, []).append(place)
+    ranks = [[place] for place in range(len(matched.ranks))]
+    if len(ranks) >= _FEWEST_RANKS or len(of_machine) == 1:
+        yield ranks
+    if len(of_machine) > 1 and (len(of_machine) < len(ranks) or len(ranks) < _FEWEST_RANKS):
+        yield list(of_machine.values())
+
+
+def _jumps(last_start_ns: Int64, first_end_ns: Int64) -> Iterator[tuple[int, int, int]]:
+    """Yield each of k clocks that jumps, the first instance behind the jump, and by how much it jumps at least.
+
+    Of m instances it is given, int64 [k, m] each, when the last rank of a clock starts and when the first one ends.
+    """
+    if len(last_start_ns) < 2:
+        return
+    all_started_ns, first_ended_ns = _latest_of_others(last_start_ns), -_latest_of_others(-first_end_ns)
     tells = all_started_ns <= first_ended_ns
-    least_ns = np.where(tells, start_ns - first_ended_ns, -_FAR_NS)
-    most_ns = np.where(tells, end_ns - all_started_ns, _FAR_NS)
+    least_ns = np.where(tells, last_start_ns - first_ended_ns, -_FAR_NS)
+    most_ns = np.where(tells, first_end_ns - all_started_ns, _FAR_NS)
     contradict = least_ns.max(axis=1) > most_ns.min(axis=1) + _NOTABLE_NS
-    for place in np.flatnonzero(contradict).tolist():
-        jump = _jump_near_an_end(least_ns[place], most_ns[place])
+    for clock in np.flatnonzero(contradict).tolist():
+        jump = _jump_near_an_end(least_ns[clock], most_ns[clock])
         if jump is not None:
-            after, off_ns = jump
-            yield int(matched.ranks[place]), int(row[place, after - 1]), int(row[place, after]), off_ns
+            yield clock, *jump
 
 
 def _latest_of_others(time_ns: Int64) -> Int64:
@@ -123,9 +167,10 @@ def impossible_time_notes(run: Run, found: Mapping[int, ImpossibleTimes]) -> lis
     notes = []
     for rank, jump in sorted(found.items()):
         file = run.ranks[run.places[rank]].file_name
+        or_others, others = (", or that of its peers", "they") if jump.or_others else ("", "all other ranks")
         text = (
-            f"{file}: its clock jumps by {jump.off_ns / 1e6:,.3f} ms or more, for it has collectives when all other "
-            f"ranks are out of them; step {format_ranges(jump.steps)} may contain the jump and does not count"
+            f"{file}: its clock{or_others} jumps by {jump.off_ns / 1e6:,.3f} ms or more, for it has collectives when "
+            f"{others} are out of them; step {format_ranges(jump.steps)} may contain the jump and does not count"
         )
         notes.append(Note(kind="clock_step", severity="warning", file=file, text=text).about_rank(rank))
     return notes

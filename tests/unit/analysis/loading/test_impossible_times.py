@@ -38,6 +38,23 @@ def test_a_jump_near_an_end(tmp_path: Path, rank: int, at: float, expected: set[
     assert wrong_steps(tmp_path, *traces) == {rank: expected}
 
 
+@pytest.mark.parametrize(("at", "expected"), [(700, {0, 1}), (4700, {4, 5})])
+@pytest.mark.parametrize(
+    ("machines", "wrong"), [("aabb", {0, 1, 2, 3}), ("aaab", {0, 1, 2, 3}), ("bcaa", {2, 3}), ("ab", {0, 1})]
+)
+def test_a_jump_of_a_machine_near_an_end(
+    tmp_path: Path, machines: str, wrong: set[int], at: float, expected: set[int]
+) -> None:
+    """GIVEN that the clock of machine "a" jumps THEN it is known to be that of "a" if there are three machines."""
+    traces = [trace_of(rank) for rank in range(len(machines))]
+    for trace, machine in zip(traces, machines, strict=True):
+        trace.host, trace.world_size = machine, len(machines)
+        trace.header["distributedInfo"]["world_size"] = len(machines)
+        if machine == "a":
+            step_of_the_wall_clock(trace, at_us=at, by_us=50_000)
+    assert wrong_steps(tmp_path, *traces) == dict.fromkeys(wrong, expected)
+
+
 @pytest.mark.parametrize("late", [{0: 390.0}, {5: 390.0}, dict.fromkeys(range(1, 6), 390.0)])
 def test_a_rank_that_leaves_late_has_no_other_clock(tmp_path: Path, late: dict[int, float]) -> None:
     traces = [trace_of(i, late=late if i == 2 else None) for i in range(RANKS)]
