@@ -34,6 +34,7 @@ class JumpingClock:
     """The jumps of a rank's clock.
 
     Attributes:
+        jumps: at least one, in order of time.
         or_ranks: whose clocks may have jumped instead, the other way; none if it is known that this one did.
     """
 
@@ -82,7 +83,7 @@ def _whose(
             votes[2 * jumping > len(members)] += 1
     if votes[False] and votes[False] >= 2 * votes[True]:
         return "others"
-    total_ns = np.array([sum(jump_sizes_ns(model)) for model in shown.values()])
+    total_ns = np.array([sum(_jump_sizes_ns(model)) for model in shown.values()])
     alike = np.ptp(total_ns) <= _NOTABLE_NS + _ALIKE * abs(float(np.median(total_ns)))
     return "reference" if votes[True] and votes[True] >= 2 * votes[False] and alike else "unknown"
 
@@ -97,7 +98,7 @@ def _machines(ranks: Sequence[RankSummary], known: Collection[int]) -> list[list
 
 
 def _jumps(model: ClockModel) -> tuple[OwnJump, ...]:
-    sizes_ns = jump_sizes_ns(model)
+    sizes_ns = _jump_sizes_ns(model)
     return tuple(OwnJump(j.from_ns, by_ns, j.from_error_ns) for j, by_ns in zip(model.jumps, sizes_ns, strict=True))
 
 
@@ -115,7 +116,7 @@ def _jumps_of_frame(shows: ClockModel, model: ClockModel) -> tuple[OwnJump, ...]
     return tuple(jumps)
 
 
-def jump_sizes_ns(model: ClockModel) -> list[int]:
+def _jump_sizes_ns(model: ClockModel) -> list[int]:
     """Return by how much a clock jumps ahead at each of its jumps."""
     offsets = [(model.offset_ns, model.at_ns), *((jump.offset_ns, jump.at_ns) for jump in model.jumps)]
     drift = (model.drift_ppm or 0.0) * 1e-6
@@ -128,4 +129,4 @@ def jump_sizes_ns(model: ClockModel) -> list[int]:
 
 def _jumps_notably(model: ClockModel) -> bool:
     """Return whether a clock jumps itself. The reference's jumps leave small traces in the models of other ranks."""
-    return bool(model.jumps) and max(map(abs, jump_sizes_ns(model))) >= _NOTABLE_NS
+    return bool(model.jumps) and max(map(abs, _jump_sizes_ns(model))) >= _NOTABLE_NS

@@ -92,8 +92,10 @@ def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[_Jump]:
         start_ns[place] = run.clocks[number].to_run(collectives.start_ns[row[place]])
         end_ns[place] = run.clocks[number].to_run(collectives.end_ns[row[place]])
     for clocks in _clocks(run, matched):
-        last_start_ns = np.stack([start_ns[places].max(axis=0) for places in clocks])
-        first_end_ns = np.stack([end_ns[places].min(axis=0) for places in clocks])
+        ordered = np.concatenate(clocks)
+        begins = np.cumsum([0, *map(len, clocks[:-1])])
+        last_start_ns = np.maximum.reduceat(start_ns[ordered], begins)
+        first_end_ns = np.minimum.reduceat(end_ns[ordered], begins)
         for number, after, off_ns in _jumps(last_start_ns, first_end_ns):
             for place in clocks[number]:
                 before_row, after_row = row[place, after - 1 : after + 1].tolist()
