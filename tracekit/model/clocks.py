@@ -22,13 +22,19 @@ class ClockJump:
     clock.
 
     Attributes:
-        from_error_ns: half-width of the uncertainty of `from_ns`; None where it is between two ends of collectives.
+        between_ns: the last moment that is known to be before the jump, and the first one behind it. A clock that is
+            set back may show the second one as earlier. None if nothing is known but `from_ns`.
     """
 
     from_ns: int
     offset_ns: int
     at_ns: int
-    from_error_ns: int | None = None
+    between_ns: tuple[int, int] | None = None
+
+    @property
+    def bounds_ns(self) -> tuple[int, int]:
+        """Return `between_ns`, or `from_ns` twice."""
+        return self.between_ns or (self.from_ns, self.from_ns)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,7 +161,8 @@ def _links(
         against_other = _link(one, back, there, recorded_ns[other], recorded_ns[one])
         if against_one is not None and against_other is not None:
             links[other, one], links[one, other] = against_one[0], against_other[0]
-            one_jump_ns = max(one_jump_ns, 2 * against_one[1], 2 * against_other[1])
+            # One of the two errors contains the jump: it is that on the clock that jumps.
+            one_jump_ns = max(one_jump_ns, 2 * min(against_one[1], against_other[1]))
     return links, one_jump_ns
 
 
@@ -193,16 +194,12 @@ def _link(
     for piece in clock.pieces:
         ahead_there_ns = about_ns + round(piece.offset + slope * piece.from_x)
         at_other_ns = at_ns + round(piece.from_x) + ahead_there_ns
-        first_ns, last_ns = (
-            (at_other_ns,) * 2 if piece.between is None else sorted(on_other_ns[[*piece.between]].tolist())
-        )
+        between_ns = (at_other_ns, at_other_ns)
+        if piece.between is not None:
+            before, after = piece.between
+            between_ns = int(on_other_ns[before]), int(on_other_ns[after])
         jumps.append(
-            ClockJump(
-                from_ns=(first_ns + last_ns) // 2,
-                offset_ns=ahead_there_ns,
-                at_ns=at_other_ns,
-                from_error_ns=(last_ns - first_ns + 1) // 2,
-            )
+            ClockJump(from_ns=sum(between_ns) // 2, offset_ns=ahead_there_ns, at_ns=at_other_ns, between_ns=between_ns)
         )
     model = ClockModel(
         rank=other,

@@ -41,12 +41,14 @@ class FittedPiece:
     """A time without jumps: from `from_ns` on (on the fitted clock), `ahead = offset_ns + drift * (time - at_ns)`.
 
     Attributes:
+        between_ns: the moments before and behind the jump that begins it; the first moment twice if none does.
         overlaps: the clock was set back, and shows times of earlier pieces again.
         middle_ns: the middle of its moments, where the error is smallest.
         error_ns: the error of the offset there.
     """
 
     from_ns: int
+    between_ns: tuple[int, int]
     at_ns: int
     offset_ns: int
     overlaps: bool
@@ -101,12 +103,14 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
     offsets = [float(np.median(level[part])) for part in parts]
     residual = np.concatenate([np.abs(level[part] - offset) for part, offset in zip(parts, offsets, strict=True)])
     pieces = []
-    for part, offset in zip(parts, offsets, strict=True):
+    for number, (part, offset) in enumerate(zip(parts, offsets, strict=True)):
         middle = (part.start + part.stop) // 2
         begin = part.start
+        before, behind = _around_jump(x, level, begin, offsets[number - 1], offset) if number else (begin, begin)
         pieces.append(
             FittedPiece(
                 from_ns=int(time_ns[begin]) if not begin else (int(time_ns[begin - 1]) + int(time_ns[begin])) // 2,
+                between_ns=(int(time_ns[before]), int(time_ns[behind])),
                 at_ns=int(time_ns[middle]),
                 overlaps=bool(begin and time_ns[begin] < time_ns[:begin].max()),
                 offset_ns=base_ns + round(offset + (drift or 0.0) * float(x[middle])),
@@ -122,6 +126,19 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
         spread_ns=int(np.ceil(np.percentile(residual, _SPREAD_PERCENTILE, method="higher"))),
         count=len(x),
     )
+
+
+def _around_jump(x: Float64, level: Float64, begin: int, was: float, now: float) -> tuple[int, int]:
+    """Return the moments between which a jump lies that was found at `begin`, of those in the order of `x`.
+
+    If the other clock was set back, moments before and behind the jump are in this order by turns, as far as it goes.
+    """
+    jump = abs(now - was)
+    near = slice(*np.searchsorted(x, (x[begin - 1] - jump, x[begin] + jump), side="right"))
+    is_before = np.abs(level[near] - was) < np.abs(level[near] - now)
+    first_behind = near.start + int(np.argmin(is_before))
+    last_before = near.stop - 1 - int(np.argmax(is_before[::-1]))
+    return max(min(first_behind, begin) - 1, 0), min(max(last_before, begin - 1) + 1, len(x) - 1)
 
 
 def _drift(lines: ParallelLines, count: int) -> tuple[float | None, float]:
@@ -158,5 +175,7 @@ def model_of_fit(number: int, recorded_ns: tuple[int, int], fit: ClockFit) -> Cl
         at_ns=first.at_ns,
         drift_ppm=None if fit.drift is None else fit.drift * 1e6,
         error_ns=fit.error_ns(*recorded_ns) + overlap_ns,
-        jumps=tuple(ClockJump(from_ns=p.from_ns, offset_ns=p.offset_ns, at_ns=p.at_ns) for p in later),
+        jumps=tuple(
+            ClockJump(from_ns=p.from_ns, offset_ns=p.offset_ns, at_ns=p.at_ns, between_ns=p.between_ns) for p in later
+        ),
     )

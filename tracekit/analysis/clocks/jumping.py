@@ -1,132 +1,140 @@
-"""Whose clock jumps. Models are against the clock of one rank, the reference, and that may be the one that jumps."""
+"""Which ranks' clocks jump: their models are against the clock of one rank, the reference, which may be what jumps."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from tracekit.analysis.clocks.reference import offset_at_ns, pieces_of
 from tracekit.model.clocks import ClockModel
+from tracekit.model.events import Int64
 from tracekit.model.summary import RankSummary
 
-_NOTABLE_NS = 50_000
+_NOTABLE_NS = 50_000  # the reference's jumps leave smaller traces in the models of other ranks
 _ALIKE = 1 / 4  # of a jump, within which those of all ranks lie if it is the reference that jumps
+_TOUCHING_NS = 20_000  # by which two times between neighbouring ends may overlap, as ends are that far apart
 
-__all__ = ["JumpingClock", "OwnJump", "jumping_clocks"]
-
-
-class OwnJump(NamedTuple):
-    """A jump of a clock: about when it is, on the clock itself, by how much it jumps ahead, and how far off the moment
-    may be; None where it lies between two ends of collectives.
-    """
-
-    at_ns: int
-    by_ns: int
-    at_error_ns: int | None
+__all__ = ["RankJump", "jumping_clocks"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JumpingClock:
-    """The jumps of a rank's clock.
+class RankJump(NamedTuple):
+    """A jump of a rank's clock.
 
     Attributes:
-        jumps: at least one, in order of time.
+        between_ns: two moments of the clock, ascending, between which it jumps. A clock that is set back shows times
+            around them twice.
+        by_ns: by how much it jumps ahead.
         or_ranks: whose clocks may have jumped instead, the other way; none if it is known that this one did.
     """
 
-    jumps: tuple[OwnJump, ...]
-    or_ranks: tuple[int, ...] = ()
-
-    @property
-    def largest_ns(self) -> int:
-        """Return by how much the clock jumps ahead where it jumps most."""
-        return max((jump.by_ns for jump in self.jumps), key=abs)
+    between_ns: tuple[int, int]
+    by_ns: int
+    or_ranks: frozenset[int] = frozenset()
 
 
-def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, JumpingClock]:
-    """Return the ranks whose clocks jump, or may.
+@dataclass(frozen=True, kw_only=True)
+class _SeemingJump:
+    """A jump of a rank's clock against the reference.
 
-    Ranks whose clocks jump against the reference stand against those whose clocks do not. It is known which of them
-    jump if the others have at least twice as many machines. Of two machines, or two ranks, nothing tells it.
+    Attributes:
+        begin_ns: a moment of the run before it.
+        end_ns: a moment of the run behind it, no earlier one.
+        ahead_ns: how far the clock is ahead at these two.
+        by_ns: by how much it jumps ahead.
+    """
+
+    rank: int
+    begin_ns: int
+    end_ns: int
+    ahead_ns: tuple[int, int]
+    by_ns: int
+
+
+def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, tuple[RankJump, ...]]:
+    """Return the jumps of ranks' clocks, in order of time, of those that jump or may.
+
+    At each jump, ranks whose clocks jump against the reference stand against those whose clocks do not. It is known
+    which of them jump if the others have at least twice as many machines. Of two machines, or two ranks, nothing tells.
     """
     known = {model.rank: model for model in models if model.method != "none"}
-    shown = {rank: model for rank, model in known.items() if model.method != "probe" and _jumps_notably(model)}
-    if not shown:
-        return {}
-    still = {rank: model for rank, model in known.items() if rank not in shown}
-    whose = _whose(ranks, known, shown)
-    result: dict[int, JumpingClock] = {}
-    if whose != "reference":
-        or_ranks = tuple(still) if whose == "unknown" else ()
-        result |= {rank: JumpingClock(jumps=_jumps(model), or_ranks=or_ranks) for rank, model in shown.items()}
-    if whose != "others":
-        or_ranks = tuple(shown) if whose == "unknown" else ()
-        shows = shown[min(shown)]
-        result |= {
-            rank: JumpingClock(jumps=_jumps_of_frame(shows, model), or_ranks=or_ranks) for rank, model in still.items()
-        }
-    return dict(sorted(result.items()))
+    machines = {summary.rank: summary.machine for summary in ranks if summary.rank in known}
+    result: dict[int, list[RankJump]] = {}
+    for together in _at_once(jump for model in known.values() for jump in _seeming_jumps(model)):
+        begin_ns, end_ns = max(jump.begin_ns for jump in together), min(jump.end_ns for jump in together)
+        jumping = frozenset(jump.rank for jump in together)
+        steady = known.keys() - jumping
+        sizes_ns = np.array([jump.by_ns for jump in together])
+        which = _which_jump(machines, jumping, steady, sizes_ns)
+        if which != "steady":
+            or_ranks = frozenset(steady) if which == "unknown" else frozenset[int]()
+            for jump in together:
+                first_ns, last_ns = sorted((begin_ns + jump.ahead_ns[0], end_ns + jump.ahead_ns[1]))
+                result.setdefault(jump.rank, []).append(RankJump((first_ns, last_ns), jump.by_ns, or_ranks))
+        if which != "jumping":
+            or_ranks = jumping if which == "unknown" else frozenset()
+            by_ns = -round(float(np.median(sizes_ns)))
+            for rank in steady:
+                pieces, drift = pieces_of(known[rank]), (known[rank].drift_ppm or 0.0) * 1e-6
+                first_ns, last_ns = (ns + offset_at_ns(pieces, ns, drift) for ns in (begin_ns, end_ns))
+                result.setdefault(rank, []).append(RankJump((first_ns, last_ns), by_ns, or_ranks))
+    return {rank: tuple(sorted(jumps, key=lambda jump: jump.between_ns)) for rank, jumps in sorted(result.items())}
 
 
-def _whose(
-    ranks: Sequence[RankSummary], known: Collection[int], shown: Mapping[int, ClockModel]
-) -> Literal["reference", "others", "unknown"]:
-    """Return whose clocks jump: of the reference and those that agree with it, or the others, which are `shown` to."""
-    votes = Counter[bool]()
-    for members in _machines(ranks, known):
-        jumping = sum(rank in shown for rank in members)
-        if 2 * jumping != len(members):
-            votes[2 * jumping > len(members)] += 1
-    if votes[False] and votes[False] >= 2 * votes[True]:
-        return "others"
-    total_ns = np.array([sum(_jump_sizes_ns(model)) for model in shown.values()])
-    alike = np.ptp(total_ns) <= _NOTABLE_NS + _ALIKE * abs(float(np.median(total_ns)))
-    return "reference" if votes[True] and votes[True] >= 2 * votes[False] and alike else "unknown"
-
-
-def _machines(ranks: Sequence[RankSummary], known: Collection[int]) -> list[list[int]]:
-    """Return the known ranks of each machine. A rank whose machine nothing names is alone."""
-    members: dict[object, list[int]] = {}
-    for summary in ranks:
-        if summary.rank in known:
-            members.setdefault(summary.machine or summary.rank, []).append(summary.rank)
-    return list(members.values())
-
-
-def _jumps(model: ClockModel) -> tuple[OwnJump, ...]:
-    sizes_ns = _jump_sizes_ns(model)
-    return tuple(OwnJump(j.from_ns, by_ns, j.from_error_ns) for j, by_ns in zip(model.jumps, sizes_ns, strict=True))
-
-
-def _jumps_of_frame(shows: ClockModel, model: ClockModel) -> tuple[OwnJump, ...]:
-    """Return the jumps of the frame, which the model of another clock `shows`, as jumps of a clock that shares them."""
-    jumps = []
-    for jump in _jumps(shows):
-        # Halfway between what the other model says before and after is where the frame's clock itself jumps.
-        within_ns = jump.at_error_ns or 0
-        around_ns = (shows.moment_to_run(jump.at_ns - within_ns - 1), shows.moment_to_run(jump.at_ns + within_ns))
-        own_ns = [run_ns + model.offset_ns for run_ns in around_ns]
-        first_ns, last_ns = sorted(ns + round((ns - model.at_ns) * (model.drift_ppm or 0.0) * 1e-6) for ns in own_ns)
-        error_ns = None if jump.at_error_ns is None else (last_ns - first_ns + 1) // 2
-        jumps.append(OwnJump((first_ns + last_ns) // 2, -jump.by_ns, error_ns))
-    return tuple(jumps)
-
-
-def _jump_sizes_ns(model: ClockModel) -> list[int]:
-    """Return by how much a clock jumps ahead at each of its jumps."""
-    offsets = [(model.offset_ns, model.at_ns), *((jump.offset_ns, jump.at_ns) for jump in model.jumps)]
+def _seeming_jumps(model: ClockModel) -> Iterator[_SeemingJump]:
+    """Yield the notable jumps of a clock against the reference. One that the probe measured has none."""
     drift = (model.drift_ppm or 0.0) * 1e-6
-    by_ns = []
-    for (was_ns, was_at_ns), (is_ns, at_ns) in pairwise(offsets):
-        elapsed_ns = (at_ns - is_ns) - (was_at_ns - was_ns)
-        by_ns.append(is_ns - was_ns - round(drift * elapsed_ns))
-    return by_ns
+    for before, after in pairwise(pieces_of(model)):
+        begin_ns, end_ns = sorted(after.between_ns)
+        by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
+        if abs(by_ns) >= _NOTABLE_NS:
+            ahead_ns = before.offset_at_ns(begin_ns, drift), after.offset_at_ns(end_ns, drift)
+            yield _SeemingJump(rank=model.rank, begin_ns=begin_ns, end_ns=end_ns, ahead_ns=ahead_ns, by_ns=by_ns)
 
 
-def _jumps_notably(model: ClockModel) -> bool:
-    """Return whether a clock jumps itself. The reference's jumps leave small traces in the models of other ranks."""
-    return bool(model.jumps) and max(map(abs, _jump_sizes_ns(model))) >= _NOTABLE_NS
+def _at_once(jumps: Iterable[_SeemingJump]) -> list[list[_SeemingJump]]:
+    """Return the jumps that may be at one time, those of each time together, at most one of a rank."""
+    result: list[list[_SeemingJump]] = []
+    begin_ns, end_ns = 0, 0
+    for jump in sorted(jumps, key=lambda jump: (jump.begin_ns, jump.end_ns, jump.rank)):
+        shorter_ns = min(jump.end_ns - jump.begin_ns, end_ns - begin_ns)
+        common_ns = min(jump.end_ns, end_ns) - max(jump.begin_ns, begin_ns)
+        is_new = not result or any(jump.rank == other.rank for other in result[-1])
+        if is_new or common_ns < min(_TOUCHING_NS, shorter_ns // 2):
+            result.append([jump])
+            begin_ns, end_ns = jump.begin_ns, jump.end_ns
+        else:
+            result[-1].append(jump)
+            begin_ns, end_ns = max(begin_ns, jump.begin_ns), min(end_ns, jump.end_ns)
+    return result
+
+
+def _which_jump(
+    machines: Mapping[int, str | None], jumping: Collection[int], steady: Collection[int], sizes_ns: Int64
+) -> Literal["jumping", "steady", "unknown"]:
+    """Return which clocks jump: those that seem to, or those that do not, as the reference does.
+
+    Unnamed machines may be one, unless a single rank stands against all others.
+    """
+    members: dict[str, list[bool]] = {}
+    unnamed = Counter[bool]()
+    for ranks, jumps in ((jumping, True), (steady, False)):
+        for rank in ranks:
+            machine = machines[rank]
+            if machine is None:
+                unnamed[jumps] += 1
+            else:
+                members.setdefault(machine, []).append(jumps)
+    most = 1 if min(len(jumping), len(steady)) > 1 else len(machines)
+    votes = Counter({side: min(count, most) for side, count in unnamed.items()})
+    for of_machine in members.values():
+        if 2 * sum(of_machine) != len(of_machine):
+            votes[2 * sum(of_machine) > len(of_machine)] += 1
+    if votes[False] and votes[False] >= 2 * votes[True]:
+        return "jumping"
+    is_one_jump = np.ptp(sizes_ns) <= _NOTABLE_NS + _ALIKE * abs(float(np.median(sizes_ns)))
+    return "steady" if votes[True] and votes[True] >= 2 * votes[False] and is_one_jump else "unknown"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumping import JumpingClock, jumping_clocks
+from tracekit.analysis.clocks.jumping import RankJump, jumping_clocks
 from tracekit.analysis.clocks.measured import recorded_time
 from tracekit.model.clocks import ClockModel
 from tracekit.model.notes import Note
@@ -26,7 +27,7 @@ def clock_notes(
     """Return notes about ranks whose clock jumps or drifts, or is not what was measured or what their host shows."""
     evidence = {model.rank: _EVIDENCE.get(model.method, _EVIDENCE["collectives"]) for model in models}
     jumping = jumping_clocks(ranks, models)
-    notes = [_note("clock_step", rank, evidence[rank], _jumps_text(clock)) for rank, clock in jumping.items()]
+    notes = [_note("clock_step", rank, evidence[rank], _jump_text(jumps)) for rank, jumps in jumping.items()]
     for rank, drift_ppm in sorted(_drifts_ppm(ranks, models).items()):
         notes.append(_note("clock_drift", rank, evidence[rank], f"its clock drifts by {drift_ppm:+.1f} ppm"))
     named = {note.rank for note in notes}
@@ -43,12 +44,18 @@ def clock_notes(
     ]
 
 
-def _jumps_text(clock: JumpingClock) -> str:
-    text = f"its clock jumps by {clock.largest_ns / 1e6:+,.3f} ms"
-    if not clock.or_ranks:
+def _jump_text(jumps: Sequence[RankJump]) -> str:
+    """Return what is said of a rank's clock: its largest jump."""
+    largest = max(jumps, key=lambda jump: abs(jump.by_ns))
+    text = f"its clock jumps by {largest.by_ns / 1e6:+,.3f} ms"
+    if not largest.or_ranks:
         return text
-    those = "that" if len(clock.or_ranks) == 1 else "those"
-    return f"{text}, or {those} of {ranks_text(clock.or_ranks)} by {-clock.largest_ns / 1e6:+,.3f} ms"
+    return f"{text}, or {_clocks_text(largest.or_ranks)} by {-largest.by_ns / 1e6:+,.3f} ms"
+
+
+@lru_cache(maxsize=16)
+def _clocks_text(ranks: frozenset[int]) -> str:
+    return f"{'that' if len(ranks) == 1 else 'those'} of {ranks_text(ranks)}"
 
 
 def _drifts_ppm(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, float]:

@@ -16,19 +16,27 @@ from tracekit.model.summary import RankSummary
 _END_NS = 1 << 62
 ONE_JUMP_NS = 100_000  # jumps of two clocks that are this close together are one
 
-__all__ = ["ONE_JUMP_NS", "inverse", "on_reference", "relative"]
+__all__ = ["ONE_JUMP_NS", "ClockPiece", "inverse", "offset_at_ns", "on_reference", "pieces_of", "relative"]
 
 
-class _Piece(NamedTuple):
-    """A stretch of a clock: when it begins in the frame; its offset, and when that holds on the rank's clock.
+class ClockPiece(NamedTuple):
+    """A stretch of a clock without jumps.
 
-    `begin_error_ns` is how far its begin may be off, if that is known.
+    Attributes:
+        begin_ns: when it begins in the frame.
+        offset_ns: holds at `at_ns`, which is on the rank's clock.
+        between_ns: the moments of the frame between which the jump lies that begins it, in the order of
+            `ClockJump.between_ns`.
     """
 
     begin_ns: int
     offset_ns: int
     at_ns: int
-    begin_error_ns: int | None = None
+    between_ns: tuple[int, int]
+
+    def offset_at_ns(self, frame_ns: int, drift: float) -> int:
+        """Return how far the clock is ahead at a moment of the frame, as if the piece held then."""
+        return self.offset_ns + round((frame_ns + self.offset_ns - self.at_ns) * (drift / (1 - drift)))
 
 
 def on_reference(
@@ -82,7 +90,7 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         return ClockModel(
             rank=model.rank, method=model.method, at_ns=model.at_ns, drift_ppm=drift_ppm, error_ns=error_ns
         )
-    rank_pieces, reference_pieces = _pieces(model), _pieces(reference)
+    rank_pieces, reference_pieces = pieces_of(model), pieces_of(reference)
     rank_drift, reference_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
     later = (*rank_pieces[1:], *reference_pieces[1:])
     begins = _merge_close([piece.begin_ns for piece in later], one_jump_ns)
@@ -91,14 +99,18 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         after_ns = begin_ns + one_jump_ns
         there = _piece_at(rank_pieces, after_ns)
         moment_ns = max(after_ns, min(end_ns - 1, there.at_ns - there.offset_ns))
-        ahead_ns = _offset_at_ns(rank_pieces, moment_ns, rank_drift)
-        was_ns, is_ns = (_offset_at_ns(rank_pieces, ns, rank_drift) for ns in (begin_ns - 1, after_ns))
+        ahead_ns = offset_at_ns(rank_pieces, moment_ns, rank_drift)
+        was_ns, is_ns = (offset_at_ns(rank_pieces, ns, rank_drift) for ns in (begin_ns - 1, after_ns))
+        shown = [piece.between_ns for piece in later if begin_ns <= piece.begin_ns <= after_ns] or [
+            (begin_ns, begin_ns)
+        ]
+        first_ns, last_ns = min(first for first, _ in shown), max(last for _, last in shown)
         jumps.append(
             ClockJump(
                 from_ns=begin_ns + (was_ns + is_ns) // 2,
                 at_ns=moment_ns + ahead_ns,
-                offset_ns=ahead_ns - _offset_at_ns(reference_pieces, moment_ns, reference_drift),
-                from_error_ns=_shifted(_begin_error_ns(later, begin_ns, after_ns), is_ns - was_ns),
+                offset_ns=ahead_ns - offset_at_ns(reference_pieces, moment_ns, reference_drift),
+                between_ns=(first_ns + was_ns, last_ns + is_ns),
             )
         )
     drift = rank_drift - reference_drift * (1 - rank_drift) / (1 - reference_drift)
@@ -121,16 +133,16 @@ def inverse(model: ClockModel, base: int) -> ClockModel:
     )
 
 
-def _pieces(model: ClockModel) -> list[_Piece]:
+def pieces_of(model: ClockModel) -> list[ClockPiece]:
     """Return the pieces of a clock. A jump is halfway between two moments of the rank's clock, and so in the frame."""
-    pieces = [_Piece(-_END_NS, model.offset_ns, model.at_ns)]
+    pieces = [ClockPiece(-_END_NS, model.offset_ns, model.at_ns, (-_END_NS, -_END_NS))]
     drift = (model.drift_ppm or 0.0) * 1e-6
     for jump in model.jumps:
         before_ns = pieces[-1].offset_ns + round(drift * (jump.from_ns - pieces[-1].at_ns))
         after_ns = jump.offset_ns + round(drift * (jump.from_ns - jump.at_ns))
         begin_ns = jump.from_ns - (before_ns + after_ns) // 2
-        begin_error_ns = _shifted(jump.from_error_ns, before_ns - after_ns)
-        pieces.append(_Piece(begin_ns, jump.offset_ns, jump.at_ns, begin_error_ns))
+        first_ns, last_ns = jump.bounds_ns
+        pieces.append(ClockPiece(begin_ns, jump.offset_ns, jump.at_ns, (first_ns - before_ns, last_ns - after_ns)))
     return pieces
 
 
@@ -143,33 +155,12 @@ def _merge_close(begins: Sequence[int], least_ns: int) -> list[int]:
     return result
 
 
-def _shifted(error_ns: int | None, by_ns: int) -> int | None:
-    """Return the half-width of an interval whose end moves away from its begin by so much; None of an unknown one.
-
-    A clock that is set ahead between two moments shows them further apart.
-    """
-    return None if error_ns is None else abs(2 * error_ns + by_ns) // 2
-
-
-def _begin_error_ns(pieces: Sequence[_Piece], begin_ns: int, until_ns: int) -> int | None:
-    """Return how far off the begin of pieces may be that begin from `begin_ns` to `until_ns`; None if not known."""
-    return max(
-        (
-            piece.begin_ns - begin_ns + piece.begin_error_ns
-            for piece in pieces
-            if begin_ns <= piece.begin_ns <= until_ns and piece.begin_error_ns is not None
-        ),
-        default=None,
-    )
-
-
-def _piece_at(pieces: Sequence[_Piece], frame_ns: int) -> _Piece:
+def _piece_at(pieces: Sequence[ClockPiece], frame_ns: int) -> ClockPiece:
     """Return the piece of a clock at a moment of the frame."""
     begun = (piece for piece in pieces if piece.begin_ns <= frame_ns)
     return max(begun, key=lambda piece: piece.begin_ns, default=pieces[0])
 
 
-def _offset_at_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
+def offset_at_ns(pieces: Sequence[ClockPiece], frame_ns: int, drift: float) -> int:
     """Return how far a clock is ahead at a moment of the frame."""
-    piece = _piece_at(pieces, frame_ns)
-    return piece.offset_ns + round((frame_ns + piece.offset_ns - piece.at_ns) * (drift / (1 - drift)))
+    return _piece_at(pieces, frame_ns).offset_at_ns(frame_ns, drift)

@@ -46,7 +46,7 @@ def run_of_counted_steps(
     guard = Guard()
     jumped: _Wrong = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
     lacking: _Wrong = guard.run("steps that lack collectives", {}, steps_without_collectives, run)
-    impossible: Mapping[int, ImpossibleTimes] = guard.run("impossible times", {}, impossible_times, run)
+    impossible: Mapping[int, ImpossibleTimes] = guard.run("impossible times", {}, impossible_times, run, jumped)
     wrong = _united(jumped, lacking, {rank: jump.steps for rank, jump in impossible.items()})
     if wrong:
         run, _ = _assembled(reader, discovery, outcomes, options, wrong, leaves_out_first=leaves_out_first)

@@ -6,13 +6,12 @@ others have left, its clock was another one then. A jump behind or before severa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumping import jumping_clocks
 from tracekit.analysis.loading.jumped_steps import steps_between
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.collectives import MatchedGroup
@@ -57,20 +56,22 @@ class _Jump(NamedTuple):
     or_others: bool
 
 
-def impossible_times(run: Run) -> dict[int, ImpossibleTimes]:
-    """Return the jumps of clocks that the first or last collectives of a rank show, by rank."""
+def impossible_times(run: Run, jumped: Mapping[int, frozenset[int]]) -> dict[int, ImpossibleTimes]:
+    """Return the jumps of clocks that the first or last collectives of a rank show, by rank.
+
+    jumped: steps in which clocks are known to jump, by rank.
+    """
     if not clocks_are_comparable(run.ranks, run.clocks):
         return {}
-    jumping = jumping_clocks(run.ranks, run.clocks)
     result: dict[int, ImpossibleTimes] = {}
     for matched in run.collectives:
         for jump in _jumps_near_ends(run, matched):
             summary = run.ranks[run.places[jump.rank]]
             lengths_ns = [s.step_ns for s in (*summary.left_out, *summary.steps)]
-            if summary.rank in jumping or jump.off_ns <= _LARGE_PART * float(np.median(lengths_ns)):
+            if not lengths_ns or jump.off_ns <= _LARGE_PART * float(np.median(lengths_ns)):
                 continue
             steps = frozenset(steps_between(summary, jump.before, jump.after))
-            if steps:
+            if steps - jumped.get(summary.rank, frozenset()):
                 found = ImpossibleTimes(steps=steps, off_ns=jump.off_ns, or_others=jump.or_others)
                 result.setdefault(summary.rank, found)
     return result
@@ -91,26 +92,30 @@ def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[_Jump]:
         collectives = run.ranks[number].collectives
         start_ns[place] = run.clocks[number].to_run(collectives.start_ns[row[place]])
         end_ns[place] = run.clocks[number].to_run(collectives.end_ns[row[place]])
-    for clocks in _clocks(run, matched):
+    machines = [run.ranks[run.places[rank]].machine or rank for rank in matched.ranks.tolist()]
+    for clocks in _clocks(machines):
         ordered = np.concatenate(clocks)
         begins = np.cumsum([0, *map(len, clocks[:-1])])
         last_start_ns = np.maximum.reduceat(start_ns[ordered], begins)
         first_end_ns = np.minimum.reduceat(end_ns[ordered], begins)
         for number, after, off_ns in _jumps(last_start_ns, first_end_ns):
+            others = {machine for place, machine in enumerate(machines) if place not in clocks[number]}
+            if len(others) == 1 and len(clocks) > 2 and machines[clocks[number][0]] not in others:
+                continue  # it may be the clock of the other machine
             for place in clocks[number]:
                 before_row, after_row = row[place, after - 1 : after + 1].tolist()
                 yield _Jump(int(matched.ranks[place]), before_row, after_row, off_ns, or_others=len(clocks) == 2)
 
 
-def _clocks(run: Run, matched: MatchedGroup) -> Iterator[list[list[int]]]:
+def _clocks(machines: Sequence[object]) -> Iterator[list[list[int]]]:
     """Yield the ranks of a group, as places in it, that share a clock: each by itself, and those of each machine.
 
     One of several machines may be that whose clock is wrong, and one rank of a machine.
     """
     of_machine: dict[object, list[int]] = {}
-    for place, rank in enumerate(matched.ranks.tolist()):
-        of_machine.setdefault(run.ranks[run.places[rank]].machine or rank, []).append(place)
-    ranks = [[place] for place in range(len(matched.ranks))]
+    for place, machine in enumerate(machines):
+        of_machine.setdefault(machine, []).append(place)
+    ranks = [[place] for place in range(len(machines))]
     if len(ranks) >= _FEWEST_RANKS or len(of_machine) == 1:
         yield ranks
     if len(of_machine) > 1 and (len(of_machine) < len(ranks) or len(ranks) < _FEWEST_RANKS):

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from tracekit.analysis.clocks.jumping import OwnJump, jumping_clocks
-from tracekit.model.events import ABSENT
+from tracekit.analysis.clocks.jumping import RankJump, jumping_clocks
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
@@ -26,43 +23,29 @@ def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
     """
     summaries = {summary.rank: summary for summary in run.ranks}
     result = {}
-    for rank, clock in jumping_clocks(run.ranks, run.clocks).items():
-        lengths_ns = _lengths_ns(summaries[rank])
+    for rank, jumps in jumping_clocks(run.ranks, run.clocks).items():
+        summary = summaries[rank]
+        lengths_ns = {step.step: step.step_ns for step in _all_steps(summary)}
         steps: set[int] = set()
-        for jump in clock.jumps:
-            around = _steps_around(summaries[rank], jump)
+        for jump in jumps:
+            around = _steps_around(summary, jump)
             steps |= {step for step in around if abs(jump.by_ns) > _SMALL_PART * lengths_ns[step]}
         if steps:
             result[rank] = frozenset(steps)
     return result
 
 
-def _lengths_ns(summary: RankSummary) -> dict[int, int]:
-    return {step.step: step.step_ns for step in _all_steps(summary)}
-
-
-def _steps_around(summary: RankSummary, jump: OwnJump) -> set[int]:
+def _steps_around(summary: RankSummary, jump: RankJump) -> set[int]:
     """Return the steps in which a jump may be.
 
-    Of one that collectives show these are the steps between two neighbouring collectives of a group, whose middle is
-    nearest to it.
+    A clock that is set back shows times before and after the jump twice. If it is set back by more than a step, its
+    steps are out of order, and the rank has no times.
     """
-    if jump.at_error_ns is not None:
-        return _overlapping(summary, jump.at_ns - jump.at_error_ns, jump.at_ns + jump.at_error_ns)
-    collectives = summary.collectives
-    nearest: tuple[int, int, int] | None = None
-    for group in np.unique(collectives.group).tolist():
-        rows = np.flatnonzero((collectives.group == group) & (collectives.step != ABSENT))
-        if len(rows) < 2:
-            continue
-        ends_ns = collectives.end_ns[rows]
-        off_ns = np.abs((ends_ns[:-1] + ends_ns[1:]) // 2 - jump.at_ns)
-        place = int(np.argmin(off_ns))
-        if nearest is None or off_ns[place] < nearest[0]:
-            nearest = int(off_ns[place]), int(rows[place]), int(rows[place + 1])
-    if nearest is None:
-        return set()
-    return steps_between(summary, *nearest[1:])
+    begin_ns, end_ns = jump.between_ns
+    around = _overlapping(summary, begin_ns, end_ns)
+    shortest_ns = min((step.step_ns for step in _all_steps(summary) if step.step in around), default=0)
+    twice_ns = -jump.by_ns if -jump.by_ns < shortest_ns else 0
+    return around if twice_ns <= 0 else _overlapping(summary, begin_ns - twice_ns, end_ns + twice_ns)
 
 
 def steps_between(summary: RankSummary, before: int, after: int) -> set[int]:
@@ -75,6 +58,7 @@ def steps_between(summary: RankSummary, before: int, after: int) -> set[int]:
 
 def _overlapping(summary: RankSummary, begin_ns: int, end_ns: int) -> set[int]:
     """Return the steps that overlap an interval of the rank's clock."""
+    end_ns = max(end_ns, begin_ns + 1)
     return {s.step for s in _all_steps(summary) if s.start_ns < end_ns and begin_ns < s.start_ns + s.step_ns}
 
 

@@ -136,14 +136,32 @@ def test_a_clock_that_jumps_is_followed(jumping: int, by_ns: int) -> None:
         assert np.abs(ranks.off_ns(models, rank, times_ns)).max() <= error_ns <= rank * 50_000
     clock = clocks[jumping]
     first_ns, last_ns = (int(clock.shows(np.array([BEGIN_NS + 50 * MS + off_ns]))[0]) for off_ns in (-1, 1))
-    ((rank, jumps),) = ((rank, found.jumps) for rank, found in jumping_clocks(ranks.summaries(), models).items())
+    ((rank, jumps),) = jumping_clocks(ranks.summaries(), models).items()
     assert rank == jumping
     for jump in jumps:
-        assert jump.at_error_ns is not None
-        assert jump.at_ns - jump.at_error_ns <= min(first_ns, last_ns)
-        assert max(first_ns, last_ns) <= jump.at_ns + jump.at_error_ns
+        begin_ns, end_ns = jump.between_ns
+        twice_ns = max(-by_ns, 0)
+        assert begin_ns - twice_ns <= min(first_ns, last_ns)
+        assert max(first_ns, last_ns) <= end_ns + twice_ns
         assert jump.by_ns == pytest.approx(by_ns, abs=100_000)
-        assert jump.at_error_ns <= abs(by_ns) / 2 + 5 * MS
+        assert end_ns - begin_ns <= abs(by_ns) + 10 * MS
+
+
+def test_jumps_of_two_clocks_are_told_apart() -> None:
+    """GIVEN a jump of 2 s, and one of 3 ms of another clock 100 ms later THEN both are known to 10 ms."""
+    true_ns = {1: BEGIN_NS + 50 * MS, 2: BEGIN_NS + 150 * MS}
+    by_ns = {1: 2000 * MS, 2: 3 * MS}
+    clocks = [Clock(jumps=((true_ns[rank], by_ns[rank]),) if rank in true_ns else ()) for rank in range(4)]
+    ranks = pipeline(clocks, np.random.default_rng(5), stages=[[0], [1], [2], [3]], length_ns=200 * MS)
+
+    found = jumping_clocks(ranks.summaries(), aligned(ranks))
+
+    assert sorted(found) == [1, 2]
+    for rank, (jump,) in found.items():
+        begin_ns, end_ns = jump.between_ns
+        assert begin_ns <= true_ns[rank] <= true_ns[rank] + by_ns[rank] <= end_ns
+        assert end_ns - begin_ns <= by_ns[rank] + 10 * MS
+        assert jump.by_ns == pytest.approx(by_ns[rank], abs=100_000)
 
 
 def test_a_clock_that_jumps_again_and_again_is_unknown() -> None:

@@ -9,22 +9,22 @@ import pytest
 
 import tracekit
 from tests.damaged_runs.events import step_of_the_wall_clock
-from tests.damaged_runs.good_run import GOOD, STEP_US, STEPS, rank_trace
+from tests.damaged_runs.good_run import STEP_US, rank_trace
 from tests.gpu_jobs import Clocks, Family, simulate, spec_of
 
 JUMP_US = 500_000
-ALL = set(GOOD)
+STEPS = range(3, 19)
 
 
-def run_on_machines(folder: Path, machines: dict[str, list[int]], jumps_us: dict[str, float]) -> tracekit.Run:
-    """Load the good ranks on named machines, some of whose clocks jump in the fourth step, which is step 6."""
-    for machine, ranks in machines.items():
-        for rank in ranks:
-            trace = rank_trace(rank)
-            trace.host = machine
-            if machine in jumps_us:
-                trace = step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=jumps_us[machine])
-            trace.write(folder / f"rank{rank}.json")
+def run_on_machines(folder: Path, machines: str, jumps_us: dict[str, dict[int, float]]) -> tracekit.Run:
+    """Load the good ranks on machines, a letter a rank, whose clocks jump in steps by so much. "-" names none."""
+    for rank, machine in enumerate(machines):
+        trace = rank_trace(rank, steps=STEPS)
+        trace.host = "localhost" if machine in "-." else f"node-{machine}"
+        for step, by_us in jumps_us.get(machine, {}).items():
+            before_us = sum(by for other, by in jumps_us[machine].items() if other < step)
+            trace = step_of_the_wall_clock(trace, at_us=(step - STEPS[0] + 0.2) * STEP_US + before_us, by_us=by_us)
+        trace.write(folder / f"rank{rank}.json")
     return tracekit.load(folder)
 
 
@@ -32,37 +32,46 @@ def run_on_machines(folder: Path, machines: dict[str, list[int]], jumps_us: dict
     ("machines", "jumps_us", "lacking"),
     [
         # Two machines out of three agree; of two, either may be wrong.
-        ({"a1": [0, 1], "b1": [2, 3, 4], "c1": [5, 6, 7]}, {"a1": JUMP_US}, {0, 1}),
-        ({"a1": [0, 1], "b1": [2, 3, 4], "c1": [5, 6, 7]}, {"b1": JUMP_US}, {2, 3, 4}),
-        ({"a1": [0, 1, 2, 3], "b1": [4, 5, 6, 7]}, {"a1": JUMP_US}, ALL),
-        ({"a1": [0, 1, 2, 3], "b1": [4, 5, 6, 7]}, {"b1": JUMP_US}, ALL),
-        ({"a1": [0, 1, 2], "b1": [3, 4, 5, 6, 7]}, {"b1": JUMP_US}, ALL),
-        ({"a1": [0, 1, 2, 3, 4], "b1": [5, 6, 7]}, {"a1": JUMP_US}, ALL),
-        ({"a1": [0], "b1": [1]}, {"a1": JUMP_US}, {0, 1}),
+        ("aabbbccc", {"a": {6: JUMP_US}}, {"a": {5, 6}}),
+        ("aabbbccc", {"b": {6: JUMP_US}}, {"b": {5, 6}}),
+        ("aaaabbbb", {"a": {6: JUMP_US}}, {"a": {5, 6}, "b": {5, 6}}),
+        ("aaaabbbb", {"b": {6: JUMP_US}}, {"a": {5, 6}, "b": {5, 6}}),
+        ("aaabbbbb", {"b": {6: JUMP_US}}, {"a": {5, 6}, "b": {5, 6}}),
+        ("aaaaabbb", {"a": {6: JUMP_US}}, {"a": {5, 6}, "b": {5, 6}}),
+        ("ab", {"a": {6: JUMP_US}}, {"a": {5, 6}, "b": {5, 6}}),
+        # Ranks of no known machine may all be of one, if they do not stand against a single rank.
+        ("..------", {"-": {6: JUMP_US}}, {".": {5, 6}, "-": {5, 6}}),
+        (".-------", {".": {6: JUMP_US}}, {".": {5, 6}}),
         # All clocks were set at once, each by what it was off.
         (
-            {"a1": [0, 1], "b1": [2, 3], "c1": [4, 5], "d1": [6, 7]},
-            {"b1": JUMP_US, "c1": 2 * JUMP_US, "d1": 300},
-            ALL,
+            "aabbccdd",
+            {"b": {6: JUMP_US}, "c": {6: 2 * JUMP_US}, "d": {6: 300}},
+            {machine: {5, 6} for machine in "abcd"},
         ),
+        # At each time one of three or more.
+        ("aabbbccc", {"b": {6: JUMP_US}, "c": {12: JUMP_US}}, {"b": {5, 6}, "c": {11, 12}}),
+        ("aabbbccc", {"a": {6: JUMP_US}, "c": {12: 300}}, {"a": {5, 6}, "c": {11, 12}}),
+        ("aabbbccc", {"b": {6: JUMP_US, 12: 300}}, {"b": {5, 6, 11, 12}}),
+        ("aabbcdef", {"b": {6: JUMP_US}, "c": {10: 300}, "d": {14: 1e6}}, {"b": {5, 6}, "c": {9, 10}, "d": {13, 14}}),
     ],
 )
 def test_steps_do_not_count_where_the_clock_of_a_machine_may_have_jumped(
-    tmp_path: Path, machines: dict[str, list[int]], jumps_us: dict[str, float], lacking: set[int]
+    tmp_path: Path, machines: str, jumps_us: dict[str, dict[int, float]], lacking: dict[str, set[int]]
 ) -> None:
     run = run_on_machines(tmp_path, machines, jumps_us)
 
     steps = {summary.rank: [(step.step, step.step_ns) for step in summary.steps] for summary in run.ranks}
     assert steps == {
-        rank: [(step, STEP_US * 1000) for step in STEPS if rank not in lacking or step not in (5, 6)] for rank in steps
+        rank: [(step, STEP_US * 1000) for step in STEPS if step not in lacking.get(machine, ())]
+        for rank, machine in enumerate(machines)
     }
     notes = [note for note in run.notes if note.kind == "clock_step"]
-    assert {note.rank for note in notes} == lacking
-    assert all("step 5-6 may contain the jump and does not count" in note.text for note in notes)
+    assert {note.rank for note in notes} == {rank for rank, machine in enumerate(machines) if machine in lacking}
+    assert all("may contain the jump and does not count" in note.text for note in notes)
 
 
 def test_of_two_machines_the_note_says_that_either_may_be_the_one(tmp_path: Path) -> None:
-    run = run_on_machines(tmp_path, {"a1": [0, 1], "b1": [2, 3]}, {"b1": JUMP_US})
+    run = run_on_machines(tmp_path, "aabb", {"b": {6: JUMP_US}})
 
     texts = {note.rank: note.text for note in run.notes if note.kind == "clock_step"}
     assert "its clock jumps by -500.000 ms, or those of ranks 2-3 by +500.000 ms" in texts[1]
