@@ -135,7 +135,7 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         write=of_trace(e.of_impossible_rank),
         bad_rank="as undamaged",
         kind="rank_mismatch",
-        says="it says to be rank 12 of 9, which cannot be; neither counts",
+        says="it says to be rank 12 of 9, which cannot be: neither counts, its name says the rank",
     ),
     "the pid of another rank": DamagedRun(
         write=lambda path: rank_trace(pid=4000).write(path), bad_rank="as undamaged", is_defect=False

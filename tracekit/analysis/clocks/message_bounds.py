@@ -32,8 +32,7 @@ __all__ = ["BoundedClock", "BoundedPiece", "bound_clock"]
 class BoundedPiece:
     """From `from_x` on, the clock is ahead by `offset + slope * x`. `from_error` is how far `from_x` may be off.
 
-    `between` is of which bounds, given by their places: the jump that begins the piece lies between them. None for the
-    first piece.
+    `between`: the places of the two bounds between which the jump lies that begins the piece. None for the first piece.
     """
 
     from_x: float

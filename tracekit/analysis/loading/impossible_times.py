@@ -174,7 +174,7 @@ def impossible_time_notes(run: Run, found: Mapping[int, ImpossibleTimes]) -> lis
     notes = []
     for rank, jump in sorted(found.items()):
         file = run.ranks[run.places[rank]].file_name
-        or_others, others = (", or that of its peers", "they") if jump.or_others else ("", "all other ranks")
+        or_others, others = (", or that of its peers,", "these") if jump.or_others else ("", "all other ranks")
         text = (
             f"{file}: its clock{or_others} jumps by {jump.off_ns / 1e6:,.3f} ms or more, for it has collectives when "
             f"{others} are out of them; step {format_ranges(jump.steps)} may contain the jump and does not count"

@@ -98,7 +98,7 @@ def _rank_of_world(info: Mapping[str, Any], file: str, notes: list[Note]) -> tup
     rank, world_size = _integer(info.get("rank"), 0, MAX_RANKS), _integer(info.get("world_size"), 1, MAX_RANKS)
     if rank is None or world_size is None or rank < world_size:
         return rank, world_size
-    text = f"{file}: it says to be rank {rank} of {world_size}, which cannot be; neither counts"
+    text = f"{file}: it says to be rank {rank} of {world_size}, which cannot be: neither counts, its name says the rank"
     notes.append(Note(kind="rank_mismatch", severity="warning", file=file, text=text))
     return None, None
 

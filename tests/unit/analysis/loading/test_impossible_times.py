@@ -9,6 +9,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.damaged_runs.events import step_of_the_wall_clock
 from tracekit.analysis.report import analyze
+from tracekit.model.run import Run
 
 RANKS, STEPS = 4, 6
 
@@ -25,7 +26,10 @@ def trace_of(rank: int, *, late: dict[int, float] | None = None) -> TraceBuilder
 
 def wrong_steps(folder: Path, *traces: TraceBuilder) -> dict[int, set[int]]:
     """Return the steps that do not count, by rank."""
-    run = analyze(write_run(folder, traces)).run
+    return incomplete_steps(analyze(write_run(folder, traces)).run)
+
+
+def incomplete_steps(run: Run) -> dict[int, set[int]]:
     counting = {summary.rank: {step.step for step in summary.steps if step.complete} for summary in run.ranks}
     return {rank: wrong for rank, steps in counting.items() if (wrong := set(range(STEPS)) - steps)}
 
@@ -52,7 +56,22 @@ def test_a_jump_of_a_machine_near_an_end(
         trace.header["distributedInfo"]["world_size"] = len(machines)
         if machine == "a":
             step_of_the_wall_clock(trace, at_us=at, by_us=50_000)
-    assert wrong_steps(tmp_path, *traces) == dict.fromkeys(wrong, expected)
+    run = analyze(write_run(tmp_path, traces)).run
+    assert incomplete_steps(run) == dict.fromkeys(wrong, expected)
+    texts = [note.text for note in run.notes if "when" in note.text and note.kind == "clock_step"]
+    assert len(texts) == len(wrong)
+    assert all(("or that of its peers" in text) == (len(set(machines)) == 2) for text in texts)
+
+
+def test_a_small_jump_elsewhere_hides_none(tmp_path: Path) -> None:
+    traces = [trace_of(rank) for rank in range(RANKS)]
+    for trace, machine in zip(traces, "abbc", strict=True):
+        trace.host = machine
+        if machine == "b":
+            step_of_the_wall_clock(trace, at_us=2900, by_us=60)
+            step_of_the_wall_clock(trace, at_us=4800, by_us=50_000)
+    wrong = wrong_steps(tmp_path, *traces)
+    assert {rank: steps & {4, 5} for rank, steps in wrong.items()} == {1: {4, 5}, 2: {4, 5}}
 
 
 @pytest.mark.parametrize("late", [{0: 390.0}, {5: 390.0}, dict.fromkeys(range(1, 6), 390.0)])
