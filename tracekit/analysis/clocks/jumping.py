@@ -86,7 +86,7 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
 
 
 def _seeming_jumps(model: ClockModel) -> Iterator[_SeemingJump]:
-    """Yield the notable jumps of a clock against the reference. One that the probe measured has none."""
+    """Yield the notable jumps of a clock against the reference."""
     drift = (model.drift_ppm or 0.0) * 1e-6
     for before, after in pairwise(pieces_of(model)):
         begin_ns, end_ns = sorted(after.between_ns)
