@@ -40,14 +40,23 @@ def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
 
 
 def left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:
+    """Return a note about each step that is left out. It names the ranks where the step is long, if these are few."""
     most_ns = max((step.step_ns for summary in ranks for step in summary.steps if step.complete), default=0)
     first = "the first recorded" if len(left_out) == 1 else "the first of its window"
-    texts = (
-        f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms, the others at most {most_ns / 1e6:,.1f} ms: "
-        "it is left out"
-        for left in left_out
-    )
-    return [Note(kind="first_step", severity="info", text=text) for text in texts]
+    notes = []
+    for left in left_out:
+        lengths_ns = {
+            summary.rank: part.step_ns for summary in ranks for part in summary.left_out if part.step == left.step
+        }
+        slow = [summary for summary in ranks if lengths_ns.get(summary.rank, 0) > most_ns]
+        few = 2 * len(slow) < len(lengths_ns)
+        where = f" on {ranks_text([summary.rank for summary in slow])} ({slow[0].file_name})" if few and slow else ""
+        text = (
+            f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms{where}, the others at most "
+            f"{most_ns / 1e6:,.1f} ms: it is left out"
+        )
+        notes.append(Note(kind="first_step", severity="info", text=text))
+    return notes
 
 
 def inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:

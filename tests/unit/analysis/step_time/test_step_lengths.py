@@ -185,6 +185,14 @@ def test_no_number_of_a_report_counts_the_step_that_is_left_out(tmp_path: Path) 
     ]
 
 
+def test_the_note_names_the_rank_that_alone_is_long_in_the_step(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, [polluted(rank, 1000 if rank == 2 else 100) for rank in range(4)])
+
+    (note,) = (note for note in analyze(folder).run.notes if note.kind == "first_step")
+
+    assert note.text.startswith("step 0, the first recorded, took 1.0 ms on rank 2 (rank2.json.gz), the others at most")
+
+
 @pytest.mark.parametrize(
     ("first_us", "expected"),
     [
