@@ -103,8 +103,8 @@ def test_communication_that_blocks_overlaps_with_nothing(finished: Finished) -> 
 def test_a_replay_takes_as_long_as_the_steps_did(finished: Finished) -> None:
     found = finished.result["whatif"]
     assert (found is None) == (finished.probe.name == "parameter_server")
-    if found is not None:
-        assert abs(found["replay_error"]) < 0.05
+    if found is not None:  # one that orders operations wrongly is off by tens of percent; a busy machine, by some
+        assert abs(found["replay_error"]) < 0.1
 
 
 def test_the_planted_defect_is_found(finished: Finished) -> None:
