@@ -129,9 +129,13 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
 
 
 def _around_jump(x: Float64, level: Float64, begin: int, was: float, now: float) -> tuple[int, int]:
-    """Return the moments between which a jump lies that was found at `begin`, of those in the order of `x`.
+    """Return the places of the moments between which a jump lies that was found at `begin`.
 
-    If the other clock was set back, moments before and behind the jump are in this order by turns, as far as it goes.
+    If the other clock was set back, moments before and behind the jump alternate in the order of `x`.
+
+    x: times on the other clock in ns, ascending, float64 [n].
+    level: how far the clock is ahead at each, without its drift, in ns, float64 [n].
+    was, now: the median of the levels before and behind the jump, in ns.
     """
     jump = abs(now - was)
     near = slice(*np.searchsorted(x, (x[begin - 1] - jump, x[begin] + jump), side="right"))

@@ -118,7 +118,7 @@ def _which_jump(
 ) -> Literal["jumping", "steady", "unknown"]:
     """Return which clocks jump: those that seem to, or those that do not, as the reference does.
 
-    Unnamed machines may be one, unless a single rank stands against all others.
+    Ranks whose machines have no name count as one machine, unless a single rank stands against all others.
     """
     members: dict[str, list[bool]] = {}
     unnamed = Counter[bool]()

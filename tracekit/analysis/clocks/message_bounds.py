@@ -141,6 +141,7 @@ class _Bounds:
 
 
 def _fit_one_line(x: Float64, bound: Float64, is_upper: Bool) -> bool:
+    """Return whether a line of a possible slope meets n bounds, [n] each."""
     if is_upper.all() or not is_upper.any():
         return True
     bounds = _Bounds.of(x, bound, is_upper)

@@ -101,10 +101,9 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         moment_ns = max(after_ns, min(end_ns - 1, there.at_ns - there.offset_ns))
         ahead_ns = offset_at_ns(rank_pieces, moment_ns, rank_drift)
         was_ns, is_ns = (offset_at_ns(rank_pieces, ns, rank_drift) for ns in (begin_ns - 1, after_ns))
-        shown = [piece.between_ns for piece in later if begin_ns <= piece.begin_ns <= after_ns] or [
-            (begin_ns, begin_ns)
-        ]
-        first_ns, last_ns = min(first for first, _ in shown), max(last for _, last in shown)
+        between_ns = [piece.between_ns for piece in later if begin_ns <= piece.begin_ns <= after_ns]
+        first_ns = min((first_ns for first_ns, _ in between_ns), default=begin_ns)
+        last_ns = max((last_ns for _, last_ns in between_ns), default=begin_ns)
         jumps.append(
             ClockJump(
                 from_ns=begin_ns + (was_ns + is_ns) // 2,

@@ -72,7 +72,7 @@ def assemble(
         raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {recorded}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
     if world_size is not None and world_size < len(ranks):
-        world_size = None
+        world_size = None  # the files contradict it
     if selected is not None:
         selected = frozenset(rank for rank in selected if world_size is None or rank < world_size)
     expected = set(range(world_size or 0)) if selected is None else selected
