@@ -24,12 +24,14 @@ class ClockJump:
     Attributes:
         between_ns: the last moment that is known to be before the jump, and the first one behind it. A clock that is
             set back may show the second one as earlier. None if nothing is known but `from_ns`.
+        at_least: the jump may be larger: only by how much at least is known.
     """
 
     from_ns: int
     offset_ns: int
     at_ns: int
     between_ns: tuple[int, int] | None = None
+    at_least: bool = False
 
     @property
     def bounds_ns(self) -> tuple[int, int]:

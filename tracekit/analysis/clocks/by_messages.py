@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.clocks.measured import recorded_time
-from tracekit.analysis.clocks.message_bounds import bound_clock
+from tracekit.analysis.clocks.message_bounds import BoundedClock, bound_clock
 from tracekit.analysis.clocks.reference import ONE_JUMP_NS, relative
 from tracekit.analysis.stats.connected_components import DisjointSets
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
@@ -188,19 +188,8 @@ def _link(
     )
     if clock is None:
         return None
+    jumps = _jumps(clock, at_ns, about_ns, np.concatenate((there.received_ns, back.sent_ns)))
     slope = clock.slope or 0.0
-    on_other_ns = np.concatenate((there.received_ns, back.sent_ns))
-    jumps = []
-    for piece in clock.pieces:
-        ahead_there_ns = about_ns + round(piece.offset + slope * piece.from_x)
-        at_other_ns = at_ns + round(piece.from_x) + ahead_there_ns
-        between_ns = (at_other_ns, at_other_ns)
-        if piece.between is not None:
-            before, after = piece.between
-            between_ns = int(on_other_ns[before]), int(on_other_ns[after])
-        jumps.append(
-            ClockJump(from_ns=sum(between_ns) // 2, offset_ns=ahead_there_ns, at_ns=at_other_ns, between_ns=between_ns)
-        )
     model = ClockModel(
         rank=other,
         method="messages",
@@ -211,3 +200,32 @@ def _link(
         jumps=tuple(jumps[1:]),
     )
     return model, math.ceil(max(piece.from_error for piece in clock.pieces))
+
+
+def _jumps(clock: BoundedClock, at_ns: int, about_ns: int, on_other_ns: Int64) -> list[ClockJump]:
+    """Return the pieces of a clock as jumps, of which the first one is only its beginning.
+
+    at_ns: where x is 0. about_ns: how far the clock is ahead where it is at 0. on_other_ns: when the bounds are on it.
+    """
+    slope = clock.slope or 0.0
+    jumps = []
+    before = clock.pieces[0]
+    for piece in clock.pieces:
+        moment_ns = at_ns + round(piece.from_x)
+        was_ahead_ns, ahead_ns = (about_ns + round(p.offset + slope * piece.from_x) for p in (before, piece))
+        from_ns = moment_ns + (was_ahead_ns + ahead_ns) // 2
+        between_ns = None
+        if piece.between is not None:
+            first, last = piece.between
+            between_ns = int(on_other_ns[first]), int(on_other_ns[last])
+        jumps.append(
+            ClockJump(
+                from_ns=from_ns,
+                offset_ns=ahead_ns,
+                at_ns=moment_ns + ahead_ns,
+                between_ns=between_ns,
+                at_least=piece.at_least,
+            )
+        )
+        before = piece
+    return jumps

@@ -30,11 +30,13 @@ class RankJump(NamedTuple):
             around them twice.
         by_ns: by how much it jumps ahead.
         or_ranks: whose clocks may have jumped instead, the other way; none if it is known that this one did.
+        at_least: it may have jumped further.
     """
 
     between_ns: tuple[int, int]
     by_ns: int
     or_ranks: frozenset[int] = frozenset()
+    at_least: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,7 @@ class _SeemingJump:
         end_ns: a moment of the run behind it, no earlier one.
         ahead_ns: how far the clock is ahead at these two.
         by_ns: by how much it jumps ahead.
+        at_least: it may have jumped further.
     """
 
     rank: int
@@ -53,6 +56,7 @@ class _SeemingJump:
     end_ns: int
     ahead_ns: tuple[int, int]
     by_ns: int
+    at_least: bool
 
 
 def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, tuple[RankJump, ...]]:
@@ -60,6 +64,7 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
 
     At each jump, ranks whose clocks jump against the reference stand against those whose clocks do not. It is known
     which of them jump if the others have at least twice as many machines. Of two machines, or two ranks, nothing tells.
+    Nor does anything if the jump may be larger: then what shows it does not show that others are steady.
     """
     known = {model.rank: model for model in models if model.method != "none"}
     machines = {summary.rank: summary.machine for summary in ranks if summary.rank in known}
@@ -69,19 +74,20 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
         jumping = frozenset(jump.rank for jump in together)
         steady = known.keys() - jumping
         sizes_ns = np.array([jump.by_ns for jump in together])
-        which = _which_jump(machines, jumping, steady, sizes_ns)
+        at_least = any(jump.at_least for jump in together)
+        which = "unknown" if at_least else _which_jump(machines, jumping, steady, sizes_ns)
         if which != "steady":
             or_ranks = frozenset(steady) if which == "unknown" else frozenset[int]()
             for jump in together:
                 first_ns, last_ns = sorted((begin_ns + jump.ahead_ns[0], end_ns + jump.ahead_ns[1]))
-                result.setdefault(jump.rank, []).append(RankJump((first_ns, last_ns), jump.by_ns, or_ranks))
+                result.setdefault(jump.rank, []).append(RankJump((first_ns, last_ns), jump.by_ns, or_ranks, at_least))
         if which != "jumping":
             or_ranks = jumping if which == "unknown" else frozenset()
             by_ns = -round(float(np.median(sizes_ns)))
             for rank in steady:
                 pieces, drift = pieces_of(known[rank]), (known[rank].drift_ppm or 0.0) * 1e-6
                 first_ns, last_ns = (ns + offset_at_ns(pieces, ns, drift) for ns in (begin_ns, end_ns))
-                result.setdefault(rank, []).append(RankJump((first_ns, last_ns), by_ns, or_ranks))
+                result.setdefault(rank, []).append(RankJump((first_ns, last_ns), by_ns, or_ranks, at_least))
     return {rank: tuple(sorted(jumps, key=lambda jump: jump.between_ns)) for rank, jumps in sorted(result.items())}
 
 
@@ -93,7 +99,14 @@ def _seeming_jumps(model: ClockModel) -> Iterator[_SeemingJump]:
         by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
         if abs(by_ns) >= _NOTABLE_NS:
             ahead_ns = before.offset_at_ns(begin_ns, drift), after.offset_at_ns(end_ns, drift)
-            yield _SeemingJump(rank=model.rank, begin_ns=begin_ns, end_ns=end_ns, ahead_ns=ahead_ns, by_ns=by_ns)
+            yield _SeemingJump(
+                rank=model.rank,
+                begin_ns=begin_ns,
+                end_ns=end_ns,
+                ahead_ns=ahead_ns,
+                by_ns=by_ns,
+                at_least=after.at_least,
+            )
 
 
 def _at_once(jumps: Iterable[_SeemingJump]) -> list[list[_SeemingJump]]:

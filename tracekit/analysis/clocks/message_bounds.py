@@ -5,13 +5,14 @@ Together the bounds leave a set of lines over time, each of which is possible. O
 way (Moon, Skelly and Towsley, "Estimation and Removal of Clock Skew from Network Delay Measurements", INFOCOM 1999).
 
 Where no line fits all bounds, a clock has jumped. Then as many bounds as possible are on a first line, as many as
-possible of the rest on a second one, and so on.
+possible of the rest on a second one, and so on. Near an end of a recording, where all messages may go one way, a line
+may have bounds on one side only. Then the jump is at least as large as they prove, and may be anywhere among them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,12 +34,14 @@ class BoundedPiece:
     """From `from_x` on, the clock is ahead by `offset + slope * x`. `from_error` is how far `from_x` may be off.
 
     `between`: the places of the two bounds between which the jump lies that begins the piece. None for the first piece.
+    `at_least`: that jump may be larger, as all bounds of a side of it, among which it may be, are on one side.
     """
 
     from_x: float
     from_error: float
     offset: float
     between: tuple[int, int] | None = None
+    at_least: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class BoundedClock:
     Attributes:
         pieces: one, and one more for each jump.
         slope: None if the bounds leave a slope of 0; the lines are then level.
-        error: the largest distance between these lines and possible ones.
+        error: the largest distance between these lines and possible ones, but for lines with bounds on one side.
     """
 
     pieces: tuple[BoundedPiece, ...]
@@ -59,8 +62,8 @@ class BoundedClock:
 def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: float) -> BoundedClock | None:
     """Return lines between n bounds, [n] each, for x from `begin` to `end`.
 
-    Return None where a piece has no bound on one side, where the bounds leave no common slope, or where there would be
-    many pieces. No slope is steeper than `LARGEST_DRIFT`.
+    Return None where a piece has no bound on one side and is not one of several at an end, where the bounds leave no
+    common slope, or where there would be many pieces. No slope is steeper than `LARGEST_DRIFT`.
     """
     order = np.argsort(x, kind="stable")
     x, bound, is_upper = x[order], bound[order], is_upper[order]
@@ -71,36 +74,43 @@ def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: f
             return None
         parts.append(slice(first, _end_of_fitting(x, bound, is_upper, first)))
         first = parts[-1].stop
-    if not parts or any(is_upper[part].all() or not is_upper[part].any() for part in parts):
+    is_bounded = [bool(is_upper[part].any() and not is_upper[part].all()) for part in parts]
+    if not any(is_bounded) or not all(is_bounded[1:-1]):
         return None
     sides = [_Bounds.of(x[part], bound[part], is_upper[part]) for part in parts]
-    slopes = [piece.slopes() for piece in sides]
-    flattest, steepest = max(low for low, _ in slopes), min(high for _, high in slopes)
+    slopes = [piece.slopes() if bounded else None for piece, bounded in zip(sides, is_bounded, strict=True)]
+    flattest, steepest = max(pair[0] for pair in slopes if pair), min(pair[1] for pair in slopes if pair)
     if flattest > steepest:
         return None
     slope = None if flattest <= 0 <= steepest else (flattest + steepest) / 2
     jumps = [_jump_between(x, bound, is_upper, *pair) for pair in pairwise(parts)]
     edges = [begin, *(float(x[after] + x[before]) / 2 for before, after in jumps), end]
     pieces, error = [], 0.0
-    for i, piece in enumerate(sides):
-        # The highest of many lines is a convex function of x, so its distance from one line is largest at an end.
-        extents = [(edge, *piece.extent(edge, *slopes[i])) for edge in (edges[i], edges[i + 1])]
-        top = max(most - (slope or 0.0) * edge for edge, _, most in extents)
-        bottom = min(least - (slope or 0.0) * edge for edge, least, _ in extents)
-        offset = (top + bottom) / 2
+    for i, (side, of_side) in enumerate(zip(sides, slopes, strict=True)):
+        offset, possible = side.middle(edges[i : i + 2], slope or 0.0, of_side)
+        error = max(error, possible)
         if i == 0:
             pieces.append(BoundedPiece(from_x=begin, from_error=0.0, offset=offset))
         else:
             before, after = jumps[i - 1]
-            from_error, between = float(x[after] - x[before]) / 2, (int(order[before]), int(order[after]))
-            pieces.append(BoundedPiece(from_x=edges[i], from_error=from_error, offset=offset, between=between))
-        error = max(error, (top - bottom) / 2)
+            first = before if is_bounded[i - 1] else parts[i - 1].start
+            last = after if is_bounded[i] else parts[i].stop - 1
+            from_error, between = float(x[after] - x[before]) / 2, (int(order[first]), int(order[last]))
+            pieces.append(
+                BoundedPiece(
+                    from_x=edges[i],
+                    from_error=from_error,
+                    offset=offset,
+                    between=between,
+                    at_least=not (is_bounded[i - 1] and is_bounded[i]),
+                )
+            )
     return BoundedClock(pieces=tuple(pieces), slope=slope, error=error)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Bounds:
-    """The tightest bounds in a piece without jumps, at least one on each side: float64 [k] and [m]."""
+    """The tightest bounds in a piece without jumps: float64 [k] and [m]."""
 
     low_x: Float64
     low: Float64
@@ -115,11 +125,11 @@ class _Bounds:
 
     def top(self, slope: float) -> float:
         """Return where the highest line of a slope meets x = 0."""
-        return float((self.high - slope * self.high_x).min())
+        return float((self.high - slope * self.high_x).min(initial=math.inf))
 
     def bottom(self, slope: float) -> float:
         """Return where the lowest line of a slope meets x = 0."""
-        return float((self.low - slope * self.low_x).max())
+        return float((self.low - slope * self.low_x).max(initial=-math.inf))
 
     def gap(self, slope: float) -> float:
         """Return by how much lines of a slope can be shifted; it is negative if none is possible."""
@@ -132,6 +142,19 @@ class _Bounds:
         """Return the flattest and the steepest possible slope, of at least one."""
         best = self.best_slope()
         return _edge(self.gap, best, -LARGEST_DRIFT), _edge(self.gap, best, LARGEST_DRIFT)
+
+    def middle(self, ends: Sequence[float], slope: float, slopes: tuple[float, float] | None) -> tuple[float, float]:
+        """Return where the middle line of a slope meets x = 0, and how far lines of possible `slopes` are off it.
+
+        ends: of the piece. slopes: None if all bounds are on one side. The line then is the one that they touch.
+        """
+        if slopes is None:
+            return (self.bottom(slope) if len(self.low) else self.top(slope)), 0.0
+        # The highest of many lines is a convex function of x, so its distance from one line is largest at an end.
+        extents = [(x, *self.extent(x, *slopes)) for x in ends]
+        top = max(most - slope * x for x, _, most in extents)
+        bottom = min(least - slope * x for x, least, _ in extents)
+        return (top + bottom) / 2, (top - bottom) / 2
 
     def extent(self, x: float, flattest: float, steepest: float) -> tuple[float, float]:
         """Return the lowest and the highest that a possible line is at `x`."""

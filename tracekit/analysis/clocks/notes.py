@@ -47,7 +47,8 @@ def clock_notes(
 def _jump_text(jumps: Sequence[RankJump]) -> str:
     """Return what is said of a rank's clock: its largest jump."""
     largest = max(jumps, key=lambda jump: abs(jump.by_ns))
-    text = f"its clock jumps by {largest.by_ns / 1e6:+,.3f} ms"
+    or_more = " or more" if largest.at_least else ""
+    text = f"its clock jumps by {largest.by_ns / 1e6:+,.3f} ms{or_more}"
     if not largest.or_ranks:
         return text
     return f"{text}, or {_clocks_text(largest.or_ranks)} by {-largest.by_ns / 1e6:+,.3f} ms"

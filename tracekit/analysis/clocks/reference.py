@@ -27,12 +27,14 @@ class ClockPiece(NamedTuple):
         offset_ns: holds at `at_ns`, which is on the rank's clock.
         between_ns: the moments of the frame between which the jump lies that begins it, in the order of
             `ClockJump.between_ns`.
+        at_least: that jump may be larger.
     """
 
     begin_ns: int
     offset_ns: int
     at_ns: int
     between_ns: tuple[int, int]
+    at_least: bool = False
 
     def offset_at_ns(self, frame_ns: int, drift: float) -> int:
         """Return how far the clock is ahead at a moment of the frame, as if the piece held then."""
@@ -101,15 +103,16 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         moment_ns = max(after_ns, min(end_ns - 1, there.at_ns - there.offset_ns))
         ahead_ns = offset_at_ns(rank_pieces, moment_ns, rank_drift)
         was_ns, is_ns = (offset_at_ns(rank_pieces, ns, rank_drift) for ns in (begin_ns - 1, after_ns))
-        between_ns = [piece.between_ns for piece in later if begin_ns <= piece.begin_ns <= after_ns]
-        first_ns = min((first_ns for first_ns, _ in between_ns), default=begin_ns)
-        last_ns = max((last_ns for _, last_ns in between_ns), default=begin_ns)
+        begun = [piece for piece in later if begin_ns <= piece.begin_ns <= after_ns]
+        first_ns = min((piece.between_ns[0] for piece in begun), default=begin_ns)
+        last_ns = max((piece.between_ns[1] for piece in begun), default=begin_ns)
         jumps.append(
             ClockJump(
                 from_ns=begin_ns + (was_ns + is_ns) // 2,
                 at_ns=moment_ns + ahead_ns,
                 offset_ns=ahead_ns - offset_at_ns(reference_pieces, moment_ns, reference_drift),
                 between_ns=(first_ns + was_ns, last_ns + is_ns),
+                at_least=any(piece.at_least for piece in begun),
             )
         )
     drift = rank_drift - reference_drift * (1 - rank_drift) / (1 - reference_drift)
@@ -141,7 +144,8 @@ def pieces_of(model: ClockModel) -> list[ClockPiece]:
         after_ns = jump.offset_ns + round(drift * (jump.from_ns - jump.at_ns))
         begin_ns = jump.from_ns - (before_ns + after_ns) // 2
         first_ns, last_ns = jump.bounds_ns
-        pieces.append(ClockPiece(begin_ns, jump.offset_ns, jump.at_ns, (first_ns - before_ns, last_ns - after_ns)))
+        between_ns = first_ns - before_ns, last_ns - after_ns
+        pieces.append(ClockPiece(begin_ns, jump.offset_ns, jump.at_ns, between_ns, jump.at_least))
     return pieces
 
 

@@ -24,7 +24,7 @@ from tracekit.model.run import Run
 _FEWEST_RANKS = 3  # of one machine: of fewer, all that is known is that one is wrong
 _MOST_AT_END = 2  # collectives that disagree: `jumps` finds more
 _FEWEST_AGREEING = 3
-_LARGE_PART = 0.1  # of a step
+_LARGE_PART = 0.02  # of a step
 _NOTABLE_NS = 50_000
 _FAR_NS = 2**62  # more than any time
 
@@ -93,7 +93,7 @@ def _jumps_near_ends(run: Run, matched: MatchedGroup) -> Iterator[_Jump]:
         start_ns[place] = run.clocks[number].to_run(collectives.start_ns[row[place]])
         end_ns[place] = run.clocks[number].to_run(collectives.end_ns[row[place]])
     machines = [run.ranks[run.places[rank]].machine or rank for rank in matched.ranks.tolist()]
-    for clocks in _clocks(machines):
+    for clocks in (*_clocks(machines), *_sides(machines, start_ns, end_ns)):
         ordered = np.concatenate(clocks)
         begins = np.cumsum([0, *map(len, clocks[:-1])])
         last_start_ns = np.maximum.reduceat(start_ns[ordered], begins)
@@ -120,6 +120,21 @@ def _clocks(machines: Sequence[object]) -> Iterator[list[list[int]]]:
         yield ranks
     if len(of_machine) > 1 and (len(of_machine) < len(ranks) or len(ranks) < _FEWEST_RANKS):
         yield list(of_machine.values())
+
+
+def _sides(machines: Sequence[object], start_ns: Int64, end_ns: Int64) -> Iterator[list[list[int]]]:
+    """Yield the two sides of a group, as places in it, of which one is out of a collective before the other enters it.
+
+    They are sought near the ends of the recording, where several ranks on each side have machines without names: these
+    may share a clock. machines: a rank stands for one without a name. start_ns, end_ns: int64 [ranks, instances].
+    """
+    late = start_ns > end_ns.min(axis=0) + _NOTABLE_NS
+    late = late[:, np.r_[: min(_MOST_AT_END, late.shape[1]), max(late.shape[1] - _MOST_AT_END, 0) : late.shape[1]]]
+    for side in np.unique(late, axis=1).T:
+        sides = [np.flatnonzero(side).tolist(), np.flatnonzero(~side).tolist()]
+        names = [{machines[place] for place in places} for places in sides]
+        if min(map(len, names)) > 1 and names[0].isdisjoint(names[1]):
+            yield sides
 
 
 def _jumps(last_start_ns: Int64, first_end_ns: Int64) -> Iterator[tuple[int, int, int]]:

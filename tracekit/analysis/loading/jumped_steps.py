@@ -29,7 +29,7 @@ def steps_with_jumps(run: Run) -> dict[int, frozenset[int]]:
         steps: set[int] = set()
         for jump in jumps:
             around = _steps_around(summary, jump)
-            steps |= {step for step in around if abs(jump.by_ns) > _SMALL_PART * lengths_ns[step]}
+            steps |= {s for s in around if jump.at_least or abs(jump.by_ns) > _SMALL_PART * lengths_ns[s]}
         if steps:
             result[rank] = frozenset(steps)
     return result

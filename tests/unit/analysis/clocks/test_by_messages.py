@@ -22,14 +22,18 @@ def pipeline(
     *,
     stages: Sequence[Sequence[int]],
     length_ns: int,
-    back: bool = True,
+    back_ns: tuple[int, int] | None = None,
     device: str = "cpu",
 ) -> PlantedRanks:
-    """Return ranks of which neighbouring `stages` exchange messages every 5 ms, each 20 to 200 us long."""
+    """Return ranks of which neighbouring `stages` exchange messages every 5 ms, each 20 to 200 us long.
+
+    back_ns: from when until when messages go back as well, since the beginning; at all times if None.
+    """
     ranks = PlantedRanks(clocks, BEGIN_NS, BEGIN_NS + length_ns, device=device)
     for at_ns in range(BEGIN_NS + MS, BEGIN_NS + length_ns - MS, 5 * MS):
         for stage, following in pairwise(stages):
             for one, other in zip(stage, following, strict=True):
+                back = back_ns is None or back_ns[0] <= at_ns - BEGIN_NS < back_ns[1]
                 for i, (source, destination) in enumerate(((one, other), (other, one))[: 1 + back]):
                     sent_ns = at_ns + i * MS // 2
                     took_ns = int(rng.integers(20_000, 200_000))
@@ -95,7 +99,7 @@ def test_a_drift_that_the_bounds_do_not_prove_is_unknown(short: bool) -> None:
 
 def test_messages_in_one_direction_tell_no_clock() -> None:
     ranks = pipeline(
-        [Clock(), Clock(offset_ns=5)], np.random.default_rng(4), stages=[[0], [1]], length_ns=100 * MS, back=False
+        [Clock(), Clock(offset_ns=5)], np.random.default_rng(4), stages=[[0], [1]], length_ns=100 * MS, back_ns=(0, 0)
     )
     assert [(model.method, model.error_ns) for model in aligned(ranks)] == [("none", None)] * 2
 
@@ -162,6 +166,48 @@ def test_jumps_of_two_clocks_are_told_apart() -> None:
         assert begin_ns <= true_ns[rank] <= true_ns[rank] + by_ns[rank] <= end_ns
         assert end_ns - begin_ns <= by_ns[rank] + 10 * MS
         assert jump.by_ns == pytest.approx(by_ns[rank], abs=100_000)
+
+
+LAST, FIRST = (0, 80), (20, 100)
+
+
+@pytest.mark.parametrize(
+    ("back_ms", "jumping", "by_ns", "shown_by"),
+    [
+        (LAST, 0, 5 * MS, {1, 2}),
+        (LAST, 1, -5 * MS, {1, 2}),
+        (LAST, 1, 300 * MS, {2}),
+        (FIRST, 0, -5 * MS, {1, 2}),
+        (FIRST, 1, 5 * MS, {1, 2}),
+    ],
+)
+def test_a_jump_that_messages_of_one_way_show_may_be_larger(
+    back_ms: tuple[int, int], jumping: int, by_ns: int, shown_by: set[int]
+) -> None:
+    """GIVEN that the last or the first messages all go one way, to the next rank THEN some jumps contradict them.
+
+    It is then known by how much a clock jumps at least, but not whose, nor where among them.
+    """
+    at_ns = BEGIN_NS + (90 if back_ms == LAST else 15) * MS
+    clocks = [Clock(jumps=((at_ns, by_ns),) if rank == jumping else ()) for rank in range(3)]
+    back_ns = back_ms[0] * MS, back_ms[1] * MS
+    ranks = pipeline(clocks, np.random.default_rng(5), stages=[[0], [1], [2]], length_ns=100 * MS, back_ns=back_ns)
+
+    models = aligned(ranks)
+
+    inner_ns = BEGIN_NS + np.array([30, 50, 70]) * MS
+    for rank in (1, 2):
+        assert np.abs(ranks.off_ns(models, rank, inner_ns)).max() <= (models[rank].error_ns or 0)
+    found = jumping_clocks(ranks.summaries(), models)
+    assert sorted(found) == [0, 1, 2]
+    signs = {rank: np.sign(jump.by_ns) for rank, (jump,) in found.items()}
+    assert {rank for rank in signs if signs[rank] != signs[0]} == shown_by
+    for rank, (jump,) in found.items():
+        assert jump.at_least
+        assert jump.or_ranks
+        assert abs(jump.by_ns) == pytest.approx(abs(by_ns), abs=250_000)
+        first_ns, last_ns = jump.between_ns
+        assert first_ns <= clocks[rank].shows(np.array([at_ns - 1]))[0] <= last_ns
 
 
 def test_a_clock_that_jumps_again_and_again_is_unknown() -> None:

@@ -65,6 +65,32 @@ def test_bounds_of_one_side_leave_everything(side: bool) -> None:
     assert bound_clock(np.arange(5.0), np.zeros(5), np.full(5, side), 0.0, 4.0) is None
 
 
+@pytest.mark.parametrize(("one_sided", "between"), [(slice(50, 60), (49, 59)), (slice(0, 10), (0, 10))])
+@pytest.mark.parametrize("jump", [2e6, -3e5])
+def test_at_an_end_bounds_of_one_side_show_by_how_much_a_clock_jumps_at_least(
+    one_sided: slice, between: tuple[int, int], jump: float
+) -> None:
+    truth, places = np.zeros(60), np.arange(60)
+    truth[one_sided] = jump
+    is_upper = places % 2 == 0
+    is_upper[one_sided] = jump < 0
+    clock = bound_clock(places * MS, truth + np.where(is_upper, 1000.0, -1000.0), is_upper, 0.0, 59 * MS)
+    assert clock is not None
+    outer, inner = clock.pieces[:: 1 if one_sided.start == 0 else -1]
+    assert outer.offset - inner.offset == pytest.approx(jump - np.sign(jump) * 1000, abs=2000)
+    assert clock.pieces[1].between == pytest.approx(between, abs=1)
+    assert clock.pieces[1].at_least
+    assert clock.error < 8000
+    assert abs(clock.pieces[1].from_x - (49.5 if one_sided.start else 9.5) * MS) <= MS
+
+
+def test_between_two_jumps_bounds_of_one_side_leave_everything() -> None:
+    truth, places = np.zeros(60), np.arange(60)
+    truth[25:35] = 2e6
+    is_upper = (places % 2 == 0) & (truth == 0)
+    assert bound_clock(places * MS, truth + np.where(is_upper, 1000.0, -1000.0), is_upper, 0.0, 59 * MS) is None
+
+
 def test_no_bounds() -> None:
     assert bound_clock(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_), 0.0, 1.0) is None
 

@@ -63,6 +63,18 @@ def test_a_jump_of_a_machine_near_an_end(
     assert all(("or that of its peers" in text) == (len(set(machines)) == 2) for text in texts)
 
 
+@pytest.mark.parametrize(("at", "expected"), [(700, {0, 1}), (4700, {4, 5})])
+def test_ranks_of_no_known_machine_may_share_a_clock(tmp_path: Path, at: float, expected: set[int]) -> None:
+    """GIVEN a jump of two of four ranks THEN nothing tells whose clocks it is."""
+    traces = [trace_of(rank) for rank in range(RANKS)]
+    for trace in traces[1:3]:
+        step_of_the_wall_clock(trace, at_us=at, by_us=50_000)
+    for trace in traces:
+        trace.host = "localhost"
+    run = analyze(write_run(tmp_path, traces)).run
+    assert incomplete_steps(run) == dict.fromkeys(range(RANKS), expected)
+
+
 def test_a_small_jump_elsewhere_hides_none(tmp_path: Path) -> None:
     traces = [trace_of(rank) for rank in range(RANKS)]
     for trace, machine in zip(traces, "abbc", strict=True):
