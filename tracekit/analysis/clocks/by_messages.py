@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.clocks.measured import recorded_time
-from tracekit.analysis.clocks.message_bounds import BoundedClock, bound_clock
-from tracekit.analysis.clocks.reference import ONE_JUMP_NS, relative
+from tracekit.analysis.clocks.message_bounds import BoundedClock, bound_clock, with_possible_jumps
+from tracekit.analysis.clocks.reference import ONE_JUMP_NS, pieces_of, relative
 from tracekit.analysis.stats.connected_components import DisjointSets
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
 from tracekit.model.clocks import ClockJump, ClockModel
@@ -151,14 +151,16 @@ def _links(
     for summary in ranks:
         times_ns = np.array(recorded_time(summary, summary.first_event_ns or 0), dtype=np.int64)
         recorded_ns.setdefault(frame[summary.rank], []).extend(models[summary.rank].to_run(times_ns).tolist())
+    jumps_ns = _jumps_of_frames(ranks, models, frame)
     by_frames = ends.by_frames()
     links, one_jump_ns = {}, ONE_JUMP_NS
     for (one, other), there in by_frames.items():
         back = by_frames.get((other, one))
         if one > other or back is None:
             continue
-        against_one = _link(other, there, back, recorded_ns[one], recorded_ns[other])
-        against_other = _link(one, back, there, recorded_ns[other], recorded_ns[one])
+        known_ns = jumps_ns.get(one, []), jumps_ns.get(other, [])
+        against_one = _link(other, there, back, recorded_ns[one], recorded_ns[other], *known_ns)
+        against_other = _link(one, back, there, recorded_ns[other], recorded_ns[one], *known_ns[::-1])
         if against_one is not None and against_other is not None:
             links[other, one], links[one, other] = against_one[0], against_other[0]
             # One of the two errors contains the jump: it is that on the clock that jumps.
@@ -166,28 +168,47 @@ def _links(
     return links, one_jump_ns
 
 
+def _jumps_of_frames(
+    ranks: Sequence[RankSummary], models: Mapping[int, ClockModel], frame: Mapping[int, int]
+) -> dict[int, list[int]]:
+    """Return when, on the clocks of frames, the clocks of their ranks jump: by frame, where any does."""
+    result: dict[int, list[int]] = {}
+    jumps = ((piece.begin_ns, summary.rank) for summary in ranks for piece in pieces_of(models[summary.rank])[1:])
+    for begin_ns, rank in sorted(jumps):
+        of_frame = result.setdefault(frame[rank], [])
+        if not of_frame or begin_ns - of_frame[-1] > ONE_JUMP_NS:
+            of_frame.append(begin_ns)
+    return result
+
+
 def _link(
-    other: int, there: _Ends, back: _Ends, recorded_ns: Sequence[int], recorded_by_other_ns: Sequence[int]
+    other: int,
+    there: _Ends,
+    back: _Ends,
+    recorded_ns: Sequence[int],
+    recorded_by_other_ns: Sequence[int],
+    jumps_ns: Sequence[int],
+    jumps_of_other_ns: Sequence[int],
 ) -> tuple[ClockModel, int] | None:
     """Return the clock of a frame, `other`, against that of one frame, and how far its jumps may be off in time.
 
     Return None if it is not known. Messages went `there`, to the other, and `back`. The clock is known for the time
-    that both frames recorded.
+    that both frames recorded. Clocks of the frames' ranks are known to jump at `jumps_ns` and `jumps_of_other_ns`.
     """
     at_ns, about_ns = int(there.sent_ns[0]), int(there.received_ns[0] - there.sent_ns[0])
     ends_ns = [*recorded_ns, *(time_ns - about_ns for time_ns in recorded_by_other_ns)]
     ahead_ns = np.concatenate(
         (there.received_ns - there.sent_ns + there.error_ns, back.sent_ns - back.received_ns - back.error_ns)
     )
-    clock = bound_clock(
-        (np.concatenate((there.sent_ns, back.received_ns)) - at_ns).astype(np.float64),
-        (ahead_ns - about_ns).astype(np.float64),
-        np.arange(len(ahead_ns)) < len(there),
-        float(min(ends_ns) - at_ns),
-        float(max(ends_ns) - at_ns),
-    )
+    x = (np.concatenate((there.sent_ns, back.received_ns)) - at_ns).astype(np.float64)
+    is_upper = np.arange(len(ahead_ns)) < len(there)
+    begin, end = float(min(ends_ns) - at_ns), float(max(ends_ns) - at_ns)
+    clock = bound_clock(x, (ahead_ns - about_ns).astype(np.float64), is_upper, begin, end)
     if clock is None:
         return None
+    known_x = [float(ns - at_ns) for ns in jumps_ns]
+    known_x += [float(ns - about_ns - at_ns) - clock.pieces[0].offset for ns in jumps_of_other_ns]
+    clock = with_possible_jumps(clock, x, is_upper, known_x)
     jumps = _jumps(clock, at_ns, about_ns, np.concatenate((there.received_ns, back.sent_ns)))
     slope = clock.slope or 0.0
     model = ClockModel(
@@ -214,7 +235,7 @@ def _jumps(clock: BoundedClock, at_ns: int, about_ns: int, on_other_ns: Int64) -
         moment_ns = at_ns + round(piece.from_x)
         was_ahead_ns, ahead_ns = (about_ns + round(p.offset + slope * piece.from_x) for p in (before, piece))
         from_ns = moment_ns + (was_ahead_ns + ahead_ns) // 2
-        between_ns = None
+        between_ns = (from_ns - round(piece.from_error), from_ns + round(piece.from_error))
         if piece.between is not None:
             first, last = piece.between
             between_ns = int(on_other_ns[first]), int(on_other_ns[last])

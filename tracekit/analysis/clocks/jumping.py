@@ -69,12 +69,15 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
     known = {model.rank: model for model in models if model.method != "none"}
     machines = {summary.rank: summary.machine for summary in ranks if summary.rank in known}
     result: dict[int, list[RankJump]] = {}
-    for together in _at_once(jump for model in known.values() for jump in _seeming_jumps(model)):
+    for at_once in _at_once(jump for model in known.values() for jump in _seeming_jumps(model)):
+        together = [jump for jump in at_once if abs(jump.by_ns) >= _NOTABLE_NS]
+        if not together:
+            continue
         begin_ns, end_ns = max(jump.begin_ns for jump in together), min(jump.end_ns for jump in together)
         jumping = frozenset(jump.rank for jump in together)
         steady = known.keys() - jumping
         sizes_ns = np.array([jump.by_ns for jump in together])
-        at_least = any(jump.at_least for jump in together)
+        at_least = any(jump.at_least for jump in at_once)
         which = "unknown" if at_least else _which_jump(machines, jumping, steady, sizes_ns)
         if which != "steady":
             or_ranks = frozenset(steady) if which == "unknown" else frozenset[int]()
@@ -92,12 +95,12 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
 
 
 def _seeming_jumps(model: ClockModel) -> Iterator[_SeemingJump]:
-    """Yield the notable jumps of a clock against the reference."""
+    """Yield the jumps of a clock against the reference that are notable or may be."""
     drift = (model.drift_ppm or 0.0) * 1e-6
     for before, after in pairwise(pieces_of(model)):
         begin_ns, end_ns = sorted(after.between_ns)
         by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
-        if abs(by_ns) >= _NOTABLE_NS:
+        if abs(by_ns) >= _NOTABLE_NS or after.at_least:
             ahead_ns = before.offset_at_ns(begin_ns, drift), after.offset_at_ns(end_ns, drift)
             yield _SeemingJump(
                 rank=model.rank,

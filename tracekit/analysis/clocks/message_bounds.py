@@ -12,8 +12,8 @@ may have bounds on one side only. Then the jump is at least as large as they pro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,7 +26,7 @@ _INTERVALS = 256  # of the time axis; the tightest bound of each is enough
 _ROUNDS = 50  # of golden sections, each of which leaves 0.618 of an interval
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
-__all__ = ["BoundedClock", "BoundedPiece", "bound_clock"]
+__all__ = ["BoundedClock", "BoundedPiece", "bound_clock", "with_possible_jumps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +106,24 @@ def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: f
                 )
             )
     return BoundedClock(pieces=tuple(pieces), slope=slope, error=error)
+
+
+def with_possible_jumps(clock: BoundedClock, x: Float64, is_upper: Bool, known_x: Collection[float]) -> BoundedClock:
+    """Return a clock that may have jumped wherever others did, but where its n bounds, [n] each, show that it did not.
+
+    They do where there are bounds on both sides, before and behind `known_x`. The jumps are of 0 at least.
+    """
+    pieces = list(clock.pieces)
+    for at in sorted(known_x):
+        last = max((place for place, piece in enumerate(pieces) if piece.from_x < at), default=None)
+        if last is None:
+            continue
+        end = pieces[last + 1].from_x if last + 1 < len(pieces) else math.inf
+        before, behind = (x >= pieces[last].from_x) & (x < at), (x >= at) & (x < end)
+        if not all(is_upper[side].any() and not is_upper[side].all() for side in (before, behind)):
+            possible = BoundedPiece(from_x=at, from_error=clock.error, offset=pieces[last].offset, at_least=True)
+            pieces.insert(last + 1, possible)
+    return replace(clock, pieces=tuple(pieces))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,13 +23,14 @@ def pipeline(
     stages: Sequence[Sequence[int]],
     length_ns: int,
     back_ns: tuple[int, int] | None = None,
+    hosts: Sequence[str] = (),
     device: str = "cpu",
 ) -> PlantedRanks:
     """Return ranks of which neighbouring `stages` exchange messages every 5 ms, each 20 to 200 us long.
 
     back_ns: from when until when messages go back as well, since the beginning; at all times if None.
     """
-    ranks = PlantedRanks(clocks, BEGIN_NS, BEGIN_NS + length_ns, device=device)
+    ranks = PlantedRanks(clocks, BEGIN_NS, BEGIN_NS + length_ns, hosts=hosts, device=device)
     for at_ns in range(BEGIN_NS + MS, BEGIN_NS + length_ns - MS, 5 * MS):
         for stage, following in pairwise(stages):
             for one, other in zip(stage, following, strict=True):
@@ -208,6 +209,28 @@ def test_a_jump_that_messages_of_one_way_show_may_be_larger(
         assert abs(jump.by_ns) == pytest.approx(abs(by_ns), abs=250_000)
         first_ns, last_ns = jump.between_ns
         assert first_ns <= clocks[rank].shows(np.array([at_ns - 1]))[0] <= last_ns
+
+
+@pytest.mark.parametrize("jumping", range(4))
+def test_messages_of_one_way_do_not_show_that_a_clock_is_steady(jumping: int) -> None:
+    """GIVEN two stages of two machines, and a jump that the collectives of a stage show, but no message.
+
+    THEN the machines of the other stage do not tell whose clock it is.
+    """
+    at_ns, by_ns = BEGIN_NS + 90 * MS, 5 * MS * (1 if jumping in (2, 3) else -1)
+    clocks = [Clock(jumps=((at_ns, by_ns),) if rank == jumping else ()) for rank in range(4)]
+    stages = [[0, 1], [2, 3]]
+    ranks = pipeline(
+        clocks, np.random.default_rng(7), stages=stages, length_ns=100 * MS, back_ns=(0, 80 * MS), hosts=list("abcd")
+    )
+    ends_ns = BEGIN_NS + np.arange(1, 99, 2) * MS
+    for stage in stages:
+        ranks.collectives(stage, end_ns=ends_ns, late_ns=np.zeros((2, len(ends_ns)), dtype=np.int64))
+
+    found = jumping_clocks(ranks.summaries(), aligned(ranks))
+
+    assert sorted(found) == [0, 1, 2, 3]
+    assert all(jump.or_ranks for (jump,) in found.values())
 
 
 def test_a_clock_that_jumps_again_and_again_is_unknown() -> None:
