@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.clocks.fit import LARGEST_DRIFT
+from tracekit.analysis.clocks.jumps import STEEPEST
 from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT
 from tracekit.model.metadata import ClockSample
@@ -41,7 +42,8 @@ def probe_clock(summary: RankSummary) -> ClockModel:
         )
     changed_ns = closed.offset_ns - opened.offset_ns
     error_ns = opened.error_ns + closed.error_ns
-    significant = abs(changed_ns) > error_ns
+    # No clock drifts by more than the steepest slew: it was set meanwhile, and only collectives may tell when.
+    significant = error_ns < abs(changed_ns) <= error_ns + STEEPEST * apart_ns
     return ClockModel(
         rank=summary.rank,
         method="probe",

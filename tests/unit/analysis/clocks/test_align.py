@@ -62,6 +62,13 @@ def test_drift_between_the_ends_of_a_window(tmp_path: Path) -> None:
     assert on_run.tolist() == [wall_ns(0) - 1000, wall_ns(2_000_000) - 101_000]
 
 
+def test_a_clock_that_was_set_between_two_measurements_does_not_drift(tmp_path: Path) -> None:
+    """GIVEN 500 ms more after 2 s THEN that is no drift of 250,000 ppm, and the offset may be off by all of it."""
+    still: Samples = [(0, 0, 0), (2_000_000, 0, 0)]
+    actual = clocks(tmp_path, still, [(0, 1000, 10), (2_000_000, 500_001_000, 20)])
+    assert (actual[1].offset_ns, actual[1].drift_ppm, actual[1].error_ns) == (1000, 0.0, 500_000_020)
+
+
 def test_without_measurements_clocks_are_used_unchanged(tmp_path: Path) -> None:
     assert [clock.method for clock in clocks(tmp_path / "a", None, None)] == ["none", "none"]
     assert [clock.method for clock in clocks(tmp_path / "b", [], [])] == ["none", "none"]
