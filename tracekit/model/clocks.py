@@ -25,6 +25,7 @@ class ClockJump:
         between_ns: the last moment that is known to be before the jump, and the first one behind it. A clock that is
             set back may show the second one as earlier. None if nothing is known but `from_ns`.
         at_least: the jump may be larger: only by how much at least is known.
+        unproven: another clock jumps then, and nothing shows that it is not this one that jumps, the other way.
     """
 
     from_ns: int
@@ -32,6 +33,7 @@ class ClockJump:
     at_ns: int
     between_ns: tuple[int, int] | None = None
     at_least: bool = False
+    unproven: bool = False
 
     @property
     def bounds_ns(self) -> tuple[int, int]:

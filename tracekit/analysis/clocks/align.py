@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from tracekit.analysis.clocks.assumed import UnfittedClock
 from tracekit.analysis.clocks.by_collectives import fit_to_collectives
-from tracekit.analysis.clocks.by_messages import join_frames
 from tracekit.analysis.clocks.frames import join_by_collectives
 from tracekit.analysis.clocks.measured import probe_clock, recorded_time
+from tracekit.analysis.clocks.messages.joined_frames import join_frames
 from tracekit.analysis.clocks.moments import Moments
 from tracekit.analysis.clocks.notes import clock_notes
 from tracekit.analysis.clocks.reference import on_reference

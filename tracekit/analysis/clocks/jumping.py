@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -49,6 +49,7 @@ class _SeemingJump:
         ahead_ns: how far the clock is ahead at these two.
         by_ns: by how much it jumps ahead.
         at_least: it may have jumped further.
+        unproven: as in `ClockJump`. It does not jump at all if it jumps by nothing notable.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class _SeemingJump:
     ahead_ns: tuple[int, int]
     by_ns: int
     at_least: bool
+    unproven: bool
 
 
 def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, tuple[RankJump, ...]]:
@@ -64,7 +66,7 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
 
     At each jump, ranks whose clocks jump against the reference stand against those whose clocks do not. It is known
     which of them jump if the others have at least twice as many machines. Of two machines, or two ranks, nothing tells.
-    Nor does anything if the jump may be larger: then what shows it does not show that others are steady.
+    Nor does anything if the jump may be larger, or if nothing shows that a clock is steady there.
     """
     known = {model.rank: model for model in models if model.method != "none"}
     machines = {summary.rank: summary.machine for summary in ranks if summary.rank in known}
@@ -73,43 +75,50 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
         together = [jump for jump in at_once if abs(jump.by_ns) >= _NOTABLE_NS]
         if not together:
             continue
-        begin_ns, end_ns = max(jump.begin_ns for jump in together), min(jump.end_ns for jump in together)
+        # Jumps that are known to be between two moments are in what these have in common.
+        wide = [jump for jump in together if jump.at_least]
+        begin_ns = min(jump.begin_ns for jump in wide) if wide else max(jump.begin_ns for jump in together)
+        end_ns = max(jump.end_ns for jump in wide) if wide else min(jump.end_ns for jump in together)
         jumping = frozenset(jump.rank for jump in together)
         steady = known.keys() - jumping
         sizes_ns = np.array([jump.by_ns for jump in together])
-        at_least = any(jump.at_least for jump in at_once)
-        which = "unknown" if at_least else _which_jump(machines, jumping, steady, sizes_ns)
+        tells = not any(jump.at_least or jump.unproven for jump in at_once)
+        which = _which_jump(machines, jumping, steady, sizes_ns) if tells else "unknown"
         if which != "steady":
             or_ranks = frozenset(steady) if which == "unknown" else frozenset[int]()
             for jump in together:
                 first_ns, last_ns = sorted((begin_ns + jump.ahead_ns[0], end_ns + jump.ahead_ns[1]))
-                result.setdefault(jump.rank, []).append(RankJump((first_ns, last_ns), jump.by_ns, or_ranks, at_least))
+                rank_jump = RankJump((first_ns, last_ns), jump.by_ns, or_ranks, bool(wide))
+                result.setdefault(jump.rank, []).append(rank_jump)
         if which != "jumping":
             or_ranks = jumping if which == "unknown" else frozenset()
             by_ns = -round(float(np.median(sizes_ns)))
             for rank in steady:
                 pieces, drift = pieces_of(known[rank]), (known[rank].drift_ppm or 0.0) * 1e-6
                 first_ns, last_ns = (ns + offset_at_ns(pieces, ns, drift) for ns in (begin_ns, end_ns))
-                result.setdefault(rank, []).append(RankJump((first_ns, last_ns), by_ns, or_ranks, at_least))
+                result.setdefault(rank, []).append(RankJump((first_ns, last_ns), by_ns, or_ranks, bool(wide)))
     return {rank: tuple(sorted(jumps, key=lambda jump: jump.between_ns)) for rank, jumps in sorted(result.items())}
 
 
-def _seeming_jumps(model: ClockModel) -> Iterator[_SeemingJump]:
-    """Yield the jumps of a clock against the reference that are notable or may be."""
+def _seeming_jumps(model: ClockModel) -> list[_SeemingJump]:
+    """Return the jumps of a clock against the reference that are notable, and where it may have jumped unseen."""
     drift = (model.drift_ppm or 0.0) * 1e-6
+    result: list[_SeemingJump] = []
     for before, after in pairwise(pieces_of(model)):
         begin_ns, end_ns = sorted(after.between_ns)
         by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
-        if abs(by_ns) >= _NOTABLE_NS or after.at_least:
-            ahead_ns = before.offset_at_ns(begin_ns, drift), after.offset_at_ns(end_ns, drift)
-            yield _SeemingJump(
+        if abs(by_ns) >= _NOTABLE_NS or after.unproven:
+            jump = _SeemingJump(
                 rank=model.rank,
                 begin_ns=begin_ns,
                 end_ns=end_ns,
-                ahead_ns=ahead_ns,
+                ahead_ns=(before.offset_at_ns(begin_ns, drift), after.offset_at_ns(end_ns, drift)),
                 by_ns=by_ns,
                 at_least=after.at_least,
+                unproven=after.unproven,
             )
+            result.append(jump)
+    return result
 
 
 def _at_once(jumps: Iterable[_SeemingJump]) -> list[list[_SeemingJump]]:

@@ -14,6 +14,7 @@ from tracekit.model.clocks import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _END_NS = 1 << 62
+_ALIKE = 1 / 4  # of a jump
 ONE_JUMP_NS = 100_000  # jumps of two clocks that are this close together are one
 
 __all__ = ["ONE_JUMP_NS", "ClockPiece", "inverse", "offset_at_ns", "on_reference", "pieces_of", "relative"]
@@ -27,7 +28,7 @@ class ClockPiece(NamedTuple):
         offset_ns: holds at `at_ns`, which is on the rank's clock.
         between_ns: the moments of the frame between which the jump lies that begins it, in the order of
             `ClockJump.between_ns`.
-        at_least: that jump may be larger.
+        at_least, unproven: of that jump, as in `ClockJump`.
     """
 
     begin_ns: int
@@ -35,6 +36,7 @@ class ClockPiece(NamedTuple):
     at_ns: int
     between_ns: tuple[int, int]
     at_least: bool = False
+    unproven: bool = False
 
     def offset_at_ns(self, frame_ns: int, drift: float) -> int:
         """Return how far the clock is ahead at a moment of the frame, as if the piece held then."""
@@ -82,7 +84,8 @@ def on_reference(
 def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JUMP_NS) -> ClockModel:
     """Return the model of a rank against the reference. Both are given in one frame.
 
-    Jumps of the two that are at most `one_jump_ns` apart are jumps of the frame, which both show at once.
+    Jumps of the two are jumps of the frame, which both show at once, if they are at most `one_jump_ns` apart, or are
+    alike and may be at one time.
     """
     # Errors of fits are against the ends that all ranks share. Errors of measurements add up.
     error_ns = (model.error_ns or 0) + (reference.error_ns or 0 if reference.method == "probe" else 0)
@@ -94,6 +97,7 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         )
     rank_pieces, reference_pieces = pieces_of(model), pieces_of(reference)
     rank_drift, reference_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
+    _place_alike(rank_pieces, reference_pieces, rank_drift, reference_drift)
     later = (*rank_pieces[1:], *reference_pieces[1:])
     begins = _merge_close([piece.begin_ns for piece in later], one_jump_ns)
     jumps = []
@@ -113,6 +117,7 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
                 offset_ns=ahead_ns - offset_at_ns(reference_pieces, moment_ns, reference_drift),
                 between_ns=(first_ns + was_ns, last_ns + is_ns),
                 at_least=any(piece.at_least for piece in begun),
+                unproven=any(piece.unproven for piece in begun),
             )
         )
     drift = rank_drift - reference_drift * (1 - rank_drift) / (1 - reference_drift)
@@ -126,6 +131,26 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         error_ns=error_ns,
         jumps=tuple(jumps[1:]),
     )
+
+
+def _place_alike(rank: list[ClockPiece], reference: list[ClockPiece], drift: float, reference_drift: float) -> None:
+    """Let pieces of two clocks begin together that begin with jumps of one size which may be at one time."""
+    for i, piece in enumerate(rank[1:], start=1):
+        by_ns = _jump_ns(rank[i - 1], piece, drift)
+        for j, other in enumerate(reference[1:], start=1):
+            (first_ns, last_ns), (other_first_ns, other_last_ns) = sorted(piece.between_ns), sorted(other.between_ns)
+            begin_ns, end_ns = max(first_ns, other_first_ns), min(last_ns, other_last_ns)
+            apart_ns = abs(by_ns - _jump_ns(reference[j - 1], other, reference_drift))
+            if begin_ns <= end_ns and apart_ns <= _ALIKE * abs(by_ns):
+                middle_ns, common_ns = (begin_ns + end_ns) // 2, (begin_ns, end_ns)
+                rank[i] = piece._replace(begin_ns=middle_ns, between_ns=common_ns)
+                reference[j] = other._replace(begin_ns=middle_ns, between_ns=common_ns)
+                break
+
+
+def _jump_ns(before: ClockPiece, behind: ClockPiece, drift: float) -> int:
+    """Return by how much a clock jumps ahead between two pieces."""
+    return behind.offset_at_ns(behind.begin_ns, drift) - before.offset_at_ns(behind.begin_ns, drift)
 
 
 def inverse(model: ClockModel, base: int) -> ClockModel:
@@ -145,7 +170,8 @@ def pieces_of(model: ClockModel) -> list[ClockPiece]:
         begin_ns = jump.from_ns - (before_ns + after_ns) // 2
         first_ns, last_ns = jump.bounds_ns
         between_ns = first_ns - before_ns, last_ns - after_ns
-        pieces.append(ClockPiece(begin_ns, jump.offset_ns, jump.at_ns, between_ns, jump.at_least))
+        certainty = {"at_least": jump.at_least, "unproven": jump.unproven}
+        pieces.append(ClockPiece(begin_ns, jump.offset_ns, jump.at_ns, between_ns, **certainty))
     return pieces
 
 

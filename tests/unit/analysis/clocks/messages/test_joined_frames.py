@@ -211,6 +211,29 @@ def test_a_jump_that_messages_of_one_way_show_may_be_larger(
         assert first_ns <= clocks[rank].shows(np.array([at_ns - 1]))[0] <= last_ns
 
 
+@pytest.mark.parametrize("by_ns", [5 * MS, -700_000, 300 * MS])
+@pytest.mark.parametrize("jumping", range(6))
+def test_collectives_and_messages_show_one_jump(jumping: int, by_ns: int) -> None:
+    """GIVEN three stages of two machines THEN what both show of a jump is put together, and it is known whose it is."""
+    at_ns, rng = BEGIN_NS + 52 * MS, np.random.default_rng(jumping)
+    clocks = [
+        Clock(offset_ns=int(rng.integers(-(10**7), 10**7)), jumps=((at_ns, by_ns),) if rank == jumping else ())
+        for rank in range(6)
+    ]
+    stages = [[0, 1], [2, 3], [4, 5]]
+    ranks = pipeline(clocks, rng, stages=stages, length_ns=100 * MS, hosts=list("abcdef"))
+    ends_ns = BEGIN_NS + np.arange(1, 99, 2) * MS
+    for stage in stages:
+        ranks.collectives(stage, end_ns=ends_ns, late_ns=np.zeros((2, len(ends_ns)), dtype=np.int64))
+
+    ((rank, (jump,)),) = jumping_clocks(ranks.summaries(), aligned(ranks)).items()
+
+    assert rank == jumping
+    assert jump.by_ns == pytest.approx(by_ns, abs=50_000)
+    assert not jump.or_ranks
+    assert not jump.at_least
+
+
 @pytest.mark.parametrize("jumping", range(4))
 def test_messages_of_one_way_do_not_show_that_a_clock_is_steady(jumping: int) -> None:
     """GIVEN two stages of two machines, and a jump that the collectives of a stage show, but no message.

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
 from tracekit.analysis.clocks.measured import recorded_time
-from tracekit.analysis.clocks.message_bounds import BoundedClock, bound_clock, with_possible_jumps
+from tracekit.analysis.clocks.messages.bounds import BoundedClock, bound_clock
+from tracekit.analysis.clocks.messages.known_jumps import KnownJump, with_known_jumps
 from tracekit.analysis.clocks.reference import ONE_JUMP_NS, pieces_of, relative
 from tracekit.analysis.stats.connected_components import DisjointSets
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
@@ -104,21 +106,26 @@ class _Ends(Columnar):
 def _ends(
     ranks: Sequence[RankSummary], models: Mapping[int, ClockModel], frame: Mapping[int, int], messages: MatchedMessages
 ) -> _Ends:
-    """Return the ends of the messages between different frames."""
+    """Return the ends of the messages between different frames, but for those while a rank's clock jumps."""
     source, destination, sent_ns, received_ns, error_ns = np.full((5, len(messages)), ABSENT, dtype=np.int64)
     error_ns[:] = _RESOLUTION_NS
+    is_known = np.ones(len(messages), dtype=np.bool_)
     for summary in ranks:
         model, number = models[summary.rank], frame[summary.rank]
         sends = np.flatnonzero(messages.source == summary.rank)
         receives = np.flatnonzero(messages.destination == summary.rank)
         end_ns = summary.messages.end_ns[messages.recv[receives]]
         source[sends], destination[receives] = number, number
-        sent_ns[sends] = model.to_run(_sent_ns(summary)[messages.send[sends]])
+        begin_ns = _sent_ns(summary)[messages.send[sends]]
+        sent_ns[sends] = model.to_run(begin_ns)
         received_ns[receives] = np.where(end_ns == ABSENT, ABSENT, model.to_run(end_ns))
-        for side in (sends, receives):
+        for side, shown_ns in ((sends, begin_ns), (receives, end_ns)):
             error_ns[side] += model.error_ns or 0
+            for jump in model.jumps:
+                first_ns, last_ns = sorted(jump.bounds_ns)
+                is_known[side] &= (shown_ns <= first_ns) | (shown_ns >= last_ns)
     ends = _Ends(source=source, destination=destination, sent_ns=sent_ns, received_ns=received_ns, error_ns=error_ns)
-    return ends.rows((source != destination) & (received_ns != ABSENT))
+    return ends.rows((source != destination) & (received_ns != ABSENT) & is_known)
 
 
 def _sent_ns(summary: RankSummary) -> Int64:
@@ -146,21 +153,15 @@ def _links(
     These are the pairs that have messages in both directions, which a few steady clocks explain. Also return how far
     apart two pairs may show the same jump of a clock.
     """
-    ends = _ends(ranks, models, frame, messages)
-    recorded_ns: dict[int, list[int]] = {}
-    for summary in ranks:
-        times_ns = np.array(recorded_time(summary, summary.first_event_ns or 0), dtype=np.int64)
-        recorded_ns.setdefault(frame[summary.rank], []).extend(models[summary.rank].to_run(times_ns).tolist())
-    jumps_ns = _jumps_of_frames(ranks, models, frame)
-    by_frames = ends.by_frames()
+    by_frames = _ends(ranks, models, frame, messages).by_frames()
+    frames = _frames(ranks, models, frame)
     links, one_jump_ns = {}, ONE_JUMP_NS
     for (one, other), there in by_frames.items():
         back = by_frames.get((other, one))
         if one > other or back is None:
             continue
-        known_ns = jumps_ns.get(one, []), jumps_ns.get(other, [])
-        against_one = _link(other, there, back, recorded_ns[one], recorded_ns[other], *known_ns)
-        against_other = _link(one, back, there, recorded_ns[other], recorded_ns[one], *known_ns[::-1])
+        against_one = _link(other, there, back, frames[one], frames[other])
+        against_other = _link(one, back, there, frames[other], frames[one])
         if against_one is not None and against_other is not None:
             links[other, one], links[one, other] = against_one[0], against_other[0]
             # One of the two errors contains the jump: it is that on the clock that jumps.
@@ -168,47 +169,64 @@ def _links(
     return links, one_jump_ns
 
 
-def _jumps_of_frames(
+@dataclass(kw_only=True)
+class _Frame:
+    """What is known of a frame, in ns of its clock.
+
+    Attributes:
+        recorded_ns: when the recordings of its ranks begin and end.
+        jumps: of its ranks' clocks: between which times each is, ascending, and by how much it jumps ahead.
+    """
+
+    recorded_ns: list[int] = field(default_factory=list)
+    jumps: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+def _frames(
     ranks: Sequence[RankSummary], models: Mapping[int, ClockModel], frame: Mapping[int, int]
-) -> dict[int, list[int]]:
-    """Return when, on the clocks of frames, the clocks of their ranks jump: by frame, where any does."""
-    result: dict[int, list[int]] = {}
-    jumps = ((piece.begin_ns, summary.rank) for summary in ranks for piece in pieces_of(models[summary.rank])[1:])
-    for begin_ns, rank in sorted(jumps):
-        of_frame = result.setdefault(frame[rank], [])
-        if not of_frame or begin_ns - of_frame[-1] > ONE_JUMP_NS:
-            of_frame.append(begin_ns)
+) -> dict[int, _Frame]:
+    """Return the frames by number. Jumps that several ranks show alike are there once."""
+    result = {number: _Frame() for number in frame.values()}
+    for summary in ranks:
+        model, of_rank = models[summary.rank], result[frame[summary.rank]]
+        times_ns = np.array(recorded_time(summary, summary.first_event_ns or 0), dtype=np.int64)
+        of_rank.recorded_ns.extend(model.to_run(times_ns).tolist())
+        drift = (model.drift_ppm or 0.0) * 1e-6
+        for before, after in pairwise(pieces_of(model)):
+            begin_ns, end_ns = sorted(after.between_ns)
+            by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
+            jump = begin_ns, end_ns, by_ns
+            if not any(np.abs(np.subtract(jump, other)).max() <= ONE_JUMP_NS for other in of_rank.jumps):
+                of_rank.jumps.append(jump)
     return result
 
 
 def _link(
-    other: int,
-    there: _Ends,
-    back: _Ends,
-    recorded_ns: Sequence[int],
-    recorded_by_other_ns: Sequence[int],
-    jumps_ns: Sequence[int],
-    jumps_of_other_ns: Sequence[int],
+    other: int, there: _Ends, back: _Ends, one_frame: _Frame, other_frame: _Frame
 ) -> tuple[ClockModel, int] | None:
     """Return the clock of a frame, `other`, against that of one frame, and how far its jumps may be off in time.
 
     Return None if it is not known. Messages went `there`, to the other, and `back`. The clock is known for the time
-    that both frames recorded. Clocks of the frames' ranks are known to jump at `jumps_ns` and `jumps_of_other_ns`.
+    that both frames recorded.
     """
     at_ns, about_ns = int(there.sent_ns[0]), int(there.received_ns[0] - there.sent_ns[0])
-    ends_ns = [*recorded_ns, *(time_ns - about_ns for time_ns in recorded_by_other_ns)]
+    ends_ns = [*one_frame.recorded_ns, *(time_ns - about_ns for time_ns in other_frame.recorded_ns)]
     ahead_ns = np.concatenate(
         (there.received_ns - there.sent_ns + there.error_ns, back.sent_ns - back.received_ns - back.error_ns)
     )
-    x = (np.concatenate((there.sent_ns, back.received_ns)) - at_ns).astype(np.float64)
-    is_upper = np.arange(len(ahead_ns)) < len(there)
-    begin, end = float(min(ends_ns) - at_ns), float(max(ends_ns) - at_ns)
-    clock = bound_clock(x, (ahead_ns - about_ns).astype(np.float64), is_upper, begin, end)
+    bounds = (
+        (np.concatenate((there.sent_ns, back.received_ns)) - at_ns).astype(np.float64),
+        (ahead_ns - about_ns).astype(np.float64),
+        np.arange(len(ahead_ns)) < len(there),
+    )
+    clock = bound_clock(*bounds, float(min(ends_ns) - at_ns), float(max(ends_ns) - at_ns))
     if clock is None:
         return None
-    known_x = [float(ns - at_ns) for ns in jumps_ns]
-    known_x += [float(ns - about_ns - at_ns) - clock.pieces[0].offset for ns in jumps_of_other_ns]
-    clock = with_possible_jumps(clock, x, is_upper, known_x)
+    known = [KnownJump(float(begin - at_ns), float(end - at_ns), by) for begin, end, by in one_frame.jumps]
+    for *between_ns, by_ns in other_frame.jumps:
+        first, last = (clock.x_of(float(ns - about_ns - at_ns)) for ns in between_ns)
+        known.append(KnownJump(min(first, last), max(first, last), -by_ns))
+    clock = with_known_jumps(clock, *bounds, known)
     jumps = _jumps(clock, at_ns, about_ns, np.concatenate((there.received_ns, back.sent_ns)))
     slope = clock.slope or 0.0
     model = ClockModel(
@@ -245,7 +263,8 @@ def _jumps(clock: BoundedClock, at_ns: int, about_ns: int, on_other_ns: Int64) -
                 offset_ns=ahead_ns,
                 at_ns=moment_ns + ahead_ns,
                 between_ns=between_ns,
-                at_least=piece.at_least,
+                at_least=before.is_one_sided or piece.is_one_sided,
+                unproven=piece.is_unproven,
             )
         )
         before = piece

@@ -12,7 +12,7 @@ may have bounds on one side only. Then the jump is at least as large as they pro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -26,22 +26,25 @@ _INTERVALS = 256  # of the time axis; the tightest bound of each is enough
 _ROUNDS = 50  # of golden sections, each of which leaves 0.618 of an interval
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
-__all__ = ["BoundedClock", "BoundedPiece", "bound_clock", "with_possible_jumps"]
+__all__ = ["BoundedClock", "BoundedPiece", "bound_clock"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedPiece:
     """From `from_x` on, the clock is ahead by `offset + slope * x`. `from_error` is how far `from_x` may be off.
 
-    `between`: the places of the two bounds between which the jump lies that begins the piece. None for the first piece.
-    `at_least`: that jump may be larger, as all bounds of a side of it, among which it may be, are on one side.
+    `between`: the places of the two bounds between which the jump lies that begins the piece. None for the first piece
+    and where other clocks tell when it is.
+    `is_one_sided`: the bounds are on one side, and touch the line. A jump at its end may be larger, and among them.
+    `is_unproven`: nothing shows a jump, nor that there is none where another clock jumps.
     """
 
     from_x: float
     from_error: float
     offset: float
     between: tuple[int, int] | None = None
-    at_least: bool = False
+    is_one_sided: bool = False
+    is_unproven: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,12 @@ class BoundedClock:
     pieces: tuple[BoundedPiece, ...]
     slope: float | None
     error: float
+
+    def x_of(self, shown: float) -> float:
+        """Return x where the clock shows `shown`, which is x and how far it is ahead there."""
+        slope = self.slope or 0.0
+        begun = [p for p in self.pieces if p.from_x + p.offset + slope * p.from_x <= shown]
+        return (shown - (begun or self.pieces)[-1 if begun else 0].offset) / (1 + slope)
 
 
 def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: float) -> BoundedClock | None:
@@ -74,56 +83,30 @@ def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: f
             return None
         parts.append(slice(first, _end_of_fitting(x, bound, is_upper, first)))
         first = parts[-1].stop
-    is_bounded = [bool(is_upper[part].any() and not is_upper[part].all()) for part in parts]
+    is_bounded = [_are_on_both_sides(is_upper[part]) for part in parts]
     if not any(is_bounded) or not all(is_bounded[1:-1]):
         return None
     sides = [_Bounds.of(x[part], bound[part], is_upper[part]) for part in parts]
-    slopes = [piece.slopes() if bounded else None for piece, bounded in zip(sides, is_bounded, strict=True)]
-    flattest, steepest = max(pair[0] for pair in slopes if pair), min(pair[1] for pair in slopes if pair)
+    slopes = [piece.slopes() for piece in sides]
+    flattest, steepest = max(low for low, _ in slopes), min(high for _, high in slopes)
     if flattest > steepest:
         return None
     slope = None if flattest <= 0 <= steepest else (flattest + steepest) / 2
     jumps = [_jump_between(x, bound, is_upper, *pair) for pair in pairwise(parts)]
     edges = [begin, *(float(x[after] + x[before]) / 2 for before, after in jumps), end]
     pieces, error = [], 0.0
-    for i, (side, of_side) in enumerate(zip(sides, slopes, strict=True)):
-        offset, possible = side.middle(edges[i : i + 2], slope or 0.0, of_side)
+    for i, side in enumerate(sides):
+        offset, possible = side.middle(edges[i : i + 2], slope or 0.0, slopes[i])
         error = max(error, possible)
-        if i == 0:
-            pieces.append(BoundedPiece(from_x=begin, from_error=0.0, offset=offset))
-        else:
+        piece = BoundedPiece(from_x=edges[i], from_error=0.0, offset=offset, is_one_sided=not is_bounded[i])
+        if i > 0:
             before, after = jumps[i - 1]
             first = before if is_bounded[i - 1] else parts[i - 1].start
             last = after if is_bounded[i] else parts[i].stop - 1
             from_error, between = float(x[after] - x[before]) / 2, (int(order[first]), int(order[last]))
-            pieces.append(
-                BoundedPiece(
-                    from_x=edges[i],
-                    from_error=from_error,
-                    offset=offset,
-                    between=between,
-                    at_least=not (is_bounded[i - 1] and is_bounded[i]),
-                )
-            )
+            piece = replace(piece, from_error=from_error, between=between)
+        pieces.append(piece)
     return BoundedClock(pieces=tuple(pieces), slope=slope, error=error)
-
-
-def with_possible_jumps(clock: BoundedClock, x: Float64, is_upper: Bool, known_x: Collection[float]) -> BoundedClock:
-    """Return a clock that may have jumped wherever others did, but where its n bounds, [n] each, show that it did not.
-
-    They do where there are bounds on both sides, before and behind `known_x`. The jumps are of 0 at least.
-    """
-    pieces = list(clock.pieces)
-    for at in sorted(known_x):
-        last = max((place for place, piece in enumerate(pieces) if piece.from_x < at), default=None)
-        if last is None:
-            continue
-        end = pieces[last + 1].from_x if last + 1 < len(pieces) else math.inf
-        before, behind = (x >= pieces[last].from_x) & (x < at), (x >= at) & (x < end)
-        if not all(is_upper[side].any() and not is_upper[side].all() for side in (before, behind)):
-            possible = BoundedPiece(from_x=at, from_error=clock.error, offset=pieces[last].offset, at_least=True)
-            pieces.insert(last + 1, possible)
-    return replace(clock, pieces=tuple(pieces))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -158,15 +141,21 @@ class _Bounds:
 
     def slopes(self) -> tuple[float, float]:
         """Return the flattest and the steepest possible slope, of at least one."""
+        if not self.are_on_both_sides:
+            return -LARGEST_DRIFT, LARGEST_DRIFT
         best = self.best_slope()
         return _edge(self.gap, best, -LARGEST_DRIFT), _edge(self.gap, best, LARGEST_DRIFT)
 
-    def middle(self, ends: Sequence[float], slope: float, slopes: tuple[float, float] | None) -> tuple[float, float]:
+    @property
+    def are_on_both_sides(self) -> bool:
+        return bool(len(self.low) and len(self.high))
+
+    def middle(self, ends: Sequence[float], slope: float, slopes: tuple[float, float]) -> tuple[float, float]:
         """Return where the middle line of a slope meets x = 0, and how far lines of possible `slopes` are off it.
 
-        ends: of the piece. slopes: None if all bounds are on one side. The line then is the one that they touch.
+        If all bounds are on one side, it is the line that they touch. ends: of the piece.
         """
-        if slopes is None:
+        if not self.are_on_both_sides:
             return (self.bottom(slope) if len(self.low) else self.top(slope)), 0.0
         # The highest of many lines is a convex function of x, so its distance from one line is largest at an end.
         extents = [(x, *self.extent(x, *slopes)) for x in ends]
@@ -181,9 +170,13 @@ class _Bounds:
         return self.bottom(lowest) + lowest * x, self.top(highest) + highest * x
 
 
+def _are_on_both_sides(is_upper: Bool) -> bool:
+    return bool(is_upper.any() and not is_upper.all())
+
+
 def _fit_one_line(x: Float64, bound: Float64, is_upper: Bool) -> bool:
     """Return whether a line of a possible slope meets n bounds, [n] each."""
-    if is_upper.all() or not is_upper.any():
+    if not _are_on_both_sides(is_upper):
         return True
     bounds = _Bounds.of(x, bound, is_upper)
     return bounds.gap(bounds.best_slope()) >= 0
