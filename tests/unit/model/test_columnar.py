@@ -67,15 +67,14 @@ def test_concatenated_tables_have_all_rows_in_order_and_keep_dtypes(parts: list[
     assert pickle.loads(pickle.dumps(whole)) == whole  # as a worker sends it
 
 
-class ArrayOf:
-    """An alias with the type of the elements as its only argument, as NumPy has declared `NDArray` since 2.5."""
-
-    __class_getitem__ = classmethod(GenericAlias)
+# NumPy has declared `NDArray` as an alias with the type of the elements as its only argument since 2.5.
+ALIAS_OF_NUMPY_2_5 = GenericAlias(np.ndarray, (np.int32,))
 
 
-@pytest.mark.parametrize("declared", [NDArray[np.int32], np.ndarray[Any, np.dtype[np.int32]], ArrayOf[np.int32]])
+@pytest.mark.parametrize("declared", [NDArray[np.int32], np.ndarray[Any, np.dtype[np.int32]], ALIAS_OF_NUMPY_2_5])
 def test_an_empty_table_has_the_declared_dtype_in_each_form_that_numpy_gives_it(declared: Any) -> None:
-    options = {"frozen": True, "kw_only": True, "eq": False}
-    declared_table: Any = make_dataclass("Declared", [("column", declared)], bases=(Columnar,), **options)
+    declared_table: Any = make_dataclass(
+        "Declared", [("column", declared)], bases=(Columnar,), frozen=True, kw_only=True, eq=False
+    )
 
     assert declared_table.empty().column.dtype == np.int32
