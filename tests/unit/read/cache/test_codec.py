@@ -74,7 +74,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.builds(kind, **{name: values_of(hints[name]) for name in kind.__struct_fields__})
     return {
         int: st.integers(-(1 << 63), (1 << 63) - 1),
-        float: st.floats(),
+        float: st.floats(allow_nan=False),  # which is not equal to itself
         bool: st.booleans(),
         str: _TEXT,
         type(None): st.none(),
