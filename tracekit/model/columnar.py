@@ -14,7 +14,7 @@ import numpy as np
 
 from tracekit.model.events import Bool, Int64
 
-__all__ = ["Columnar"]
+__all__ = ["Columnar", "element_type"]
 
 
 class Columnar:
@@ -52,10 +52,24 @@ class Columnar:
         return [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
 
 
+def element_type(declared: Any) -> Any:
+    """Return the type of the elements of `NDArray[...]`, or None for `np.ndarray`, a column of objects.
+
+    `NDArray[T]` is `ndarray[shape, dtype[T]]` before NumPy 2.5. Since then it is an alias of which `T` is the only
+    argument. Raises TypeError for what declares no array.
+    """
+    if declared is np.ndarray:
+        return None
+    last = get_args(declared)[-1] if get_args(declared) else None
+    (elements,) = get_args(last) or (last,)
+    if not (isinstance(elements, type) and issubclass(elements, np.generic)):
+        raise TypeError(f"{declared} declares no array")
+    return elements
+
+
 @cache
 def _dtypes(table: Any) -> dict[str, Any]:
     """Return the dtype of each column by its declaration: `NDArray[np.int64]`, or `np.ndarray` for a column of
     objects.
     """
-    declared = get_type_hints(table)
-    return {name: get_args(get_args(hint)[1])[0] if get_args(hint) else object for name, hint in declared.items()}
+    return {name: element_type(hint) or object for name, hint in get_type_hints(table).items()}

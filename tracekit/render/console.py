@@ -79,8 +79,8 @@ def _ranks_and_devices(run: Run, width: int) -> str:
         ranks = f"{len(run.ranks)} rank{'s' * (len(run.ranks) != 1)}"
     names, kind = sorted({s.device_name for s in run.ranks if s.device_name}), run.device.upper()
     devices = [f"{kind} ({', '.join(names)})", f"{kind} ({names[0]} and {len(names) - 1} more)"] if names else []
-    strategies, details = " + ".join(run.strategies), _details(run)
-    parallelism = [f"{strategies} ({', '.join(details)})".strip()] * bool(details) + [strategies]
+    strategies, details = " + ".join(run.strategies), ", ".join(_details(run))
+    parallelism = [f"{strategies} ({details})" if strategies else details] * bool(details) + [strategies]
     lines = [" · ".join(filter(None, (ranks, device, how))) for device in (*devices, kind) for how in parallelism]
     return next((line for line in lines if len(line) <= width), lines[-1])
 

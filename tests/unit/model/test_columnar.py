@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from types import GenericAlias
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Bool, Int64
@@ -62,3 +65,16 @@ def test_concatenated_tables_have_all_rows_in_order_and_keep_dtypes(parts: list[
     assert whole == table(*(row for rows in parts for row in rows))
     assert (whole.number.dtype, whole.flag.dtype) == (np.int64, np.bool_)
     assert pickle.loads(pickle.dumps(whole)) == whole  # as a worker sends it
+
+
+# NumPy has declared `NDArray` as an alias with the type of the elements as its only argument since 2.5.
+ALIAS_OF_NUMPY_2_5 = GenericAlias(np.ndarray, (np.int32,))
+
+
+@pytest.mark.parametrize("declared", [NDArray[np.int32], np.ndarray[Any, np.dtype[np.int32]], ALIAS_OF_NUMPY_2_5])
+def test_an_empty_table_has_the_declared_dtype_in_each_form_that_numpy_gives_it(declared: Any) -> None:
+    declared_table: Any = make_dataclass(
+        "Declared", [("column", declared)], bases=(Columnar,), frozen=True, kw_only=True, eq=False
+    )
+
+    assert declared_table.empty().column.dtype == np.int32

@@ -122,6 +122,12 @@ def test_number_formats_and_compilation_stand_behind_the_parallelism(
     assert lines(replace(run, ranks=ranks))[1].endswith(f" · {expected}")
 
 
+def test_number_formats_stand_alone_where_nothing_is_parallel() -> None:
+    run = run_with((1,))
+    ranks = tuple(s.with_part(CONFIGURATION, (of_precision("autocast", "bfloat16"), COMPILED)) for s in run.ranks)
+    assert lines(replace(run, ranks=ranks))[1].endswith(" · bf16, compiled")
+
+
 def test_a_run_folder_that_has_the_name_of_its_run_is_named_once() -> None:
     assert lines(run_with((60, 61), paths=("runs/run-1",)))[0] == "runs/run-1"
 

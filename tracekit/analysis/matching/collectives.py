@@ -117,7 +117,7 @@ def _match(index: int, name: str, members: list[Member]) -> tuple[MatchedGroup, 
 
 
 def _by_sequence(members: Sequence[Member], sequences: Sequence[Int64]) -> tuple[Int64, list[int]]:
-    """Return rows int64 [k, m] in order of ids, and how many collectives of each rank have no id."""
+    """Return rows int64 [k, m] in order of ids, and how many collectives of each rank's steps have no id."""
     if (simple := _by_increasing_ids(members, sequences)) is not None:
         return simple, [0] * len(members)
     keys = [_keys(ids[ids != ABSENT]) for ids in sequences]
@@ -125,7 +125,9 @@ def _by_sequence(members: Sequence[Member], sequences: Sequence[Int64]) -> tuple
     result = np.full((len(members), len(all_keys)), ABSENT, dtype=np.int64)
     for r, (member, ids) in enumerate(zip(members, sequences, strict=True)):
         result[r, np.searchsorted(all_keys, keys[r])] = member.rows[ids != ABSENT]
-    return result, [int((ids == ABSENT).sum()) for ids in sequences]
+    steps = [member.column("step") for member in members]
+    unnumbered = [int(((ids == ABSENT) & (step != ABSENT)).sum()) for ids, step in zip(sequences, steps, strict=True)]
+    return result, unnumbered
 
 
 def _by_increasing_ids(members: Sequence[Member], sequences: Sequence[Int64]) -> Int64 | None:
@@ -163,9 +165,11 @@ def _keys(ids: Int64) -> Int64:
 
 
 def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
-    """Return rows int64 [k, m] in order of steps and launches, and how many collectives of each rank have no place.
+    """Return rows int64 [k, m] in order of steps and launches, and how many collectives of each rank's steps have no
+    place.
 
-    What was launched outside of the recorded steps has no place.
+    What was launched outside of the recorded steps has no place either, and is not counted. A GPU that is behind its
+    host still runs such collectives as a recording begins, and the other ranks may have ended theirs by then.
     """
     columns = [(member.column("step"), member.column("kind")) for member in members]
     all_equal = all(
@@ -174,15 +178,13 @@ def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
     if all_equal and (columns[0][0] != ABSENT).all():
         return np.stack([member.rows for member in members]), [0] * len(members)
     streams: dict[tuple[int, int], dict[int, Int64]] = {}  # by step and kind: the rows of each member
-    outside = [0] * len(members)
     for r, (member, (step, kind)) in enumerate(zip(members, columns, strict=True)):
-        outside[r] = int((step == ABSENT).sum())
         order = np.lexsort((kind, step))
         edges = np.flatnonzero((np.diff(step[order]) != 0) | (np.diff(kind[order]) != 0)) + 1
         for part in np.split(order, edges):
             if len(part) and step[part[0]] != ABSENT:
                 streams.setdefault((int(step[part[0]]), int(kind[part[0]])), {})[r] = member.rows[part]
-    blocks, unplaced = [np.empty((len(members), 0), dtype=np.int64)], outside
+    blocks, unplaced = [np.empty((len(members), 0), dtype=np.int64)], [0] * len(members)
     for key in sorted(streams):
         block = _stream(members, streams[key])
         blocks.append(block)

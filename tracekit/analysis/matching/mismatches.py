@@ -14,6 +14,7 @@ from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.notes import Note
+from tracekit.model.quantities import count_text
 from tracekit.model.summary import RankSummary
 
 # In collectives of these kinds all ranks pass arrays of one size; in others the sizes may differ.
@@ -179,6 +180,7 @@ def unplaced_notes(members: Sequence[Member], unplaced: Iterable[int], group: st
     for member, count in zip(members, unplaced, strict=True):
         if count:
             rank = member.summary.rank
-            text = f"rank {rank}: {count} collectives of group {group} have no known counterpart on other ranks"
+            what = f"{count_text(count, 'collective')} of group {group} {'has' if count == 1 else 'have'}"
+            text = f"rank {rank}: {what} no known counterpart on other ranks"
             notes.append(Note(kind="unlinked", severity="info", rank=rank, text=text))
     return notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.step_time.parts import IDLE, MOST_PLACES, NAMED_WAITS, HostPlace
 from tracekit.analysis.table import Rows
@@ -14,6 +15,7 @@ __all__ = ["idle_findings", "idle_place_rows", "idle_rows", "place_text"]
 _NOTABLY_IDLE = 0.2  # of a step
 _NOTABLE = 0.05  # of a step
 _MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
+_SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
 _LONGEST_NAME = 36
 _LONGEST_TEXT = 142
 
@@ -37,6 +39,9 @@ _ACTIONS = {
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 _CLOSED_BY_HOST = frozenset(_ACTIONS) - {"kernel_gap"}
+_OF_COMPILED = (
+    "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
+)
 _PYTHON = "shorten the Python code outside of operators there, or move it to another thread"
 
 
@@ -96,27 +101,28 @@ def idle_findings(run: Run) -> list[Finding]:
     idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns
     if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
         return []
-    (cause, cause_ns), *_ = causes_ns.most_common(1)
+    (cause, cause_ns), (second, second_ns), *_ = [*causes_ns.most_common(2), ("", 0)]
+    has_second = second in _ACTIONS and second_ns >= _SECOND_CAUSE * idle_ns
     places = [place for place, _ in _places(run, cause)]
     place = places[0] if places else None
-    python_ns = sum(place.total_ns for place in places if place.operator is None)
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step"
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= _NOTABLE * step_ns]
     aside += [f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= _NOTABLE * step_ns]
     if aside:
         text += f" ({' and '.join(aside)} aside)"
-    reason = "Python runs instead" if cause == "host_bound" and run.device == "cpu" else _REASONS[cause]
-    text += f": {cause_ns / idle_ns:.0%} of it as {reason}"
+    text += f": {cause_ns / idle_ns:.0%} of it as {_reason(run, cause)}"
+    if has_second:
+        text += f", {second_ns / idle_ns:.0%} as {_reason(run, second)}"
+        if waits_in := [place for place, _ in _places(run, second)] if second == "synchronisation" else []:
+            text += f" in {_shortened(waits_in[0])}"
     where = None if place is None else place_text(place.operator, place.annotation, place.source)
-    if place is not None and place.total_ns >= _MAIN_PLACE * cause_ns:
+    if place is not None and not has_second and place.total_ns >= _MAIN_PLACE * cause_ns:
         most_in = f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})"
         text += most_in if len(text) + len(most_in) <= _LONGEST_TEXT else ""
-    action = _ACTIONS.get(cause)
-    if cause == "host_bound" and (run.device == "cpu" or python_ns > cause_ns / 2):
-        action = _PYTHON
-    elif cause == "synchronisation" and place is not None:
-        action = f"{action}; {_shortened(place)} does"
+    action = _action(run, cause, cause_ns)
+    if has_second:
+        action = "; ".join(filter(None, (action, _action(run, second, second_ns))))
     evidence: dict[str, object] = {
         "idle_share": idle_ns / step_ns,
         "data_idle_ns": apart_ns["data"] // len(steps),
@@ -139,6 +145,23 @@ def idle_findings(run: Run) -> list[Finding]:
             remedy=remedy,
         )
     ]
+
+
+def _reason(run: Run, cause: str) -> str:
+    return "Python runs instead" if cause == "host_bound" and run.device == "cpu" else _REASONS[cause]
+
+
+def _action(run: Run, cause: str, cause_ns: int) -> str | None:
+    """Return what to do about a cause of idle time, of which the ranks have `cause_ns` together."""
+    places = [place for place, _ in _places(run, cause)]
+    python_ns = sum(place.total_ns for place in places if place.operator is None)
+    if cause == "host_bound" and (run.device == "cpu" or python_ns > cause_ns / 2):
+        return _PYTHON
+    if cause == "host_bound" and any(each.component == "compile" for rank in run.ranks for each in rank[CONFIGURATION]):
+        return _OF_COMPILED
+    if cause == "synchronisation" and places:
+        return f"{_ACTIONS[cause]}; {_shortened(places[0])} does"
+    return _ACTIONS.get(cause)
 
 
 def place_text(operator: str | None, annotation: str | None, source: str | None = None) -> str:

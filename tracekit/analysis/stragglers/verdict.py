@@ -154,7 +154,7 @@ def name_culprit(
             # The section on pauses has a finding about it.
             return Verdict(cause=pause.longest.pause, text=pause.text, **several, **figures), []
         verdict = Verdict(cause=cause, text=text, **several, **figures)
-    action = action_text(verdict.concerned, verdict.host, verdict.cause, verdict.link, overload is not None)
+    action = action_text(verdict.concerned, verdict.host, verdict.cause, verdict.link, overload is not None, run.device)
     if verdict.certainty == "likely":
         action += f"; {until_sure(len(steps), missing)}"
     waiting_ns = _mean_ns(others, steps, "exposed_comm_ns")

@@ -68,9 +68,14 @@ def link_text(link: Link) -> str:
 
 
 def action_text(
-    ranks: Sequence[int], host: str | None, cause: str | None, link: Link | None = None, overload: bool = False
+    ranks: Sequence[int],
+    host: str | None,
+    cause: str | None,
+    link: Link | None = None,
+    overload: bool = False,
+    device: str = "cpu",
 ) -> str:
-    """Return what to do about slow ranks or a slow link."""
+    """Return what to do about slow ranks or a slow link. device: of the run, cpu, gpu or mixed."""
     if link is not None:
         return f"check {_link_name(link)}: placement, cables, other traffic"
     who = _name(ranks, host)
@@ -84,7 +89,7 @@ def action_text(
         case "more_work":
             return f"give {who} as much work as others"
         case _:
-            processor = "processor" if len(ranks) == 1 else "processors"
+            processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
             return f"look at the {processor} of {who}: clock rate, heat, other processes"
 
 

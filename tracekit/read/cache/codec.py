@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from tracekit.model.columnar import Columnar
+from tracekit.model.columnar import Columnar, element_type
 
 Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 """Long tuples that were unpacked so far, each as one object."""
@@ -128,13 +128,8 @@ def _from_plain(declared: Any, plain: object) -> np.ndarray:
 @cache
 def _declared_dtype(declared: Any) -> np.dtype | None:
     """Return the dtype of `npt.NDArray[...]`; None for a bare `np.ndarray`, which holds texts."""
-    if declared is np.ndarray:
-        return None
-    arguments = get_args(declared)
-    if len(arguments) != 2 or not get_args(arguments[1]):
-        raise TypeError(f"cannot unpack {declared}")
-    scalar: type[np.generic] = get_args(arguments[1])[0]
-    return np.dtype(scalar)
+    scalar = element_type(declared)
+    return None if scalar is None else np.dtype(scalar)
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_plain)

@@ -99,6 +99,28 @@ def test_a_place_that_sizes_do_not_prove_is_left_open(run_of: LoadRun) -> None:
     )
 
 
+@pytest.mark.parametrize("make", [numbered, sized])
+def test_collectives_launched_before_the_recording_are_expected_to_lack_counterparts(
+    make: Callable[..., list[Collective]], tmp_path: Path
+) -> None:
+    """GIVEN a GPU that still runs the step before as its recording begins THEN that all-reduce has no place, and no
+    note asks where the other rank has it.
+    """
+    traces = [TraceBuilder(rank, 2).step(3, 0, 1000) for rank in range(2)]
+    traces[1].kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 2, 40, stream=20)
+    for trace in traces:
+        trace.kernel("gemm", 0, 5, launched_at=0)
+        for kind, at, arguments in make(10, 20, 30):
+            trace.nccl(kind, at, 10, launched_at=at - 1, **arguments)
+
+    run = load(write_run(tmp_path, traces))
+
+    assert [len(summary.collectives) for summary in run.ranks] == [3, 4]
+    assert rows(run) == [[0, 1, 2], [1, 2, 3]]
+    assert unlinked(run) == []
+    assert [note.rank for note in run.notes if note.kind == "before_recording"] == [1]
+
+
 def test_a_rank_with_more_than_the_others(run_of: LoadRun) -> None:
     run = run_of(sized(10, 20), sized(10, 15, 20), sized(10, 20))
     assert rows(run) == [[0, 1], [-1, -1], [0, 1]]

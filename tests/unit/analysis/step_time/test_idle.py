@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.builders import TraceBuilder, write_run
@@ -12,6 +13,7 @@ from tests.places import DATA
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import rows_of
+from tracekit.model.metadata import Settings
 
 
 def a_rank(rank: int = 0) -> TraceBuilder:
@@ -70,6 +72,34 @@ def test_the_finding_names_the_operator_that_waits_for_the_device(tmp_path: Path
     assert "aten::item does" in finding.action
     (place,) = [row for row in rows_of(report.breakdown, "idle_places") if row["cause"] == "synchronisation"]
     assert (place["operator"], place["ranks"], place["worst_rank"]) == ("aten::item", 1, 0)
+
+
+def test_a_second_cause_is_named_with_what_to_do_about_it(tmp_path: Path) -> None:
+    """GIVEN a host that waits for its device for two fifths of the idle time THEN both causes are named."""
+    trace = a_rank()
+    for step in range(2):
+        trace.op("aten::item", 1000 * step + 510, 200).op("aten::linear", 1000 * step + 710, 290)
+        trace.event("cudaStreamSynchronize", "cuda_runtime", 1000 * step + 511, 198, args={"correlation": 900 + step})
+    finding = idle_finding(report_of(tmp_path, trace))
+    assert finding.cause == "host_bound"
+    assert "as the host launches late" in finding.text
+    assert "as the host had waited for the GPU in aten::item" in finding.text
+    assert finding.action is not None
+    assert "torch.compile" in finding.action
+    assert "aten::item does" in finding.action
+
+
+def test_a_compiled_model_is_not_advised_to_be_compiled(tmp_path: Path) -> None:
+    trace = a_rank()
+    for step in range(2):
+        trace.op("Optimizer.step#AdamW.step", 1000 * step + 510, 490)
+    trace.capture()
+    assert trace.metadata is not None
+    trace.metadata = msgspec.structs.replace(trace.metadata, settings=[Settings(component="compile", values={})])
+    finding = idle_finding(report_of(tmp_path, trace))
+    assert finding.cause == "host_bound"
+    assert finding.action is not None
+    assert "the rest of the step" in finding.action
 
 
 def test_loading_data_is_no_idle_time_to_mend(tmp_path: Path) -> None:

@@ -91,6 +91,12 @@ def test_each_cause_has_an_action(cause: str, link: Link | None, overload: bool,
     assert named in action_text((3,), None, cause, link, overload)
 
 
+@pytest.mark.parametrize(("ranks", "device", "named"), [((3,), "gpu", "the GPU of"), ((3, 4), "gpu", "the GPUs of")])
+def test_a_slow_gpu_is_called_one(ranks: tuple[int, ...], device: str, named: str) -> None:
+    assert named in action_text(ranks, None, "compute", device=device)
+    assert "processor" in action_text(ranks, None, "compute", device="cpu")
+
+
 @pytest.mark.parametrize(
     ("steps", "missing", "text"),
     [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES, InFlight, InFlightTime
 from tracekit.analysis.sections import ALL_PARTS
-from tracekit.model.columnar import Columnar
+from tracekit.model.columnar import Columnar, element_type
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import Messages
 from tracekit.model.notes import NOTE_KINDS, Note
@@ -28,7 +28,7 @@ _TEXT = st.text(max_size=6)
 def _column(kind: Any, rows: int) -> st.SearchStrategy[np.ndarray]:
     if kind is np.ndarray:
         return st.lists(_TEXT, min_size=rows, max_size=rows).map(_of_texts)
-    dtype = np.dtype(get_args(get_args(kind)[1])[0])
+    dtype = np.dtype(element_type(kind))
     low, high = (0, 1) if dtype == np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     values = st.lists(st.integers(int(low), int(high)), min_size=rows, max_size=rows)
     return values.map(lambda row: np.array(row, dtype=dtype))
@@ -74,7 +74,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.builds(kind, **{name: values_of(hints[name]) for name in kind.__struct_fields__})
     return {
         int: st.integers(-(1 << 63), (1 << 63) - 1),
-        float: st.floats(),
+        float: st.floats(allow_nan=False),  # which is not equal to itself
         bool: st.booleans(),
         str: _TEXT,
         type(None): st.none(),
