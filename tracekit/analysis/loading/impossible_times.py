@@ -125,9 +125,9 @@ def _clocks(machines: Sequence[object]) -> Iterator[list[list[int]]]:
 def _sides(machines: Sequence[object], start_ns: Int64, end_ns: Int64) -> Iterator[list[list[int]]]:
     """Yield the two sides of a group, as places in it, of which one is out of a collective before the other enters it.
 
-    They are sought near the ends of the recording, where each side has several clocks: ranks whose machines have no names
-    may share one, and several machines may be set at once. machines: a rank stands for one without a name. start_ns,
-    end_ns: int64 [ranks, instances].
+    They are sought near the ends of the recording, where each side has several clocks: ranks whose machines have no
+    names may share one, and several machines may be set at once. machines: a rank stands for one without a name.
+    start_ns, end_ns: int64 [ranks, instances].
     """
     late = start_ns > end_ns.min(axis=0) + _NOTABLE_NS
     late = late[:, np.r_[: min(_MOST_AT_END, late.shape[1]), max(late.shape[1] - _MOST_AT_END, 0) : late.shape[1]]]
