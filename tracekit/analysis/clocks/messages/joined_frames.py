@@ -175,29 +175,29 @@ class _Frame:
 
     Attributes:
         recorded_ns: when the recordings of its ranks begin and end.
-        jumps: of its ranks' clocks: between which times each is, ascending, and by how much it jumps ahead.
+        jumps: of its ranks' clocks: between which times each is, ascending, and by how much it jumps ahead. Those that
+            several ranks show are there once, by their times and sizes in 100 us.
     """
 
     recorded_ns: list[int] = field(default_factory=list)
-    jumps: list[tuple[int, int, int]] = field(default_factory=list)
+    jumps: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
 
 
 def _frames(
     ranks: Sequence[RankSummary], models: Mapping[int, ClockModel], frame: Mapping[int, int]
 ) -> dict[int, _Frame]:
-    """Return the frames by number. Jumps that several ranks show alike are there once."""
+    """Return the frames by number."""
     result = {number: _Frame() for number in frame.values()}
     for summary in ranks:
-        model, of_rank = models[summary.rank], result[frame[summary.rank]]
+        model, of_frame = models[summary.rank], result[frame[summary.rank]]
         times_ns = np.array(recorded_time(summary, summary.first_event_ns or 0), dtype=np.int64)
-        of_rank.recorded_ns.extend(model.to_run(times_ns).tolist())
+        of_frame.recorded_ns.extend(model.to_run(times_ns).tolist())
         drift = (model.drift_ppm or 0.0) * 1e-6
         for before, after in pairwise(pieces_of(model)):
             begin_ns, end_ns = sorted(after.between_ns)
             by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
             jump = begin_ns, end_ns, by_ns
-            if not any(np.abs(np.subtract(jump, other)).max() <= ONE_JUMP_NS for other in of_rank.jumps):
-                of_rank.jumps.append(jump)
+            of_frame.jumps.setdefault(tuple(value // ONE_JUMP_NS for value in jump), jump)
     return result
 
 
@@ -222,8 +222,8 @@ def _link(
     clock = bound_clock(*bounds, float(min(ends_ns) - at_ns), float(max(ends_ns) - at_ns))
     if clock is None:
         return None
-    known = [KnownJump(float(begin - at_ns), float(end - at_ns), by) for begin, end, by in one_frame.jumps]
-    for *between_ns, by_ns in other_frame.jumps:
+    known = [KnownJump(float(begin - at_ns), float(end - at_ns), by) for begin, end, by in one_frame.jumps.values()]
+    for *between_ns, by_ns in other_frame.jumps.values():
         first, last = (clock.x_of(float(ns - about_ns - at_ns)) for ns in between_ns)
         known.append(KnownJump(min(first, last), max(first, last), -by_ns))
     clock = with_known_jumps(clock, *bounds, known)
@@ -263,7 +263,7 @@ def _jumps(clock: BoundedClock, at_ns: int, about_ns: int, on_other_ns: Int64) -
                 offset_ns=ahead_ns,
                 at_ns=moment_ns + ahead_ns,
                 between_ns=between_ns,
-                at_least=before.is_one_sided or piece.is_one_sided,
+                at_least=not piece.is_unproven and (before.is_one_sided or piece.is_one_sided),
                 unproven=piece.is_unproven,
             )
         )
