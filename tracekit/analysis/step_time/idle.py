@@ -115,11 +115,10 @@ def idle_findings(run: Run) -> list[Finding]:
     if has_second:
         text += f", {second_ns / idle_ns:.0%} as {_reason(run, second)}"
         if waits_in := [place for place, _ in _places(run, second)] if second == "synchronisation" else []:
-            text += f" in {_shortened(waits_in[0])}"
+            text = _with_room(text, f" in {_shortened(waits_in[0])}")
     where = None if place is None else place_text(place.operator, place.annotation, place.source)
     if place is not None and not has_second and place.total_ns >= _MAIN_PLACE * cause_ns:
-        most_in = f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})"
-        text += most_in if len(text) + len(most_in) <= _LONGEST_TEXT else ""
+        text = _with_room(text, f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})")
     action = _action(run, cause, cause_ns)
     if has_second:
         action = "; ".join(filter(None, (action, _action(run, second, second_ns))))
@@ -145,6 +144,10 @@ def idle_findings(run: Run) -> list[Finding]:
             remedy=remedy,
         )
     ]
+
+
+def _with_room(text: str, more: str) -> str:
+    return text + more if len(text) + len(more) <= _LONGEST_TEXT else text
 
 
 def _reason(run: Run, cause: str) -> str:
