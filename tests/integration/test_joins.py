@@ -12,6 +12,7 @@ from tests.integration.recorded import Launch, notes_of, read_traces, result_of
 WORKER = Path(__file__).with_name("join_worker.py")
 RANKS, STEPS = 2, 2
 OTHER_THREAD = "issued on a thread that the profiler does not record"
+OUTSIDE = "issued outside of every recorded operator"
 NOT_OVER = "still queued or running when the recording ended"
 
 
@@ -56,9 +57,13 @@ def test_every_collective_is_joined(recorded: Path, scenario: str, a_step: dict[
 
 
 def test_lists_of_objects_are_joined(recorded: Path) -> None:
+    """On a busy machine the flight recorder's clock may be off while one of them is issued: it is said, then."""
     result = result_of(recorded / "objects")
 
-    assert all(row["collectives"] == row["joined"] > 0 for row in result["joins"])
+    for row in result["joins"]:
+        missing = row["collectives"] - row["joined"]
+        assert 0 <= missing <= 1 < row["joined"]
+        assert [(part["count"], part["reason"]) for part in row["unjoined"]] == [(1, OUTSIDE)] * missing
     assert set(counts(result)) == {"all_gather", "broadcast", "gather", "scatter"}
 
 
