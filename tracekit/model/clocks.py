@@ -25,7 +25,7 @@ class ClockJump:
         between_ns: the last moment that is known to be before the jump, and the first one behind it. A clock that is
             set back may show the second one as earlier. None if nothing is known but `from_ns`.
         at_least: the jump may be larger: only by how much at least is known.
-        unproven: another clock jumps then, and nothing shows that it is not this one that jumps, the other way.
+        unproven: another clock seems to jump then. It may be this one, the other way: nothing shows that it is steady.
     """
 
     from_ns: int

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tracekit.analysis.clocks.reference import offset_at_ns, pieces_of
+from tracekit.analysis.clocks.reference import jumps_of, offset_at_ns, pieces_of
 from tracekit.model.clocks import ClockModel
 from tracekit.model.events import Int64
 from tracekit.model.summary import RankSummary
@@ -75,8 +74,9 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
         together = [jump for jump in at_once if abs(jump.by_ns) >= _NOTABLE_NS]
         if not together:
             continue
-        # Jumps that are known to be between two moments are in what these have in common.
+        # The jump lies in what the intervals have in common. Where it may be larger, it may be anywhere in a wide one.
         wide = [jump for jump in together if jump.at_least]
+        at_least = bool(wide)
         begin_ns = min(jump.begin_ns for jump in wide) if wide else max(jump.begin_ns for jump in together)
         end_ns = max(jump.end_ns for jump in wide) if wide else min(jump.end_ns for jump in together)
         jumping = frozenset(jump.rank for jump in together)
@@ -88,15 +88,14 @@ def jumping_clocks(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -
             or_ranks = frozenset(steady) if which == "unknown" else frozenset[int]()
             for jump in together:
                 first_ns, last_ns = sorted((begin_ns + jump.ahead_ns[0], end_ns + jump.ahead_ns[1]))
-                rank_jump = RankJump((first_ns, last_ns), jump.by_ns, or_ranks, bool(wide))
-                result.setdefault(jump.rank, []).append(rank_jump)
+                result.setdefault(jump.rank, []).append(RankJump((first_ns, last_ns), jump.by_ns, or_ranks, at_least))
         if which != "jumping":
             or_ranks = jumping if which == "unknown" else frozenset()
             by_ns = -round(float(np.median(sizes_ns)))
             for rank in steady:
                 pieces, drift = pieces_of(known[rank]), (known[rank].drift_ppm or 0.0) * 1e-6
                 first_ns, last_ns = (ns + offset_at_ns(pieces, ns, drift) for ns in (begin_ns, end_ns))
-                result.setdefault(rank, []).append(RankJump((first_ns, last_ns), by_ns, or_ranks, bool(wide)))
+                result.setdefault(rank, []).append(RankJump((first_ns, last_ns), by_ns, or_ranks, at_least))
     return {rank: tuple(sorted(jumps, key=lambda jump: jump.between_ns)) for rank, jumps in sorted(result.items())}
 
 
@@ -104,20 +103,19 @@ def _seeming_jumps(model: ClockModel) -> list[_SeemingJump]:
     """Return the jumps of a clock against the reference that are notable, and where it may have jumped unseen."""
     drift = (model.drift_ppm or 0.0) * 1e-6
     result: list[_SeemingJump] = []
-    for before, after in pairwise(pieces_of(model)):
-        begin_ns, end_ns = sorted(after.between_ns)
-        by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
-        if abs(by_ns) >= _NOTABLE_NS or after.unproven:
-            jump = _SeemingJump(
+    for jump in jumps_of(model):
+        if abs(jump.by_ns) >= _NOTABLE_NS or jump.behind.unproven:
+            begin_ns, end_ns = jump.between_ns
+            seeming = _SeemingJump(
                 rank=model.rank,
                 begin_ns=begin_ns,
                 end_ns=end_ns,
-                ahead_ns=(before.offset_at_ns(begin_ns, drift), after.offset_at_ns(end_ns, drift)),
-                by_ns=by_ns,
-                at_least=after.at_least,
-                unproven=after.unproven,
+                ahead_ns=(jump.before.offset_at_ns(begin_ns, drift), jump.behind.offset_at_ns(end_ns, drift)),
+                by_ns=jump.by_ns,
+                at_least=jump.behind.at_least,
+                unproven=jump.behind.unproven,
             )
-            result.append(jump)
+            result.append(seeming)
     return result
 
 

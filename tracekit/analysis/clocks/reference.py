@@ -17,7 +17,8 @@ _END_NS = 1 << 62
 _ALIKE = 1 / 4  # of a jump
 ONE_JUMP_NS = 100_000  # jumps of two clocks that are this close together are one
 
-__all__ = ["ONE_JUMP_NS", "ClockPiece", "inverse", "offset_at_ns", "on_reference", "pieces_of", "relative"]
+__all__ = ["ONE_JUMP_NS", "ClockPiece", "FrameJump"]
+__all__ += ["inverse", "jumps_of", "offset_at_ns", "on_reference", "pieces_of", "relative"]
 
 
 class ClockPiece(NamedTuple):
@@ -41,6 +42,20 @@ class ClockPiece(NamedTuple):
     def offset_at_ns(self, frame_ns: int, drift: float) -> int:
         """Return how far the clock is ahead at a moment of the frame, as if the piece held then."""
         return self.offset_ns + round((frame_ns + self.offset_ns - self.at_ns) * (drift / (1 - drift)))
+
+
+class FrameJump(NamedTuple):
+    """A jump of a clock: the pieces before and behind it, and by how many ns it jumps ahead."""
+
+    before: ClockPiece
+    behind: ClockPiece
+    by_ns: int
+
+    @property
+    def between_ns(self) -> tuple[int, int]:
+        """Return the moments of the frame between which it is, ascending."""
+        first_ns, last_ns = sorted(self.behind.between_ns)
+        return first_ns, last_ns
 
 
 def on_reference(
@@ -97,7 +112,7 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
         )
     rank_pieces, reference_pieces = pieces_of(model), pieces_of(reference)
     rank_drift, reference_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
-    _place_alike(rank_pieces, reference_pieces, rank_drift, reference_drift)
+    _begin_together(rank_pieces, reference_pieces, rank_drift, reference_drift)
     later = (*rank_pieces[1:], *reference_pieces[1:])
     begins = _merge_close([piece.begin_ns for piece in later], one_jump_ns)
     jumps = []
@@ -133,8 +148,8 @@ def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JU
     )
 
 
-def _place_alike(rank: list[ClockPiece], reference: list[ClockPiece], drift: float, reference_drift: float) -> None:
-    """Let pieces of two clocks begin together that begin with jumps of one size which may be at one time."""
+def _begin_together(rank: list[ClockPiece], reference: list[ClockPiece], drift: float, reference_drift: float) -> None:
+    """Let pieces of two clocks, in one frame, begin together if the jumps that begin them are alike and may be one."""
     for i, piece in enumerate(rank[1:], start=1):
         by_ns = _jump_ns(rank[i - 1], piece, drift)
         for j, other in enumerate(reference[1:], start=1):
@@ -151,6 +166,12 @@ def _place_alike(rank: list[ClockPiece], reference: list[ClockPiece], drift: flo
 def _jump_ns(before: ClockPiece, behind: ClockPiece, drift: float) -> int:
     """Return by how much a clock jumps ahead between two pieces."""
     return behind.offset_at_ns(behind.begin_ns, drift) - before.offset_at_ns(behind.begin_ns, drift)
+
+
+def jumps_of(model: ClockModel) -> list[FrameJump]:
+    """Return the jumps of a clock, in order of time."""
+    drift = (model.drift_ppm or 0.0) * 1e-6
+    return [FrameJump(before, behind, _jump_ns(before, behind, drift)) for before, behind in pairwise(pieces_of(model))]
 
 
 def inverse(model: ClockModel, base: int) -> ClockModel:
@@ -170,8 +191,9 @@ def pieces_of(model: ClockModel) -> list[ClockPiece]:
         begin_ns = jump.from_ns - (before_ns + after_ns) // 2
         first_ns, last_ns = jump.bounds_ns
         between_ns = first_ns - before_ns, last_ns - after_ns
-        certainty = {"at_least": jump.at_least, "unproven": jump.unproven}
-        pieces.append(ClockPiece(begin_ns, jump.offset_ns, jump.at_ns, between_ns, **certainty))
+        pieces.append(
+            ClockPiece(begin_ns, jump.offset_ns, jump.at_ns, between_ns, at_least=jump.at_least, unproven=jump.unproven)
+        )
     return pieces
 
 

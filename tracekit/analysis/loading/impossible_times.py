@@ -24,7 +24,7 @@ from tracekit.model.run import Run
 _FEWEST_RANKS = 3  # of one machine: of fewer, all that is known is that one is wrong
 _MOST_AT_END = 2  # collectives that disagree: `jumps` finds more
 _FEWEST_AGREEING = 3
-_LARGE_PART = 0.02  # of a step
+_NOTABLE_PART = 0.02  # of a step
 _NOTABLE_NS = 50_000
 _FAR_NS = 2**62  # more than any time
 
@@ -68,7 +68,7 @@ def impossible_times(run: Run, jumped: Mapping[int, frozenset[int]]) -> dict[int
         for jump in _jumps_near_ends(run, matched):
             summary = run.ranks[run.places[jump.rank]]
             lengths_ns = [s.step_ns for s in (*summary.left_out, *summary.steps)]
-            if not lengths_ns or jump.off_ns <= _LARGE_PART * float(np.median(lengths_ns)):
+            if not lengths_ns or jump.off_ns <= _NOTABLE_PART * float(np.median(lengths_ns)):
                 continue
             steps = frozenset(steps_between(summary, jump.before, jump.after))
             if steps - jumped.get(summary.rank, frozenset()):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.finding import Finding, Remedy
@@ -101,27 +103,24 @@ def idle_findings(run: Run) -> list[Finding]:
     idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns
     if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
         return []
-    (cause, cause_ns), (second, second_ns), *_ = [*causes_ns.most_common(2), ("", 0)]
-    has_second = second in _ACTIONS and second_ns >= _SECOND_CAUSE * idle_ns
-    places = [place for place, _ in _places(run, cause)]
-    place = places[0] if places else None
+    main, *others = [_Cause.of(run, *counted) for counted in causes_ns.most_common(2)]
+    second = next((other for other in others if other.name in _ACTIONS and other.ns >= _SECOND_CAUSE * idle_ns), None)
+    place = main.longest
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step"
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= _NOTABLE * step_ns]
     aside += [f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= _NOTABLE * step_ns]
     if aside:
         text += f" ({' and '.join(aside)} aside)"
-    text += f": {cause_ns / idle_ns:.0%} of it as {_reason(run, cause)}"
-    if has_second:
-        text += f", {second_ns / idle_ns:.0%} as {_reason(run, second)}"
-        if waits_in := [place for place, _ in _places(run, second)] if second == "synchronisation" else []:
-            text = _with_room(text, f" in {_shortened(waits_in[0])}")
+    text += f": {main.ns / idle_ns:.0%} of it as {main.reason(run)}"
+    if second is not None:
+        text += f", {second.ns / idle_ns:.0%} as {second.reason(run)}"
+        if second.name == "synchronisation" and second.longest is not None:
+            text = _with_room(text, f" in {_shortened(second.longest)}")
     where = None if place is None else place_text(place.operator, place.annotation, place.source)
-    if place is not None and not has_second and place.total_ns >= _MAIN_PLACE * cause_ns:
+    if place is not None and second is None and place.total_ns >= _MAIN_PLACE * main.ns:
         text = _with_room(text, f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})")
-    action = _action(run, cause, cause_ns)
-    if has_second:
-        action = "; ".join(filter(None, (action, _action(run, second, second_ns))))
+    actions = [action for each in (main, second) if each is not None and (action := each.action(run))]
     evidence: dict[str, object] = {
         "idle_share": idle_ns / step_ns,
         "data_idle_ns": apart_ns["data"] // len(steps),
@@ -130,16 +129,16 @@ def idle_findings(run: Run) -> list[Finding]:
     }
     if run.device != "gpu":
         evidence["no_replay"] = "a replay of CPU ranks keeps what Python does"
-    elif cause not in _CLOSED_BY_HOST:
+    elif main.name not in _CLOSED_BY_HOST:
         evidence["no_replay"] = "no change of the host would close these gaps"
     remedy: Remedy | None = "host" if "no_replay" not in evidence else None
     return [
         Finding(
             severity="warning",
             text=text,
-            cause=cause,
+            cause=main.name,
             time_ns=idle_ns // len(steps),
-            action=action,
+            action="; ".join(actions) or None,
             evidence=evidence,
             remedy=remedy,
         )
@@ -147,24 +146,43 @@ def idle_findings(run: Run) -> list[Finding]:
 
 
 def _with_room(text: str, more: str) -> str:
+    """Return the text with more of it, if that is not too long."""
     return text + more if len(text) + len(more) <= _LONGEST_TEXT else text
 
 
-def _reason(run: Run, cause: str) -> str:
-    return "Python runs instead" if cause == "host_bound" and run.device == "cpu" else _REASONS[cause]
+@dataclass(frozen=True, kw_only=True)
+class _Cause:
+    """A cause of idle time: for how many ns all ranks idle in all steps, and where their hosts were, longest first."""
+
+    name: str
+    ns: int
+    places: Sequence[HostPlace]
+
+    @classmethod
+    def of(cls, run: Run, name: str, ns: int) -> _Cause:
+        return cls(name=name, ns=ns, places=[place for place, _ in _places(run, name)])
+
+    @property
+    def longest(self) -> HostPlace | None:
+        return self.places[0] if self.places else None
+
+    def reason(self, run: Run) -> str:
+        return "Python runs instead" if self.name == "host_bound" and run.device == "cpu" else _REASONS[self.name]
+
+    def action(self, run: Run) -> str | None:
+        """Return what to do about it, if anything is known."""
+        python_ns = sum(place.total_ns for place in self.places if place.operator is None)
+        if self.name == "host_bound" and (run.device == "cpu" or python_ns > self.ns / 2):
+            return _PYTHON
+        if self.name == "host_bound" and _is_compiled(run):
+            return _OF_COMPILED
+        if self.name == "synchronisation" and self.longest is not None:
+            return f"{_ACTIONS[self.name]}; {_shortened(self.longest)} does"
+        return _ACTIONS.get(self.name)
 
 
-def _action(run: Run, cause: str, cause_ns: int) -> str | None:
-    """Return what to do about a cause of idle time, of which the ranks have `cause_ns` together."""
-    places = [place for place, _ in _places(run, cause)]
-    python_ns = sum(place.total_ns for place in places if place.operator is None)
-    if cause == "host_bound" and (run.device == "cpu" or python_ns > cause_ns / 2):
-        return _PYTHON
-    if cause == "host_bound" and any(each.component == "compile" for rank in run.ranks for each in rank[CONFIGURATION]):
-        return _OF_COMPILED
-    if cause == "synchronisation" and places:
-        return f"{_ACTIONS[cause]}; {_shortened(places[0])} does"
-    return _ACTIONS.get(cause)
+def _is_compiled(run: Run) -> bool:
+    return any(setting.component == "compile" for summary in run.ranks for setting in summary[CONFIGURATION])
 
 
 def place_text(operator: str | None, annotation: str | None, source: str | None = None) -> str:

@@ -33,10 +33,13 @@ __all__ = ["BoundedClock", "BoundedPiece", "bound_clock"]
 class BoundedPiece:
     """From `from_x` on, the clock is ahead by `offset + slope * x`. `from_error` is how far `from_x` may be off.
 
+    All of these are in the unit of `x`: ns.
+
     `between`: the places of the two bounds between which the jump lies that begins the piece. None for the first piece
     and where other clocks tell when it is.
-    `is_one_sided`: the bounds are on one side, and touch the line. A jump at its end may be larger, and among them.
-    `is_unproven`: nothing shows a jump, nor that there is none where another clock jumps.
+    `is_one_sided`: all bounds are on one side, and the line touches them. The jump that begins or ends such a piece may
+    be larger than it seems, and may lie anywhere in the piece.
+    `is_unproven`: another clock jumps where the piece begins. The bounds show no jump here, but leave room for it.
     """
 
     from_x: float
@@ -83,10 +86,10 @@ def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: f
             return None
         parts.append(slice(first, _end_of_fitting(x, bound, is_upper, first)))
         first = parts[-1].stop
-    is_bounded = [_are_on_both_sides(is_upper[part]) for part in parts]
+    sides = [_Bounds.of(x[part], bound[part], is_upper[part]) for part in parts]
+    is_bounded = [piece.are_on_both_sides for piece in sides]
     if not any(is_bounded) or not all(is_bounded[1:-1]):
         return None
-    sides = [_Bounds.of(x[part], bound[part], is_upper[part]) for part in parts]
     slopes = [piece.slopes() for piece in sides]
     flattest, steepest = max(low for low, _ in slopes), min(high for _, high in slopes)
     if flattest > steepest:
@@ -170,16 +173,10 @@ class _Bounds:
         return self.bottom(lowest) + lowest * x, self.top(highest) + highest * x
 
 
-def _are_on_both_sides(is_upper: Bool) -> bool:
-    return bool(is_upper.any() and not is_upper.all())
-
-
 def _fit_one_line(x: Float64, bound: Float64, is_upper: Bool) -> bool:
     """Return whether a line of a possible slope meets n bounds, [n] each."""
-    if not _are_on_both_sides(is_upper):
-        return True
     bounds = _Bounds.of(x, bound, is_upper)
-    return bounds.gap(bounds.best_slope()) >= 0
+    return not bounds.are_on_both_sides or bounds.gap(bounds.best_slope()) >= 0
 
 
 def _end_of_fitting(x: Float64, bound: Float64, is_upper: Bool, first: int) -> int:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 
 from tracekit.analysis.clocks.measured import recorded_time
 from tracekit.analysis.clocks.messages.bounds import BoundedClock, bound_clock
 from tracekit.analysis.clocks.messages.known_jumps import KnownJump, with_known_jumps
-from tracekit.analysis.clocks.reference import ONE_JUMP_NS, pieces_of, relative
+from tracekit.analysis.clocks.reference import ONE_JUMP_NS, jumps_of, relative
 from tracekit.analysis.stats.connected_components import DisjointSets
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
 from tracekit.model.clocks import ClockJump, ClockModel
@@ -192,12 +191,9 @@ def _frames(
         model, of_frame = models[summary.rank], result[frame[summary.rank]]
         times_ns = np.array(recorded_time(summary, summary.first_event_ns or 0), dtype=np.int64)
         of_frame.recorded_ns.extend(model.to_run(times_ns).tolist())
-        drift = (model.drift_ppm or 0.0) * 1e-6
-        for before, after in pairwise(pieces_of(model)):
-            begin_ns, end_ns = sorted(after.between_ns)
-            by_ns = after.offset_at_ns(begin_ns, drift) - before.offset_at_ns(begin_ns, drift)
-            jump = begin_ns, end_ns, by_ns
-            of_frame.jumps.setdefault(tuple(value // ONE_JUMP_NS for value in jump), jump)
+        for jump in jumps_of(model):
+            known_ns = *jump.between_ns, jump.by_ns
+            of_frame.jumps.setdefault(tuple(ns // ONE_JUMP_NS for ns in known_ns), known_ns)
     return result
 
 

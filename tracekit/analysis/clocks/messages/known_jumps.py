@@ -18,7 +18,10 @@ __all__ = ["KnownJump", "with_known_jumps"]
 
 
 class KnownJump(NamedTuple):
-    """A jump of another clock: it is between `begin_x` and `end_x`, and this clock would jump `by` if it were it."""
+    """A jump of another clock: it is between `begin_x` and `end_x`, and this clock would jump ahead `by` if it were it.
+
+    In ns, as what bounds a clock.
+    """
 
     begin_x: float
     end_x: float
@@ -35,19 +38,16 @@ def with_known_jumps(
     pieces = list(clock.pieces)
     level = bound - (clock.slope or 0.0) * x
     for jump in sorted(known):
-        shown = [_shown_between(piece, x) for piece in pieces]
-        same = [
-            place for place, (first, last) in enumerate(shown) if place and first <= jump.end_x and jump.begin_x <= last
-        ]
-        if same:
-            place = same[0]
-            if _may_be_same(pieces[place - 1], pieces[place], jump, clock.error):
-                both = jump._replace(begin_x=max(shown[place][0], jump.begin_x), end_x=min(shown[place][1], jump.end_x))
-                pieces[place - 1 : place + 1] = _told(pieces[place - 1], pieces[place], both)
+        shown = [_shown_between(piece, x) for piece in pieces[1:]]
+        if overlapping := [i for i, (first, last) in enumerate(shown) if first <= jump.end_x and jump.begin_x <= last]:
+            i = overlapping[0]
+            if _may_be_same(pieces[i], pieces[i + 1], jump, clock.error):
+                both = jump._replace(begin_x=max(shown[i][0], jump.begin_x), end_x=min(shown[i][1], jump.end_x))
+                pieces[i : i + 2] = _joined(pieces[i], pieces[i + 1], both)
             continue
         place = sum(piece.from_x < jump.begin_x for piece in pieces)
         if place and _leave_room(x, level, is_upper, pieces, place, jump):
-            pieces.insert(place, replace(_beginning(pieces[place - 1], jump), is_unproven=True))
+            pieces.insert(place, replace(_begun_by(pieces[place - 1], jump), is_unproven=True))
     return replace(clock, pieces=tuple(pieces))
 
 
@@ -66,16 +66,16 @@ def _may_be_same(before: BoundedPiece, behind: BoundedPiece, jump: KnownJump, er
     return abs(jump.by - seen) <= 2 * error or (is_larger and (before.is_one_sided or behind.is_one_sided))
 
 
-def _told(before: BoundedPiece, behind: BoundedPiece, jump: KnownJump) -> tuple[BoundedPiece, BoundedPiece]:
-    """Return the pieces around a jump, as a known one tells of it."""
+def _joined(before: BoundedPiece, behind: BoundedPiece, jump: KnownJump) -> tuple[BoundedPiece, BoundedPiece]:
+    """Return the pieces around a jump that is the known one, which tells when it is and, if bounds do not, its size."""
     if behind.is_one_sided:
         behind = replace(behind, offset=before.offset + jump.by, is_one_sided=False)
     elif before.is_one_sided:
         before = replace(before, offset=behind.offset - jump.by, is_one_sided=False)
-    return before, _beginning(behind, jump)
+    return before, _begun_by(behind, jump)
 
 
-def _beginning(piece: BoundedPiece, jump: KnownJump) -> BoundedPiece:
+def _begun_by(piece: BoundedPiece, jump: KnownJump) -> BoundedPiece:
     """Return a piece that begins with a known jump."""
     half = (jump.end_x - jump.begin_x) / 2
     return replace(piece, from_x=jump.begin_x + half, from_error=half, between=None)
