@@ -66,6 +66,7 @@ def job(options: argparse.Namespace) -> Iterator[Job]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     process = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     yield process
+    sys.stdout.flush()  # else what other ranks print follows what rank 0 does
     leave_together(device)
     dist.destroy_process_group()
     if process.rank == 0:

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from click.exceptions import Exit, NoArgsIsHelpError
@@ -122,7 +122,7 @@ def error_boundary() -> Iterator[None]:
             raise Exit(_EXIT_BROKEN_PIPE) from None
         raise
     except BrokenPipeError:
-        _discard_stdout()
+        _discard(sys.stdout)
         raise Exit(_EXIT_BROKEN_PIPE) from None
     except NoArgsIsHelpError as error:
         error.show()
@@ -130,11 +130,13 @@ def error_boundary() -> Iterator[None]:
     except BaseException as error:
         text, code = explain(error)
         if isinstance(error, OSError):
-            _discard_stdout()
+            _discard(sys.stdout)
         if os.environ.get("TRACEKIT_DEBUG", "0") not in {"", "0"}:
             echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        with contextlib.suppress(OSError):  # stderr may be full, too
+        try:
             echo(text, err=True)
+        except OSError:  # stderr may be full, too
+            _discard(sys.stderr)
         raise Exit(code) from None
 
 
@@ -179,11 +181,11 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _discard_stdout() -> None:
+def _discard(stream: TextIO) -> None:
     # Otherwise flushing the buffer fails again, with a traceback, when the interpreter exits. Captured output has no
     # descriptor and needs none of this.
     with contextlib.suppress(OSError), Path(os.devnull).open("wb") as devnull:
-        os.dup2(devnull.fileno(), sys.stdout.fileno())
+        os.dup2(devnull.fileno(), stream.fileno())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

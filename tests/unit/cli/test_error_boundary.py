@@ -256,9 +256,9 @@ def test_a_signal_ends_the_workers() -> None:
 
 
 def in_shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `tracekit` with redirections of a shell."""
+    """Run `tracekit` with redirections of a shell; Python buffers what it prints, as it does for most users."""
     script = f"{sys.executable} -m tracekit {command}"
-    environment = os.environ | {"TRACEKIT_CACHE": "0", **variables}
+    environment = os.environ | {"TRACEKIT_CACHE": "0", "PYTHONUNBUFFERED": "", **variables}
     return subprocess.run(
         ["sh", "-c", script], env=environment, capture_output=True, check=False, cwd=ROOT, encoding="latin-1"
     )
