@@ -44,7 +44,7 @@ _CLOSED_BY_HOST = frozenset(_ACTIONS) - {"kernel_gap"}
 _OF_COMPILED = (
     "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
 )
-_PYTHON = "shorten the Python code outside of operators there, or move it to another thread"
+_PYTHON = "shorten the Python code outside of operators, or move it to another thread"
 
 
 def idle_rows(run: Run) -> Rows:
