@@ -72,7 +72,7 @@ class Link:
     """A transfer between two segments.
 
     Attributes:
-        place: place of the rank that came last, in the run's ranks.
+        place: place in the run's ranks of the rank that came last; of a queued one, that was ready last.
         instance: index of the instance.
         start_ns: its beginning, on the run's clock.
         begin_ns: its beginning, on the rank's clock.
@@ -142,16 +142,16 @@ class BackwardWalk:
             before = self._segment_before_beginning(which)
         if before is None:
             return None, None
-        arrived_ns = self._run_ns(place, before.until_ns)
+        arrived_ns = self._run_ns(before.place, before.until_ns)
         waits_since_ns = segment.ready_ns
         if waits_since_ns is None:
             waits_since_ns = self._waits_since_ns(segment.place, segment.begin_ns)
         if waits_since_ns is not None and arrived_ns < self._run_ns(segment.place, waits_since_ns):
-            place, before = segment.place, self._segment_since_release(segment.place, waits_since_ns, which)
-            arrived_ns = self._run_ns(place, waits_since_ns)
+            before = self._segment_since_release(segment.place, waits_since_ns, which)
+            arrived_ns = self._run_ns(before.place, waits_since_ns)
         if arrived_ns >= self._run_ns(segment.place, segment.until_ns):
             return None, None
-        return before, Link(place=place, instance=which, start_ns=arrived_ns, begin_ns=before.until_ns)
+        return before, Link(place=before.place, instance=which, start_ns=arrived_ns, begin_ns=before.until_ns)
 
     def _segment_before_beginning(self, which: int) -> Segment | None:
         """Return the segment of the last rank before it arrived at an instance; one of no length if that was queued."""

@@ -39,7 +39,7 @@ class Stretch:
 
     Attributes:
         step: number of the step.
-        rank: the rank; of a transfer the one that came last, or whose stream was the last to be free.
+        rank: the rank; of a transfer the one that came last; of a queued one, that was ready last.
         name: the communication that it leads to, or is.
         instance: index of that communication's instance in `Arrivals.instances`, or -1.
         start_ns: on the run's clock.
