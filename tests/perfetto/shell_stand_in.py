@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stand-in for trace_processor_shell (-D --http-port N), which answers with the bundled trace processor.
 
-The real binary would have to be downloaded, which tests never do.
+The real binary would have to be downloaded, which neither tests nor tracekit do.
 """
 
 import sys

