@@ -52,6 +52,7 @@ def whatif(
     import tracekit
     from tracekit.cli.inputs.operation_table import diagnose_path, is_operation_table
     from tracekit.errors import UsageError
+    from tracekit.model.safe_text import unicode_text
     from tracekit.render.console import write
     from tracekit.render.json_result import SCHEMA_VERSION, JsonResult
     from tracekit.render.terminal import TerminalReport
@@ -86,7 +87,7 @@ def whatif(
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "tracekit_version": tracekit.__version__,
-            "path": " ".join(choice.shown_paths),
+            "path": unicode_text(" ".join(choice.shown_paths)),
             "notes": notes,
             **found,
         }

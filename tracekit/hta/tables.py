@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tracekit
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, unicode_text
 from tracekit.render.json_result import SCHEMA_VERSION
 from tracekit.render.query_result import query_csv, query_text
 
@@ -45,7 +45,7 @@ def hta_json(answers: Mapping[str, Answer], *, path: str) -> str:
     document = {
         "schema_version": SCHEMA_VERSION,
         "tracekit_version": tracekit.__version__,
-        "path": path,
+        "path": unicode_text(path),
         "analyses": {
             name: {
                 "tables": {title: _objects(frame) for title, frame in tables.items()},

@@ -1,10 +1,10 @@
-"""Escape text from traces, so that it cannot control a terminal."""
+"""Text from traces and of paths, made fit for terminals, which it must not control, and for files in UTF-8."""
 
 from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["SafeText", "safe_json", "safe_lines", "safe_text"]
+__all__ = ["SafeText", "safe_json", "safe_lines", "safe_text", "unicode_text"]
 
 _SEPARATORS = frozenset({"Zl", "Zp"})  # of lines and paragraphs
 _DELETE = "\x7f"
@@ -32,6 +32,11 @@ def safe_json(text: str) -> SafeText:
     """Return JSON that is ASCII, as of `json.dumps`, with the one control character escaped that may stand in it."""
     assert text.isascii()
     return SafeText(text.replace(_DELETE, "\\u007f"))
+
+
+def unicode_text(text: str) -> str:
+    """Return `text` with a question mark for each part that is no Unicode: bytes of a path, lone surrogates of JSON."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _is_harmless(character: str) -> bool:

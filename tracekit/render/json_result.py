@@ -22,6 +22,7 @@ from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Run
+from tracekit.model.safe_text import unicode_text
 from tracekit.render.section_views import VIEWS
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
@@ -49,7 +50,7 @@ class JsonResult:
             return msgspec.json.format(text, indent=1) + "\n"  # Python's json takes three times as long with an indent
         except msgspec.DecodeError:  # a path that is no Unicode, for which JSON has no text
             text = json.dumps(result, sort_keys=True, allow_nan=False, ensure_ascii=False)
-            unicode = json.loads(text.encode("utf-8", "replace"))
+            unicode = json.loads(unicode_text(text))
             return msgspec.json.format(json.dumps(unicode, sort_keys=True), indent=1) + "\n"
 
 

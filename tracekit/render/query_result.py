@@ -21,7 +21,7 @@ from rich.text import Text
 
 import tracekit
 from tracekit.errors import UsageError
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, unicode_text
 from tracekit.render.console import write
 from tracekit.render.files.cells import inert_text
 from tracekit.render.json_result import SCHEMA_VERSION
@@ -57,7 +57,7 @@ def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:
     document = {
         "schema_version": SCHEMA_VERSION,
         "tracekit_version": tracekit.__version__,
-        "path": path,
+        "path": unicode_text(path),
         "columns": list(columns),
         "rows": [dict(zip(columns, map(_json_value, row), strict=True)) for row in rows],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -32,6 +33,20 @@ def merge(*arguments: str | Path) -> Result:
 
 def slices_on_page(result: Result) -> int:
     return int(result.stdout.split(", ")[1].split(" slices")[0].replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("perfetto", "run.pftrace"), ("chrome", "run.json"), ("manifest", "run.zip")]
+)
+def test_paths_need_not_be_unicode(run: Path, tmp_path: Path, form: str, name: str) -> None:
+    """GIVEN a folder and files whose names are bytes that are no UTF-8 THEN each format is written, and is UTF-8."""
+    for file in run.glob("rank*"):
+        file.rename(run / os.fsdecode(file.name.encode().replace(b"rank", b"rank\xff-")))
+    folder = run.rename(tmp_path / os.fsdecode(b"run\xff"))
+    result = merge(folder, "--format", form, "-o", tmp_path / name)
+    assert result.exit_code == 0, result.stderr
+    if form == "chrome":
+        (tmp_path / name).read_bytes().decode()
 
 
 def test_all_slices_by_default(run: Path, tmp_path: Path) -> None:

@@ -45,4 +45,4 @@ class DecodedSpool:
             file.unlink(missing_ok=True)
 
     def _file_of(self, path: TracePath) -> Path:
-        return self.folder / hashlib.sha256(str(path).encode()).hexdigest()
+        return self.folder / hashlib.sha256(str(path).encode("utf-8", "surrogatepass")).hexdigest()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from tracekit.model.events import Int64
+from tracekit.model.safe_text import unicode_text
 from tracekit.read.decode.extra_args import is_in_range
 from tracekit.render.trace.slices import Argument, Rows
 
@@ -42,7 +43,7 @@ def json_text(text: str) -> str:
     encoded = json.dumps(text, ensure_ascii=False)
     if text.endswith("\\"):
         encoded = encoded[:-3] + '\\u005c"'
-    return encoded.encode("utf-8", errors="replace").decode()
+    return unicode_text(encoded)
 
 
 def json_members(text: str) -> str:

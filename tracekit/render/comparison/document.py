@@ -12,6 +12,7 @@ from tracekit.analysis.stats.hodges_lehmann import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
+from tracekit.model.safe_text import unicode_text
 from tracekit.render.json_result import SCHEMA_VERSION
 
 __all__ = ["comparison_dict", "comparison_json", "json_text"]
@@ -58,7 +59,7 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
 def _run(run: Run) -> dict[str, Any]:
     lengths = step_lengths(run)
     return {
-        "path": run.path,
+        "path": unicode_text(run.path),
         "run_id": run.run_id,
         "attempt": run.attempt,
         "ranks": len(run.ranks),

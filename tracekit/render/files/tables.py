@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import Column, FilledTable
 from tracekit.errors import UsageError
+from tracekit.model.safe_text import unicode_text
 from tracekit.render.files.cells import as_json, csv_cell, is_json
 from tracekit.render.output import new_folder
 from tracekit.schema import COLUMNS, TABLES, column_table
@@ -94,7 +95,7 @@ def _write_parquet(table: FilledTable, path: Path) -> None:
 
 def _unicode(value: object) -> object:
     """Return text with a question mark for what is no Unicode, and any other value as it is."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return unicode_text(value) if isinstance(value, str) else value
 
 
 def _arrow_type(column: Column) -> pa.DataType:

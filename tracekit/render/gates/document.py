@@ -7,6 +7,7 @@ from typing import Any
 import tracekit
 from tracekit.analysis.gates.evaluation import Check, GateResult
 from tracekit.analysis.gates.metrics import Unit
+from tracekit.model.safe_text import unicode_text
 from tracekit.render.comparison.document import comparison_dict, json_text
 from tracekit.render.json_result import SCHEMA_VERSION
 
@@ -20,7 +21,7 @@ def check_json(check: Check) -> str:
             "schema_version": SCHEMA_VERSION,
             "tracekit_version": tracekit.__version__,
             "passed": check.passes,
-            "run": {"path": check.run.path, "run_id": check.run.run_id, "attempt": check.run.attempt},
+            "run": {"path": unicode_text(check.run.path), "run_id": check.run.run_id, "attempt": check.run.attempt},
             "gates_from": check.gates.source,
             "allowed": sorted(check.gates.allow),
             "gates": [_gate(result) for result in check.results],

@@ -9,6 +9,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import InternedData
 
 from tracekit.model.events import Bool, Int32, Int64
+from tracekit.model.safe_text import unicode_text
 from tracekit.render.trace.slices import Slices, Unsigned
 
 __all__ = ["Field", "Interned", "encodable", "fields_of", "ids_used"]
@@ -120,4 +121,4 @@ def encodable(text: str) -> str:
 
     JSON can express lone surrogates, UTF-8 cannot. The trace processor ends a text at a NUL.
     """
-    return text.replace("\0", "?").encode("utf-8", errors="replace").decode("utf-8")
+    return unicode_text(text.replace("\0", "?"))

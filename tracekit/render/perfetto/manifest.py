@@ -28,6 +28,7 @@ from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.errors import OutputError, UsageError
 from tracekit.model.clocks import ClockModel
 from tracekit.model.run import Run
+from tracekit.model.safe_text import unicode_text
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.inflate import TextChunks
 from tracekit.read.files.storage import parse_path
@@ -186,7 +187,8 @@ def _clocked(path: str, member: str, rank: int, host: str | None, clock: ClockMo
 
 def _write_archive(stream: BinaryIO, manifest: dict[str, Any], files: list[ClockedFile], output: Path) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
-        archive.writestr(_member(MANIFEST_NAME), json.dumps(manifest, indent=1, ensure_ascii=False))
+        text_of_manifest = unicode_text(json.dumps(manifest, indent=1, ensure_ascii=False))
+        archive.writestr(_member(MANIFEST_NAME), text_of_manifest)
         for file in files:
             try:
                 with archive.open(_member(file.member), "w") as text:
