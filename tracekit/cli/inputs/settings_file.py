@@ -6,6 +6,7 @@ another one, and `TRACEKIT_CONFIG=0` none.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.errors import InputError, UsageError
+from tracekit.read.files.small_file import read_small_file
 
 __all__ = ["CONFIG_VARIABLE", "SettingsFile", "find_settings_file"]
 
@@ -67,9 +69,9 @@ def find_settings_file(named: str | None = None, folder: Path | None = None) -> 
 def _read(path: Path) -> SettingsFile | None:
     """Return the settings of a file; None of a `pyproject.toml` without any."""
     try:
-        content = path.read_bytes()
+        content = read_small_file(path)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}", hint="check its permissions") from None
+        raise InputError(f"{path}: {error.strerror or error}", hint="check the file and its permissions") from None
     is_project = path.name == _PROJECT
     if is_project and b"tracekit" not in content:
         return None
@@ -77,10 +79,15 @@ def _read(path: Path) -> SettingsFile | None:
 
     try:
         table: Any = tomllib.loads(content.decode())
+        json.dumps(table, default=str)  # messages write values, and hexadecimal numbers may have more digits than those
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: no TOML, which is UTF-8: {error}", hint="save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: no TOML: {error}", hint="mend that line") from None
+    except ValueError:
+        raise UsageError(f"{path}: a number has too many digits", hint="write a number of at most 18 digits") from None
+    except RecursionError:
+        raise UsageError(f"{path}: tables or lists in it are nested too deeply", hint="no setting needs that") from None
     if is_project:
         tools = table.get("tool")
         table = tools.get("tracekit") if isinstance(tools, dict) else None

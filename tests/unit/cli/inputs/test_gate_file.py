@@ -55,6 +55,8 @@ def test_a_file_of_gates_can_be_named(folder: Path) -> None:
         ("gates = 3\n", "it is no table"),
         ("[gates\n", "no TOML"),
         ("\xff", "no TOML"),
+        ("[gates]\nstep_time = " + "9" * 5000, "nightly.toml: a number has too many digits"),
+        ("x = " + "[" * 20000, "nightly.toml: tables or lists in it are nested too deeply"),
     ],
 )
 def test_what_cannot_be_read_is_a_usage_error(folder: Path, content: str, message: str) -> None:

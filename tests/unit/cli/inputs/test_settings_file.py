@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tracekit.cli.inputs import settings_file
 from tracekit.cli.inputs.settings_file import find_settings_file
 from tracekit.errors import InputError, UsageError
 
@@ -64,6 +65,10 @@ def test_a_file_can_be_named_and_none_can_be_wanted(tmp_path: Path, monkeypatch:
         ("pyproject.toml", "[tool]\ntracekit = 1", "tool.tracekit is no table"),
         ("pyproject.toml", "tool = 'tracekit'", "it has no table"),
         ("tracekit.toml", "jobs = [", "no TOML"),
+        ("tracekit.toml", "jobs = " + "9" * 5000, "a number has too many digits"),
+        ("tracekit.toml", "jobs = 0x" + "f" * 5000, "a number has too many digits"),
+        ("tracekit.toml", "jobs = " + "[" * 20000, "nested too deeply"),
+        ("tracekit.toml", "gates." * 20000 + "x = 1", "nested too deeply"),
     ],
 )
 def test_a_named_file_without_settings_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -95,13 +100,13 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "tracekit.toml", "jobs = 1")
 
-    def denied(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(self))
+    def denied(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", denied)
+    monkeypatch.setattr(settings_file, "read_small_file", denied)
     with pytest.raises(InputError, match=r"tracekit\.toml: Permission denied") as error:
         find_settings_file(folder=tmp_path)
-    assert (error.value.hint, str(path) in error.value.message) == ("check its permissions", True)
+    assert (error.value.hint, str(path) in error.value.message) == ("check the file and its permissions", True)
 
 
 def test_a_path_that_cannot_be_looked_at_is_named() -> None:
