@@ -156,6 +156,8 @@ def explain(error: BaseException) -> tuple[str, int]:
             # Errors of files name them. So this one is of what is printed.
             what = f"the output cannot be written: {os.strerror(number)}"
             return _line(what, "check the space on the disk"), _EXIT_INPUT
+        case FileNotFoundError(filename=None) if _is_current_folder_gone():
+            return _line("the current folder no longer exists", "go to another one: cd"), _EXIT_INPUT
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "tracekit"
             return _line(error.format_message(), f"what it takes: {command} --help"), _EXIT_USAGE
@@ -169,6 +171,14 @@ def explain(error: BaseException) -> tuple[str, int]:
                 ),
                 _EXIT_BUG,
             )
+
+
+def _is_current_folder_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - the question is whether there is one
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _line(message: str, hint: str) -> str:

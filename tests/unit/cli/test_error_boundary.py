@@ -67,6 +67,19 @@ def test_control_characters_of_a_file_name_are_escaped(
     assert result.stderr == "Error: a\\x1b[2J\\x0a\\u202eb\\udcff.json: no trace. Hint: look\n"
 
 
+@pytest.mark.parametrize("arguments", [["config"], ["analyze", str(DDP)], ["analyze", ".", "--anonymize"]])
+def test_a_current_folder_that_is_gone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    result = CliRunner().invoke(cli.cli, arguments)
+    assert result.stderr == "Error: the current folder no longer exists. Hint: go to another one: cd\n"
+    assert result.exit_code == 3
+
+
 def test_an_interrupt_exits_with_130(run_body: Callable[[Callable[[], None]], Result]) -> None:
     result = run_body(raiser(KeyboardInterrupt()))
     assert result.exit_code == 130
