@@ -81,6 +81,10 @@ _OVERHEADS = _one_of(  # of Kineto: what the profiler itself does
     ),
     *("Unrecognized", "Unknown", "Overhead"),
 )
+_ARROWS = _one_of(
+    "ac2g", "async_cpu_gpu", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "fwd_bwd"
+)  # of Kineto, as the next
+_SYNCHRONISATIONS = _one_of("Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")
 # A checkpoint span has one word after the action.
 _CHECKPOINT_CALL = rf"(?:{_one_of(*CHECKPOINT_ACTIONS)} (?=\S+\Z)(?:{_one_of(*CHECKPOINT_FUNCTIONS)}\Z)?)"
 _ACTION = rf"\d+{_PIPELINE_ACTIONS}\d*"
@@ -103,7 +107,7 @@ _PUBLIC = re.compile(
             r"CompiledFunction(?:Backward)?|## Call CompiledFxGraph(?: (?:f[a-z2-7]{51}|None) ##)?",
             rf"\[pl\]\[profile\]\[Strategy\](?:{_LIGHTNING_STRATEGIES}(?=\.|\Z))?",
             r"PyTorch Profiler(?: \(\d+\))?|Iteration Start: PyTorch Profiler|Record Window End|\[memory\]",
-            rf"{_OVERHEADS}\Z",
+            rf"(?:{_OVERHEADS}|{_ARROWS}|{_SYNCHRONISATIONS})\Z",
             r"tracekit\.pp:(?:[FBIW]\.s\d+\.mb\d+(?:\.loss)?)?",
             r"tracekit\.forward:(?:m\d+)?",
             r"tracekit\.engine:(?:forward|backward)?",

@@ -15,7 +15,7 @@ from tracekit.read.decode.decoder import decode, decode_written
 from tracekit.read.files.storage import parse_path
 
 ANNOTATIONS = {
-    "my phase": "annotation-3",
+    "my phase": "annotation-5",
     "ProfilerStep#3": "ProfilerStep#3",
     "nccl:all_reduce": "nccl:all_reduce",
     "Optimizer.step#Adam.step": "Optimizer.step#Adam.step",
@@ -41,9 +41,13 @@ PYTHON = {
 }
 # Names and categories of other events.
 OTHERS = {
-    ("acme flush", "overhead"): ("annotation-1", "overhead"),
+    ("acme flush", "overhead"): ("annotation-2", "overhead"),
     ("Buffer Flush", "overhead"): ("Buffer Flush", "overhead"),
-    ("acme_copy", "acme"): ("annotation-2", "category-1"),
+    ("acme_copy", "acme"): ("annotation-4", "category-1"),
+    ("Stream Wait Event", "cuda_sync"): ("Stream Wait Event", "cuda_sync"),
+    ("acme sync", "cuda_sync"): ("annotation-3", "cuda_sync"),
+    ("ac2g", "ac2g"): ("ac2g", "ac2g"),
+    ("ac2g of acme", "ac2g"): ("annotation-1", "ac2g"),
     ("cudaStreamSynchronize", "cuda_runtime"): ("cudaStreamSynchronize", "cuda_runtime"),
 }
 
