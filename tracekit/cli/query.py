@@ -116,11 +116,12 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
 def _statements(sql: str) -> str:
     """Return the SQL that was given as text, in a file or on stdin."""
     from tracekit.errors import InputError
-    from tracekit.read.files.small_file import read_small_file
+    from tracekit.read.files.small_file import read_small_file, read_small_stream
 
+    name = "stdin" if sql == "-" else sql
     try:
         if sql == "-":
-            return sys.stdin.read()
+            return read_small_stream(sys.stdin.buffer, name).decode()
         return read_small_file(Path(sql)).decode() if sql.endswith(".sql") else sql
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{sql}: {getattr(error, 'strerror', error)}", hint="give a file of SQL, in UTF-8") from None
+        raise InputError(f"{name}: {getattr(error, 'strerror', error)}", hint="give SQL in UTF-8") from None

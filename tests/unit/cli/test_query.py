@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 import tracekit.trace_processor
 from tests.places import DATA
 from tracekit.cli import cli
+from tracekit.read.files import small_file
 from tracekit.trace_processor import Answer, TraceProcessor, views_sql
 from tracekit.trace_processor.processor import sql_error
 
@@ -99,6 +100,16 @@ def test_sql_from_a_file_or_stdin(processor: Canned, ready: Path, tmp_path: Path
     missing = query(ready, tmp_path / "no.sql")
     assert (missing.exit_code, missing.stderr.count("\n")) == (3, 1)
     assert "no.sql: No such file or directory" in missing.stderr
+
+
+def test_stdin_without_end_is_not_read_to_its_end(
+    processor: Canned, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_file, "_MOST_BYTES", 1 << 20)
+    result = query(ready, "-", stdin="\0" * (2 << 20))
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "Error: stdin: over 1 MiB long. Hint: give SQL in UTF-8\n"
+    assert processor.asked == []
 
 
 def test_wrong_sql_is_one_line(processor: Canned, ready: Path) -> None:

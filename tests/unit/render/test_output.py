@@ -46,6 +46,12 @@ def test_a_part_is_compressed_if_the_stream_compresses(tmp_path: Path) -> None:
     assert gzip.decompress((tmp_path / "whole.gz").read_bytes()) == b"x" * 100_000
 
 
+def test_missing_folders_above_a_file_are_made(tmp_path: Path) -> None:
+    with new_file(tmp_path / "reports" / "today" / "run.json") as stream:
+        stream.write(b"{}")
+    assert (tmp_path / "reports" / "today" / "run.json").read_bytes() == b"{}"
+
+
 NAMES = ("a.csv", "b.csv")
 
 

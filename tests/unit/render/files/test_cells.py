@@ -8,7 +8,20 @@ from hypothesis import strategies as st
 
 from tracekit.render.files.cells import csv_cell, inert_text, value_of_csv
 
-FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1", "\n=cmd|' /C calc'!A0", "＝1+1", "＠x")
+FORMULAS = (
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "  =1",
+    "\n=cmd|' /C calc'!A0",
+    "＝1+1",
+    "＋1",
+    "－1",
+    "＠x",
+)
 
 
 @pytest.mark.parametrize("text", FORMULAS)
