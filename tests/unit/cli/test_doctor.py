@@ -18,7 +18,7 @@ TORCH = Check(name="torch", state="ok", found="torch 2.13.0")
 NO_VIEWER = Check(
     name="viewer",
     state="absent",
-    found="not installed; it adds Perfetto's UI without a network",
+    found="not installed; it adds SQL queries, with node; Perfetto's UI without a network",
     remedy="pip install 'torch-tracekit[viewer]'",
 )
 NO_RICH = Check(name="rich", state="problem", found="not installed", remedy="pip install 'rich>=13.7'")
