@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 from tests.damaged_runs import events as e
@@ -85,6 +86,12 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         bad_rank="n/a",
         kind="no_device_records",
         says=f"it has no kernel, operator or collective that took any time: {_NO_TIMES}",
+    ),
+    "kernel durations in milliseconds": DamagedRun(
+        write=of_trace(lambda trace: e.kernel_durations_times(trace, Decimal("0.001"))),
+        bad_rank="n/a",
+        kind="unit",
+        says="its kernels take 0.12 us on average, which is less than a kernel can, and those of the other ranks 125 us",
     ),
     "a kernel that ends long after the recording": DamagedRun(
         write=of_trace(e.with_an_endless_kernel),

@@ -89,6 +89,8 @@ class RankSummary:
         steps: the selected ones.
         left_out: first steps that would be selected, and are left out as they are longer than the others.
         first_event_ns: on the rank's wall clock.
+        kernel_count: how many kernels of the recording compute.
+        kernels_ns: the sum of their durations.
         parts: what the wanted sections of a report read, by name; see `Part`.
     """
 
@@ -116,6 +118,8 @@ class RankSummary:
     messages: Messages = field(default_factory=Messages.empty)
     event_count: int
     first_event_ns: int | None
+    kernel_count: int = 0
+    kernels_ns: int = 0
     notes: tuple[Note, ...]
     parts: Mapping[str, Any]
 

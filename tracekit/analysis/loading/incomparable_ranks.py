@@ -24,6 +24,9 @@ from tracekit.model.summary import RankSummary, StepParts
 # Units are thousands apart. Recorded steps of one job differ less than two-fold from that.
 _UNIT_FACTORS = (10**3, 10**6)
 _SAMPLED_COLLECTIVES = 16
+# An empty kernel takes about a microsecond on the GPUs of today, so no rank's kernels take less on average.
+_SHORTEST_KERNEL_NS = 1_000
+_FAR_SHORTER = 100  # times: GPUs of one job differ less in how fast they compute
 
 __all__ = ["without_incomparable_times"]
 
@@ -34,6 +37,7 @@ def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) ->
     reasons: dict[int, tuple[str, str]] = {}
     for kind, find in (
         ("no_device_records", _without_device),
+        ("unit", _with_impossible_kernels),
         ("unit", _in_another_unit),
         ("step_mismatch", _with_shifted_steps),
         ("step_mismatch", _with_other_steps),
@@ -68,6 +72,23 @@ def _without_device(ranks: Sequence[RankSummary]) -> dict[int, str]:
         summary.rank: reason
         for summary in ranks
         if summary.device == "cpu" and not len(summary.collectives) and not len(summary.messages)
+    }
+
+
+def _with_impossible_kernels(ranks: Sequence[RankSummary]) -> dict[int, str]:
+    """Return the ranks whose kernels take less time than a kernel can, and far less than those of most ranks.
+
+    Their durations are 0, or in a larger unit than the other times of the file.
+    """
+    mean_ns = {summary.rank: summary.kernels_ns / summary.kernel_count for summary in ranks if summary.kernel_count}
+    if not mean_ns:
+        return {}
+    usual_ns = statistics.median_high(mean_ns.values())
+    return {
+        rank: f"its kernels take {length_ns / 1000:.2g} us on average, which is less than a kernel can, and those of "
+        f"the other ranks {usual_ns / 1000:,.3g} us"
+        for rank, length_ns in mean_ns.items()
+        if length_ns < _SHORTEST_KERNEL_NS and _FAR_SHORTER * length_ns < usual_ns
     }
 
 

@@ -113,6 +113,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
     strategies, inferred = strategies_of(trace)
     notes = (*with_steps_that_count(trace.notes, lanes), *recording_notes(trace, lanes, own_rank))
     work = recorded.once(computing_or_loading)
+    kernels = lanes.device_events.row[lanes.computes]
     summary = RankSummary(
         rank=rank,
         world_size=metadata.world_size if metadata is not None else header.world_size,
@@ -137,6 +138,8 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         messages=recorded.messages,
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
+        kernel_count=len(kernels),
+        kernels_ns=int(trace.events.duration_ns[kernels].sum()),
         notes=tuple(note.about_rank(rank) for note in notes),
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
     )

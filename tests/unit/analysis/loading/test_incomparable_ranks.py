@@ -64,6 +64,27 @@ def test_a_rank_in_another_unit(lengths: tuple[int, ...], expected: dict[int, st
     assert {rank: reason.partition(", as if")[0] for rank, reason in actual.items()} == expected
 
 
+@pytest.mark.parametrize(
+    ("mean_kernels_ns", "expected"),
+    [
+        ((80_000, 100_000, 100), {2: "its kernels take 0.1 us on average"}),
+        ((100_000, 0), {1: "its kernels take 0 us on average"}),
+        ((100_000, 100_000, 2000), {}),  # small kernels
+        ((50_000, 50_000, 900), {}),  # they are not far shorter
+        ((900, 900, 100_000), {}),  # no majority
+        ((0, 0), {}),
+    ],
+)
+def test_kernels_shorter_than_any(mean_kernels_ns: tuple[int, ...], expected: dict[int, str]) -> None:
+    ranks = ranks_of(*[(1, 2)] * len(mean_kernels_ns))
+    ranks = [
+        replace(summary, kernel_count=50, kernels_ns=50 * mean_ns)
+        for summary, mean_ns in zip(ranks, mean_kernels_ns, strict=True)
+    ]
+    actual = reasons(ranks)
+    assert {rank: reason.partition(", which")[0] for rank, reason in actual.items()} == expected
+
+
 def test_a_rank_without_a_common_step() -> None:
     ranks = ranks_of((1, 2, 3), (1, 2, 3), (1, 2, 3), (7, 8), ())
     assert reasons(ranks) == {
