@@ -91,7 +91,7 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         write=of_trace(lambda trace: e.kernel_durations_times(trace, Decimal("0.001"))),
         bad_rank="n/a",
         kind="unit",
-        says="its kernels take 0.12 us on average, which is less than a kernel can, and those of the other ranks 125 us",
+        says="its kernels take 0.12 us on average, which is less than a kernel can, and those of the other",
     ),
     "a kernel that ends long after the recording": DamagedRun(
         write=of_trace(e.with_an_endless_kernel),
