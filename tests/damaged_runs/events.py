@@ -118,6 +118,16 @@ def drifting_clock(trace: TraceBuilder, *, ppm: int) -> TraceBuilder:
     return trace
 
 
+def clock_at_rate(trace: TraceBuilder, rate: Decimal) -> TraceBuilder:
+    """Let all times, and the time between them, be `rate` times what they are."""
+    start = min(event["ts"] for event in trace.events)
+    for event in trace.events:
+        event["ts"] = start + ((event["ts"] - start) * rate).quantize(Decimal("0.001"))
+        if "dur" in event:
+            event["dur"] = (event["dur"] * rate).quantize(Decimal("0.001"))
+    return trace
+
+
 def kernels_before_their_launch(trace: TraceBuilder, *, by_us: float) -> TraceBuilder:
     """Shift the clock of the device so that kernels seem to begin before the host launches them (kineto#919)."""
     for event in trace.events:

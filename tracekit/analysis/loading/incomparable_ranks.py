@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from tracekit.analysis.clocks.rates import odd_rates
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.unmeasured import without_times
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 
 # Units are thousands apart. Recorded steps of one job differ less than two-fold from that.
@@ -28,13 +31,25 @@ _SAMPLED_COLLECTIVES = 16
 _SHORTEST_KERNEL_NS = 1_000
 _FAR_SHORTER = 100  # times: GPUs of one job differ less in how fast they compute
 
-__all__ = ["without_incomparable_times"]
+__all__ = ["Reason", "incomparable_in_run", "without_incomparable_times", "without_times_of"]
+
+
+class Reason(NamedTuple):
+    """Why a rank cannot be compared with the others.
+
+    Attributes:
+        kind: of the note about it.
+        text: completes "its times are n/a: ".
+    """
+
+    kind: str
+    text: str
 
 
 def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:
     """Return the outcomes of all ranks, of which those that cannot be compared with most others have no times."""
     measured = [outcome for outcome in outcomes if isinstance(outcome, RankSummary) and outcome.is_measured]
-    reasons: dict[int, tuple[str, str]] = {}
+    reasons: dict[int, Reason] = {}
     for kind, find in (
         ("no_device_records", _without_device),
         ("unit", _with_impossible_kernels),
@@ -43,20 +58,47 @@ def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) ->
         ("step_mismatch", _with_other_steps),
     ):
         found = find([summary for summary in measured if summary.rank not in reasons])
-        reasons |= {rank: (kind, reason) for rank, reason in found.items()}
+        reasons |= {rank: Reason(kind, text) for rank, text in found.items()}
+    return without_times_of(outcomes, reasons)
+
+
+def incomparable_in_run(run: Run, wrong: Mapping[int, Collection[int]]) -> dict[int, Reason]:
+    """Return the ranks that cannot be compared, as what they share with the others shows.
+
+    wrong: steps whose times are known to be wrong, by rank.
+    """
+    rates = odd_rates(run.ranks, run.collectives, run.messages)
+    if rates:
+        text = "what it exchanges with other ranks shows that its times are {:.3g} times theirs"
+        return {rank: Reason("clock_drift", text.format(rate)) for rank, rate in rates.items()}
+    ranks = [summary for summary in run.ranks if summary.is_measured]
+    counting = {
+        summary.rank: {step.step for step in summary.steps if step.complete}.difference(wrong.get(summary.rank, ()))
+        for summary in ranks
+    }
+    usual = _usual_steps(counting.values())
+    without = [rank for rank in wrong if usual and rank in counting and not counting[rank] & usual]
+    text = "what it exchanges with other ranks shows that the times of each of its steps are wrong"
+    return {rank: Reason("step_mismatch", text) for rank in without}
+
+
+def without_times_of(
+    outcomes: Sequence[RankSummary | RankFailure], reasons: Mapping[int, Reason]
+) -> list[RankSummary | RankFailure]:
+    """Return the outcomes of all ranks, of which those with a reason have no times."""
     return [
-        _without_times(outcome, *reasons[outcome.rank])
+        _without_times(outcome, reasons[outcome.rank])
         if isinstance(outcome, RankSummary) and outcome.is_measured and outcome.rank in reasons
         else outcome
         for outcome in outcomes
     ]
 
 
-def _without_times(summary: RankSummary, kind: str, reason: str) -> RankSummary:
+def _without_times(summary: RankSummary, reason: Reason) -> RankSummary:
     file = summary.file_name
-    text = ": ".join(filter(None, (file, f"{reason}: its times are n/a and join no comparison")))
-    note = Note(kind=kind, severity="warning", file=file, text=text).about_rank(summary.rank)
-    return without_times(replace(summary, notes=(*summary.notes, note)), reason)
+    text = ": ".join(filter(None, (file, f"{reason.text}: its times are n/a and join no comparison")))
+    note = Note(kind=reason.kind, severity="warning", file=file, text=text).about_rank(summary.rank)
+    return without_times(replace(summary, notes=(*summary.notes, note)), reason.text)
 
 
 def _without_device(ranks: Sequence[RankSummary]) -> dict[int, str]:
@@ -164,8 +206,7 @@ def _with_other_steps(ranks: Sequence[RankSummary]) -> dict[int, str]:
     if any("rpc" in summary.strategies for summary in ranks):
         return {}
     complete = {summary.rank: {step.step for step in _all_steps(summary) if step.complete} for summary in ranks}
-    count = Counter(step for steps in complete.values() for step in steps)
-    usual = {step for step, ranks_with_it in count.items() if 2 * ranks_with_it > len(complete)}
+    usual = _usual_steps(complete.values())
     if not usual:
         return {}
     others = f"the other ranks completed {format_ranges(usual)}"
@@ -174,6 +215,12 @@ def _with_other_steps(ranks: Sequence[RankSummary]) -> dict[int, str]:
         for rank, steps in complete.items()
         if not steps & usual
     }
+
+
+def _usual_steps(steps_of_ranks: Collection[set[int]]) -> set[int]:
+    """Return the steps that most ranks have."""
+    count = Counter(step for steps in steps_of_ranks for step in steps)
+    return {step for step, ranks_with_it in count.items() if 2 * ranks_with_it > len(steps_of_ranks)}
 
 
 def _all_steps(summary: RankSummary) -> tuple[StepParts, ...]:

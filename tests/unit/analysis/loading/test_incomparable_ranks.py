@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.exchanges import rank as summary_of
-from tests.unit.analysis.exchanges import send
+from tests.unit.analysis.exchanges import run_of, send
 from tests.unit.analysis.simulated import Cluster
-from tracekit.analysis.loading.incomparable_ranks import without_incomparable_times
+from tracekit.analysis.loading.incomparable_ranks import incomparable_in_run, without_incomparable_times
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
@@ -93,6 +93,15 @@ def test_a_rank_without_a_common_step() -> None:
     }
     assert reasons(ranks_of((1, 2), (7, 8))) == {}, "no majority"
     assert reasons(ranks_of((1, 2), (1, 2), (7, 8), strategies=("rpc",))) == {}, "trainers count each for itself"
+
+
+def test_a_rank_of_which_no_step_counts() -> None:
+    """GIVEN steps whose times are wrong WHEN a rank has no other that most ranks have THEN it is not compared."""
+    run = run_of(ranks_of((1, 2, 3), (1, 2, 3), (1, 2, 3)))
+    assert [*incomparable_in_run(run, {2: {1, 2, 3}, 0: {1}})] == [2]
+    assert incomparable_in_run(run, {2: {1, 2}}) == {}
+    assert incomparable_in_run(run, {rank: {1, 2, 3} for rank in range(3)}) == {}, "nothing tells whose clock is wrong"
+    assert incomparable_in_run(run, {}) == {}
 
 
 @pytest.mark.parametrize("by", [-1, 1, 100])
