@@ -302,13 +302,13 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         write=of_trace(lambda trace: e.clock_at_rate(trace, Decimal("1.05"))),
         bad_rank="n/a",
         kind="clock_drift",
-        says="what it exchanges with other ranks shows that its times are 1.05 times theirs",
+        says="its times are 1.05 times those of the other ranks",
     ),
     "a clock that runs at half the rate": DamagedRun(
         write=of_trace(lambda trace: e.clock_at_rate(trace, Decimal("0.5"))),
         bad_rank="n/a",
         kind="clock_drift",
-        says="what it exchanges with other ranks shows that its times are 0.5 times theirs",
+        says="its times are 0.5 times those of the other ranks",
     ),
     "a clock that jumps": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),

@@ -80,6 +80,7 @@ def _differs_from_all(rank: int, others: Collection[int], related: Sequence[_Rat
 def _connected(related: Mapping[int, Sequence[_Rates]]) -> Iterator[dict[int, float]]:
     """Yield the rates of the clocks that are related, directly or by others, against one of them, by rank."""
     seen: set[int] = set()
+    used: set[int] = set()  # rates, by `id`: a large group is looked at once, not once per rank
     for first in related:
         if first in seen:
             continue
@@ -87,6 +88,9 @@ def _connected(related: Mapping[int, Sequence[_Rates]]) -> Iterator[dict[int, fl
         while waiting:
             known = waiting.popleft()
             for rates in related[known]:
+                if id(rates) in used:
+                    continue
+                used.add(id(rates))
                 against = clocks[known] / float(rates.rate[rates.ranks.index(known)])
                 for other, rate in zip(rates.ranks, rates.rate.tolist(), strict=True):
                     if other not in clocks and np.isfinite(rate):
@@ -145,24 +149,29 @@ def _by_messages(summaries: dict[int, RankSummary], messages: MatchedMessages) -
 
 
 def _first_and_last(step: Int64) -> Int64:
-    """Return the places of the first and the last item of each step, ascending; none if the steps are too few."""
-    steps, first = np.unique(step, return_index=True)
-    if len(steps) < _FEWEST_STEPS:
+    """Return the places of the first and the last item of each step, ascending; none if the steps are too few.
+
+    Items of a step follow each other.
+    """
+    last = np.flatnonzero(np.diff(step))
+    if len(last) + 1 < _FEWEST_STEPS:
         return np.empty(0, dtype=np.int64)
-    _, last = np.unique(step[::-1], return_index=True)
-    places = np.unique(np.concatenate([first, len(step) - 1 - last]))
-    return places if len(places) >= _FEWEST_MOMENTS else np.empty(0, dtype=np.int64)
+    return np.unique(np.concatenate(([0], last, last + 1, [len(step) - 1])))
 
 
 def _rates(moments_ns: Int64) -> Float64:
     """Return how long the clocks of k ranks show a second, float64 [k], given n moments on each of them, int64 [k, n].
 
     It is against the median clock. NaN stands for a clock whose moments are not on a line: it jumps, or its rank does
-    not leave its collectives with the others.
+    not leave its collectives with the others. If all clocks agree on the time from the first to the last moment,
+    what they show between these does not matter.
     """
     count, moments = moments_ns.shape
     if moments < _FEWEST_MOMENTS:
         return np.full(count, np.nan)
+    whole_ns = moments_ns[:, -1] - moments_ns[:, 0]
+    if np.ptp(whole_ns) <= _LARGEST_ERROR * whole_ns.max():  # as in nearly every run
+        return np.ones(count)
     since_ns = (moments_ns - moments_ns[:, :1]).astype(np.float64)
     common_ns = np.median(since_ns, axis=0)
     order = np.argsort(common_ns, kind="stable")

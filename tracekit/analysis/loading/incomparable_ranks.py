@@ -69,8 +69,11 @@ def incomparable_in_run(run: Run, wrong: Mapping[int, Collection[int]]) -> dict[
     """
     rates = odd_rates(run.ranks, run.collectives, run.messages)
     if rates:
-        text = "what it exchanges with other ranks shows that its times are {:.3g} times theirs"
-        return {rank: Reason("clock_drift", text.format(rate)) for rank, rate in rates.items()}
+        as_if = "as if its clock ran at another rate, or it were of another job"
+        return {
+            rank: Reason("clock_drift", f"its times are {rate:.3g} times those of the other ranks, {as_if}")
+            for rank, rate in rates.items()
+        }
     ranks = [summary for summary in run.ranks if summary.is_measured]
     counting = {
         summary.rank: {step.step for step in summary.steps if step.complete}.difference(wrong.get(summary.rank, ()))
