@@ -67,7 +67,7 @@ def assemble(
             raise TracekitError(message, hint="please report it with a trace that shows it")
         raise InputError(message, hint="record or copy the traces again")
     ranks = tuple(by_rank[rank] for rank in sorted(by_rank))
-    if not any(summary.steps or summary.unmeasured is not None for summary in ranks):
+    if not any(summary.steps or summary.left_out or summary.unmeasured is not None for summary in ranks):
         recorded = format_ranges({step for summary in ranks for step in summary.recorded_steps})
         raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {recorded}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)

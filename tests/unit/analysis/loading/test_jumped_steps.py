@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,3 +114,34 @@ def test_messages_or_a_few_collectives_show_in_which_steps_a_clock_jumps(
     assert len(jumps_ns) < len(steady_ns)
     assert len(jumps_ns) >= len(steady_ns) / 2
     assert all(jumps_ns[place] == pytest.approx(steady_ns[place], rel=0.01) for place in jumps_ns)
+
+
+@pytest.mark.parametrize(
+    ("rate", "unmeasured", "counting"),
+    [(0.5, [2], {3, 4}), (1.05, [], set())],  # of the second one, nothing tells which clocks jump
+)
+def test_jumps_in_all_steps(tmp_path: Path, rate: float, unmeasured: list[int], counting: set[int]) -> None:
+    """GIVEN two steps of a pipeline, and a clock at another rate, which seems to jump all the time
+
+    THEN its rank is n/a, and the others keep their steps, or no step counts and the notes say why.
+    """
+    simulate(replace(spec_of("pipeline", 7, cause="slow_edge"), layers=8, steps=2, microbatches=4)).write(
+        tmp_path, compressed=False
+    )
+    file = tmp_path / "rank2.json"
+    trace = json.loads(file.read_bytes())
+    start = min(event["ts"] for event in trace["traceEvents"] if "dur" in event)
+    for event in trace["traceEvents"]:
+        if "dur" in event:
+            event["ts"] = start + (event["ts"] - start) * rate
+            event["dur"] *= rate
+    file.write_text(json.dumps(trace))
+
+    run = tracekit.load(tmp_path)
+
+    assert [summary.rank for summary in run.ranks if summary.unmeasured is not None] == unmeasured
+    measured = [summary for summary in run.ranks if summary.is_measured]
+    assert [{step.step for step in summary.steps} for summary in measured] == [counting] * len(measured)
+    assert {note.rank for note in run.notes if note.severity == "warning" and note.rank is not None} == (
+        set(unmeasured) or set(range(4))
+    )
