@@ -7,18 +7,22 @@ Captures of tracekit name their run and attempt. Traces of other tools are group
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
-from tracekit.read.files.completeness import is_complete
+from tracekit.read.files.completeness import contents_of
 from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks, started_far_apart
-from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify, rank_in_name
-from tracekit.read.files.storage import version_of
+from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
+from tracekit.read.files.same_window import choose_file, precedence
 
 __all__ = ["RunFiles", "group_into_runs"]
+
+_ASKED_RANKS = 3  # how they number their steps; their files are read for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,7 @@ def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
     notes = []
     by_rank: dict[int, dict[object, list[TraceFile]]] = defaultdict(lambda: defaultdict(list))
-    for file in sorted(files, key=_precedence):
+    for file in sorted(files, key=precedence):
         assert file.rank is not None
         by_rank[file.rank][_window_key(file)].append(file)
         if file.rank_from == "nothing" and len(files) > 1:
@@ -108,10 +112,12 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
             notes.append(Note(kind="no_rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
     ranks: dict[int, tuple[TraceFile, ...]] = {}
     for rank, windows in sorted(by_rank.items()):
-        used = [_best(same) for same in windows.values()]
+        used = []
+        for same in windows.values():
+            best, about_others = choose_file(same, partial(_steps_elsewhere, rank, by_rank))
+            used.append(best)
+            notes += about_others
         ranks[rank] = tuple(sorted(used, key=lambda f: (f.first_step or 0, f.start_ns or 0, f.path.name)))
-        for best, same in zip(used, windows.values(), strict=True):
-            notes += [_replaced(file, best) for file in same if file is not best]
     notes += [_unfinished(file) for windows in ranks.values() for file in windows if file.unfinished]
     return RunFiles(
         run_id=run_id,
@@ -123,31 +129,16 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     )
 
 
-def _precedence(file: TraceFile) -> tuple[bool, bool, int, str]:
-    """Return what decides between complete files of one window: no `.tmp`, not named after another rank, newer."""
-    return not file.unfinished, _agrees_with_name(file), version_of(file.path).changed_ns or 0, str(file.path)
-
-
-def _agrees_with_name(file: TraceFile) -> bool:
-    return rank_in_name(file.path) in (None, file.rank)
-
-
-def _best(files: Sequence[TraceFile]) -> TraceFile:
-    """Return which file of one window to use, of files in the order of `_precedence`: the last complete one.
-
-    A file that is named after another rank takes the place of none, even of one that is cut off.
-    """
-    last = files[-1]
-    if len(files) == 1:
-        return last
-    eligible = (file for file in reversed(files) if file is last or _agrees_with_name(file))
-    return next((file for file in eligible if is_complete(file.path)), last)
-
-
-def _replaced(file: TraceFile, by: TraceFile) -> Note:
-    kind = "unfinished_tmp" if file.unfinished else "duplicate_rank"
-    text = f"rank {file.rank}: {file.path.name}: another file of the same window; {by.path.name} is used"
-    return Note(kind=kind, severity="info", rank=file.rank, file=file.path.name, text=text)
+def _steps_elsewhere(rank: int, by_rank: Mapping[int, Mapping[object, Sequence[TraceFile]]]) -> set[int]:
+    """Return the numbers of steps that a few other ranks have, of whose files none is in doubt."""
+    of_others = (windows.values() for other, windows in by_rank.items() if other != rank)
+    certain = (windows for windows in of_others if all(len(same) == 1 for same in windows))
+    return {
+        step
+        for windows in islice(certain, _ASKED_RANKS)
+        for (file,) in windows
+        for step in contents_of(file.path).steps
+    }
 
 
 def _window_key(file: TraceFile) -> object:

@@ -140,21 +140,6 @@ def test_a_complete_file_named_after_another_rank_does_not_replace_one_that_is_c
     assert files(discover([str(tmp_path)])) == {1: ["rank1.json"]}
 
 
-def test_only_files_of_the_same_window_are_read_to_see_whether_they_are_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for rank in range(3):
-        for window in range(2):
-            trace(rank, 3, at_us=window * MINUTE).write(tmp_path / f"rank{rank}.{window}.json")
-    read: list[str] = []
-    monkeypatch.setattr("tracekit.read.files.grouping.is_complete", lambda path: read.append(path.name) or True)
-    discover([str(tmp_path)])
-    assert read == []
-    trace(1, 3).write(tmp_path / "rank1.0b.json")
-    discover([str(tmp_path)])
-    assert read in (["rank1.0.json"], ["rank1.0b.json"]), "the newest is complete, so no other one is read"
-
-
 def test_a_file_of_unknown_world_joins_the_job_of_its_time_and_no_later_one(tmp_path: Path) -> None:
     """GIVEN two jobs a day apart, the first of which lacks the rank of a file without a world size."""
     trace(0, 2).write(tmp_path / "a_rank0.json")
