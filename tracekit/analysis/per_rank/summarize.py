@@ -9,6 +9,7 @@ from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording_notes import recording_notes, with_steps_that_count
+from tracekit.analysis.per_rank.same_recording import SummarizedFile, summarized_file, without_copies
 from tracekit.analysis.per_rank.unmeasured import nothing_ran, without_times
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
 from tracekit.analysis.sections import parts_for
@@ -54,7 +55,7 @@ def summarize(
     A file that cannot be used gives a note. An error in tracekit itself while it reads one file must not lose the
     others either.
     """
-    recordings: list[RankSummary] = []
+    files: list[SummarizedFile] = []
     failures: list[Note] = []
     internal_error = False
     for path in paths:
@@ -64,7 +65,7 @@ def summarize(
             recording = recording_of(trace, options.rules, whole=options.steps.whole)
             if spool is not None:
                 spool.put(path, recording)
-            recordings.append(_summary_of(recording, rank, options))
+            files.append(summarized_file(path, recording, _summary_of(recording, rank, options)))
             del trace, recording  # so that one window is in memory at a time
         except InputError as error:
             failures.append(_failure_note(path, error.kind, error.reason))
@@ -74,11 +75,12 @@ def summarize(
             internal_error = True
             failures.append(_failure_note(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
     failures = [note.about_rank(rank) for note in failures]
-    if not recordings:
+    if not files:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
+    recordings, copies = without_copies(files)
     recordings, repeated = without_repeated_steps(recordings)
     merged = merge_recordings(recordings)
-    return replace(merged, notes=(*failures, *repeated, *merged.notes))
+    return replace(merged, notes=(*failures, *copies, *repeated, *merged.notes))
 
 
 def _failure_note(path: TracePath, kind: str, reason: str) -> Note:
