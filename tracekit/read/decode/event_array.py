@@ -37,6 +37,18 @@ _MAX_NESTED = 20_000  # keys of that name in other objects; no writer has one
 _MAX_PARSED = 3  # of these keys: the text in front of each is parsed
 _MAX_UNPLACED = 16  # errors of the parser that do not say where it stopped
 _STOPPED_AT = re.compile(r"\(byte (\d+)\)")
+_AS_UTF_8 = "convert it to UTF-8: iconv -t UTF-8"
+_OTHER_FORMS = (  # first bytes, what they are of, and what to do; the longer of two that begin alike is first
+    (b"\xff\xfe\0\0", "text in UTF-32", _AS_UTF_8),
+    (b"\0\0\xfe\xff", "text in UTF-32", _AS_UTF_8),
+    *((begin, "text in UTF-32", _AS_UTF_8) for begin in (b"{\0\0\0", b"[\0\0\0", b"\0\0\0{", b"\0\0\0[")),
+    (b"\xff\xfe", "text in UTF-16", _AS_UTF_8),
+    (b"\xfe\xff", "text in UTF-16", _AS_UTF_8),
+    *((begin, "text in UTF-16", _AS_UTF_8) for begin in (b"{\0", b"[\0", b"\0{", b"\0[")),
+    (b"BZh", "packed with bzip2", "unpack it with bunzip2, or pack it with gzip or zstd"),
+    (b"\xfd7zXZ\0", "packed with xz", "unpack it with unxz, or pack it with gzip or zstd"),
+    (b"\x1f\x8b", "packed with gzip twice", "unpack it once with gunzip"),
+)
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -66,6 +78,8 @@ def read_head(chunks: Iterator[bytes], source: TextChunks) -> Head:
     name, damage = source.path.name, source.cut_off
     if damage is not None:
         reason, hint, kind = damage.what, "copy it again, or record again", "ignored_file"
+    elif (form := _form_of(text)) is not None:
+        reason, hint, kind = f"not a trace but {form[0]}", form[1], "ignored_file"
     elif not text.strip():
         reason, hint, kind = "the file is empty", "the job may have died while it wrote; record again", "empty"
     elif _may_begin_trace(text) and len(text) > limits().keys_bytes:
@@ -75,6 +89,14 @@ def read_head(chunks: Iterator[bytes], source: TextChunks) -> Head:
         reason, hint = "not a trace (no traceEvents in it)", "give Chrome-trace JSON files of torch.profiler"
         kind = "ignored_file"
     raise NotATraceError(f"{name}: {reason}", hint=hint, reason=reason, kind=kind)
+
+
+def _form_of(text: bytes) -> tuple[str, str] | None:
+    """Return what a text is that is none of JSON in UTF-8, and what to do with it; None if that is not known."""
+    for begin, what, hint in _OTHER_FORMS:
+        if text.startswith(begin):
+            return what, hint
+    return None
 
 
 def search_events(chunks: Iterator[bytes]) -> tuple[Head | None, bytes]:
@@ -149,11 +171,36 @@ def read_behind(first: bytes, chunks: Iterator[bytes]) -> tuple[bytes, bool]:
 
 
 def top_level_keys(head: Head, behind: bytes) -> dict[str, bytes]:
-    """Return the JSON text of each top-level key before the events, and in `behind`, the text after their `]`."""
+    """Return the JSON text of each top-level key before the events, and in `behind`, the text after their `]`.
+
+    `traceEvents` is among them if there are more events: in the document or in another one behind it, whose other keys
+    are not returned.
+    """
     keys = parse_top_level(head.keys)
-    if behind.strip(b", \t\r\n}"):
-        keys |= parse_top_level(b"{" + behind.lstrip(b", \t\r\n"))
+    if not behind.strip(b", \t\r\n}"):
+        return keys
+    members, following = _split_documents(head, behind)
+    keys |= parse_top_level(members)
+    if _EVENTS_KEY.search(following) or following.lstrip().startswith(b"["):
+        keys["traceEvents"] = b"[]"
     return keys
+
+
+def _split_documents(head: Head, behind: bytes) -> tuple[bytes, bytes]:
+    """Return the keys behind the events as a JSON object, and the text behind the document.
+
+    Where the end of the document is not seen, all is taken for keys.
+    """
+    if not head.is_object and behind.lstrip()[:1] in (b"[", b"{"):
+        return b"{}", behind
+    members = b"{" + behind.lstrip(b", \t\r\n")
+    try:
+        _ANY.decode(members)
+    except (ValueError, RecursionError) as error:
+        if "trailing" in str(error) and (stopped := _STOPPED_AT.search(str(error))):
+            end = int(stopped[1]) - 1  # the parser counts the character at which it stopped
+            return members[:end], members[end:]
+    return members, b""
 
 
 def no_events_error(source: TextChunks) -> NotATraceError:

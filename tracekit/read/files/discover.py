@@ -20,7 +20,7 @@ from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.files.foreign_jobs import in_other_units, is_plainly_one_job
 from tracekit.read.files.grouping import RunFiles, group_into_runs
-from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast
+from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast, rank_in_name
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
 __all__ = ["Discovery", "RunFiles", "discover"]
@@ -71,7 +71,8 @@ class _Search:
     files: list[TraceFile] = field(default_factory=list)
     ignored: list[_IgnoredFile] = field(default_factory=list)
     progress: list[TracePath] = field(default_factory=list)
-    seen: set[object] = field(default_factory=set)  # file identities, which do not depend on names
+    # By the identity of each file, which does not depend on names: a name of it for each rank that its names say.
+    names: dict[object, dict[int | None, TracePath]] = field(default_factory=lambda: defaultdict(dict))
 
 
 def discover(
@@ -196,10 +197,20 @@ def _add(files: Iterable[TracePath], manifests: Sequence[TracePath], search: _Se
         except InputError as error:
             search.ignored.append(_IgnoredFile(path=file, kind=error.kind, reason=error.reason, hint=error.hint))
             continue
-        if identity not in search.seen:
-            search.seen.add(identity)
+        names = search.names[identity]
+        rank = rank_in_name(file)
+        if not names:
             new.append(file)
+        elif rank is not None and rank not in names and (of_others := [one for one in names if one is not None]):
+            search.ignored.append(_another_name(file, rank, names[of_others[0]]))
+        names.setdefault(rank, file)
     _add_identified(search, _map(lambda file: in_manifests.get(file) or _identify(search.identify_file, file), new))
+
+
+def _another_name(file: TracePath, rank: int, first: TracePath) -> _IgnoredFile:
+    hint = "give each rank the file that it recorded"
+    reason = f"another name of the file {first.name}"
+    return _IgnoredFile(path=file, kind="ignored_file", reason=reason, hint=hint, rank=rank)
 
 
 def _identify_again(search: _Search) -> None:

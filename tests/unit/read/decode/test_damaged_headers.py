@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.read.decode.damage import GOOD, decode_text, names, with_bad
+from tests.unit.read.decode.decoders import decode
 from tracekit.read.decode.event_array import search_events
 
 
@@ -176,3 +178,40 @@ def test_where_events_begin_behind_damage_does_not_depend_on_how_much_is_read_at
 
     assert head is not None
     assert text[head.position :].startswith(b'{"name": "first"}')
+
+
+@pytest.mark.parametrize("between", ["", "\n", "\r\n\r\n"])
+@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_second_trace_behind_the_first_is_said_and_changes_nothing(
+    tmp_path: Path, between: str, tail: bool, packed: bool
+) -> None:
+    """GIVEN two traces in a file, or one in each gzip member THEN the first is read, with its header and base time."""
+    first, second = TraceBuilder(3, 8).op("e0", 0, 1), TraceBuilder(5, 9).op("e1", 7, 1)
+    second.base_ns += 10**9
+    texts = [first.text(tail=tail), between.encode() + second.text(tail=True)]
+    path = tmp_path / "rank3.json"
+    path.write_bytes(b"".join(map(gzip.compress, texts)) if packed else b"".join(texts))
+
+    decoded = decode(path)
+
+    expected = decode_text(tmp_path, texts[0])
+    assert (names(decoded), decoded.header) == (["e0"], expected.header)
+    assert decoded.events.start_ns.tolist() == expected.events.start_ns.tolist()
+    (note,) = decoded.notes
+    assert (note.kind, note.severity) == ("duplicate_event", "warning")
+    assert note.text == "rank3.json: it has a second array of events behind the first; only the first is used"
+
+
+def test_a_second_array_document_is_said(tmp_path: Path) -> None:
+    event = '{"ph": "X", "name": "e0", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
+    decoded = decode_text(tmp_path, f"[{event}]\n[{event}]\n".encode())
+    assert names(decoded) == ["e0"]
+    assert [note.kind for note in decoded.notes] == ["duplicate_event"]
+
+
+@pytest.mark.parametrize("behind", ["\n", "\0\0", " null", '{"log": 1}'])
+def test_what_follows_a_trace_and_is_none_gives_no_note(tmp_path: Path, behind: str) -> None:
+    text = TraceBuilder(3, 8).op("e0", 0, 1).text(tail=True)
+    decoded = decode_text(tmp_path, text + behind.encode())
+    assert (decoded.header.rank, decoded.notes) == (3, ())

@@ -108,7 +108,10 @@ def test_links_to_the_same_file_count_once(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(tmp_path / "a", target_is_directory=True)
     found = discover([str(tmp_path), str(tmp_path / "a"), str(path), str(tmp_path / "b")])
     assert files(found) == {0: ["rank0.json"]}
-    assert found.notes == ()
+    assert [(note.kind, note.rank, note.file) for note in found.notes] == [
+        ("ignored_file", 1, "rank1.json"),
+        ("ignored_file", 2, "rank2.json"),
+    ]
 
 
 def test_globs_files_and_folders_may_be_mixed(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import pickle
 from pathlib import Path
@@ -108,3 +110,50 @@ def test_a_path_without_traces_is_an_error(tmp_path: Path) -> None:
             discover([str(typed)])
         assert str(typed) in caught.value.message
         assert caught.value.hint
+
+
+TEXT = trace().text().decode()
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "hint"),
+    [
+        (TEXT.encode("utf-16"), "text in UTF-16", "iconv -t UTF-8"),
+        (TEXT.encode("utf-16-le"), "text in UTF-16", "iconv -t UTF-8"),
+        (TEXT.encode("utf-16-be"), "text in UTF-16", "iconv -t UTF-8"),
+        (TEXT.encode("utf-32"), "text in UTF-32", "iconv -t UTF-8"),
+        (TEXT.encode("utf-32-le"), "text in UTF-32", "iconv -t UTF-8"),
+        (TEXT.encode("utf-32-be"), "text in UTF-32", "iconv -t UTF-8"),
+        (bz2.compress(TEXT.encode()), "packed with bzip2", "bunzip2"),
+        (lzma.compress(TEXT.encode()), "packed with xz", "unxz"),
+        (gzip.compress(gzip.compress(TEXT.encode())), "packed with gzip twice", "gunzip"),
+    ],
+    ids=["UTF-16", "UTF-16 LE", "UTF-16 BE", "UTF-32", "UTF-32 LE", "UTF-32 BE", "bzip2", "xz", "gzip twice"],
+)
+def test_a_trace_in_a_form_that_is_not_read_is_named_with_the_remedy(
+    tmp_path: Path, content: bytes, what: str, hint: str
+) -> None:
+    trace(1).write(tmp_path / "rank1.json")
+    (tmp_path / "rank0.json").write_bytes(content)
+
+    (note,) = discover([str(tmp_path)]).notes
+    assert note.text == f"rank0.json: not a trace but {what}; left out"
+
+    with pytest.raises(InputError, match=f"not a trace but {what}") as caught:
+        discover([str(tmp_path / "rank0.json")])
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_link_to_the_file_of_another_rank_is_named(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        trace(rank, 3).write(tmp_path / f"rank{rank}.json")
+    (tmp_path / "rank2.json").symlink_to("rank1.json")
+    (tmp_path / "latest.json").symlink_to("rank1.json")
+
+    found = discover([str(tmp_path), str(tmp_path / "rank1.json")])
+
+    assert files(found)[0] == ["rank0.json"]
+    assert len(found.chosen.ranks) == 2
+    (note,) = found.notes
+    assert (note.kind, note.severity, note.rank, note.file) == ("ignored_file", "warning", 2, "rank2.json")
+    assert note.text == "rank 2: rank2.json: another name of the file rank1.json; left out"
