@@ -1,4 +1,7 @@
-"""Which file counts where several say that they are of one rank, which only reading them whole may show."""
+"""Which files count where several say that they are of one rank, or one is of no rank of the job.
+
+Only reading them whole may show it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,17 @@ __all__ = ["without_duplicates"]
 def without_duplicates(
     expected: Sequence[int], outcomes: Sequence[RankSummary | RankFailure]
 ) -> list[RankSummary | RankFailure]:
-    """Return the outcomes, of which each rank has one: others of it become failures with a note.
+    """Return the outcomes, of which each rank has one: others of it, and of no rank, become failures with a note.
 
     expected: the rank of which each outcome was to be, by what names and headers of the files say. An outcome of
     another rank gives way to one that was expected to be of that rank, else the first one stays.
     """
     pairs = list(zip(expected, outcomes, strict=True))
     as_expected = {rank for rank, outcome in pairs if isinstance(outcome, RankSummary) and outcome.rank == rank}
+    world_size = max(
+        (outcome.world_size or 0 for outcome in outcomes if isinstance(outcome, RankSummary) and outcome.is_measured),
+        default=0,
+    )
     kept: set[int] = set()
     result: list[RankSummary | RankFailure] = []
     for rank, outcome in pairs:
@@ -28,10 +35,27 @@ def without_duplicates(
             result.append(outcome)
         elif outcome.rank in kept or (outcome.rank != rank and outcome.rank in as_expected):
             result.append(RankFailure(rank=rank, notes=(*outcome.notes, _duplicate_note(outcome))))
+        elif _is_of_no_rank(outcome, world_size):
+            result.append(RankFailure(rank=rank, notes=(*outcome.notes, _no_rank_note(outcome, world_size))))
         else:
             kept.add(outcome.rank)
             result.append(outcome)
     return result
+
+
+def _is_of_no_rank(summary: RankSummary, world_size: int) -> bool:
+    """Return whether nothing is known of a file but a rank that the job does not have, such as of a merged trace.
+
+    world_size: what the other files say; 0 if they do not.
+    """
+    is_unknown = summary.unmeasured is not None and summary.world_size is None
+    return is_unknown and 0 < world_size <= summary.rank
+
+
+def _no_rank_note(summary: RankSummary, world_size: int) -> Note:
+    file = summary.file_name
+    text = f"rank {summary.rank}: {file}: the job has {world_size} ranks, and this file is of none of them; left out"
+    return Note(kind="no_rank", severity="warning", rank=summary.rank, file=file, text=text)
 
 
 def _duplicate_note(summary: RankSummary) -> Note:

@@ -1,7 +1,8 @@
-"""Which of two files of one rank counts?"""
+"""Which of two files of one rank counts, and does a file of no rank?"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,34 @@ def test_of_two_files_that_were_taken_for_other_ranks_the_first_counts() -> None
 def test_a_file_that_could_not_be_read_takes_no_rank() -> None:
     failed = RankFailure(rank=1, notes=())
     assert files_that_count([1, 8], [failed, outcome(1, "odd")]) == {1: "odd"}
+
+
+def test_a_file_that_joins_the_processes_of_all_ranks_changes_nothing(tmp_path: Path) -> None:
+    """GIVEN three ranks, and beside them a file with the events of all three, each with a pid, and without a header."""
+    good, all_files = tmp_path / "good", tmp_path / "all"
+    merged: list[dict[str, Any]] = []
+    for rank in range(3):
+        for folder in (good, all_files):
+            gpu_rank(rank, 3).write(folder / f"rank{rank}.json")
+        events = json.loads(gpu_rank(rank, 3).op("aten::mm", 0, 5).text())["traceEvents"]
+        merged += [event | {"pid": 1000 * rank + event["pid"]} for event in events if isinstance(event["pid"], int)]
+    (all_files / "merged.json").write_text(json.dumps({"traceEvents": merged}))
+
+    expected, actual = result(good), result(all_files)
+
+    assert actual["run"]["world_size"] == 3
+    assert {key for key in expected if actual[key] != expected[key]} <= {"notes", "run"}
+    assert {key for key in expected["run"] if actual["run"][key] != expected["run"][key]} <= {"path"}
+    left_out = "rank 3: merged.json: the job has 3 ranks, and this file is of none of them; left out"
+    assert left_out in [note["text"] for note in actual["notes"]]
+
+
+@pytest.mark.parametrize(
+    ("rank", "unmeasured", "says_ranks"), [(1, "it mixes processes", None), (2, None, None), (2, "it mixes", 3)]
+)
+def test_a_file_that_may_be_of_a_rank_counts(rank: int, unmeasured: str | None, says_ranks: int | None) -> None:
+    """GIVEN two ranks, and a file that is one of them, or has times, or says that there are three."""
+    odd = replace(outcome(rank, "odd"), unmeasured=unmeasured, world_size=says_ranks)
+    good = [replace(outcome(number, f"{number}"), world_size=2) for number in range(2) if number != rank]
+    expected = [one.rank for one in (*good, odd)]
+    assert files_that_count(expected, [*good, odd])[rank] == "odd"
