@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
+from tests.builders import TraceBuilder
 from tests.damaged_runs import events as e
 from tests.damaged_runs import text as t
 from tests.damaged_runs.damaged_run import DamagedRun, of_trace, with_one_event
@@ -41,6 +42,11 @@ def _copy_of_rank_3(name: str, damage: Callable[[bytes], bytes]) -> Callable[[Pa
         os.utime(copy, (4e9, 4e9))
 
     return write
+
+
+def _without_steps(trace: TraceBuilder) -> TraceBuilder:
+    trace.events = [event for event in trace.events if not event["name"].startswith("ProfilerStep")]
+    return trace
 
 
 def _attempt_of_all(path: Path) -> None:
@@ -203,6 +209,20 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="duplicate_rank",
         says="another file of the same window, not written to its end; rank3.json is used",
         file="rank3.json.gz",
+    ),
+    "a newer copy of one rank without its last steps": DamagedRun(
+        write=_copy_of_rank_3("rank3_b.json", lambda text: rank_trace(3, steps=range(3, 6)).text()),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="another file of the same window, with fewer steps; rank3.json is used",
+        file="rank3_b.json",
+    ),
+    "a newer copy of one rank without its steps": DamagedRun(
+        write=_copy_of_rank_3("rank3_b.json", lambda text: _without_steps(rank_trace(3)).text()),
+        bad_rank="missing",
+        kind="duplicate_rank",
+        says="rank3.json is used",
+        file="rank3_b.json",
     ),
     "missing rank": DamagedRun(
         write=lambda path: None, bad_rank="missing", kind="missing_rank", says="8 of 9 ranks; missing: 8", file=""

@@ -62,6 +62,18 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
         kind="duplicate_event",
         says="it has a second array of events behind the first; only the first is used",
     ),
+    "second trace": DamagedRun(
+        write=of_text(lambda text: text + rank_trace(2).text()),
+        bad_rank="as undamaged",
+        kind="duplicate_event",
+        says="it has a second array of events behind the first; only the first is used",
+    ),
+    "UTF-16": DamagedRun(
+        write=of_text(lambda text: text.decode().encode("utf-16")),
+        bad_rank="missing",
+        kind="ignored_file",
+        says="not a trace but text in UTF-16; left out",
+    ),
     # ---- escapes, quotes, control characters, UTF-8
     "invalid escapes": DamagedRun(
         write=of_text(lambda text: t.with_name(text, rb"C:\data\qux")),

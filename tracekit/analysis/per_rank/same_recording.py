@@ -49,18 +49,17 @@ class SummarizedFile:
 
         Steps of other numbers that only overlap in time are of two windows: a clock was set back between them.
         """
-        if self.summary.serves_only or other.summary.serves_only:
-            return False
-        if self.step_starts_ns and other.step_starts_ns:
-            numbers = frozenset(self.summary.recorded_steps).intersection(other.summary.recorded_steps)
-            return not self.step_starts_ns.isdisjoint(other.step_starts_ns) or (bool(numbers) and self._overlaps(other))
-        return self._overlaps(other)
-
-    def _overlaps(self, other: SummarizedFile) -> bool:
-        """Return whether more than half of the shorter one is within the longer one."""
         shared_ns = min(self.end_ns, other.end_ns) - max(self.start_ns, other.start_ns)
-        shorter_ns = min(self.end_ns - self.start_ns, other.end_ns - other.start_ns)
-        return shared_ns >= 0 and 2 * shared_ns >= shorter_ns
+        if shared_ns < 0 or self.summary.serves_only or other.summary.serves_only:
+            return False
+        if not self.step_starts_ns.isdisjoint(other.step_starts_ns):
+            return True
+        if self.step_starts_ns and other.step_starts_ns:
+            numbers = frozenset(self.summary.recorded_steps)
+            if numbers.isdisjoint(other.summary.recorded_steps):
+                return False
+        # Windows that follow each other may overlap by a few events.
+        return 2 * shared_ns >= min(self.end_ns - self.start_ns, other.end_ns - other.start_ns)
 
 
 def summarized_file(path: TracePath, recording: Recording, summary: RankSummary) -> SummarizedFile:
