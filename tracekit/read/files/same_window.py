@@ -86,7 +86,10 @@ def choose_file(
 def _are_copies(files: Sequence[TraceFile]) -> bool:
     """Return whether files on a disk have the same bytes."""
     paths = [file.path for file in files if isinstance(file.path, Path)]
-    return len(paths) == len(files) and all(filecmp.cmp(paths[0], path, shallow=False) for path in paths[1:])
+    try:
+        return len(paths) == len(files) and all(filecmp.cmp(paths[0], path, shallow=False) for path in paths[1:])
+    except OSError:  # one of them cannot be read
+        return False
 
 
 def _is_named_after_another_rank(file: TraceFile) -> bool:

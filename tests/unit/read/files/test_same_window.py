@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import gzip
+import io
 import json
 import os
 from collections.abc import Callable
@@ -14,6 +16,8 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.read.files.run_traces import SECOND, files, trace
 from tracekit.read.files.discover import discover
+from tracekit.read.files.identify import identify
+from tracekit.read.files.same_window import choose_file
 
 STEPS = (3, 4, 5)
 
@@ -156,3 +160,27 @@ def test_only_files_of_the_same_window_that_differ_are_looked_into(
     trace(1, 3).op("op", 5, 1).write(tmp_path / "rank1.0b.json")
     discover([str(tmp_path)])
     assert sorted(read) == ["rank1.0.json", "rank1.0b.json"]
+
+
+def test_a_file_that_cannot_be_read_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN two files of one window that the probe's manifests describe, of which the newer one cannot be opened."""
+    builder = trace(1).capture(run_id="run")
+    paths = [tmp_path / name for name in ("rank-000001.json", "rank-000001b.json")]
+    for path in paths:
+        builder.write(path)
+    known = [identify(path) for path in paths]
+    os.utime(paths[0], (1e9, 1e9))
+    plain_open = builtins.open
+
+    def open_guarded(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(file).endswith("1b.json"):
+            raise PermissionError(13, "Permission denied", str(file))
+        return plain_open(file, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "open", open_guarded)
+    monkeypatch.setattr(io, "open", open_guarded)
+
+    used, notes = choose_file(known, lambda: ())
+
+    assert used.path == paths[0]
+    assert [note.file for note in notes] == ["rank-000001b.json"]
