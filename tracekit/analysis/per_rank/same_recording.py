@@ -52,8 +52,9 @@ class SummarizedFile:
         shared_ns = min(self.end_ns, other.end_ns) - max(self.start_ns, other.start_ns)
         if shared_ns < 0 or self.summary.serves_only or other.summary.serves_only:
             return False
-        if not self.step_starts_ns.isdisjoint(other.step_starts_ns):
-            return True
+        are_of_probe = self.summary.run_id is not None and other.summary.run_id is not None
+        if not are_of_probe and not self.step_starts_ns.isdisjoint(other.step_starts_ns):
+            return True  # renumbered; the probe's recordings are known by the numbers of their steps
         if self.step_starts_ns and other.step_starts_ns:
             numbers = frozenset(self.summary.recorded_steps)
             if numbers.isdisjoint(other.summary.recorded_steps):
