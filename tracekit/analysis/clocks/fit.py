@@ -10,12 +10,13 @@ Smith, "Applied Regression Analysis", 1998, section 3.1). So it is largest at th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumps import STEEPEST, find_jumps
+from tracekit.analysis.clocks.jumps import STEEPEST, Lateness, find_jumps
 from tracekit.analysis.stats.medians import MEDIAN_TO_MEAN_ERROR
 from tracekit.analysis.stats.parallel_lines import ParallelLines, fit_parallel_lines
 from tracekit.analysis.stats.student import student_deviations
@@ -87,15 +88,18 @@ class ClockFit:
         return math.ceil(max(errors_ns))
 
 
-def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
-    """Return how far `time_ns` is ahead of `other_ns`: n > 0 moments in any order, int64 [n] each."""
+def fit_clock(time_ns: Int64, other_ns: Int64, lateness: Callable[[], Lateness] | None = None) -> ClockFit:
+    """Return how far `time_ns` is ahead of `other_ns`: n > 0 moments in any order, int64 [n] each.
+
+    lateness: returns by how much both may be late, in the same order; see `find_jumps`.
+    """
     order = np.argsort(other_ns, kind="stable")
     time_ns, other_ns = time_ns[order], other_ns[order]
     ahead_ns = time_ns - other_ns
     base_ns = int(ahead_ns[len(ahead_ns) // 2])
     y: Float64 = (ahead_ns - base_ns).astype(np.float64)
     x: Float64 = (other_ns - other_ns[len(other_ns) // 2]).astype(np.float64)
-    edges = [0, *find_jumps(x, y), len(x)]
+    edges = [0, *find_jumps(x, y, lateness and (lambda: lateness().rows(order))), len(x)]
     parts = [slice(begin, end) for begin, end in pairwise(edges)]
     lines = fit_parallel_lines(x, y, parts, resolution=_RESOLUTION_NS)
     drift, drift_error = _drift(lines, len(x))

@@ -87,7 +87,12 @@ class _Pool:
     end_ns: list[Int64] = field(default_factory=list)
     duration_ns: list[Int64] = field(default_factory=list)
     there: list[Bool] = field(default_factory=list)
+    alike: list[Int64] = field(default_factory=list)
     set_back: list[Bool] = field(default_factory=list)
+
+    def add_alike(self, alike: Int64) -> None:
+        """Add what collectives of one more group have in common. Those of different groups have nothing."""
+        self.alike.append(alike + 1 + max((int(other.max()) for other in self.alike), default=-1))
 
     def moments(self, frames: tuple[int, ...], *, uneven: bool) -> Moments:
         return Moments.build(
@@ -95,6 +100,7 @@ class _Pool:
             np.concatenate(self.end_ns, axis=1),
             np.concatenate(self.duration_ns, axis=1),
             np.concatenate(self.there, axis=1),
+            alike=np.concatenate(self.alike),
             set_back=np.logical_or.reduce(self.set_back),
             uneven=uneven,
         )
@@ -120,6 +126,7 @@ def _pool(moments: Sequence[Moments], fitted: FittedClocks) -> list[Moments]:
         pool.end_ns.append(np.stack([end_ns for end_ns, _ in ends]))
         pool.duration_ns.append(np.where(there, np.stack([longest[members].min(axis=0) for members in rows]), 0))
         pool.there.append(there)
+        pool.add_alike(group_moments.alike)
         pool.set_back.append(np.array([group_moments.set_back[members].any() for members in rows]))
     result = []
     for frames, by_evenness in pools.items():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.clocks.jumps import Lateness
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS, SYNCHRONISING
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -21,6 +22,7 @@ from tracekit.model.summary import RankSummary
 __all__ = ["FEWEST_MOMENTS", "Moments"]
 
 _ALL_TO_ALL = KINDS.index("all_to_all")
+_QUARTER = 4
 _SET_BACK_NS = 100_000  # collectives that overlap may end in another order on one rank, not by as much
 
 FEWEST_MOMENTS = 3
@@ -35,6 +37,7 @@ class Moments:
         end_ns: int64 [k, n], on each rank's clock.
         duration_ns: int64 [k, n], which each rank spends in them.
         there: bool [k, n].
+        alike: int64 [n], a number that collectives of one kind and size have in common.
         set_back: bool [k], whether the ends of a rank go back where those of others do not.
         transfer_ns: the median time that the last rank to enter spends in the collective; this needs no common clock.
         uneven: ranks may exchange unequal shares, and then leave at times that differ by a part of the transfer.
@@ -45,6 +48,7 @@ class Moments:
     end_ns: Int64
     duration_ns: Int64
     there: Bool
+    alike: Int64
     set_back: Bool
     transfer_ns: int
     uneven: bool
@@ -81,13 +85,22 @@ class Moments:
             end_ns,
             end_ns - start_ns,
             there,
+            alike=np.unique(np.stack((group.kind[chosen], group.size_bytes[chosen])), axis=1, return_inverse=True)[1],
             set_back=_set_back(end_ns, there),
             uneven=bool(unequal[chosen].any()),
         )
 
     @classmethod
     def build(
-        cls, ranks: tuple[int, ...], end_ns: Int64, duration_ns: Int64, there: Bool, *, set_back: Bool, uneven: bool
+        cls,
+        ranks: tuple[int, ...],
+        end_ns: Int64,
+        duration_ns: Int64,
+        there: Bool,
+        *,
+        alike: Int64,
+        set_back: Bool,
+        uneven: bool,
     ) -> Moments:
         """Return moments, given all that does not follow from these."""
         transfer_ns = int(np.median(np.where(there, duration_ns, np.iinfo(np.int64).max).min(axis=0)))
@@ -96,11 +109,29 @@ class Moments:
             end_ns=end_ns,
             duration_ns=duration_ns,
             there=there,
+            alike=alike.reshape(-1),
             set_back=set_back,
             transfer_ns=transfer_ns,
             uneven=uneven,
             content=(int(uneven), -end_ns.shape[1], transfer_ns, int(duration_ns.sum())),
         )
+
+    def lateness(self, place: int, others: Sequence[int], chosen: Bool) -> Lateness:
+        """Return by how much a rank and most of `others`, given as places, may have left `chosen` collectives late.
+
+        chosen: bool [n]; all of these are there on some of the others. The last rank to enter a collective stays for
+        the transfer, and the others for longer. A rank that leaves late stays longer, too. The transfer takes as
+        long as the shortest quarter of the collectives alike does on the others.
+        """
+        duration_ns, alike = self.duration_ns[:, chosen], self.alike[chosen]
+        of_others_ns = np.where(self.there[others][:, chosen], duration_ns[others], np.nan)
+        shortest_ns = np.nanmin(of_others_ns, axis=0)
+        ordered = np.lexsort((shortest_ns, alike))
+        first = np.searchsorted(alike[ordered], alike)
+        count = np.searchsorted(alike[ordered], alike, side="right") - first
+        transfer_ns = np.minimum(shortest_ns[ordered[first + count // _QUARTER]], shortest_ns)
+        most_late_ns = np.stack((duration_ns[place], np.nanmedian(of_others_ns, axis=0))) - transfer_ns
+        return Lateness(*np.rint(most_late_ns).astype(np.int64))
 
 
 def _set_back(end_ns: Int64, there: Bool) -> Bool:

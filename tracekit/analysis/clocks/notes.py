@@ -18,7 +18,7 @@ _NOTABLE_DRIFT_PPM = 10.0
 _NOTABLE_NS = 10_000
 _EVIDENCE = {"collectives": "the ends of its collectives", "messages": "its messages"}
 
-__all__ = ["clock_notes"]
+__all__ = ["clock_notes", "jump_text"]
 
 
 def clock_notes(
@@ -27,7 +27,7 @@ def clock_notes(
     """Return notes about ranks whose clock jumps or drifts, or is not what was measured or what their host shows."""
     evidence = {model.rank: _EVIDENCE.get(model.method, _EVIDENCE["collectives"]) for model in models}
     jumping = jumping_clocks(ranks, models)
-    notes = [_note("clock_step", rank, evidence[rank], _jump_text(jumps)) for rank, jumps in jumping.items()]
+    notes = [_note("clock_step", rank, evidence[rank], jump_text(jumps)) for rank, jumps in jumping.items()]
     for rank, drift_ppm in sorted(_drifts_ppm(ranks, models).items()):
         notes.append(_note("clock_drift", rank, evidence[rank], f"its clock drifts by {drift_ppm:+.1f} ppm"))
     named = {note.rank for note in notes}
@@ -44,11 +44,12 @@ def clock_notes(
     ]
 
 
-def _jump_text(jumps: Sequence[RankJump]) -> str:
-    """Return what is said of a rank's clock: its largest jump."""
+def jump_text(jumps: Sequence[RankJump]) -> str:
+    """Return what is said of a rank's clock: its largest jump, and how many there are."""
     largest = max(jumps, key=lambda jump: abs(jump.by_ns))
     or_more = " or more" if largest.at_least else ""
-    text = f"its clock jumps by {largest.by_ns / 1e6:+,.3f} ms{or_more}"
+    by = f"{len(jumps)} times, by up to" if len(jumps) > 1 else "by"
+    text = f"its clock jumps {by} {largest.by_ns / 1e6:+,.3f} ms{or_more}"
     if not largest.or_ranks:
         return text
     return f"{text}, or {_clocks_text(largest.or_ranks)} by {-largest.by_ns / 1e6:+,.3f} ms"

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tracekit.analysis.clocks.jumping import jumping_clocks
+from tracekit.analysis.clocks.notes import jump_text
 from tracekit.analysis.clocks.rates import odd_rates
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.unmeasured import without_times
@@ -82,7 +84,13 @@ def incomparable_in_run(run: Run, wrong: Mapping[int, Collection[int]]) -> dict[
     usual = _usual_steps(counting.values())
     without = [rank for rank in wrong if usual and rank in counting and not counting[rank] & usual]
     text = "what it exchanges with other ranks shows that the times of each of its steps are wrong"
-    return {rank: Reason("step_mismatch", text) for rank in without}
+    jumps = jumping_clocks(run.ranks, run.clocks) if without else {}
+    return {
+        rank: Reason("clock_step", f"{jump_text(jumps[rank])}, which leaves none of its steps right")
+        if rank in jumps
+        else Reason("step_mismatch", text)
+        for rank in without
+    }
 
 
 def without_times_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.analysis.clocks.jumps import find_jumps
+from tracekit.analysis.clocks.jumps import Lateness, find_jumps
 
 MS = 1e6
 
@@ -95,3 +95,42 @@ def test_three_moments_show_no_jump() -> None:
     x, y = levels(3, 3)
     y[2:] += 5e6
     assert find_jumps(x, y) == []
+
+
+def late_by(by_ns: float, count: int) -> Lateness:
+    return Lateness(np.full(count, by_ns, dtype=np.int64), np.zeros(count, dtype=np.int64))
+
+
+@pytest.mark.parametrize("by_ns", [100_000.0, -2e6])
+@pytest.mark.parametrize("back", [True, False])
+def test_a_clock_that_jumps_again_and_again(by_ns: float, back: bool) -> None:
+    """GIVEN steps of four moments, and a jump behind the first moment of each step, there and back or on and on."""
+    places = list(range(1, 24, 4))
+    for seed in range(20):
+        x, y = levels(24, seed, sigma_ns=1000)
+        for number, place in enumerate(places):
+            y[place:] += by_ns * (-1) ** (number * back)
+        assert find_jumps(x, y, lambda: late_by(10_000, 24)) == places
+
+
+def test_a_clock_that_jumps_and_is_back_after_three_moments_was_not_late() -> None:
+    """GIVEN three moments that are 2 ms ahead THEN they show two jumps, unless the rank may have been so late."""
+    for seed in range(20):
+        x, y = levels(24, seed, sigma_ns=1000)
+        y[9:12] += 2e6
+        assert find_jumps(x, y, lambda: late_by(500_000, 24)) == [9, 12]
+        assert find_jumps(x, y, lambda: late_by(2e6, 24)) == []
+        assert find_jumps(x, y) == []
+        late, in_time = late_by(2e6, 24)
+        y[9:12] -= 4e6
+        assert find_jumps(x, y, lambda: Lateness(in_time, late)) == []  # noqa: B023
+
+
+def test_two_moments_between_jumps_are_enough_if_there_are_three_jumps() -> None:
+    for seed in range(20):
+        x, y = levels(24, seed, sigma_ns=1000)
+        y[10:12] += 300_000
+        assert find_jumps(x, y, lambda: late_by(0, 24)) == []
+        y[12:14] += 600_000
+        y[14:] += 900_000
+        assert find_jumps(x, y, lambda: late_by(0, 24)) == [10, 12, 14]

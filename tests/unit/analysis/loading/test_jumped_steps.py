@@ -53,6 +53,9 @@ def run_on_machines(folder: Path, machines: str, jumps_us: dict[str, dict[int, f
         ("aabbbccc", {"b": {6: JUMP_US}, "c": {12: JUMP_US}}, {"b": {5, 6}, "c": {11, 12}}),
         ("aabbbccc", {"a": {6: JUMP_US}, "c": {12: 300}}, {"a": {5, 6}, "c": {11, 12}}),
         ("aabbbccc", {"b": {6: JUMP_US, 12: 300}}, {"b": {5, 6, 11, 12}}),
+        # In neighbouring steps, of two collectives each.
+        ("aabbbccc", {"b": {6: 300, 7: 300, 8: 300}}, {"b": {5, 6, 7, 8}}),
+        ("aabbbccc", {"a": {6: 300, 7: 300, 8: 300}}, {"a": {5, 6, 7, 8}}),
         ("aabbcdef", {"b": {6: JUMP_US}, "c": {10: 300}, "d": {14: 1e6}}, {"b": {5, 6}, "c": {9, 10}, "d": {13, 14}}),
     ],
 )
@@ -69,6 +72,21 @@ def test_steps_do_not_count_where_the_clock_of_a_machine_may_have_jumped(
     notes = [note for note in run.notes if note.kind == "clock_step"]
     assert {note.rank for note in notes} == {rank for rank, machine in enumerate(machines) if machine in lacking}
     assert all("may contain the jump and does not count" in note.text for note in notes)
+
+
+@pytest.mark.parametrize("machine", ["a", "b"])
+def test_a_rank_whose_clock_jumps_in_every_step_has_no_times(tmp_path: Path, machine: str) -> None:
+    run = run_on_machines(tmp_path, "aabbbccc", {machine: dict.fromkeys(STEPS, 300.0)})
+
+    jumping = {rank for rank, name in enumerate("aabbbccc") if name == machine}
+    assert {summary.rank for summary in run.ranks if not summary.is_measured} == jumping
+    steps = {summary.rank: [(step.step, step.step_ns) for step in summary.steps] for summary in run.ranks}
+    assert all(steps[rank] == [(step, STEP_US * 1000) for step in STEPS] for rank in steps.keys() - jumping)
+    notes = {note.rank: note.text for note in run.notes if note.kind == "clock_step"}
+    assert notes.keys() == jumping
+    for rank in jumping:
+        jumps = "its clock jumps 15 times, by up to +0.300 ms, which leaves none of its steps right"
+        assert notes[rank] == f"rank {rank}: rank{rank}.json: {jumps}: its times are n/a and join no comparison"
 
 
 def test_of_two_machines_the_note_says_that_either_may_be_the_one(tmp_path: Path) -> None:
