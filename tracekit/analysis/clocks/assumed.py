@@ -58,7 +58,7 @@ def confirmed(
     """
     place, target_ns = moments.ranks.index(clock.number), target_ns[both]
     apart_ns = prior.to_run(moments.end_ns[place, both]) - target_ns
-    fit = fit_clock(target_ns + apart_ns, target_ns, partial(moments.lateness, place, list(others), both))
+    fit = fit_clock(target_ns + apart_ns, target_ns, partial(moments.lateness, place, both))
     # The clock of a host does not jump for one of its ranks alone. It may be that something slows the rank down for a
     # while, so that it leaves late.
     is_of_host = clock.measured.method == "none" or prior.error_ns == 0

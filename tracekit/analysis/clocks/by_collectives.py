@@ -180,7 +180,7 @@ def _align_group(state: _State, group: int, moments: Moments, frame: int) -> lis
         prior = state.prior(clock, frame)
         model = prior and confirmed(clock, prior, moments, others, target_ns, both, error_ns)
         if model is None:
-            fit = fit_clock(end_ns, target_ns[both], partial(moments.lateness, r, known, both))
+            fit = fit_clock(end_ns, target_ns[both], partial(moments.lateness, r, both))
             must_agree = state.agreeing_only and clock.measured.method == "none"
             if must_agree and (len(fit.pieces) > 1 or not _agrees(state, group, moments, known)[r]):
                 continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -116,22 +117,29 @@ class Moments:
             content=(int(uneven), -end_ns.shape[1], transfer_ns, int(duration_ns.sum())),
         )
 
-    def lateness(self, place: int, others: Sequence[int], chosen: Bool) -> Lateness:
-        """Return by how much a rank and most of `others`, given as places, may have left `chosen` collectives late.
+    def lateness(self, place: int, chosen: Bool) -> Lateness:
+        """Return by how much a rank, given as a place, and most others may have left `chosen` collectives late.
 
-        chosen: bool [n]; all of these are there on some of the others. The last rank to enter a collective stays for
-        the transfer, and the others for longer. A rank that leaves late stays longer, too. The transfer takes as
-        long as the shortest quarter of the collectives alike does on the others.
+        chosen: bool [n]; the rank is in all of these. The last rank to enter a collective stays for the transfer, and
+        the others for longer. A rank that leaves late stays longer, too. The transfer takes as long as the shortest
+        quarter of the collectives alike does on the others.
         """
-        duration_ns, alike = self.duration_ns[:, chosen], self.alike[chosen]
-        of_others_ns = np.where(self.there[others][:, chosen], duration_ns[others], np.nan)
-        shortest_ns = np.nanmin(of_others_ns, axis=0)
+        ascending_ns, of_rank_ns = self._ascending_ns[:, chosen], self.duration_ns[place, chosen]
+        shortest_ns = np.where(ascending_ns[0] == of_rank_ns, ascending_ns[1], ascending_ns[0])
+        others = self.there[:, chosen].sum(axis=0) - 1
+        middle, columns = (others - 1) // 2, np.arange(len(of_rank_ns))
+        middle += ascending_ns[middle, columns] >= of_rank_ns  # without the rank itself
+        alike = self.alike[chosen]
         ordered = np.lexsort((shortest_ns, alike))
         first = np.searchsorted(alike[ordered], alike)
         count = np.searchsorted(alike[ordered], alike, side="right") - first
         transfer_ns = np.minimum(shortest_ns[ordered[first + count // _QUARTER]], shortest_ns)
-        most_late_ns = np.stack((duration_ns[place], np.nanmedian(of_others_ns, axis=0))) - transfer_ns
-        return Lateness(*np.rint(most_late_ns).astype(np.int64))
+        return Lateness(of_rank_ns - transfer_ns, ascending_ns[middle, columns] - transfer_ns)
+
+    @cached_property
+    def _ascending_ns(self) -> Int64:
+        """The durations of each collective, ascending, int64 [k, n]; those of ranks that are not there come last."""
+        return np.sort(np.where(self.there, self.duration_ns, np.iinfo(np.int64).max), axis=0)
 
 
 def _set_back(end_ns: Int64, there: Bool) -> Bool:
