@@ -1,7 +1,8 @@
-"""What one trace file may cost: one table of limits, for both decoders, the analysis and the merged trace.
+"""What one file may cost: one table of limits, for both decoders, the analysis, the merged trace and operation tables.
 
 Each is far above what a profiler writes. A file that reaches one is damaged, or was made to hurt the machine that reads
-it. What was read before counts, and a note names the limit. $TRACEKIT_LIMITS sets them.
+it. What was read of a trace before counts, and a note names the limit. A table of operations counts whole or not at
+all. $TRACEKIT_LIMITS sets them.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Limits:
         in_flight: Collectives of one recording, times how many of them are in flight at once. Beyond it the time of
             communication is not told apart by groups.
         lanes: Rows of a merged trace on which the slices of one thread or stream are shown.
+        table_bytes: Bytes of the text of a table of operations, a log or a file of MegaScan, which is read as a whole.
+        table_operations: Operations of one table.
+        rank_operations: Operations of one rank in one step of a table. A replay computes them one after another.
+        table_ranks: Ranks of one table.
+        table_stages: Stages of one table. A replay is made for each of them.
     """
 
     text_bytes: int = 64 << 30
@@ -49,6 +55,11 @@ class Limits:
     events: int = 100_000_000  # at most 2**31 - 1, as they are numbered in 32 bits
     in_flight: int = 10_000_000
     lanes: int = 200
+    table_bytes: int = 512 << 20
+    table_operations: int = 1_000_000
+    rank_operations: int = 50_000
+    table_ranks: int = 20_000
+    table_stages: int = 1_000
 
     def named(self, name: str) -> str:
         """Return what a note says of a limit that was reached; docs/settings.md says how to change it."""

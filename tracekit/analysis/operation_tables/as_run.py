@@ -116,9 +116,10 @@ def _replicas(operations: Operations, path: str) -> list[tuple[int, ...]]:
             first = int(twice[0])
             both = f"ranks {rank[first]} and {rank[first + 1]} both run stage {stage[first]} of replica {replica}"
             raise InputError(f"{path}: {both}", hint="give each rank its replica of the model, column `replica`")
-        missing = sorted(set(range(int(stages.max()) + 1)) - set(stage.tolist()))
-        if missing:
-            what = f"stage {missing[0]} of replica {replica} has no forward and no backward"
+        absent = np.flatnonzero(stage != np.arange(len(stage)))
+        if len(absent) or len(stage) <= stages.max():
+            missing = int(absent[0]) if len(absent) else len(stage)
+            what = f"stage {missing} of replica {replica} has no forward and no backward"
             raise InputError(f"{path}: {what}", hint="number stages from 0, and give the operations of all ranks")
         result.append(tuple(sorted(set(rank.tolist()))))
     return result

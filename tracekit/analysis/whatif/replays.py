@@ -90,10 +90,10 @@ class Replays:
         beyond_ns: dict[int, float] = defaultdict(float)
         for group, measured, ideal in zip(self.graph.step_groups, self.measured, self.ideal, strict=True):
             by_operation_ns = np.maximum(measured - ideal, 0).sum(axis=1)
-            by_rank_ns = np.bincount(group.rank + 1, by_operation_ns)
-            present = np.bincount(group.rank + 1) > 0
-            for rank in (np.flatnonzero(present[1:])).tolist():
-                beyond_ns[rank] += float(by_rank_ns[rank + 1])
+            ranks, place = np.unique(group.rank, return_inverse=True)
+            for rank, rank_ns in zip(ranks.tolist(), np.bincount(place, by_operation_ns).tolist(), strict=True):
+                if rank >= 0:
+                    beyond_ns[rank] += rank_ns
         steps = sum(len(group.measured_ns) for group in self.graph.step_groups)
         return {rank: rank_ns / steps for rank, rank_ns in beyond_ns.items()}
 

@@ -24,6 +24,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tracekit.analysis.operation_tables.formats.numbers import (
+    LONGEST_NS,
+    UnreadableNumberError,
+    decimal,
+    whole_number,
+)
+from tracekit.analysis.operation_tables.formats.table_limits import HIGHEST_NUMBER, require_limits, require_within
+from tracekit.analysis.operation_tables.formats.texts import read_bytes
 from tracekit.analysis.operation_tables.operations import KINDS, Operations, OperationTable
 from tracekit.analysis.pipeline.bubble_causes import build_pipeline_replay
 from tracekit.analysis.pipeline.layout.schedules import Order, order_of_schedule
@@ -32,7 +40,7 @@ from tracekit.errors import InputError
 from tracekit.model.events import ABSENT, Float64
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = ["PipelineSizes", "is_timer_log", "read_timer_log"]
+__all__ = ["TIMER_HEADS", "PipelineSizes", "read_timer_log"]
 
 _ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|")
 _ELAPSED = re.compile(r"elapsed time per iteration \(ms\):\s*([\d.]+)")
@@ -42,7 +50,14 @@ _TIMER = re.compile(r"(?:^|[\s\]:])([a-z][a-z0-9]*(?:-[a-z0-9]+)+|optimizer):\s*
 _OF_RANK = re.compile(r"\brank\s+(\d+):\s*([\d.]+)\s*$")
 _MIN_MAX = re.compile(r"\(min, max\) time across ranks|max time across ranks")
 _FORWARD, _BACKWARD = "forward-compute", "backward-compute"
-_HEAD = ("times across ranks (ms):", "time across ranks (ms):")
+TIMER_HEADS = ("times across ranks (ms):", "time across ranks (ms):")
+"""Texts that a log with timers has."""
+_SIZES = (
+    *("pipeline_model_parallel_size", "tensor_model_parallel_size", "context_parallel_size"),
+    *("virtual_pipeline_model_parallel_size", "global_batch_size", "micro_batch_size"),
+)
+"""Arguments that the order of a step follows from."""
+_LONGEST_MS = LONGEST_NS / 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +85,14 @@ class _Iteration:
     timers: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
 
-def is_timer_log(text: str) -> bool:
-    return any(head in text for head in _HEAD)
-
-
 def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> OperationTable:
     """Return the operations of a log, in the order of Megatron's schedule.
 
     Raises InputError when the log names no ranks, lacks the timers of forwards and backwards, or does not say the sizes
     that the order follows from.
     """
-    text = path.read_text(errors="replace")
-    iterations, arguments = _parse(text)
+    text = read_bytes(path).decode(errors="replace")
+    iterations, arguments = _parse(path, text)
     if not iterations:
         if _MIN_MAX.search(text):
             raise InputError(f"{path}: its timers name no rank", hint="log with --timing-log-option all")
@@ -93,6 +104,7 @@ def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> Operat
         raise InputError(f"{path}: no timer {lacking[0]}", hint="log with --timing-log-level 2")
     ranks = 1 + max(rank for one in iterations for rank in one.timers[_FORWARD])
     sizes = _sizes(path, given, arguments, iterations, ranks)
+    require_within(path, "table_operations", len(iterations) * sizes.replicas * sizes.pipeline_ranks * sizes.of_rank)
     rows: list[tuple[int, int, int, int, int, int, float, float]] = []
     measured_ns: dict[int, int] = {}
     begin_ns = 0.0
@@ -102,6 +114,9 @@ def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> Operat
         if one.elapsed_ms is not None:
             measured_ns[one.number] = round(one.elapsed_ms * 1e6)
         begin_ns += max(length_ns, measured_ns.get(one.number, 0))
+    if begin_ns > LONGEST_NS:
+        what = f"its iterations take longer than {LONGEST_NS / 1e9:.0e} s together"
+        raise InputError(f"{path}: {what}", hint="are its timers in ms?")
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     operations = Operations(
         rank=columns[0],
@@ -121,6 +136,7 @@ def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> Operat
     notes = [note]
     if sizes.tensor_ranks > 1:
         notes.append(f"of each {sizes.tensor_ranks} tensor-parallel ranks the slowest counts: they run together")
+    require_limits(operations, str(path))
     return OperationTable(
         path=str(path),
         source="timers of Megatron-LM",
@@ -131,32 +147,41 @@ def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> Operat
     )
 
 
-def _parse(text: str) -> tuple[list[_Iteration], dict[str, str]]:
-    """Return the iterations whose timers name ranks, and the arguments that Megatron printed."""
-    arguments: dict[str, str] = {}
+def _parse(path: Path, text: str) -> tuple[list[_Iteration], dict[str, int]]:
+    """Return the iterations whose timers name ranks, and the sizes among the arguments that Megatron printed.
+
+    Raises InputError that names the line of a number that cannot be.
+    """
+    sizes: dict[str, int] = {}
     iterations: list[_Iteration] = []
     timer: str | None = None
     inside = False
-    for line in text.splitlines():
-        if match := _ITERATION.search(line):
-            elapsed, batch = _ELAPSED.search(line), _BATCH.search(line)
-            iterations.append(
-                _Iteration(
-                    number=int(match[1]),
-                    elapsed_ms=float(elapsed[1]) if elapsed else None,
-                    batch=int(batch[1]) if batch else None,
-                )
-            )
-            inside = False
-        elif any(head in line for head in _HEAD):
-            inside, timer = True, None
-        elif inside and (match := _OF_RANK.search(line)) and timer is not None and iterations:
-            iterations[-1].timers[timer][int(match[1])] = float(match[2])
-        elif inside and (match := _TIMER.search(line)):
-            timer = match[1]
-        elif match := _ARGUMENT.search(line):
-            arguments.setdefault(match[1], match[2])
-    return [one for one in iterations if any(one.timers.values())], arguments
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            if match := _ITERATION.search(line):
+                iterations.append(_iteration(line, match[1]))
+                inside = False
+            elif any(head in line for head in TIMER_HEADS):
+                inside, timer = True, None
+            elif inside and (match := _OF_RANK.search(line)) and timer is not None and iterations:
+                rank = whole_number(match[1], most=HIGHEST_NUMBER)
+                iterations[-1].timers[timer][rank] = decimal(match[2], most=_LONGEST_MS)
+            elif inside and (match := _TIMER.search(line)):
+                timer = match[1]
+            elif (match := _ARGUMENT.search(line)) and match[1] in _SIZES and match[2] != "None":
+                sizes.setdefault(match[1], whole_number(match[2], least=1, most=HIGHEST_NUMBER))
+        except UnreadableNumberError as error:
+            raise InputError(f"{path}: line {number}: {error}", hint="is the log damaged?") from None
+    return [one for one in iterations if any(one.timers.values())], sizes
+
+
+def _iteration(line: str, number: str) -> _Iteration:
+    elapsed, batch = _ELAPSED.search(line), _BATCH.search(line)
+    return _Iteration(
+        number=whole_number(number),
+        elapsed_ms=decimal(elapsed[1], most=_LONGEST_MS) if elapsed else None,
+        batch=whole_number(batch[1], most=HIGHEST_NUMBER) if batch else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,40 +192,35 @@ class _Sizes:
     tensor_ranks: int
     replicas: int
 
+    @property
+    def of_rank(self) -> int:
+        """How many operations a rank has in a step."""
+        return 2 * self.microbatches * self.chunks
+
 
 def _sizes(
-    path: Path, given: PipelineSizes, arguments: Mapping[str, str], iterations: list[_Iteration], ranks: int
+    path: Path, given: PipelineSizes, printed: Mapping[str, int], iterations: list[_Iteration], ranks: int
 ) -> _Sizes:
-    def size(name: str, *names: str) -> int | None:
-        value: int | None = getattr(given, name)
-        if value is not None:
-            return value
-        printed = (arguments.get(other, "") for other in names)
-        return next((int(text) for text in printed if text.isdigit()), None)
-
-    pipeline_ranks = size("pipeline_ranks", "pipeline_model_parallel_size")
+    """Return the sizes that are given, else those that the log printed. Raises InputError where neither says one."""
+    pipeline_ranks = given.pipeline_ranks or printed.get("pipeline_model_parallel_size")
     if pipeline_ranks is None:
         raise InputError(f"{path}: it does not say how many ranks a pipeline has", hint="give --pipeline-ranks")
-    tensor_ranks = size("tensor_ranks", "tensor_model_parallel_size") or 1
-    context = arguments.get("context_parallel_size", "1")
-    together = tensor_ranks * (int(context) if context.isdigit() else 1)
+    tensor_ranks = given.tensor_ranks or printed.get("tensor_model_parallel_size", 1)
+    together = tensor_ranks * printed.get("context_parallel_size", 1)
     if ranks % (pipeline_ranks * together):
         raise InputError(
             f"{path}: {ranks} ranks are no multiple of {pipeline_ranks} pipeline and {together} tensor-parallel ranks",
             hint="give --pipeline-ranks",
         )
     replicas = ranks // (pipeline_ranks * together)
-    chunks = size("chunks", "virtual_pipeline_model_parallel_size") or 1
+    chunks = given.chunks or printed.get("virtual_pipeline_model_parallel_size", 1)
     microbatches = given.microbatches
     if microbatches is None:
-        batch = next((one.batch for one in iterations if one.batch), None)
-        batch = batch or (
-            int(arguments["global_batch_size"]) if arguments.get("global_batch_size", "").isdigit() else None
-        )
-        micro = arguments.get("micro_batch_size", "")
-        if batch is None or not micro.isdigit():
+        batch = next((one.batch for one in iterations if one.batch), printed.get("global_batch_size"))
+        micro = printed.get("micro_batch_size")
+        if batch is None or micro is None:
             raise InputError(f"{path}: it does not say how many microbatches a step has", hint="give --microbatches")
-        microbatches = batch // (int(micro) * replicas)
+        microbatches = batch // (micro * replicas)
     sizes = _Sizes(
         pipeline_ranks=pipeline_ranks,
         microbatches=microbatches,
@@ -208,6 +228,9 @@ def _sizes(
         tensor_ranks=together,
         replicas=replicas,
     )
+    require_within(path, "rank_operations", sizes.of_rank)
+    require_within(path, "table_ranks", sizes.replicas * sizes.pipeline_ranks)
+    require_within(path, "table_stages", sizes.pipeline_ranks * sizes.chunks)
     if _orders(sizes) is None:
         raise InputError(
             f"{path}: no schedule has {microbatches} microbatches on {pipeline_ranks} ranks of {chunks} stages",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["COLUMN_NAMES", "KIND_NAMES", "UNITS", "column_of", "kind_of"]
+__all__ = ["COLUMN_NAMES", "KIND_NAMES", "SHOWN_COLUMNS", "UNITS", "column_of", "kind_of", "known_name"]
 
 COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "rank": ("global_rank", "device", "gpu", "worker"),
@@ -25,6 +25,9 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
 
 UNITS: Mapping[str, int] = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 """Units of time in ns."""
+
+SHOWN_COLUMNS = 12
+"""How many columns of a table an error names."""
 
 KIND_NAMES: Mapping[str, tuple[str, ...]] = {
     "F": ("forward", "fwd", "fw", "fp", "forward_compute", "forward_step", "forward_pass", "forward_warmup"),
@@ -58,6 +61,19 @@ def _simplified(name: object) -> str:
 _KIND_OF = {_simplified(name): kind for kind, names in KIND_NAMES.items() for name in (kind, *names)}
 
 
+_TIMES = ("start", "end", "duration")
+_KNOWN = {_simplified(name) for column, names in COLUMN_NAMES.items() for name in (column, *names)}
+_KNOWN |= {
+    f"{_simplified(name)}_{unit}" for column in _TIMES for name in (column, *COLUMN_NAMES[column]) for unit in UNITS
+}
+
+
+def known_name(name: object) -> str | None:
+    """Return a name of a column as names are compared; None for one that no column of an operation has."""
+    simplified = _simplified(name)
+    return simplified if simplified in _KNOWN else None
+
+
 def kind_of(name: object) -> str | None:
     """Return the kind that a name stands for; None for a name that is not known."""
     return _KIND_OF.get(_simplified(name))
@@ -72,7 +88,7 @@ def column_of(column: str, present: Iterable[str]) -> tuple[str, str | None] | N
     for name in (column, *COLUMN_NAMES[column]):
         if name in by_name:
             return by_name[name], None
-        if column in {"start", "end", "duration"}:
+        if column in _TIMES:
             for unit in UNITS:
                 if f"{name}_{unit}" in by_name:
                     return by_name[f"{name}_{unit}"], unit

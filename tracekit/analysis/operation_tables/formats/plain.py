@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.operation_tables.formats.names import COLUMN_NAMES, UNITS, column_of, kind_of
+from tracekit.analysis.operation_tables.formats.names import COLUMN_NAMES, SHOWN_COLUMNS, UNITS, column_of, kind_of
+from tracekit.analysis.operation_tables.formats.numbers import LARGEST, shortened
 from tracekit.analysis.operation_tables.formats.places import (
     derive_replicas,
     derive_stages,
     derive_steps,
     number_microbatches,
 )
+from tracekit.analysis.operation_tables.formats.table_limits import HIGHEST_NUMBER, require_limits
 from tracekit.analysis.operation_tables.formats.times import UnreadableValueError, integers, nanoseconds
 from tracekit.analysis.operation_tables.operations import COMPUTE, KINDS, RECEIVES, SENDS, Operations, OperationTable
 from tracekit.errors import InputError
@@ -71,7 +73,8 @@ def read_plain_table(frame: pd.DataFrame, path: str, *, unit: str | None = None,
         line = int(np.flatnonzero(end_ns < start_ns)[0]) + first_line
         raise InputError(f"{path}: line {line}: the operation ends before it starts", hint="are the columns swapped?")
     missing = {"rank": None, "stage": ABSENT, "chunk": 0, "replica": None, "step": None, "microbatch": ABSENT}
-    given = {name: read(name, partial(integers, missing=value)) for name, value in missing.items()}
+    most = dict.fromkeys(missing, HIGHEST_NUMBER) | {"step": LARGEST, "microbatch": LARGEST}
+    given = {name: read(name, partial(integers, missing=value, most=most[name])) for name, value in missing.items()}
     microbatch = given["microbatch"]
     assert microbatch is not None
     needs = np.isin(kind, [KINDS.index(name) for name in _NEED_MICROBATCH])
@@ -104,6 +107,7 @@ def read_plain_table(frame: pd.DataFrame, path: str, *, unit: str | None = None,
         start_ns=start_ns,
         end_ns=end_ns,
     )
+    require_limits(operations, path)
     return OperationTable(
         path=path, source="a table of operations", operations=operations.in_order(), measured_ns={}, notes=tuple(notes)
     )
@@ -122,7 +126,7 @@ def _require(columns: dict[str, tuple[str, str | None] | None], frame: pd.DataFr
     if columns["microbatch"] is None:
         missing.append("microbatch")
     if missing:
-        there = ", ".join(map(str, frame.columns[:12])) or "none"
+        there = ", ".join(map(str, frame.columns[:SHOWN_COLUMNS])) or "none"
         raise InputError(
             f"{path}: no column {', '.join(missing)}",
             hint=f"it has {there}; write rank, kind, microbatch, start_ms and end_ms (docs/operation-tables.md)",
@@ -137,7 +141,9 @@ def _kinds(frame: pd.DataFrame, columns: dict[str, tuple[str, str | None] | None
     unknown = [value for value, kind in known.items() if kind is None]
     if unknown:
         line = int(np.flatnonzero((values == unknown[0]).to_numpy())[0]) + first_line
-        raise InputError(f"{path}: line {line}: unknown kind {unknown[0]!r}", hint=f"the kinds are {', '.join(KINDS)}")
+        raise InputError(
+            f"{path}: line {line}: unknown kind {shortened(unknown[0])!r}", hint=f"the kinds are {', '.join(KINDS)}"
+        )
     codes = {value: KINDS.index(kind) for value, kind in known.items() if kind is not None}
     return values.map(codes).to_numpy(dtype=np.int32)
 

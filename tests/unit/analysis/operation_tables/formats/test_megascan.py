@@ -87,3 +87,38 @@ def test_other_files_are_no_traces_of_megascan(tmp_path: Path) -> None:
     file.write_text('{"traceEvents": [{"name": "iteration"}]}')
     assert form_of(file) is None
     assert form_of(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("microbatch", 2**70, "microbatch 1180591620717411303424 is out of range"),
+        ("rel_ts", 1e300, r"rel_ts 1e\+300 is out of range"),
+        ("pp_rank", "x", "pp_rank 'x' is not a number"),
+        ("model_chunk", [1], r"model_chunk '\[1\]' is not a number"),
+    ],
+)
+def test_a_number_that_cannot_be_is_named_with_its_file(
+    field: str, value: object, message: str, tmp_path: Path
+) -> None:
+    for place in RANKS:
+        records = rank_file(place)
+        records[2][field] = value
+        (tmp_path / f"benchmark-data-0-pipeline-{place}-tensor-0.json").write_text(json.dumps(records))
+    with pytest.raises(InputError, match=rf"benchmark-data-0-pipeline-0-tensor-0\.json: .*{message}"):
+        read_megascan(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["99999999999", "9" * 200])
+def test_a_rank_in_the_name_of_a_file_is_in_range(place: str, tmp_path: Path) -> None:
+    (tmp_path / f"benchmark-data-0-pipeline-{place}-tensor-0.json").write_text(json.dumps(rank_file(0)))
+    with pytest.raises(InputError, match=r"99999999999.* is out of range"):
+        read_megascan(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"rel_ts": ' + "9" * 5000 + "}]"])
+def test_json_that_python_cannot_read_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"t\.json: it cannot be read as JSON"):
+        read_megascan(file)

@@ -90,3 +90,38 @@ def test_logs_that_cannot_be_used_say_which_option_is_missing(tmp_path: Path) ->
     with pytest.raises(InputError, match=r"no timer backward-compute .log with --timing-log-level 2"):
         read_timer_log(write(tmp_path, log(timers=("forward-compute",))))
     assert form_of(write(tmp_path, "nothing of timers")) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("rank  0: 80.00", "rank  0: 8.0.0"), r"line 19: '8\.0\.0' is not a number"),
+        (("rank  0: 80.00", f"rank  0: {'9' * 400}"), r"line 19: 9+\.\.\. is out of range"),
+        (("rank  0: 80.00", f"rank {'9' * 5000}: 80.00"), r"line 19: 9+\.\.\. is out of range"),
+        (("iteration       10", f"iteration {'9' * 5000}"), r"line 7: 9+\.\.\. is out of range"),
+        (("batch size:    32", f"batch size: {'9' * 5000}"), r"line 7: 9+\.\.\. is out of range"),
+        (("size .................... 4", "size .................... 0"), r"line 4: 0 is out of range"),
+        (
+            ("size ................................ 2", "size ................................ nan"),
+            "line 3: 'nan' is not",
+        ),
+        (("batch size:    32", "batch size: 500000000"), r"limit rank_operations=50000"),
+    ],
+)
+def test_a_number_that_cannot_be_is_named_by_its_line(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    text = log()
+    assert change[0] in text
+    with pytest.raises(InputError, match=rf"train\.log: .*{message}"):
+        read_timer_log(write(tmp_path, text.replace(*change)))
+
+
+def test_a_model_with_too_many_operations_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN 4 iterations of 8 ranks with 8 microbatches each, forward and backward THEN that is 512 operations."""
+    path = write(tmp_path, log())
+    monkeypatch.setenv("TRACEKIT_LIMITS", "table_operations=512")
+    assert len(read_timer_log(path).operations) == 512
+    monkeypatch.setenv("TRACEKIT_LIMITS", "table_operations=511")
+    with pytest.raises(InputError, match=r"over 511 operations \(limit table_operations=511\)"):
+        read_timer_log(path)
