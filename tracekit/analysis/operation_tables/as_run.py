@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from tracekit.analysis.operation_tables.formats.places import begins
 from tracekit.analysis.operation_tables.operations import COMPUTE, KINDS, RECEIVES, SENDS, Operations, OperationTable
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
@@ -34,7 +37,7 @@ def run_of_table(table: OperationTable) -> Run:
         raise InputError(f"{table.path}: no forward and no backward in it", hint="the table needs their rows")
     replicas = _replicas(operations, table.path)
     groups = tuple(GroupKey(description="pipeline", ranks=ranks, parallelism="pp") for ranks in replicas)
-    ranks = with_inferred_pipelines([_summary(table, rank) for rank in np.unique(operations.rank).tolist()], groups)
+    ranks = with_inferred_pipelines([_summary(table, of_rank) for of_rank in _by_rank(operations)], groups)
     return Run(
         paths=(table.path,),
         run_id=None,
@@ -109,8 +112,9 @@ def _replicas(operations: Operations, path: str) -> list[tuple[int, ...]]:
     places = np.unique(np.stack((computes.replica, computes.stage, computes.rank)), axis=1)
     stages = np.unique(places[1])
     result = []
-    for replica in np.unique(places[0]).tolist():
-        _, stage, rank = places[:, places[0] == replica]
+    opens = begins(places[0])
+    for replica, of_replica in zip(places[0, opens].tolist(), np.split(places, opens[1:], axis=1), strict=True):
+        _, stage, rank = of_replica
         twice = np.flatnonzero(np.diff(stage) == 0)
         if len(twice):
             first = int(twice[0])
@@ -125,13 +129,20 @@ def _replicas(operations: Operations, path: str) -> list[tuple[int, ...]]:
     return result
 
 
-def _summary(table: OperationTable, rank: int) -> RankSummary:
-    of_rank = table.operations.rows(table.operations.rank == rank)
+def _by_rank(operations: Operations) -> Iterator[Operations]:
+    """Yield the operations of each rank, by step and start."""
+    by_rank = operations.rows(np.argsort(operations.rank, kind="stable"))
+    opens = begins(by_rank.rank).tolist()
+    for first, stop in zip(opens, [*opens[1:], len(by_rank)], strict=True):
+        yield by_rank.rows(slice(first, stop))
+
+
+def _summary(table: OperationTable, of_rank: Operations) -> RankSummary:
     computes = of_rank.rows(of_rank.of_kinds(COMPUTE))
     actions = _actions(computes, _serial_others_ns(of_rank, computes))
-    steps = tuple(_step(of_rank, computes, number) for number in np.unique(of_rank.step).tolist())
+    steps = tuple(_steps(of_rank, computes))
     return RankSummary(
-        rank=rank,
+        rank=int(of_rank.rank[0]),
         world_size=None,
         files=(table.path,),
         run_id=None,
@@ -184,21 +195,26 @@ def _serial_others_ns(of_rank: Operations, computes: Operations) -> Int64:
     return np.asarray(np.maximum(time.covered_ns(begin_ns, computes.start_ns), 0))
 
 
-def _step(of_rank: Operations, computes: Operations, number: int) -> StepParts:
-    every, worked = of_rank.of_step(number), computes.of_step(number)
-    start_ns = int(every.start_ns.min())
-    step_ns = int(every.end_ns.max()) - start_ns
-    compute_ns = Intervals.union_of(worked.start_ns, worked.end_ns).len_ns
-    return StepParts(
-        step=number,
-        start_ns=start_ns,
-        complete=len(worked) > 0,
-        data_ns=None,
-        step_ns=step_ns,
-        compute_ns=compute_ns,
-        comm_ns=0,
-        overlapped_comm_ns=0,
-        exposed_comm_ns=0,
-        exposed_copy_ns=0,
-        idle_ns=step_ns - compute_ns,
-    )
+def _steps(of_rank: Operations, computes: Operations) -> Iterator[StepParts]:
+    """Yield the parts of each step of a rank. computes: its forwards and backwards."""
+    opens = begins(of_rank.step)
+    numbers = of_rank.step[opens]
+    starts_ns = np.minimum.reduceat(of_rank.start_ns, opens)
+    lengths_ns = np.maximum.reduceat(of_rank.end_ns, opens) - starts_ns
+    first, stop = np.searchsorted(computes.step, numbers), np.searchsorted(computes.step, numbers, side="right")
+    columns = (column.tolist() for column in (numbers, starts_ns, lengths_ns, first, stop))
+    for number, start_ns, step_ns, begin, end in zip(*columns, strict=True):
+        compute_ns = Intervals.union_of(computes.start_ns[begin:end], computes.end_ns[begin:end]).len_ns
+        yield StepParts(
+            step=number,
+            start_ns=start_ns,
+            complete=end > begin,
+            data_ns=None,
+            step_ns=step_ns,
+            compute_ns=compute_ns,
+            comm_ns=0,
+            overlapped_comm_ns=0,
+            exposed_comm_ns=0,
+            exposed_copy_ns=0,
+            idle_ns=step_ns - compute_ns,
+        )

@@ -153,7 +153,7 @@ def _usual_times(groups: Sequence[GraphSteps]) -> list[Float64]:
         np.median(group.duration_ns, axis=1) if len(group.steps) >= _ENOUGH_STEPS else np.zeros(len(group.rank))
         for group in groups
     ]
-    few = [number for number, group in enumerate(groups) if len(group.steps) < _ENOUGH_STEPS]
+    few = {number for number, group in enumerate(groups) if len(group.steps) < _ENOUGH_STEPS}
     for numbers, rows, values in _by_class(groups, [group.duration_ns for group in groups]):
         usual_ns = float(np.median(values))
         for number, of_group in zip(numbers, rows, strict=True):

@@ -114,14 +114,14 @@ class GraphSteps:
     def step_ns(self, duration_ns: Float64) -> Float64:
         """Return how long each step takes with these durations: float64 [s] of float64 [n, k]."""
         if self.step_ends is None:
-            return self.graph.replay(duration_ns).span
+            return self.graph.span(duration_ns)
         return np.asarray(self.each_step_ns([duration_ns])[:, 0])
 
     def each_step_ns(self, durations_ns: Sequence[Float64]) -> Float64:
         """Return how long each step takes with each of j durations: float64 [s, j] of float64 [n, k] each."""
-        if self.step_ends is None:
-            return np.stack([self.step_ns(duration_ns) for duration_ns in durations_ns], axis=1)
         together = np.concatenate(durations_ns, axis=1) if len(durations_ns) > 1 else durations_ns[0]
+        if self.step_ends is None:
+            return np.ascontiguousarray(self.graph.span(together).reshape(len(durations_ns), -1).T)
         ends_ns = self.graph.ends(together, self.step_ends.ravel()).reshape(*self.step_ends.shape, -1)
         return np.diff(ends_ns.max(axis=1), axis=0, prepend=self.begin_ns)
 

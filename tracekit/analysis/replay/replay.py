@@ -94,6 +94,11 @@ class DependencyGraph:
         timeline.start[self.order], timeline.end[self.order] = start, end[:-1]
         return timeline
 
+    def span(self, duration: Float64) -> Float64:
+        """Return when the last operation ends, float64 [k], if the operations last `duration`, float64 [n, k]."""
+        end = self._ends(duration)[:-1]
+        return np.asarray(end.max(axis=0)) if len(end) else np.zeros(duration.shape[1])
+
     def ends(self, duration: Float64, operations: Int64) -> Float64:
         """Return when some operations end, float64 [m, k], if all last `duration`, float64 [n, k].
 

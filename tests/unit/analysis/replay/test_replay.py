@@ -67,6 +67,7 @@ def test_a_member_that_waits_for_its_group_is_an_error() -> None:
 
 def test_a_graph_without_operations_takes_no_time() -> None:
     assert replay(graph(0, []), []).span.tolist() == [0.0]
+    assert graph(0, []).span(np.empty((0, 1))).tolist() == [0.0]
 
 
 @st.composite
@@ -92,6 +93,16 @@ def test_a_replay_equals_a_loop_over_the_operations(
         assert times.start[i, 0] == started
         ends.append(started + durations[i])
     assert times.end[:, 0].tolist() == ends
+
+
+@given(jobs())
+def test_the_span_alone_equals_that_of_the_replay(
+    job: tuple[int, list[tuple[int, int]], dict[int, int], list[int]],
+) -> None:
+    count, edges, groups, durations = job
+    dependencies = graph(count, edges, groups)
+    of_replicas = np.array([durations, durations[::-1]], dtype=np.float64).T
+    assert dependencies.span(of_replicas).tolist() == dependencies.replay(of_replicas).span.tolist()
 
 
 @given(jobs(), st.integers(0, 11), st.integers(0, 100))

@@ -162,12 +162,11 @@ def _of_rank_where_missing(rank: Int64, stage: Int64) -> Int64:
     """Return stages, int64 [n], with the first stage of the rank where an operation names none."""
     if (stage >= 0).all():
         return stage
-    result = stage.copy()
-    for number in np.unique(rank[stage < 0]).tolist():
-        here = rank == number
-        named = stage[here & (stage >= 0)]
-        result[here & (stage < 0)] = named.min() if len(named) else 0
-    return result
+    ranks, place = np.unique(rank, return_inverse=True)
+    none = np.iinfo(np.int64).max
+    first = np.full(len(ranks), none)
+    np.minimum.at(first, place, np.where(stage >= 0, stage, none))
+    return np.where(stage >= 0, stage, np.where(first == none, 0, first)[place])
 
 
 def _split_backwards(kind: Int32, identity: Int64) -> Int32:

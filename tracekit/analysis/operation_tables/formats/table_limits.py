@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from tracekit.analysis.operation_tables.formats.numbers import LONGEST_NS
+from tracekit.analysis.operation_tables.formats.places import begins
 from tracekit.analysis.operation_tables.operations import Operations
 from tracekit.errors import InputError
 from tracekit.limits import limits
-from tracekit.model.events import Int64
 
 __all__ = ["HIGHEST_NUMBER", "require_limits", "require_within"]
 
@@ -42,18 +42,11 @@ def require_limits(operations: Operations, path: str) -> None:
     if not len(operations):
         return
     order = np.lexsort((operations.rank, operations.step))
-    begins = _begins(operations.step[order], operations.rank[order])
-    require_within(path, "rank_operations", int(np.diff(begins, append=len(order)).max()))
-    begins = _begins(operations.step[order])
-    spans_ns = np.maximum.reduceat(operations.end_ns[order], begins).astype(np.float64)
-    spans_ns -= np.minimum.reduceat(operations.start_ns[order], begins)
+    first = begins(operations.step[order], operations.rank[order])
+    require_within(path, "rank_operations", int(np.diff(first, append=len(order)).max()))
+    first = begins(operations.step[order])
+    spans_ns = np.maximum.reduceat(operations.end_ns[order], first).astype(np.float64)
+    spans_ns -= np.minimum.reduceat(operations.start_ns[order], first)
     if spans_ns.sum() > LONGEST_NS:
         what = f"its steps take longer than {LONGEST_NS / 1e9:.0e} s together"
         raise InputError(f"{path}: {what}", hint="check the unit of its times")
-
-
-def _begins(*columns: Int64) -> Int64:
-    """Return where the values of any of the columns, int64 [n] each, n at least 1, differ from those before."""
-    differs = np.ones(len(columns[0]), dtype=np.bool_)
-    differs[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return np.flatnonzero(differs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ class GraphBuilder:
 
     steps: Int64
     _blocks: list[dict[str, Int64]] = field(default_factory=list)
+    _firsts: list[int] = field(default_factory=list)
     _durations: list[Float64] = field(default_factory=list)
     _edges: list[tuple[Int64, Int64]] = field(default_factory=list)
     _count: int = 0
@@ -44,6 +46,7 @@ class GraphBuilder:
         size = len(duration_ns)
         values = {name: np.broadcast_to(np.asarray(value), size) for name, value in (_DEFAULTS | columns).items()}
         self._blocks.append(values)
+        self._firsts.append(self._count)
         self._durations.append(np.maximum(duration_ns, 0).astype(np.float64))
         self._count += size
         return np.arange(self._count - size, self._count)
@@ -60,7 +63,7 @@ class GraphBuilder:
         below there is none.
         """
         paused = np.flatnonzero((pause_ns > 0).any(axis=1))
-        rows = {name: self._column(name)[operations[paused]] for name in ("rank", "microbatch", "named_stage")}
+        rows = {name: self._values(name, operations[paused]) for name in ("rank", "microbatch", "named_stage")}
         pauses = self.add(pause_ns[paused], type=TYPES.index(PAUSE), **rows)
         self.wait(pauses, operations[paused])
         entry = operations.copy()
@@ -95,6 +98,14 @@ class GraphBuilder:
             measured_ns=measured_ns,
         )
         return graph_steps, self._column("microbatch"), self._column("named_stage")
+
+    def _values(self, name: str, operations: Int64) -> Int64:
+        """Return what a column has for some operations, int64 [m], ascending."""
+        if not len(operations):
+            return np.empty(0, dtype=np.int64)
+        first, last = (bisect_right(self._firsts, number) - 1 for number in operations[[0, -1]].tolist())
+        values = np.concatenate([block[name] for block in self._blocks[first : last + 1]])
+        return values[operations - self._firsts[first]].astype(np.int64)
 
     def _column(self, name: str) -> Int64:
         return np.concatenate([block[name] for block in self._blocks]).astype(np.int64)

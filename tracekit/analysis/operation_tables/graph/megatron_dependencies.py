@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.model.events import Int64
+from tracekit.model.events import ABSENT, Int64
 
 __all__ = [
     "BACKWARD",
@@ -182,19 +182,21 @@ def _sharded(edges: _Edges, of: dict[int, list[int]], chunk: Int64, overlapped: 
     order = sorted(of[_GATHER] + of[_REDUCE])  # one chain, in the order of the rows
     edges.chain(order)
     last_gather = {int(chunk[row]): row for row in of[_GATHER]}
+    first_forward = {int(chunk[row]): row for row in reversed(of[FORWARD])} | {ABSENT: next(iter(of[FORWARD]), ABSENT)}
     for which, row in last_gather.items():
-        needing = [i for i in of[FORWARD] if which < 0 or chunk[i] == which]
-        if needing:
-            edges.add(row, needing[0])
+        needing = first_forward.get(max(which, ABSENT), ABSENT)
+        if needing != ABSENT:
+            edges.add(row, needing)
     if not overlapped:
         return
     first_reduce: dict[int, int] = {}
     for row in of[_REDUCE]:
         first_reduce.setdefault(int(chunk[row]), row)
+    last_backward = {int(chunk[row]): row for row in of[BACKWARD]} | {ABSENT: next(reversed(of[BACKWARD]), ABSENT)}
     for which, row in first_reduce.items():
-        making = [i for i in of[BACKWARD] if which < 0 or chunk[i] == which]
-        if making:
-            edges.add(making[-1], row)
+        making = last_backward.get(max(which, ABSENT), ABSENT)
+        if making != ABSENT:
+            edges.add(making, row)
 
 
 def _after_computations(edges: _Edges, last: int, of: dict[int, list[int]], overlapped: bool) -> None:

@@ -42,7 +42,7 @@ def written(folder: Path, text: str, name: str = "ops.csv") -> Path:
     ],
 )
 def test_each_limit_of_a_table_is_named(monkeypatch: pytest.MonkeyPatch, limit: str, message: str) -> None:
-    """GIVEN 4 ranks with 18 operations each WHEN less is allowed THEN the error names the limit, and how to raise it."""
+    """GIVEN 4 ranks with 18 operations each WHEN less is allowed THEN the error names the limit and its option."""
     table = read_plain_table(simulate(steps=1), "ops.csv")
     name, value = limit.split("=")
     exactly = f"{name}={int(value) + 1}"
