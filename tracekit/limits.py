@@ -55,8 +55,8 @@ class Limits:
     events: int = 100_000_000  # at most 2**31 - 1, as they are numbered in 32 bits
     in_flight: int = 10_000_000
     lanes: int = 200
-    table_bytes: int = 512 << 20
-    table_operations: int = 1_000_000
+    table_bytes: int = 256 << 20
+    table_operations: int = 2_000_000
     rank_operations: int = 50_000
     table_ranks: int = 20_000
     table_stages: int = 1_000

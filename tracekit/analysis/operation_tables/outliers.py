@@ -22,6 +22,7 @@ import numpy as np
 
 from tracekit.analysis.finding import Certainty
 from tracekit.analysis.operation_tables import columns
+from tracekit.analysis.operation_tables.formats.places import begins
 from tracekit.analysis.operation_tables.graph.named_graph import NamedGraph
 from tracekit.analysis.replay.critical_chain import synchronised_members
 from tracekit.analysis.replay.even_stages import group_values
@@ -38,6 +39,7 @@ _LONGER = {"sure": 1.0, "likely": 0.5}  # beyond the usual time, as a share of t
 _LEAST_SHARE = 0.005  # of a step
 _SLOW_STEP = 1.25  # times as long as usual are most operations of a step that is slow as a whole
 _MOST_REPLAYED = 10_000
+_MOST_REPLAYED_OPERATIONS = 1_000_000_000  # over all outliers of a group of steps
 _ALIKE = 0.5  # of how much longer an operation is, as a share, so is the other pass of a long microbatch
 _AT_ONCE = 2_000_000  # durations
 
@@ -184,9 +186,10 @@ def _by_class(
     group_of = np.repeat(np.arange(len(groups)), [len(group.rank) for group in groups])
     row_of = np.concatenate([np.arange(len(group.rank)) for group in groups])
     for _, members in group_values(label, np.arange(len(label), dtype=np.float64)):
-        place = members.astype(np.int64)
-        numbers = np.unique(group_of[place]).tolist()
-        rows = [row_of[place[group_of[place] == number]] for number in numbers]
+        place = members.astype(np.int64)  # ascending, and so are the groups
+        opens = begins(group_of[place])
+        numbers = group_of[place[opens]].tolist()
+        rows = np.split(row_of[place], opens[1:])
         every = np.concatenate(
             [values[number][of_group].ravel() for number, of_group in zip(numbers, rows, strict=True)]
         )
@@ -237,7 +240,7 @@ def _places(members: Mapping[int, Int64], is_outlier: Bool, beyond_ns: Float64) 
         if key not in taken:
             taken.add(key)
             result.append((operation, place))
-    return result[:_MOST_REPLAYED]
+    return result[: min(_MOST_REPLAYED, _MOST_REPLAYED_OPERATIONS // max(len(is_outlier), 1))]
 
 
 def _savings(

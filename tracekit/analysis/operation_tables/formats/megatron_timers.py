@@ -16,9 +16,10 @@ With the options `max` and `minmax` a log names no rank, and nothing can be said
 
 from __future__ import annotations
 
+import io
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +49,7 @@ _BATCH = re.compile(r"global batch size:\s*(\d+)")
 _ARGUMENT = re.compile(r"\b(\w+) \.{3,} (\S+)\s*$")
 _TIMER = re.compile(r"(?:^|[\s\]:])([a-z][a-z0-9]*(?:-[a-z0-9]+)+|optimizer):\s*$")
 _OF_RANK = re.compile(r"\brank\s+(\d+):\s*([\d.]+)\s*$")
-_MIN_MAX = re.compile(r"\(min, max\) time across ranks|max time across ranks")
+_MIN_MAX = re.compile(rb"\(min, max\) time across ranks|max time across ranks")
 _FORWARD, _BACKWARD = "forward-compute", "backward-compute"
 TIMER_HEADS = ("times across ranks (ms):", "time across ranks (ms):")
 """Texts that a log with timers has."""
@@ -91,10 +92,10 @@ def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> Operat
     Raises InputError when the log names no ranks, lacks the timers of forwards and backwards, or does not say the sizes
     that the order follows from.
     """
-    text = read_bytes(path).decode(errors="replace")
-    iterations, arguments = _parse(path, text)
+    content = read_bytes(path)
+    iterations, arguments = _parse(path, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors="replace"))
     if not iterations:
-        if _MIN_MAX.search(text):
+        if _MIN_MAX.search(content):
             raise InputError(f"{path}: its timers name no rank", hint="log with --timing-log-option all")
         raise InputError(
             f"{path}: no timers of ranks in it", hint="log with --timing-log-option all --timing-log-level 2"
@@ -147,7 +148,7 @@ def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> Operat
     )
 
 
-def _parse(path: Path, text: str) -> tuple[list[_Iteration], dict[str, int]]:
+def _parse(path: Path, lines: Iterable[str]) -> tuple[list[_Iteration], dict[str, int]]:
     """Return the iterations whose timers name ranks, and the sizes among the arguments that Megatron printed.
 
     Raises InputError that names the line of a number that cannot be.
@@ -156,7 +157,7 @@ def _parse(path: Path, text: str) -> tuple[list[_Iteration], dict[str, int]]:
     iterations: list[_Iteration] = []
     timer: str | None = None
     inside = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             if match := _ITERATION.search(line):
                 iterations.append(_iteration(line, match[1]))

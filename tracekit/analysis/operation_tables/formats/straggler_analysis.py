@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.analysis.operation_tables.formats.numbers import LARGEST
 from tracekit.analysis.operation_tables.formats.places import number_microbatches
+from tracekit.analysis.operation_tables.formats.table_limits import (
+    HIGHEST_NUMBER,
+    require_limits,
+    require_sizes,
+    require_within,
+)
 from tracekit.analysis.operation_tables.graph.megatron_dependencies import OPTYPES
 from tracekit.analysis.operation_tables.operations import KINDS, Operations, OperationTable
 from tracekit.errors import InputError
@@ -28,6 +35,7 @@ __all__ = ["COLUMNS", "INTEGERS", "check_operations", "chunks_of_model", "comput
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc", "mb_id")
 INTEGERS = tuple(name for name in COLUMNS if name not in {"optype", "start_ts", "duration"})
+_PLACES = ("dp_rank", "stage", "rank", "mc", "gmc")
 _LONGEST_S = 1e9  # in float64 seconds, longer times lose microseconds
 
 
@@ -53,8 +61,10 @@ def check_operations(table: pd.DataFrame, name: str) -> pd.DataFrame:
             row = int(np.flatnonzero(~np.isfinite(values))[0])
             raise error(f"{column} of row {row} is {values[row]}", "leave no field empty")
         if column in INTEGERS:
-            if (values != np.round(values)).any() or (np.abs(values) >= 2**53).any():
+            if (values != np.round(values)).any() or (np.abs(values) > LARGEST).any():
                 raise error(f"column {column} holds a number that is no integer", "number from 0; -1: none")
+            if column in _PLACES and (values > HIGHEST_NUMBER).any():
+                raise error(f"{column} is above {HIGHEST_NUMBER}", "number from 0")
             table[column] = values.astype(np.int64)
         else:
             if (np.abs(values) > _LONGEST_S).any():
@@ -63,6 +73,9 @@ def check_operations(table: pd.DataFrame, name: str) -> pd.DataFrame:
     for column, lowest in (("dp_rank", 0), ("stage", 0), ("rank", 0), ("seq_id", 0), ("mc", -1), ("gmc", -1)):
         if (table[column] < lowest).any():
             raise error(f"{column} is below {lowest}", "number from 0")
+    require_sizes(name, *(table[column].to_numpy(dtype=np.int64) for column in ("rank", "step", "stage")))
+    for column in ("stage", "gmc"):
+        require_within(name, "table_stages", int(table[column].max()) + 1)
     if (table["duration_ns"] < 0).any():
         row = int(np.flatnonzero(table["duration_ns"] < 0)[0])
         raise error(f"duration of row {row} is negative", "give seconds")
@@ -118,4 +131,5 @@ def computations(table: pd.DataFrame, path: str) -> OperationTable:
         start_ns=np.rint(start_ns).astype(np.int64),
         end_ns=np.rint(start_ns + duration_ns).astype(np.int64),
     )
+    require_limits(operations, path)
     return OperationTable(path=path, source="Megatron's operations", operations=operations.in_order(), measured_ns={})

@@ -11,8 +11,9 @@ from tracekit.analysis.operation_tables.formats.places import begins
 from tracekit.analysis.operation_tables.operations import Operations
 from tracekit.errors import InputError
 from tracekit.limits import limits
+from tracekit.model.events import Int64
 
-__all__ = ["HIGHEST_NUMBER", "require_limits", "require_within"]
+__all__ = ["HIGHEST_NUMBER", "require_limits", "require_sizes", "require_within"]
 
 HIGHEST_NUMBER = 2**31 - 1
 """Of a rank, a stage, a chunk or a replica."""
@@ -36,17 +37,23 @@ def require_within(path: Path | str, name: str, count: int) -> None:
 
 def require_limits(operations: Operations, path: str) -> None:
     """Raise InputError if the operations are more than a replay can do, or last longer than int64 can hold."""
-    require_within(path, "table_operations", len(operations))
-    require_within(path, "table_ranks", len(np.unique(operations.rank)))
-    require_within(path, "table_stages", len(np.unique(operations.stage)))
+    require_sizes(path, operations.rank, operations.step, operations.stage)
     if not len(operations):
         return
-    order = np.lexsort((operations.rank, operations.step))
-    first = begins(operations.step[order], operations.rank[order])
-    require_within(path, "rank_operations", int(np.diff(first, append=len(order)).max()))
+    order = np.argsort(operations.step, kind="stable")
     first = begins(operations.step[order])
     spans_ns = np.maximum.reduceat(operations.end_ns[order], first).astype(np.float64)
     spans_ns -= np.minimum.reduceat(operations.start_ns[order], first)
     if spans_ns.sum() > LONGEST_NS:
         what = f"its steps take longer than {LONGEST_NS / 1e9:.0e} s together"
         raise InputError(f"{path}: {what}", hint="check the unit of its times")
+
+
+def require_sizes(path: str, rank: Int64, step: Int64, stage: Int64) -> None:
+    """Raise InputError if operations, int64 [n] each, are too many: in all, of a rank in a step, or their ranks."""
+    require_within(path, "table_operations", len(rank))
+    require_within(path, "table_ranks", len(np.unique(rank)))
+    require_within(path, "table_stages", len(np.unique(stage)))
+    order = np.lexsort((rank, step))
+    first = begins(step[order], rank[order])
+    require_within(path, "rank_operations", int(np.diff(first, append=len(order)).max(initial=0)))

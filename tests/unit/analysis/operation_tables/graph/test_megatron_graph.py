@@ -186,6 +186,9 @@ def test_a_step_that_lacks_operations_is_left_out_with_a_note(tmp_path: Path) ->
         ({"dp_rank": [-1]}, "dp_rank is below 0"),
         ({"rank": [1]}, "ranks and .dp_rank, stage. do not correspond"),
         ({"start_ts": [1e12]}, "start_ts is beyond"),
+        ({"stage": [2e9]}, r"over 1,000 stages .limit table_stages=1000"),
+        ({"gmc": [2e9]}, r"over 1,000 stages .limit table_stages=1000"),
+        ({"rank": [2**40]}, "rank is above 2147483647"),
     ],
 )
 def test_values_that_cannot_be_are_refused_in_one_line(
