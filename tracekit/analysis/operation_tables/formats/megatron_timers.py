@@ -170,10 +170,17 @@ def _parse(path: Path, lines: Iterable[str]) -> tuple[list[_Iteration], dict[str
             elif inside and (match := _TIMER.search(line)):
                 timer = match[1]
             elif (match := _ARGUMENT.search(line)) and match[1] in _SIZES and match[2] != "None":
-                sizes.setdefault(match[1], whole_number(match[2], least=1, most=HIGHEST_NUMBER))
+                sizes.setdefault(match[1], _size(match[1], match[2]))
         except UnreadableNumberError as error:
-            raise InputError(f"{path}: line {number}: {error}", hint="is the log damaged?") from None
+            raise InputError(f"{path}: line {number}: {error}", hint="correct that line, or leave it out") from None
     return [one for one in iterations if any(one.timers.values())], sizes
+
+
+def _size(name: str, text: str) -> int:
+    try:
+        return whole_number(text, least=1, most=HIGHEST_NUMBER)
+    except UnreadableNumberError as error:
+        raise UnreadableNumberError(f"{name} {error}") from None
 
 
 def _iteration(line: str, number: str) -> _Iteration:

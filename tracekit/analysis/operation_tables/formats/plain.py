@@ -136,16 +136,14 @@ def _require(columns: dict[str, tuple[str, str | None] | None], frame: pd.DataFr
 def _kinds(frame: pd.DataFrame, columns: dict[str, tuple[str, str | None] | None], path: str, first_line: int) -> Int32:
     found = columns["kind"]
     assert found is not None
-    values = frame[found[0]].astype(str)
-    known = {value: kind_of(value) for value in values.unique().tolist()}
-    unknown = [value for value, kind in known.items() if kind is None]
-    if unknown:
-        line = int(np.flatnonzero((values == unknown[0]).to_numpy())[0]) + first_line
-        raise InputError(
-            f"{path}: line {line}: unknown kind {shortened(unknown[0])!r}", hint=f"the kinds are {', '.join(KINDS)}"
-        )
-    codes = {value: KINDS.index(kind) for value, kind in known.items() if kind is not None}
-    return values.map(codes).to_numpy(dtype=np.int32)
+    names = [str(value) for value in frame[found[0]].tolist()]  # an array of texts would repeat a long one
+    known = {name: kind_of(name) for name in dict.fromkeys(names)}
+    unknown = next((name for name, kind in known.items() if kind is None), None)
+    if unknown is not None:
+        what = f"line {names.index(unknown) + first_line}: unknown kind {shortened(unknown)!r}"
+        raise InputError(f"{path}: {what}", hint=f"the kinds are {', '.join(KINDS)}")
+    codes = {name: KINDS.index(kind) for name, kind in known.items() if kind is not None}
+    return np.array([codes[name] for name in names], dtype=np.int32)
 
 
 def _name(kind: int) -> str:

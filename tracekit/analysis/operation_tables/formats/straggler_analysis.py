@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.operation_tables.formats.numbers import LARGEST
+from tracekit.analysis.operation_tables.formats.numbers import LARGEST, shortened
 from tracekit.analysis.operation_tables.formats.places import number_microbatches
 from tracekit.analysis.operation_tables.formats.table_limits import (
     HIGHEST_NUMBER,
@@ -79,9 +79,10 @@ def check_operations(table: pd.DataFrame, name: str) -> pd.DataFrame:
     if (table["duration_ns"] < 0).any():
         row = int(np.flatnonzero(table["duration_ns"] < 0)[0])
         raise error(f"duration of row {row} is negative", "give seconds")
+    if unknown := sorted({str(name) for name in table["optype"].tolist()} - set(OPTYPES)):
+        names = ", ".join(shortened(name) for name in unknown[:3])
+        raise error(f"unknown optype {names}", f"the types are {', '.join(OPTYPES)}")
     table["optype"] = table["optype"].astype(str)
-    if unknown := sorted(set(table["optype"].unique()) - set(OPTYPES)):
-        raise error(f"unknown optype {', '.join(unknown[:3])}", f"the types are {', '.join(OPTYPES)}")
     if table.duplicated(["step", "dp_rank", "stage", "optype", "seq_id"]).any():
         row = int(np.flatnonzero(table.duplicated(["step", "dp_rank", "stage", "optype", "seq_id"]))[0])
         what = f"{table['optype'][row]} {table['seq_id'][row]} of rank {table['rank'][row]}, step {table['step'][row]}"

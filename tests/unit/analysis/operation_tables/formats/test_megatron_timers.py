@@ -100,10 +100,13 @@ def test_logs_that_cannot_be_used_say_which_option_is_missing(tmp_path: Path) ->
         (("rank  0: 80.00", f"rank {'9' * 5000}: 80.00"), r"line 19: 9+\.\.\. is out of range"),
         (("iteration       10", f"iteration {'9' * 5000}"), r"line 7: 9+\.\.\. is out of range"),
         (("batch size:    32", f"batch size: {'9' * 5000}"), r"line 7: 9+\.\.\. is out of range"),
-        (("size .................... 4", "size .................... 0"), r"line 4: 0 is out of range"),
+        (
+            ("size .................... 4", "size .................... 0"),
+            r"line 4: pipeline_model_parallel_size 0 is",
+        ),
         (
             ("size ................................ 2", "size ................................ nan"),
-            "line 3: 'nan' is not",
+            "line 3: micro_batch_size 'nan' is not",
         ),
         (("batch size:    32", "batch size: 500000000"), r"limit rank_operations=50000"),
     ],

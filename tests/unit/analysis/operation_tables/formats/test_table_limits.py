@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.components import require_module
 from tests.unit.analysis.operation_tables.simulated import simulate
 from tracekit.analysis.operation_tables.diagnosis import diagnose_table
 from tracekit.analysis.operation_tables.formats import texts
@@ -76,6 +77,20 @@ def test_reading_stops_at_the_limit_of_rows(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TRACEKIT_LIMITS", "table_operations=3")
     with pytest.raises(InputError, match=r"limit table_operations=3"):
         read_frame(written(tmp_path, two_stages() + '"never read'))
+
+
+def test_a_parquet_file_is_checked_before_its_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN 72 rows that share one text of 1 MB THEN the rows and the text are what counts, not their product."""
+    require_module("pyarrow")
+    path = tmp_path / "ops.parquet"
+    simulate(steps=1).assign(name="x" * (1 << 20)).to_parquet(path)
+    table = read_frame(path)
+    assert len(table) == 72
+    assert len({id(text) for text in table["name"].tolist()}) == 1
+    for limit in ("table_operations=71", "table_bytes=1048575"):
+        monkeypatch.setenv("TRACEKIT_LIMITS", limit)
+        with pytest.raises(InputError, match=rf"limit {limit}"):
+            read_frame(path)
 
 
 def test_ranks_need_not_follow_one_another_and_stages_must(tmp_path: Path) -> None:
