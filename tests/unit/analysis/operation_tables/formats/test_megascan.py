@@ -122,3 +122,17 @@ def test_json_that_python_cannot_read_is_refused(text: str, tmp_path: Path) -> N
     file.write_text(text)
     with pytest.raises(InputError, match=r"t\.json: it cannot be read as JSON"):
         read_megascan(file)
+
+
+def test_a_file_of_many_empty_objects_is_refused_before_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN 10 operations are allowed, of 4 objects at most each WHEN there are 44 objects THEN the limit is named."""
+    file = tmp_path / "t.json"
+    file.write_text("[" + ",".join(["{}"] * 43) + "]")
+    monkeypatch.setenv("TRACEKIT_LIMITS", "table_operations=10")
+    with pytest.raises(InputError, match=r"t\.json: over 10 operations \(limit table_operations=10\)"):
+        read_megascan(file)
+    file.write_text("[" + ",".join(["{}"] * 42) + "]")
+    with pytest.raises(InputError, match="no forward and no backward"):
+        read_megascan(file)
