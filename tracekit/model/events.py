@@ -224,7 +224,8 @@ class EventTable:
     def each_once(self, mask: Bool) -> Int64:
         """Return the rows of `mask` in order of time, without duplicates.
 
-        Events with equal name, place, time, correlation and shapes are duplicates; the first one stays.
+        Events with equal name, place, time, correlation and shapes are duplicates; the first one stays. So is an event
+        without correlation if another of equal name, place and time has one: the arguments of a copy are lost.
         """
         rows = np.flatnonzero(mask)
         rows = rows[np.argsort(self.start_ns[rows], kind="stable")]
@@ -236,7 +237,10 @@ class EventTable:
         keys = (self.shape, self.correlation, self.duration_ns, self.name, self.track, self.start_ns)
         rows[tied] = among = rows[tied][np.lexsort([key[rows[tied]] for key in keys])]
         new = np.ones(len(rows), dtype=np.bool_)
-        new[tied[1:]] = np.any([key[among[1:]] != key[among[:-1]] for key in keys], axis=0)
+        differs = [key[among[1:]] != key[among[:-1]] for key in keys]
+        new[tied[1:]] = np.any(differs, axis=0)
+        # In order of correlation, those without any come first.
+        new[tied[:-1]] &= np.any(differs[2:], axis=0) | (self.correlation[among[:-1]] != ABSENT) | ~differs[1]
         return rows[new]
 
     @cached_property

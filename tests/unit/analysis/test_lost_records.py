@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import JobSpec, Missing, SimulatedJob, simulate
+from tests.gpu_jobs import JobSpec, Missing, SimulatedJob, simulate, spec_of
 from tests.gpu_jobs.rank import Rank
 from tests.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.load import load
@@ -32,6 +36,26 @@ def job_with_losses(lossy: int, *, slow: int | None, lost_after: float = 0.0) ->
 
     missing = Missing(ranks=(lossy,), kernels_after=lost_after)
     return simulate(JobSpec(family="ddp", dp=4, ranks_per_host=2, steps=len(STEPS), missing=missing), train)
+
+
+def without(document: dict[str, Any], is_lost: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return a trace without the events that are lost."""
+    return document | {"traceEvents": [event for event in document["traceEvents"] if not is_lost(event)]}
+
+
+def report_without(
+    folder: Path, job: SimulatedJob, lossy: int, is_lost: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Return the JSON result of a job of which rank `lossy` lost events."""
+    job.write(folder, compressed=False)
+    file = folder / f"rank{lossy}.json"
+    file.write_text(json.dumps(without(json.loads(file.read_text()), is_lost)))
+    return result_dict(analyze(load(folder, jobs=1)))
+
+
+def tensor_job() -> SimulatedJob:
+    """Return eight ranks in pairs that reduce in each layer; rank 1 computes longer than the others."""
+    return simulate(replace(spec_of("tensor", 7, cause="compute"), layers=4, steps=4))
 
 
 def named(report: Report) -> int | None:
@@ -104,6 +128,25 @@ def test_the_unknown_clock_of_a_rank_without_records_does_not_matter() -> None:
     assert report.critical_path is not None
     assert report.critical_path.steps == len(STEPS)
     assert report.whatif is not None
+
+
+def test_a_collective_without_its_launch_keeps_its_place_among_those_of_its_stream(tmp_path: Path) -> None:
+    """GIVEN a collective of which the launch is lost THEN the run is replayed as if it were there."""
+    job = tensor_job()
+    kernels = [event for event in job.documents()[2]["traceEvents"] if event.get("cat") == "kernel"]
+    of_tp = [event for event in kernels if event["args"].get("Process Group Description") == "mesh_tp"]
+    correlation = of_tp[12]["args"]["correlation"]
+    actual = report_without(
+        tmp_path / "lossy",
+        job,
+        2,
+        lambda event: event.get("cat") == "cuda_runtime" and event["args"]["correlation"] == correlation,
+    )
+    expected = result_dict(analyze(load(job.write(tmp_path / "whole"), jobs=1)))
+    saved, saves = (result["whatif"]["fix"][0] for result in (actual, expected))
+    assert (saved["rank"], saved["saves_ns_per_step"]) == (1, pytest.approx(saves["saves_ns_per_step"], rel=0.01))
+    for section in ("collectives", "stragglers", "steps", "communication"):
+        assert actual[section] == expected[section], section
 
 
 def test_a_run_of_which_nothing_is_measured_is_still_reported(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.model.columnar import Columnar
-from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
 
 __all__ = [
     "BEFORE_RECORDING",
@@ -40,7 +40,7 @@ class DeviceEvents(Columnar):
 
     Attributes:
         row: in the event table, int64 [m].
-        launch_ns: when each was launched, int64 [m].
+        launch_ns: when each was launched, int64 [m]; of unlinked events the latest time at which that may have been.
         launch_row: of the launching call in the event table, or -1, int64 [m].
         is_kernel: False for copies, bool [m].
         is_ambiguous: whether several calls have its correlation id, bool [m].
@@ -67,19 +67,34 @@ def device_events(events: EventTable) -> DeviceEvents:
     """Return the device events, each linked to its launch by the correlation id.
 
     An unlinked event that starts before the first linked one of its stream was launched before the recording. Any other
-    unlinked event has its start as `launch_ns`, and belongs to the window in which it starts
-    (`StepWindows.index_of_device`).
+    unlinked event belongs to the window in which it starts (`StepWindows.index_of_device`). Its `launch_ns` is its
+    start, or the launch of a later event of its stream if that is earlier: a stream runs in order of launches.
     """
     row = events.each_once(events.in_category(*DEVICE_CATEGORIES))
     launch_row, is_ambiguous = _launch_rows(events, row)
     linked = launch_row != ABSENT
     launch_ns = np.where(linked, events.start_ns[launch_row], events.start_ns[row])
     if not linked.all():
+        latest_ns = np.where(linked & ~is_ambiguous, launch_ns, np.iinfo(np.int64).max)
+        latest_ns = _next_launch_ns(events.track[row], latest_ns, ~linked)
+        launch_ns[~linked] = np.minimum(launch_ns, latest_ns)[~linked]
         launch_ns[_began_before_first_linked(events, row, linked)] = BEFORE_RECORDING
     is_kernel = events.in_category(*KERNEL_CATEGORIES)[row]
     return DeviceEvents(
         row=row, launch_ns=launch_ns, launch_row=launch_row, is_kernel=is_kernel, is_ambiguous=is_ambiguous
     )
+
+
+def _next_launch_ns(streams: Int32, launch_ns: Int64, which: Bool) -> Int64:
+    """Return int64 [m]: the earliest launch of an event and those after it on its stream, for the streams of `which`.
+
+    The events are in order of time.
+    """
+    earliest_ns = launch_ns.copy()
+    for stream in np.flatnonzero(np.bincount(streams[which])).tolist():
+        on_stream = np.flatnonzero(streams == stream)
+        earliest_ns[on_stream] = np.minimum.accumulate(launch_ns[on_stream][::-1])[::-1]
+    return earliest_ns
 
 
 def _began_before_first_linked(events: EventTable, row: Int64, linked: Bool) -> Bool:

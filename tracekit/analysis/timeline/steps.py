@@ -115,8 +115,10 @@ def step_windows(
     if on_gpu and host.source != "recording":
         start_ns = device_starts(events, host.start_ns, device, computes)
         # an event without known launch may lie in the last host window and yet before the last window
-        begin_ns = np.where(device.linked, host.start_ns[-1], start_ns[-1])
-        in_last = (device.launch_ns >= begin_ns) & (device.launch_ns < host_end_ns)
+        known = device.linked | device.before_recording
+        begin_ns = np.where(known, host.start_ns[-1], start_ns[-1])
+        at_ns = np.where(known, device.launch_ns, events.start_ns[device.row])
+        in_last = (at_ns >= begin_ns) & (at_ns < host_end_ns)
         if in_last.any():
             last_end_ns = max(last_end_ns, int(events.end_ns[device.row[in_last]].max()))
     end_ns = np.append(start_ns[1:], last_end_ns)

@@ -70,16 +70,27 @@ def build_run_graph(run: Run) -> OperationGraph:
         raise InputError(f"{run.path}: more operations than can be replayed", hint="choose fewer ranks")
     replicas = len({s.pipeline.ranks for s in trained if s.pipeline is not None})
     interners, step_groups = Interners(), []
-    for steps in chosen:
-        last = steps is chosen[-1]
+    cyclic: list[int] = []
+    pending, waiting = chosen, 0
+    while pending:
+        steps, *pending = pending
         try:
-            step_groups.append(
-                _graph_steps(steps, trained, clocks, communication.of_rank, interners, replicas, last=last)
-            )
+            given = (steps, trained, clocks, communication.of_rank, interners, replicas)
+            step_groups.append(_graph_steps(*given, last=not pending))
         except CyclicGraphError as error:
-            notes.append(f"steps {format_ranges(steps)} left out: {error}, as far as the clocks tell")
+            if not communication.of_rank:
+                communication = run_communication(run)
+            if len(steps) > 1:  # of a cycle that is in one step, the others are replayed
+                middle = len(steps) // 2
+                pending = [steps[:middle], steps[middle:], *pending]
+            else:
+                cyclic += steps
+                waiting += len(error.operations)
+    if cyclic:
+        which = f"step {format_ranges(cyclic)}" if len(cyclic) == 1 else f"steps {format_ranges(cyclic)}"
+        notes.append(f"{which} left out: {waiting:,} operations wait for each other, as far as the clocks tell")
     if not step_groups:
-        raise InputError(f"{run.path}: {notes[0]}", hint=f"its table of clocks: {info}")
+        raise InputError(f"{run.path}: {notes[-1]}", hint=f"its table of clocks: {info}")
     transfers = list(interners.kinds.tuples({"transfer"}))
     unseen = len(run.missing_ranks) + sum(summary.unmeasured is not None for summary in run.ranks)
     some_are_missing = unseen > 0 or (len(trained) == 1 and bool(transfers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,6 +158,34 @@ def test_devices_whose_hosts_run_ahead(tmp_path: Path) -> None:
     assert savings_us(result) == pytest.approx(
         {"rank 1 at its peers' median": 40, "communication that takes no time": 20}, abs=1
     )
+
+
+def reductions_in_turn(folder: Path, swapped: set[int]) -> Run:
+    """Two ranks that reduce twice a step; rank 1 has the `swapped` steps' reductions in the opposite order."""
+    for number in range(2):
+        trace = TraceBuilder(rank=number)
+        for k in range(STEPS):
+            at = 200 * k
+            trace.step(k, at, 200)
+            for place in range(2):
+                at_us = at + 10 + 80 * place
+                trace.kernel("gemm", at_us, 40, launched_at=at + 1 + 4 * place)
+                number_of = 1 - place if number == 1 and k in swapped else place
+                trace.nccl("all_reduce", at_us + 40, 30, launched_at=at + 3 + 4 * place, Seq=2 * k + number_of)
+        trace.write(folder / f"rank{number}.json.gz")
+    return load(folder)
+
+
+def test_only_the_step_in_which_operations_wait_for_each_other_is_left_out(tmp_path: Path) -> None:
+    graph = build_run_graph(reductions_in_turn(tmp_path, {1}))
+    assert [group.steps.tolist() for group in graph.step_groups] == [[0], [2]]
+    (note,) = graph.notes
+    assert re.fullmatch(r"step 1 left out: \d+ operations wait for each other, as far as the clocks tell", note), note
+
+
+def test_a_run_in_each_step_of_which_operations_wait_for_each_other_is_not_replayed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"steps 0-2 left out: \d+ operations wait for each other"):
+        build_run_graph(reductions_in_turn(tmp_path, {0, 1, 2}))
 
 
 def exchange(work_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool) -> Run:
