@@ -63,8 +63,12 @@ def _what_counts_not(lanes: Lanes) -> str:
 
 def _what_is_missing(lanes: Lanes, in_lost: Bool) -> str:
     """Return how many of the launches in lost windows, bool [launches], have no kernel."""
-    missing = in_lost & lanes.launches.missing
+    missing, copies = in_lost & lanes.launches.missing, lanes.copies
     if not missing.any():
+        if copies.missing.any():
+            return (
+                f"{copies.missing.sum():,} of {len(copies.missing):,} copies that the host waited for are not recorded"
+            )
         return "from some moment on none is recorded, though operators go on"
     text = f"{missing.sum():,} of {in_lost.sum():,} launches there have no kernel"
     if lanes.launches.later[missing].all():

@@ -161,5 +161,5 @@ def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -
         return None if any(step.complete for step in steps) else f"its file is {why}, and no step is known to be whole"
     lost = set(lanes.windows.step[lanes.windows.lost].tolist())
     if lost.issuperset(step.step for step in steps):
-        return "kernels are missing in each of its steps"
+        return "device records are missing in each of its steps"
     return nothing_ran(trace, lanes)

@@ -23,6 +23,7 @@ from tracekit.analysis.events.shapes import blocking_calls
 from tracekit.analysis.timeline.communication.device_communication import device_communication
 from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_to_point
 from tracekit.analysis.timeline.communication.host_communication import HostCommunication, host_communication
+from tracekit.analysis.timeline.completeness.lost_copies import HostCopies, host_copies
 from tracekit.analysis.timeline.completeness.lost_records import unrecorded_device, with_lost_records
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
@@ -74,6 +75,7 @@ class Lanes:
         communicates: which device events are communication, bool [device events].
         computes: which device events make up the compute lane, bool [device events]; none on a CPU rank.
         launches: the calls that launch kernels.
+        copies: the copies between host and device that the host waits for, if any copy is missing.
         unrecorded: why nothing is known of what the rank's device did; None if it is, or if the rank has no device.
         flight_recorder: None where the events themselves name their collectives.
         device_behind_ns: by how much device events were shifted, as the device's clock was behind the host's.
@@ -93,6 +95,7 @@ class Lanes:
     communicates: Bool
     computes: Bool
     launches: KernelLaunches
+    copies: HostCopies
     unrecorded: str | None = None
     flight_recorder: FlightRecorderMatch | None = None
     device_behind_ns: int = 0
@@ -164,7 +167,7 @@ def build_lanes(
     """
     events = trace.events
     device = device_events(events) if device is None else device
-    launches = kernel_launches(events, device)
+    launches, copies = kernel_launches(events, device), host_copies(events, device)
     unrecorded = unrecorded_device(trace, device, launches)
     if device.is_kernel.any() or unrecorded is not None:
         events_found, communicates = device_communication(trace, device, rules)
@@ -172,7 +175,7 @@ def build_lanes(
         compute_row = device.row[computes]
         copy_row = device.row[~device.is_kernel & ~communicates]
         windows = step_windows(trace, device, computes, launches, whole=whole)
-        windows = with_lost_records(trace, windows, device, computes, launches)
+        windows = with_lost_records(trace, windows, device, computes, launches, copies)
         return Lanes(
             device="gpu",
             compute=Intervals.of_events(events, compute_row),
@@ -188,6 +191,7 @@ def build_lanes(
             communicates=communicates,
             computes=computes,
             launches=launches,
+            copies=copies,
             unrecorded=unrecorded,
         )
     none = np.zeros(len(device.row), dtype=np.bool_)
@@ -211,6 +215,7 @@ def build_lanes(
         communicates=none,
         computes=none,
         launches=launches,
+        copies=copies,
         flight_recorder=communication.flight_recorder if trace.header.metadata is not None else None,
     )
 

@@ -202,7 +202,7 @@ def test_every_way_of_launching_links_and_misses_alike(summarize: Summarize, cal
     for lost in ("gemm", "triton_poi_fused_add_0", "ncclDevKernel_AllReduce"):
         trace = step_of(calls)
         trace.events = [event for event in trace.events if not event["name"].startswith(lost)]
-        assert summarize(trace).unmeasured == "kernels are missing in each of its steps", lost
+        assert summarize(trace).unmeasured == "device records are missing in each of its steps", lost
 
 
 def test_the_mi300x_trace_lost_nothing(real_traces: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracekit.analysis.events.kernel_launches import DeviceEvents
 from tracekit.analysis.events.missing_kernels import KernelLaunches, records_end_ns
+from tracekit.analysis.timeline.completeness.lost_copies import HostCopies
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.events import Bool, DecodedTrace, Int64
 
@@ -68,6 +69,7 @@ def with_lost_records(
     device: DeviceEvents,
     computes: Bool,
     launches: KernelLaunches,
+    copies: HostCopies,
 ) -> StepWindows:
     """Return the windows; those that lack device records are incomplete.
 
@@ -76,6 +78,8 @@ def with_lost_records(
     if not trace.complete:
         return windows
     lost = _lost_windows(trace, windows, device, computes, launches)
+    if copies.missing.any():
+        lost |= _windows_without_copies(trace, windows, device, copies)
     return replace(windows, lost=lost, complete=windows.complete & ~lost)
 
 
@@ -108,6 +112,24 @@ def _lost_windows(
     if lost.any():
         lost[1:] |= lost[:-1] & _begins_are_unknown(windows, device, computes, launches)
     return lost
+
+
+def _windows_without_copies(
+    trace: DecodedTrace, windows: StepWindows, device: DeviceEvents, copies: HostCopies
+) -> Bool:
+    """Return a mask [s] of the windows of whose copies too many are missing.
+
+    A copy without a call may be one that seems to be missing, with another correlation id.
+    """
+    count = len(windows)
+    unlinked = ~device.is_kernel & ~device.linked & ~device.before_recording
+    index = windows.index_of_device(device, trace.events.start_ns[device.row])[unlinked]
+    others = _sums(index, np.ones(len(index), dtype=np.int64), count)
+    calls, missing = (
+        _sums(windows.index_of(start_ns), np.ones(len(start_ns), dtype=np.int64), count)
+        for start_ns in (copies.start_ns, copies.start_ns[copies.missing])
+    )
+    return np.asarray(missing - others > _LOST_SHARE * calls)
 
 
 def _sums(index: Int64, values: Int64, count: int) -> Int64:

@@ -18,7 +18,7 @@ Steps that follow one another are replayed together, because what a rank did las
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -70,25 +70,21 @@ def build_run_graph(run: Run) -> OperationGraph:
         raise InputError(f"{run.path}: more operations than can be replayed", hint="choose fewer ranks")
     replicas = len({s.pipeline.ranks for s in trained if s.pipeline is not None})
     interners, step_groups = Interners(), []
-    cyclic: list[int] = []
-    pending, waiting = chosen, 0
-    while pending:
-        steps, *pending = pending
+
+    def graph_of(steps: list[int], *, last: bool = False) -> GraphSteps:
+        return _graph_steps(steps, trained, clocks, communication.of_rank, interners, replicas, last=last)
+
+    for stretch in chosen:
         try:
-            given = (steps, trained, clocks, communication.of_rank, interners, replicas)
-            step_groups.append(_graph_steps(*given, last=not pending))
+            step_groups.append(graph_of(stretch, last=stretch is chosen[-1]))
         except CyclicGraphError as error:
-            if not communication.of_rank:
-                communication = run_communication(run)
-            if len(steps) > 1:  # of a cycle that is in one step, the others are replayed
-                middle = len(steps) // 2
-                pending = [steps[:middle], steps[middle:], *pending]
-            else:
-                cyclic += steps
-                waiting += len(error.operations)
-    if cyclic:
-        which = f"step {format_ranges(cyclic)}" if len(cyclic) == 1 else f"steps {format_ranges(cyclic)}"
-        notes.append(f"{which} left out: {waiting:,} operations wait for each other, as far as the clocks tell")
+            communication = run_communication(run)  # the last stretch used it up
+            parts, cyclic = _parts_without_cycle(stretch, graph_of)
+            if 2 * len(cyclic) >= len(stretch):  # too many for damaged records: the clocks are wrong
+                notes.append(f"steps {format_ranges(stretch)} left out: {error}, as far as the clocks tell")
+                continue
+            step_groups += parts
+            notes += [f"step {step} left out: its operations wait for each other" for step in cyclic]
     if not step_groups:
         raise InputError(f"{run.path}: {notes[-1]}", hint=f"its table of clocks: {info}")
     transfers = list(interners.kinds.tuples({"transfer"}))
@@ -112,6 +108,24 @@ def build_run_graph(run: Run) -> OperationGraph:
         clock_error_ns=_clock_error_ns(run, step_groups, trained),
         notes=tuple(notes),
     )
+
+
+def _parts_without_cycle(
+    steps: list[int], graph_of: Callable[[list[int]], GraphSteps]
+) -> tuple[list[GraphSteps], list[int]]:
+    """Return the graphs of parts of steps that make a cycle together, and the steps that make one by themselves."""
+    if len(steps) == 1:
+        return [], steps
+    graphs: list[GraphSteps] = []
+    cyclic: list[int] = []
+    for part in (steps[: len(steps) // 2], steps[len(steps) // 2 :]):
+        try:
+            graphs.append(graph_of(part))
+        except CyclicGraphError:
+            of_part, cyclic_of_part = _parts_without_cycle(part, graph_of)
+            graphs += of_part
+            cyclic += cyclic_of_part
+    return graphs, cyclic
 
 
 def _stage_kinds(interners: Interners, ranks: Sequence[RankSummary]) -> frozenset[int]:

@@ -107,7 +107,10 @@ def test_a_whole_window_does_not_lack_what_runs_after_it(summarize: Summarize) -
     assert (completed(whole), lost_notes(whole)) == ({0: True}, [])
 
     trace.event("cudaDeviceSynchronize", "cuda_runtime", 1999, 1)
-    assert summarize(trace, steps=StepSelection(whole=True)).unmeasured == "kernels are missing in each of its steps"
+    assert (
+        summarize(trace, steps=StepSelection(whole=True)).unmeasured
+        == "device records are missing in each of its steps"
+    )
 
 
 def test_a_step_in_which_all_records_end_is_incomplete(summarize: Summarize) -> None:
@@ -166,7 +169,7 @@ def test_a_rank_that_lacks_kernels_in_each_selected_step_is_not_measured(summari
     trace = training(3, lost=lambda k, i: k > 0 and i % 10 == 0)
     assert summarize(trace).unmeasured is None
     summary = summarize(trace, steps=StepSelection(first=1))
-    assert summary.unmeasured == "kernels are missing in each of its steps"
+    assert summary.unmeasured == "device records are missing in each of its steps"
     assert nothing_of_the_device(summary)
     assert summarize(trace, steps=StepSelection(first=7)).unmeasured is None, "no step of it is selected"
 
