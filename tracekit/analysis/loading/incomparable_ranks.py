@@ -17,6 +17,7 @@ import numpy as np
 from tracekit.analysis.clocks.jumping import jumping_clocks
 from tracekit.analysis.clocks.notes import jump_text
 from tracekit.analysis.clocks.rates import odd_rates
+from tracekit.analysis.loading.lost_compute import ranks_without_compute
 from tracekit.analysis.loading.unshared_collectives import ranks_that_share_no_collective
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.unmeasured import without_times
@@ -60,6 +61,7 @@ def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) ->
         ("step_mismatch", _with_shifted_steps),
         ("step_mismatch", _with_other_steps),
         ("unlinked", ranks_that_share_no_collective),
+        ("lost_device_records", ranks_without_compute),
     ):
         found = find([summary for summary in measured if summary.rank not in reasons])
         reasons |= {rank: Reason(kind, text) for rank, text in found.items()}

@@ -69,6 +69,9 @@ def _what_is_missing(lanes: Lanes, in_lost: Bool) -> str:
             return (
                 f"{copies.missing.sum():,} of {len(copies.missing):,} copies that the host waited for are not recorded"
             )
+        if lanes.windows.without_compute.any():
+            steps = format_ranges(lanes.windows.step[lanes.windows.without_compute].tolist())
+            return f"no kernel of the operators in step {steps} is recorded, and those in other steps have kernels"
         return "from some moment on none is recorded, though operators go on"
     text = f"{missing.sum():,} of {in_lost.sum():,} launches there have no kernel"
     if lanes.launches.later[missing].all():

@@ -36,6 +36,8 @@ class StepWindows:
         data_ns: time in the data loader, or -1, int64 [s].
         complete: bool [s].
         lost: so many kernels launched in it are missing that its time on the device is not known, bool [s].
+        without_compute: of the lost ones those whose operators ran, and whose compute kernels are missing with their
+            launches, bool [s].
         lacking: an operator may have run in it that cannot be read, bool [s].
         thread: the track of the steps' spans, or -1.
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
@@ -52,6 +54,7 @@ class StepWindows:
     data_ns: Int64
     complete: Bool
     lost: Bool
+    without_compute: Bool
     lacking: Bool
     thread: int
     source: str
@@ -131,6 +134,7 @@ def step_windows(
         data_ns=_data_ns(events, host),
         complete=host.closed & (end_ns > start_ns),
         lost=np.zeros(len(host.step), dtype=np.bool_),
+        without_compute=np.zeros(len(host.step), dtype=np.bool_),
         lacking=np.zeros(len(host.step), dtype=np.bool_),
         thread=host.thread,
         source=host.source,

@@ -214,6 +214,7 @@ def kinds_of(turns: Sequence[str], exchanges: Sequence[str], *, step_after: int 
         data_ns=np.full(len(begins), -1),
         complete=np.ones(len(begins), dtype=np.bool_),
         lost=np.zeros(len(begins), dtype=np.bool_),
+        without_compute=np.zeros(len(begins), dtype=np.bool_),
         lacking=np.zeros(len(begins), dtype=np.bool_),
         thread=-1,
         source="spans",

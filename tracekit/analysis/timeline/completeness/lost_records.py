@@ -12,6 +12,7 @@ import numpy as np
 
 from tracekit.analysis.events.kernel_launches import DeviceEvents
 from tracekit.analysis.events.missing_kernels import KernelLaunches, records_end_ns
+from tracekit.analysis.timeline.completeness.lost_compute import windows_without_compute
 from tracekit.analysis.timeline.completeness.lost_copies import HostCopies
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.events import Bool, DecodedTrace, Int64
@@ -80,7 +81,10 @@ def with_lost_records(
     lost = _lost_windows(trace, windows, device, computes, launches)
     if copies.missing.any():
         lost |= _windows_without_copies(trace, windows, device, copies)
-    return replace(windows, lost=lost, complete=windows.complete & ~lost)
+    without_compute = windows_without_compute(trace.events, windows, device, computes) & ~lost
+    lost |= without_compute
+    lost[1:] |= without_compute[:-1]  # its kernels may have delayed the next step
+    return replace(windows, lost=lost, without_compute=without_compute, complete=windows.complete & ~lost)
 
 
 def _lost_windows(
