@@ -15,6 +15,7 @@ from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.summary import RankSummary
 
 _SAMPLED = 16
+_SEVERAL = 2
 _REASON = "it shares no collective with the other ranks of its groups, which have some in its steps"
 
 __all__ = ["ranks_that_share_no_collective"]
@@ -78,13 +79,16 @@ def _is_in(values: Int64, ascending: Int64) -> Bool:
 
 
 def _takes_part(rank: int, group: GroupKey, ranks: Mapping[int, RankSummary], of_rank: _Rows) -> bool:
-    """Return whether most other recorded ranks of a group have collectives of it in complete steps of a rank."""
+    """Return whether most other recorded ranks of a group have collectives of it in several complete steps of a rank.
+
+    Of one step it is not certain: the rank may have taken part right before its recording.
+    """
     if rank not in group.ranks:
         return False
     steps = [step.step for step in ranks[rank].steps if step.complete]
     others = [other for other in group.ranks if other in ranks and other != rank]
     there = (
-        other in of_rank and bool(np.isin(ranks[other].collectives.step[of_rank[other]], steps).any())
+        other in of_rank and len(np.intersect1d(ranks[other].collectives.step[of_rank[other]], steps)) >= _SEVERAL
         for other in others
     )
     return 2 * sum(there) > len(others)

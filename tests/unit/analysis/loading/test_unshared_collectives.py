@@ -95,6 +95,7 @@ def test_a_rank_whose_collectives_are_lost_or_not_told_apart(tmp_path: Path, odd
         {"reduces_in": (5,)},  # the other steps are dealt with one by one
         {"reduces_in": (), "kind": "all_to_all"},  # its shares may be empty
         {"reduces_in": (), "kind": "broadcast"},
+        {"reduces_in": (), "others_reduces_in": (4,)},  # one step may be that before its first recorded one
         {"steps": (3, 4), "reduces_in": (), "others_reduces_in": (5, 6)},  # gradients are accumulated in its steps
         {"on_gpu": False},
         {"reduces_in": (), "others_ids": NAMELESS},  # kernels of other libraries name no group
