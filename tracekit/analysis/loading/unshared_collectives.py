@@ -37,9 +37,7 @@ def ranks_that_share_no_collective(ranks: Sequence[RankSummary]) -> dict[int, st
     apart = [rank for rank in others if any(_takes_part(rank, g, on_gpu, rows) for g, rows in groups.items())]
     if 2 * len(apart) >= len(on_gpu):
         return {}
-    return dict.fromkeys(
-        apart, "it shares no collective with the other ranks of its groups, which have some in its steps"
-    )
+    return dict.fromkeys(apart, _REASON)
 
 
 def _collectives_by_group(ranks: Mapping[int, RankSummary]) -> dict[GroupKey, _Rows]:
