@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumping import jumping_clocks
+from tracekit.analysis.clocks.jumping import RankJump, jumping_clocks
 from tracekit.analysis.clocks.notes import jump_text
 from tracekit.analysis.clocks.rates import odd_rates
 from tracekit.analysis.loading.lost_compute import ranks_without_compute
@@ -73,13 +73,10 @@ def incomparable_in_run(run: Run, wrong: Mapping[int, Collection[int]]) -> dict[
 
     wrong: steps whose times are known to be wrong, by rank.
     """
+    jumps = jumping_clocks(run.ranks, run.clocks)
     rates = odd_rates(run.ranks, run.collectives, run.messages)
     if rates:
-        as_if = "as if its clock ran at another rate, or it were of another job"
-        return {
-            rank: Reason("clock_drift", f"its times are {rate:.3g} times those of the other ranks, {as_if}")
-            for rank, rate in rates.items()
-        }
+        return {rank: _jumping(jumps[rank]) if rank in jumps else _of_other_rate(rate) for rank, rate in rates.items()}
     ranks = [summary for summary in run.ranks if summary.is_measured]
     counting = {
         summary.rank: {step.step for step in summary.steps if step.complete}.difference(wrong.get(summary.rank, ()))
@@ -88,13 +85,16 @@ def incomparable_in_run(run: Run, wrong: Mapping[int, Collection[int]]) -> dict[
     usual = _usual_steps(counting.values())
     without = [rank for rank in wrong if usual and rank in counting and not counting[rank] & usual]
     text = "what it exchanges with other ranks shows that the times of each of its steps are wrong"
-    jumps = jumping_clocks(run.ranks, run.clocks) if without else {}
-    return {
-        rank: Reason("clock_step", f"{jump_text(jumps[rank])}, which leaves none of its steps right")
-        if rank in jumps
-        else Reason("step_mismatch", text)
-        for rank in without
-    }
+    return {rank: _jumping(jumps[rank]) if rank in jumps else Reason("step_mismatch", text) for rank in without}
+
+
+def _jumping(jumps: Sequence[RankJump]) -> Reason:
+    return Reason("clock_step", f"{jump_text(jumps)}, which leaves none of its steps right")
+
+
+def _of_other_rate(rate: float) -> Reason:
+    as_if = "as if its clock ran at another rate, or it were of another job"
+    return Reason("clock_drift", f"its times are {rate:.3g} times those of the other ranks, {as_if}")
 
 
 def without_times_of(
