@@ -144,7 +144,8 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
 
 
 def test_a_slow_trainer_is_named_by_its_rate_and_nobody_waits_for_it(torchrun: Launch, tmp_path: Path) -> None:
-    arguments = ("--device", "cpu", "--slow-trainer", "2", "--delay-ms", str(DELAY_MS), "--out", tmp_path)
+    delay_ms = str(4 * DELAY_MS)  # far more than what other processes cost the quick trainers
+    arguments = ("--device", "cpu", "--slow-trainer", "2", "--delay-ms", delay_ms, "--out", tmp_path)
     done = torchrun(PROBE, *arguments, ranks=4)
     result = result_of(tmp_path)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tracekit.analysis.stats.rows_by_pair import rows_by_pair
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import SYNCHRONISING_WITH_ANY_SHARES
 from tracekit.model.events import ABSENT, Float64, Int64
@@ -126,13 +127,10 @@ def _by_messages(summaries: dict[int, RankSummary], messages: MatchedMessages) -
     Messages of one way do not tell: a rank may fall behind what it receives.
     """
     in_steps = np.flatnonzero(messages.step != ABSENT)
-    pair = (messages.source.astype(np.int64) << 32) + messages.destination
-    by_pair = in_steps[np.argsort(pair[in_steps], kind="stable")]
-    _, begins = np.unique(pair[by_pair], return_index=True)
     one_way: dict[tuple[int, int], Float64] = {}
-    for of_pair in np.split(by_pair, begins[1:]) if len(by_pair) else ():
-        source, destination = int(messages.source[of_pair[0]]), int(messages.destination[of_pair[0]])
-        rows = of_pair[_first_and_last(messages.step[of_pair])]
+    pairs = rows_by_pair(messages.source[in_steps], messages.destination[in_steps])
+    for (source, destination), of_pair in pairs.items():
+        rows = in_steps[of_pair[_first_and_last(messages.step[in_steps[of_pair]])]]
         ends_ns = np.stack(
             [
                 summaries[source].messages.end_ns[messages.send[rows]],

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from tracekit.errors import UsageError
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.names.collectives import kind_of_collective
+from tracekit.model.names.patterns import reason_to_refuse
 
 __all__ = [
     "COMPUTE",
@@ -35,17 +35,7 @@ COMPUTE = "compute"
 _LONGEST_FUNCTION = 1_000
 _LONGEST_NAME = 16_384
 
-_LONGEST_PATTERN = 1_000
-_MOST_CHOICES = 8
-_HIGHEST_COUNT = 1_000
 _SHOWN = 100  # characters of a rule in messages
-# An escaped character, a class of characters, the beginning of a group, a quantifier, or any other character.
-_PART = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?[^:=!>()]*[:=!>)]?)?"
-    r"|(?:[*+?]|\{\d+(?:,\d*)?\}|\{,\d*\})[?+]?|.",
-    re.DOTALL,
-)
-_VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")  # spaces and comments in a pattern
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,7 @@ def parse_rule(text: str) -> CommunicationRule:
         raise UsageError(f"{rule}: it is not of the form regex=kind", hint="such as '^my_ring=all_to_all'")
     if kind not in kinds:
         raise UsageError(f"{rule}: there is no kind {named[:_SHOWN]!r}", hint=f"there are {', '.join(kinds)}")
-    if (slow := _reason_to_refuse(pattern)) is not None:
+    if (slow := reason_to_refuse(pattern)) is not None:
         hint = "a rule is searched anywhere in the name, so a plain part of it is enough"
         raise UsageError(f"{rule}: it could take too long: {slow}", hint=hint)
     try:
@@ -118,50 +108,6 @@ def parse_rule(text: str) -> CommunicationRule:
     except (re.error, RecursionError, OverflowError) as error:  # groups in groups, and numbers of any size
         raise UsageError(f"{rule}: no regular expression: {error}", hint="put a backslash before ( [ * +") from None
     return CommunicationRule(pattern, kind)
-
-
-def _reason_to_refuse(pattern: str) -> str | None:
-    """Return why the time to match a pattern could grow exponentially with the length of a name; None if it cannot.
-
-    Python tries every way in which the parts of a pattern can share a name. There are too many where a part that can
-    match in several ways is repeated, as in `(a+)+`, or where many such parts follow each other.
-    """
-    if len(pattern) > _LONGEST_PATTERN:
-        return f"it is longer than {_LONGEST_PATTERN:,} characters"
-    choices = 0
-    signs: list[set[str]] = [set()]  # of each group that is open: "|" and the others that let it match in several ways
-    closed: set[str] | None = None  # the same of the group before the part, if there is one
-    for part in _PART.findall(pattern):
-        before, closed = closed, None
-        if _VERBOSE.match(part):
-            return "it has the flag x"
-        if part.startswith("("):
-            signs += [set()] * (not part.endswith(")"))  # which ends flags, as in (?i)
-        elif part == ")" and len(signs) > 1:
-            closed = signs.pop()
-            signs[-1] |= {part} if closed else set()
-        elif part == "|":
-            choices += part not in signs[-1]  # one of each group
-            signs[-1].add(part)
-        elif (bounds := _bounds(part)) is not None:
-            least, most = bounds
-            if before and most > 1:
-                return "it repeats a group in which something is repeated, optional or one of several"
-            if _HIGHEST_COUNT < most < math.inf or least > _HIGHEST_COUNT:
-                return f"it repeats something more than {_HIGHEST_COUNT:,} times"
-            choices += least != most
-            signs[-1] |= {part} if least != most or before is not None else set()
-    return f"it has more than {_MOST_CHOICES} parts that can match in several ways" if choices > _MOST_CHOICES else None
-
-
-def _bounds(part: str) -> tuple[float, float] | None:
-    """Return how often at least and at most a quantifier lets the part before it match; None if it is no quantifier."""
-    if (sign := part[0]) in "*+?":
-        return {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}[sign]
-    if sign != "{" or len(part) == 1:
-        return None
-    least, comma, most = part.rstrip("?+")[1:-1].partition(",")
-    return int(least or 0), int(most) if most else math.inf if comma else int(least)
 
 
 _MAX_ELEMENTS = 1 << 56

@@ -17,7 +17,7 @@ import numpy as np
 from tracekit.analysis.clocks.jumping import RankJump, jumping_clocks
 from tracekit.analysis.clocks.notes import jump_text
 from tracekit.analysis.clocks.rates import odd_rates
-from tracekit.analysis.loading.lost_compute import ranks_without_compute
+from tracekit.analysis.loading.ranks_without_compute import ranks_without_compute
 from tracekit.analysis.loading.unshared_collectives import ranks_that_share_no_collective
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.unmeasured import without_times

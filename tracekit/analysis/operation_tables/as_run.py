@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tracekit.analysis.operation_tables.formats.places import begins
 from tracekit.analysis.operation_tables.operations import COMPUTE, KINDS, RECEIVES, SENDS, Operations, OperationTable
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.transfers import MessageExchange
+from tracekit.analysis.stats.rows_by_pair import rows_by_value
 from tracekit.errors import InputError
 from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import GroupKey
@@ -112,9 +112,8 @@ def _replicas(operations: Operations, path: str) -> list[tuple[int, ...]]:
     places = np.unique(np.stack((computes.replica, computes.stage, computes.rank)), axis=1)
     stages = np.unique(places[1])
     result = []
-    opens = begins(places[0])
-    for replica, of_replica in zip(places[0, opens].tolist(), np.split(places, opens[1:], axis=1), strict=True):
-        _, stage, rank = of_replica
+    for replica, rows in rows_by_value(places[0]).items():
+        _, stage, rank = places[:, rows]
         twice = np.flatnonzero(np.diff(stage) == 0)
         if len(twice):
             first = int(twice[0])
@@ -131,10 +130,8 @@ def _replicas(operations: Operations, path: str) -> list[tuple[int, ...]]:
 
 def _by_rank(operations: Operations) -> Iterator[Operations]:
     """Yield the operations of each rank, by step and start."""
-    by_rank = operations.rows(np.argsort(operations.rank, kind="stable"))
-    opens = begins(by_rank.rank).tolist()
-    for first, stop in zip(opens, [*opens[1:], len(by_rank)], strict=True):
-        yield by_rank.rows(slice(first, stop))
+    for rows in rows_by_value(operations.rank).values():
+        yield operations.rows(rows)
 
 
 def _summary(table: OperationTable, of_rank: Operations) -> RankSummary:
@@ -197,8 +194,7 @@ def _serial_others_ns(of_rank: Operations, computes: Operations) -> Int64:
 
 def _steps(of_rank: Operations, computes: Operations) -> Iterator[StepParts]:
     """Yield the parts of each step of a rank. computes: its forwards and backwards."""
-    opens = begins(of_rank.step)
-    numbers = of_rank.step[opens]
+    numbers, opens = np.unique(of_rank.step, return_index=True)
     starts_ns = np.minimum.reduceat(of_rank.start_ns, opens)
     lengths_ns = np.maximum.reduceat(of_rank.end_ns, opens) - starts_ns
     first, stop = np.searchsorted(computes.step, numbers), np.searchsorted(computes.step, numbers, side="right")

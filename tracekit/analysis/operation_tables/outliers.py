@@ -22,12 +22,12 @@ import numpy as np
 
 from tracekit.analysis.finding import Certainty
 from tracekit.analysis.operation_tables import columns
-from tracekit.analysis.operation_tables.formats.places import begins
 from tracekit.analysis.operation_tables.graph.named_graph import NamedGraph
 from tracekit.analysis.replay.critical_chain import synchronised_members
 from tracekit.analysis.replay.even_stages import group_values
 from tracekit.analysis.replay.operation_graph import GraphSteps
 from tracekit.analysis.stats.medians import MAD_TO_SIGMA
+from tracekit.analysis.stats.rows_by_pair import rows_by_value
 from tracekit.analysis.table import Frame
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
 
@@ -186,10 +186,9 @@ def _by_class(
     group_of = np.repeat(np.arange(len(groups)), [len(group.rank) for group in groups])
     row_of = np.concatenate([np.arange(len(group.rank)) for group in groups])
     for _, members in group_values(label, np.arange(len(label), dtype=np.float64)):
-        place = members.astype(np.int64)  # ascending, and so are the groups
-        opens = begins(group_of[place])
-        numbers = group_of[place[opens]].tolist()
-        rows = np.split(row_of[place], opens[1:])
+        place = members.astype(np.int64)
+        by_group = {number: row_of[place[there]] for number, there in rows_by_value(group_of[place]).items()}
+        numbers, rows = list(by_group), list(by_group.values())
         every = np.concatenate(
             [values[number][of_group].ravel() for number, of_group in zip(numbers, rows, strict=True)]
         )

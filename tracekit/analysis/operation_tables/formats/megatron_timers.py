@@ -105,7 +105,8 @@ def read_timer_log(path: Path, given: PipelineSizes = PipelineSizes()) -> Operat
         raise InputError(f"{path}: no timer {lacking[0]}", hint="log with --timing-log-level 2")
     ranks = 1 + max(rank for one in iterations for rank in one.timers[_FORWARD])
     sizes = _sizes(path, given, arguments, iterations, ranks)
-    require_within(path, "table_operations", len(iterations) * sizes.replicas * sizes.pipeline_ranks * sizes.of_rank)
+    pipelines = sizes.replicas * sizes.pipeline_ranks
+    require_within(path, "table_operations", len(iterations) * pipelines * sizes.operations_of_rank)
     rows: list[tuple[int, int, int, int, int, int, float, float]] = []
     measured_ns: dict[int, int] = {}
     begin_ns = 0.0
@@ -201,7 +202,7 @@ class _Sizes:
     replicas: int
 
     @property
-    def of_rank(self) -> int:
+    def operations_of_rank(self) -> int:
         """How many operations a rank has in a step."""
         return 2 * self.microbatches * self.chunks
 
@@ -236,7 +237,7 @@ def _sizes(
         tensor_ranks=together,
         replicas=replicas,
     )
-    require_within(path, "rank_operations", sizes.of_rank)
+    require_within(path, "rank_operations", sizes.operations_of_rank)
     require_within(path, "table_ranks", sizes.replicas * sizes.pipeline_ranks)
     require_within(path, "table_stages", sizes.pipeline_ranks * sizes.chunks)
     if _orders(sizes) is None:

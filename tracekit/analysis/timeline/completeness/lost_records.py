@@ -15,7 +15,7 @@ from tracekit.analysis.events.missing_kernels import KernelLaunches, records_end
 from tracekit.analysis.timeline.completeness.lost_compute import windows_without_compute
 from tracekit.analysis.timeline.completeness.lost_copies import HostCopies
 from tracekit.analysis.timeline.steps import StepWindows
-from tracekit.model.events import Bool, DecodedTrace, Int64
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 
 __all__ = ["unrecorded_device", "with_lost_records"]
 
@@ -105,9 +105,7 @@ def _lost_windows(
         missing = launches.missing & ~launches.later if windows.source == "recording" else launches.missing
         kernels = _sums(windows.index_of(launches.start_ns), launches.kernels, count)
         missing_kernels = _sums(windows.index_of(launches.start_ns[missing]), launches.kernels[missing], count)
-        unlinked = device.is_kernel & ~device.linked & ~device.before_recording
-        index = windows.index_of_device(device, events.start_ns[device.row])[unlinked]
-        missing_kernels -= _sums(index, np.ones(len(index), dtype=np.int64), count)
+        missing_kernels -= _unlinked(events, windows, device, device.is_kernel)
         lost = missing_kernels > _LOST_SHARE * kernels
     stopped = any(_STOPPED.search(message) for message in trace.header.profiler_messages)
     ended_ns = records_end_ns(events, launches, stopped=stopped)
@@ -125,15 +123,19 @@ def _windows_without_copies(
 
     A copy without a call may be one that seems to be missing, with another correlation id.
     """
-    count = len(windows)
-    unlinked = ~device.is_kernel & ~device.linked & ~device.before_recording
-    index = windows.index_of_device(device, trace.events.start_ns[device.row])[unlinked]
-    others = _sums(index, np.ones(len(index), dtype=np.int64), count)
     calls, missing = (
-        _sums(windows.index_of(start_ns), np.ones(len(start_ns), dtype=np.int64), count)
+        _sums(windows.index_of(start_ns), np.ones(len(start_ns), dtype=np.int64), len(windows))
         for start_ns in (copies.start_ns, copies.start_ns[copies.missing])
     )
+    others = _unlinked(trace.events, windows, device, ~device.is_kernel)
     return np.asarray(missing - others > _LOST_SHARE * calls)
+
+
+def _unlinked(events: EventTable, windows: StepWindows, device: DeviceEvents, which: Bool) -> Int64:
+    """Return how many device events of `which`, bool [m], lack their launch in each window, int64 [s]."""
+    unlinked = which & ~device.linked & ~device.before_recording
+    index = windows.index_of_device(device, events.start_ns[device.row])[unlinked]
+    return _sums(index, np.ones(len(index), dtype=np.int64), len(windows))
 
 
 def _sums(index: Int64, values: Int64, count: int) -> Int64:

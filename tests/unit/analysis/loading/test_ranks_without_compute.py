@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.loading.lost_compute import ranks_without_compute
+from tracekit.analysis.loading.ranks_without_compute import ranks_without_compute
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
