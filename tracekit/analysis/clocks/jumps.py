@@ -2,6 +2,10 @@
 
 Many moments on each side of a jump tell it from moments that are late. A clock that jumps again soon has few moments
 between two jumps. They show these jumps only if the clock is steady between them, and if lateness cannot explain them.
+
+Ranks leave a collective together, up to some microseconds. Where processes share a GPU they take turns, and leave at
+times that are apart by a part of the transfer. Who comes first may change and stay so for a while. So several jumps that
+are all shorter than the transfers show nothing.
 """
 
 from __future__ import annotations
@@ -37,21 +41,23 @@ __all__ = ["SMALLEST_JUMP_NS", "STEEPEST", "Lateness", "find_jumps"]
 class Lateness(NamedTuple):
     """By how much a rank may have been late at each moment, and by how much those may that it is compared with.
 
-    In ns, int64 [n] each.
+    In ns, int64 [n] each. `transfer_ns` is how long the last one to enter stayed.
     """
 
     rank_ns: Int64
     others_ns: Int64
+    transfer_ns: Int64
 
     def rows(self, rows: Int64) -> Lateness:
         """Return what is known of some of the moments, given as places in any order."""
-        return Lateness(self.rank_ns[rows], self.others_ns[rows])
+        return Lateness(*(values_ns[rows] for values_ns in self))
 
 
 def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None = None) -> list[int]:
     """Return the first moment after each jump of `y`, float64 [n], over ascending times `x`, float64 [n].
 
-    Where the jump lies between two moments is not known. Jumps close together are found only if `lateness` is known.
+    Where the jump lies between two moments is not known. Jumps close together are found only if `lateness` is known. With
+    it, several jumps are found only if one of them is longer than the transfers of most moments.
     """
     if len(x) < 2 * _FEWEST_AT_END:
         return []
@@ -64,7 +70,12 @@ def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None =
     apart = _jumps_apart(level, least)
     if lateness is None:
         return apart
-    return max(apart, _jumps_close_together(level, max(least, _CLOSEST_LEVELS_NS), lateness), key=len)
+    jumps = max(apart, _jumps_close_together(level, max(least, _CLOSEST_LEVELS_NS), lateness), key=len)
+    if len(jumps) < 2:
+        return jumps
+    ahead = [float(np.median(part)) for part in np.split(level, jumps)]
+    largest = float(np.abs(np.diff(ahead)).max())
+    return jumps if largest > float(np.median(lateness().transfer_ns)) else []
 
 
 def _jumps_apart(level: Float64, least: float) -> list[int]:

@@ -134,7 +134,7 @@ class Moments:
         first = np.searchsorted(alike[ordered], alike)
         count = np.searchsorted(alike[ordered], alike, side="right") - first
         transfer_ns = np.minimum(shortest_ns[ordered[first + count // _QUARTER]], shortest_ns)
-        return Lateness(of_rank_ns - transfer_ns, ascending_ns[middle, columns] - transfer_ns)
+        return Lateness(of_rank_ns - transfer_ns, ascending_ns[middle, columns] - transfer_ns, ascending_ns[0])
 
     @cached_property
     def _ascending_ns(self) -> Int64:

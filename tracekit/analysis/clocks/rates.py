@@ -161,7 +161,8 @@ def _rates(moments_ns: Int64) -> Float64:
     """Return how long the clocks of k ranks show a second, float64 [k], given n moments on each of them, int64 [k, n].
 
     It is against the median clock. NaN stands for a clock whose moments are not on a line: it jumps, or its rank does
-    not leave its collectives with the others. If all clocks agree on the time from the first to the last moment,
+    not leave its collectives with the others. The line must show to a tenth how far the rate is from 1. Of a rate that is
+    hardly off it is enough that no more than that can be. If all clocks agree on the time from the first to the last moment,
     what they show between these does not matter.
     """
     count, moments = moments_ns.shape
@@ -179,5 +180,6 @@ def _rates(moments_ns: Int64) -> Float64:
     rate = np.median((since_ns[:, half:] - since_ns[:, :-half]) / elapsed_ns, axis=1)
     level_ns = since_ns - rate[:, None] * common_ns
     off_ns = np.abs(level_ns - np.median(level_ns, axis=1, keepdims=True)).max(axis=1)
-    tolerated = _PRECISION * np.maximum(np.abs(rate - 1), _LARGEST_ERROR)
+    off = np.abs(rate - 1)
+    tolerated = np.where(off > _LARGEST_ERROR, _PRECISION * off, _LARGEST_ERROR)
     return np.where((rate > 0) & (off_ns <= tolerated * np.ptp(common_ns)), rate, np.nan)

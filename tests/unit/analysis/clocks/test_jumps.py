@@ -97,8 +97,9 @@ def test_three_moments_show_no_jump() -> None:
     assert find_jumps(x, y) == []
 
 
-def late_by(by_ns: float, count: int) -> Lateness:
-    return Lateness(np.full(count, by_ns, dtype=np.int64), np.zeros(count, dtype=np.int64))
+def late_by(by_ns: float, count: int, *, transfer_ns: float = 0) -> Lateness:
+    rank_ns, others_ns, transfers_ns = (np.full(count, ns, dtype=np.int64) for ns in (by_ns, 0, transfer_ns))
+    return Lateness(rank_ns, others_ns, transfers_ns)
 
 
 @pytest.mark.parametrize("by_ns", [100_000.0, -2e6])
@@ -121,9 +122,23 @@ def test_a_clock_that_jumps_and_is_back_after_three_moments_was_not_late() -> No
         assert find_jumps(x, y, lambda: late_by(500_000, 24)) == [9, 12]
         assert find_jumps(x, y, lambda: late_by(2e6, 24)) == []
         assert find_jumps(x, y) == []
-        late, in_time = late_by(2e6, 24)
+        late, in_time, transfer = late_by(2e6, 24)
         y[9:12] -= 4e6
-        assert find_jumps(x, y, lambda: Lateness(in_time, late)) == []  # noqa: B023
+        assert find_jumps(x, y, lambda: Lateness(in_time, late, transfer)) == []  # noqa: B023
+
+
+def test_ranks_that_take_turns_on_a_gpu_leave_at_changing_times() -> None:
+    """GIVEN moments that are 9 ms ahead for a while, twice THEN these are jumps only if collectives are over sooner.
+
+    One jump counts whatever the transfer is: turns that change once are rare.
+    """
+    for seed in range(20):
+        x, y = levels(60, seed)
+        y[10:25] += 9e6
+        assert find_jumps(x, y, lambda: late_by(0, 60, transfer_ns=8e6)) == [10, 25]
+        assert find_jumps(x, y, lambda: late_by(0, 60, transfer_ns=80e6)) == []
+        y[25:] += 9e6
+        assert find_jumps(x, y, lambda: late_by(0, 60, transfer_ns=80e6)) == [10]
 
 
 def test_two_moments_between_jumps_are_enough_if_there_are_three_jumps() -> None:

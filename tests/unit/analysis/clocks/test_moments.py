@@ -80,6 +80,7 @@ def test_a_rank_that_stays_longer_may_be_late() -> None:
     )
     (moments,) = moments_of(ranks)
     assert moments is not None
-    rank_ns, others_ns = moments.lateness(0, np.ones(6, dtype=np.bool_))
+    rank_ns, others_ns, transfer_ns = moments.lateness(0, np.ones(6, dtype=np.bool_))
     assert rank_ns.tolist() == [0, 0, 300_000, 0, 0, 0]
     assert others_ns.tolist() == [0, 0, 0, 100_000, 0, 0]
+    assert transfer_ns.tolist() == [200_000, 500_000, 500_000, 200_000, 200_000, 500_000]

@@ -111,3 +111,14 @@ def test_ranks_that_leave_late_have_the_same_clock(seed: int) -> None:
     for rank in range(4):
         run = with_times(run, rank, lambda time_ns: time_ns + rng.integers(0, STEP_NS // 10, len(time_ns)))
     assert odd(run) == {}
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0, 10.0])
+def test_the_rate_is_found_among_ranks_that_do_not_leave_together(rate: float) -> None:
+    """GIVEN ranks that share a GPU, and leave collectives up to a twenty-fifth of a step apart."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        run = with_collectives()
+        for rank in range(4):
+            run = with_times(run, rank, lambda time_ns, rng=rng: time_ns + rng.integers(0, STEP_NS // 25, len(time_ns)))
+        assert odd(at_rate(run, 2, rate)) == {2: pytest.approx(rate, rel=0.02)}
