@@ -91,6 +91,7 @@ class RankSummary:
         first_event_ns: on the rank's wall clock.
         kernel_count: how many kernels of the recording compute.
         kernels_ns: the sum of their durations.
+        kernels_without_launch: how many of them began in a step and have no launch, which may be in an earlier step.
         parts: what the wanted sections of a report read, by name; see `Part`.
     """
 
@@ -120,6 +121,7 @@ class RankSummary:
     first_event_ns: int | None
     kernel_count: int = 0
     kernels_ns: int = 0
+    kernels_without_launch: int = 0
     notes: tuple[Note, ...]
     parts: Mapping[str, Any]
 

@@ -4,8 +4,8 @@ Many moments on each side of a jump tell it from moments that are late. A clock 
 between two jumps. They show these jumps only if the clock is steady between them, and if lateness cannot explain them.
 
 Ranks leave a collective together, up to some microseconds. Where processes share a GPU they take turns, and leave at
-times that are apart by a part of the transfer. Who comes first may change and stay so for a while. So several jumps that
-are all shorter than the transfers show nothing.
+times that are apart by a part of the transfer. Who comes first may change, and stay so for a while. So several jumps
+that are all shorter than the transfers show nothing.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Lateness(NamedTuple):
 def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None = None) -> list[int]:
     """Return the first moment after each jump of `y`, float64 [n], over ascending times `x`, float64 [n].
 
-    Where the jump lies between two moments is not known. Jumps close together are found only if `lateness` is known. With
-    it, several jumps are found only if one of them is longer than the transfers of most moments.
+    Where the jump lies between two moments is not known. Jumps close together are found only if `lateness` is known.
+    With it, several jumps are found only if one of them is longer than the transfers of most moments.
     """
     if len(x) < 2 * _FEWEST_AT_END:
         return []

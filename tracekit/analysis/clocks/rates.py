@@ -161,9 +161,9 @@ def _rates(moments_ns: Int64) -> Float64:
     """Return how long the clocks of k ranks show a second, float64 [k], given n moments on each of them, int64 [k, n].
 
     It is against the median clock. NaN stands for a clock whose moments are not on a line: it jumps, or its rank does
-    not leave its collectives with the others. The line must show to a tenth how far the rate is from 1. Of a rate that is
-    hardly off it is enough that no more than that can be. If all clocks agree on the time from the first to the last moment,
-    what they show between these does not matter.
+    not leave its collectives with the others. The line must show to a tenth how far a rate is from 1. Of a rate near 1
+    it is enough that it cannot be far from it. If all clocks agree on the time from the first to the last moment, what
+    they show between these does not matter.
     """
     count, moments = moments_ns.shape
     if moments < _FEWEST_MOMENTS:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.loading.assembly import assemble, comparable
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
+from tracekit.analysis.loading.early_ends import early_end_notes, steps_that_end_early
 from tracekit.analysis.loading.impossible_times import ImpossibleTimes, impossible_time_notes, impossible_times
 from tracekit.analysis.loading.incomparable_ranks import Reason, incomparable_in_run, without_times_of
 from tracekit.analysis.loading.jumped_steps import steps_with_jumps, with_jumped_steps
@@ -49,15 +50,22 @@ def run_of_counted_steps(
         jumped: _Wrong = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
         lacking: _Wrong = guard.run("steps that lack collectives", {}, steps_without_collectives, run)
         impossible: Mapping[int, ImpossibleTimes] = guard.run("impossible times", {}, impossible_times, run, jumped)
-        wrong = _united(jumped, lacking, {rank: jump.steps for rank, jump in impossible.items()})
+        early: _Wrong = guard.run("steps that end early", {}, steps_that_end_early, run)
+        wrong = _united(jumped, lacking, early, {rank: jump.steps for rank, jump in impossible.items()})
         reasons: Mapping[int, Reason] = guard.run("which ranks can be compared", {}, incomparable_in_run, run, wrong)
         if not reasons:
             break
         outcomes = without_times_of(outcomes, reasons)  # what is known of the others may depend on these ranks
     if wrong:
         run, _ = _assembled(reader, discovery, outcomes, options, wrong, leaves_out_first=leaves_out_first)
-    notes = (*with_jumped_steps(run.notes, run.ranks, jumped), *lost_collective_notes(run, lacking))
-    return replace(run, notes=(*notes, *impossible_time_notes(run, impossible), *guard.notes))
+    notes = (
+        *with_jumped_steps(run.notes, run.ranks, jumped),
+        *lost_collective_notes(run, lacking),
+        *early_end_notes(run, early),
+        *impossible_time_notes(run, impossible),
+        *guard.notes,
+    )
+    return replace(run, notes=notes)
 
 
 def _united(*of_ranks: _Wrong) -> dict[int, frozenset[int]]:

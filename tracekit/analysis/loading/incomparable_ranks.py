@@ -62,6 +62,7 @@ def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) ->
         ("step_mismatch", _with_other_steps),
         ("unlinked", ranks_that_share_no_collective),
         ("lost_device_records", ranks_without_compute),
+        ("lost_device_records", _without_launches),
     ):
         found = find([summary for summary in measured if summary.rank not in reasons])
         reasons |= {rank: Reason(kind, text) for rank, text in found.items()}
@@ -147,6 +148,19 @@ def _with_impossible_kernels(ranks: Sequence[RankSummary]) -> dict[int, str]:
         for rank, length_ns in mean_ns.items()
         if length_ns < _SHORTEST_KERNEL_NS and _FAR_SHORTER * length_ns < usual_ns
     }
+
+
+def _without_launches(ranks: Sequence[RankSummary]) -> dict[int, str]:
+    """Return the ranks of whose kernels most have no launch, where those of most ranks have one.
+
+    Nothing tells where the steps of such a rank begin on its device.
+    """
+    of_gpus = [summary for summary in ranks if summary.kernel_count]
+    without = [summary for summary in of_gpus if 2 * summary.kernels_without_launch > summary.kernel_count]
+    if 2 * len(without) >= len(of_gpus):
+        return {}
+    reason = "most of its kernels have no launch, while those of most ranks have one, so that their steps are not known"
+    return {summary.rank: reason for summary in without}
 
 
 def _in_another_unit(ranks: Sequence[RankSummary]) -> dict[int, str]:

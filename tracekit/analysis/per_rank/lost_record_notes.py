@@ -27,7 +27,18 @@ _REMEDY = "ProfilerActivity.CUDA must be among the profiler's activities, and no
 def lost_record_notes(trace: DecodedTrace, lanes: Lanes, file: str) -> list[Note]:
     """Return the notes about one recording; `file` is its name. A file that was cut off has a note of its own."""
     notes = _missing_kernels(lanes, file) if trace.complete else []
-    return [*notes, *_messages(trace.header.profiler_messages, file)]
+    return [*notes, *_missing_launches(lanes, file), *_messages(trace.header.profiler_messages, file)]
+
+
+def _missing_launches(lanes: Lanes, file: str) -> list[Note]:
+    without, count = lanes.kernels_without_launch, int(lanes.computes.sum())
+    if 2 * without <= count:
+        return []
+    text = (
+        f"{file}: {without:,} of {count:,} kernels that compute have no launch: each counts in the step in which it "
+        "begins, though the host may have launched it in an earlier one"
+    )
+    return [Note(kind="lost_device_records", severity="warning", file=file, text=text)]
 
 
 def _missing_kernels(lanes: Lanes, file: str) -> list[Note]:

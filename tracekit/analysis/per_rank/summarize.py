@@ -142,6 +142,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
         kernel_count=len(kernels),
         kernels_ns=int(trace.events.duration_ns[kernels].sum()),
+        kernels_without_launch=lanes.kernels_without_launch,
         notes=tuple(note.about_rank(rank) for note in notes),
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
     )

@@ -101,6 +101,13 @@ class Lanes:
     device_behind_ns: int = 0
 
     @property
+    def kernels_without_launch(self) -> int:
+        """Return how many compute kernels that began in a step have no launch, which may be in an earlier step."""
+        device = self.device_events
+        of_steps = self.windows.source != "recording"
+        return int((self.computes & ~device.linked & ~device.before_recording).sum()) if of_steps else 0
+
+    @property
     def is_empty(self) -> bool:
         """Return whether the rank neither computes nor communicates at any time."""
         return not len(self.compute) and not len(self.communication)

@@ -85,6 +85,25 @@ def test_kernels_shorter_than_any(mean_kernels_ns: tuple[int, ...], expected: di
     assert {rank: reason.partition(", which")[0] for rank, reason in actual.items()} == expected
 
 
+@pytest.mark.parametrize(
+    ("without_launch", "expected"),
+    [
+        ((0, 0, 26), [2]),
+        ((25, 0, 50), [2]),
+        ((0, 0, 25), []),  # half of them
+        ((0, 50), []),  # no majority
+        ((50, 50, 50), []),  # steps of all are known as well as they can be
+    ],
+)
+def test_a_rank_whose_kernels_have_no_launch(without_launch: tuple[int, ...], expected: list[int]) -> None:
+    ranks = ranks_of(*[(1, 2)] * len(without_launch))
+    ranks = [
+        replace(summary, kernel_count=50, kernels_ns=5_000_000, kernels_without_launch=count)
+        for summary, count in zip(ranks, without_launch, strict=True)
+    ]
+    assert [*reasons(ranks)] == expected
+
+
 def test_a_rank_without_a_common_step() -> None:
     ranks = ranks_of((1, 2, 3), (1, 2, 3), (1, 2, 3), (7, 8), ())
     assert reasons(ranks) == {

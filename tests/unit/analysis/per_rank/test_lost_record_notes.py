@@ -105,3 +105,19 @@ def test_other_messages_are_told_once_a_sort_and_are_no_defects(tmp_path: Path) 
     found = notes(tmp_path, trace)
     assert [(note.kind, note.severity, note.is_defect) for note in found] == [("profiler", "info", False)] * 3
     assert found[0].text.endswith("GPU op timestamp (0) < runtime timestamp (2) by 2us (and 9 more of this sort)")
+
+
+@pytest.mark.parametrize(("with_launch", "told"), [(0, True), (49, True), (50, False), (100, False)])
+def test_kernels_without_a_launch(tmp_path: Path, with_launch: int, told: bool) -> None:
+    """GIVEN 100 kernels behind the first step's begin, and some that come first have a launch."""
+    trace = TraceBuilder().step(0, 0, 1000)
+    for i in range(100):
+        trace.kernel("gemm", 10 * i + 5, 2, launched_at=10 * i if i < with_launch else None)
+    summary = summarize_trace(decode(trace.write(tmp_path / "rank0.json")), 0, SummaryOptions())
+    assert (summary.kernel_count, summary.kernels_without_launch) == (100, 100 - with_launch)
+    assert [note.kind for note in summary.notes] == ["lost_device_records"] * told
+
+
+def test_without_steps_launches_do_not_matter(tmp_path: Path) -> None:
+    trace = TraceBuilder().op("aten::mm", 0, 1000).kernel("gemm", 10, 900)
+    assert [note.kind for note in notes(tmp_path, trace)] == ["no_steps"]

@@ -1,0 +1,70 @@
+"""In which steps a rank computes for the last time before collectives of the step begin, as no other rank does.
+
+A GPU rank's step ends when it has computed what it launched in it. What computes behind the last collective, such as
+the optimizer, may be lost together with its launches. Then the step ends too early, and so the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import SYNCHRONISING_WITH_ANY_SHARES
+from tracekit.model.events import ABSENT, Bool
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+_FEWEST_OTHERS = 2  # ranks for each that differs from them
+
+__all__ = ["early_end_notes", "steps_that_end_early"]
+
+
+def steps_that_end_early(run: Run) -> dict[int, frozenset[int]]:
+    """Return, by rank, the steps that end before one of their collectives begins, and the steps behind these.
+
+    On two thirds of the ranks of the collective's group each step ends behind the beginnings of all its collectives. On
+    the rank most steps do: else it may be one that computes nothing there, as it has nothing to update.
+    """
+    result: dict[int, frozenset[int]] = {}
+    for matched in run.collectives:
+        members = [run.ranks[run.places[rank]] for rank in matched.ranks.tolist()]
+        if len(members) <= _FEWEST_OTHERS or any(member.device != "gpu" for member in members):
+            continue
+        early = np.stack([_begins_behind_step(member, matched, row) for row, member in enumerate(members)])
+        differing = np.flatnonzero(early.any(axis=1))
+        if (1 + _FEWEST_OTHERS) * len(differing) <= len(members):
+            for row in differing.tolist():
+                member, steps = members[row], frozenset(matched.step[early[row]].tolist())
+                if 2 * len(steps) < len(member.steps):
+                    behind = {step.step for step in member.steps if step.step - 1 in steps}
+                    result[member.rank] = result.get(member.rank, frozenset()) | steps | behind
+    return result
+
+
+def _begins_behind_step(summary: RankSummary, matched: MatchedGroup, member: int) -> Bool:
+    """Return bool [m]: which collectives that nobody completes alone begin behind the complete step of their launch."""
+    steps = sorted((step.step, step.start_ns + step.step_ns) for step in summary.steps if step.complete)
+    number, end_ns = np.array(steps, dtype=np.int64).reshape(-1, 2).T
+    there = matched.row[member] != ABSENT
+    chosen = np.flatnonzero(there & SYNCHRONISING_WITH_ANY_SHARES[matched.kind] & np.isin(matched.step, number))
+    begin_ns = summary.collectives.start_ns[matched.row[member, chosen]]
+    behind: Bool = np.zeros(len(matched.step), dtype=np.bool_)
+    behind[chosen] = begin_ns >= end_ns[np.searchsorted(number, matched.step[chosen])]
+    return behind
+
+
+def early_end_notes(run: Run, steps: Mapping[int, frozenset[int]]) -> list[Note]:
+    """Return a note about each rank of which `steps` do not count, as they end or begin too early."""
+    notes = []
+    for rank, numbers in sorted(steps.items()):
+        file = run.ranks[run.places[rank]].file_name
+        text = (
+            f"{file}: step {format_ranges(numbers)} lacks records and does not count: "
+            "it ends or begins before collectives that it lies behind on the other ranks"
+        )
+        notes.append(Note(kind="lost_device_records", severity="warning", file=file, text=text).about_rank(rank))
+    return notes
