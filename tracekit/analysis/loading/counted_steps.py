@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tracekit.analysis.guard import Guard
+from tracekit.analysis.loading import early_ends, lost_collectives
 from tracekit.analysis.loading.assembly import assemble, comparable
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
-from tracekit.analysis.loading.early_ends import early_end_notes, steps_that_end_early
 from tracekit.analysis.loading.impossible_times import ImpossibleTimes, impossible_time_notes, impossible_times
 from tracekit.analysis.loading.incomparable_ranks import Reason, incomparable_in_run, without_times_of
 from tracekit.analysis.loading.jumped_steps import steps_with_jumps, with_jumped_steps
-from tracekit.analysis.loading.lost_collectives import lost_collective_notes, steps_without_collectives
 from tracekit.analysis.loading.rank_reader import RankReader
+from tracekit.analysis.loading.run_notes import lost_step_notes
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
@@ -48,9 +48,9 @@ def run_of_counted_steps(
         run, outcomes = _assembled(reader, discovery, outcomes, options, {}, leaves_out_first=leaves_out_first)
         guard = Guard()
         jumped: _Wrong = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
-        lacking: _Wrong = guard.run("steps that lack collectives", {}, steps_without_collectives, run)
+        lacking: _Wrong = guard.run("steps that lack collectives", {}, lost_collectives.steps_without_collectives, run)
         impossible: Mapping[int, ImpossibleTimes] = guard.run("impossible times", {}, impossible_times, run, jumped)
-        early: _Wrong = guard.run("steps that end early", {}, steps_that_end_early, run)
+        early: _Wrong = guard.run("steps that end early", {}, early_ends.steps_that_end_early, run)
         wrong = _united(jumped, lacking, early, {rank: jump.steps for rank, jump in impossible.items()})
         reasons: Mapping[int, Reason] = guard.run("which ranks can be compared", {}, incomparable_in_run, run, wrong)
         if not reasons:
@@ -60,8 +60,8 @@ def run_of_counted_steps(
         run, _ = _assembled(reader, discovery, outcomes, options, wrong, leaves_out_first=leaves_out_first)
     notes = (
         *with_jumped_steps(run.notes, run.ranks, jumped),
-        *lost_collective_notes(run, lacking),
-        *early_end_notes(run, early),
+        *lost_step_notes(run, lacking, lost_collectives.EVIDENCE),
+        *lost_step_notes(run, early, early_ends.EVIDENCE),
         *impossible_time_notes(run, impossible),
         *guard.notes,
     )

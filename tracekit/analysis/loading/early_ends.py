@@ -6,21 +6,18 @@ the optimizer, may be lost together with its launches. Then the step ends too ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import SYNCHRONISING_WITH_ANY_SHARES
 from tracekit.model.events import ABSENT, Bool
-from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
+EVIDENCE = "it ends or begins before collectives that it lies behind on the other ranks"
 _FEWEST_OTHERS = 2  # ranks for each that differs from them
 
-__all__ = ["early_end_notes", "steps_that_end_early"]
+__all__ = ["EVIDENCE", "steps_that_end_early"]
 
 
 def steps_that_end_early(run: Run) -> dict[int, frozenset[int]]:
@@ -55,16 +52,3 @@ def _begins_behind_step(summary: RankSummary, matched: MatchedGroup, member: int
     behind: Bool = np.zeros(len(matched.step), dtype=np.bool_)
     behind[chosen] = begin_ns >= end_ns[np.searchsorted(number, matched.step[chosen])]
     return behind
-
-
-def early_end_notes(run: Run, steps: Mapping[int, frozenset[int]]) -> list[Note]:
-    """Return a note about each rank of which `steps` do not count, as they end or begin too early."""
-    notes = []
-    for rank, numbers in sorted(steps.items()):
-        file = run.ranks[run.places[rank]].file_name
-        text = (
-            f"{file}: step {format_ranges(numbers)} lacks records and does not count: "
-            "it ends or begins before collectives that it lies behind on the other ranks"
-        )
-        notes.append(Note(kind="lost_device_records", severity="warning", file=file, text=text).about_rank(rank))
-    return notes

@@ -5,18 +5,16 @@ Other records of these steps are lost, too, or are not known to be there. Withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from tracekit.model.communication import SYNCHRONISING_WITH_ANY_SHARES
 from tracekit.model.events import ABSENT
-from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["lost_collective_notes", "steps_without_collectives"]
+EVIDENCE = "the other ranks have collectives with it that it does not have"
+
+__all__ = ["EVIDENCE", "steps_without_collectives"]
 
 
 def steps_without_collectives(run: Run) -> dict[int, frozenset[int]]:
@@ -54,16 +52,3 @@ def _delayed(summary: RankSummary, lost: frozenset[int]) -> frozenset[int]:
     if summary.device != "gpu":
         return frozenset()
     return frozenset(step.step for step in summary.steps if step.step - 1 in lost)
-
-
-def lost_collective_notes(run: Run, steps: Mapping[int, frozenset[int]]) -> list[Note]:
-    """Return a note about each rank of which `steps` do not count, as their records are lost."""
-    notes = []
-    for rank, numbers in sorted(steps.items()):
-        file = run.ranks[run.places[rank]].file_name
-        text = (
-            f"{file}: step {format_ranges(numbers)} lacks records and does not count: "
-            "the other ranks have collectives with it that it does not have"
-        )
-        notes.append(Note(kind="lost_device_records", severity="warning", file=file, text=text).about_rank(rank))
-    return notes
