@@ -25,6 +25,7 @@ from tracekit.model.summary import RankSummary, StepParts
 __all__ = ["WorkTimes", "work_times"]
 
 _EXPLAINED = 0.25  # of how much longer ranks compute, by the share of additional operations
+_MANY_OPERATIONS = 10  # in a step; of fewer a single one may take all the time
 _NAMED = 3  # machines and groups that may stand out
 
 
@@ -93,26 +94,28 @@ class WorkTimes:
         compute_ns, _ = self._longer(slow, self._per_step(lambda part: part.compute_ns), first)
         data_ns, _ = self._longer(slow, self._per_step(lambda part: max(part.data_ns or 0, 0)), first)
         longer_ns, _ = self._longer(slow, self.own_ns, first)
-        more = self.additional_operations(places, first) > MORE_OPERATIONS and self.may_be_more_work(places, first)
+        additional, usual = self._additional_operations(places, first)
+        more = additional > MORE_OPERATIONS * usual and self.may_be_more_work(places, first)
         host_ns = longer_ns - compute_ns - data_ns
         by_cause = {"more_work" if more else "compute": compute_ns, "host": host_ns, "data": data_ns}
         return max(by_cause, key=lambda cause: by_cause[cause])
 
-    def additional_operations(self, places: Sequence[int], first: int) -> float:
-        """Return how many more operations slow ranks begin than their peers, as a share of these."""
+    def _additional_operations(self, places: Sequence[int], first: int) -> tuple[float, float]:
+        """Return how many more operations slow ranks begin in a step than their peers, and how many these begin."""
         operations = np.stack([_operations(self.run.ranks[place], self.steps) for place in self.places], axis=1)
         # Operations before the first collective are those of a part of a step.
-        more, usual = self._longer(self.mask(places), operations, max(first, int(len(self.steps) > 1)))
-        return more / max(usual, 1.0)
+        additional, usual = self._longer(self.mask(places), operations, max(first, int(len(self.steps) > 1)))
+        return additional, max(usual, 1.0)
 
     def may_be_more_work(self, places: Sequence[int], first: int) -> bool:
         """Return whether slow ranks compute longer for their additional operations, if they have any.
 
-        One more operation that takes very long, such as one that sleeps, is no more work.
+        One more operation that takes very long, such as one that sleeps, is no more work. Many more may take long.
         """
         more_ns, usual_ns = self._longer(self.mask(places), self._per_step(lambda part: part.compute_ns), first)
-        additional = self.additional_operations(places, first)
-        return additional <= 0 or additional >= _EXPLAINED * more_ns / max(usual_ns, 1.0)
+        additional, usual = self._additional_operations(places, first)
+        explains = additional / usual >= _EXPLAINED * more_ns / max(usual_ns, 1.0)
+        return additional <= 0 or additional >= _MANY_OPERATIONS or explains
 
     def _longer(self, slow: Bool, values: Int64, first: int) -> tuple[float, float]:
         """Return by how much larger values, int64 [s, k], of slow ranks are than those of their peers, and these."""

@@ -46,10 +46,11 @@ def test_a_slow_machine_is_named_with_its_ranks_and_the_cause(planted: dict[str,
     assert (finding.rank, finding.evidence["host"], finding.evidence["ranks"]) == (None, "node1", [4, 5, 6, 7])
 
 
-def test_one_more_operation_that_sleeps_is_no_more_work() -> None:
-    """GIVEN a rank with one operation more than the usual ten, which takes as long as six of these."""
-    verdict = stragglers(job((5,), compute=600, operations=1)).verdict
-    assert (verdict.rank, verdict.cause) == (5, "compute")
+@pytest.mark.parametrize(("operations", "cause"), [(1, "compute"), (9, "compute"), (10, "more_work")])
+def test_a_few_more_operations_that_take_very_long_are_no_more_work(operations: int, cause: str) -> None:
+    """GIVEN a rank with more operations than the usual ten, which take 60 times as long as these."""
+    verdict = stragglers(job((5,), compute=60_000, operations=operations)).verdict
+    assert (verdict.rank, verdict.cause) == (5, cause)
 
 
 def test_some_ranks_of_a_machine_are_named_without_it() -> None:
