@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
+_FORWARD = (ACTION_KINDS.index("F"),)
 _BACKWARD = tuple(ACTION_KINDS.index(kind) for kind in ("B", "I"))
 
 
@@ -145,9 +146,9 @@ def measure_pipeline(
 ) -> MeasuredPipeline | None:
     """Return the transfers and replays of a pipeline. exchanges: from `message_exchanges`.
 
-    None where ranks are missing, in all steps or in some, or actions would wait for each other.
+    None where ranks or their actions are missing, in all steps or in some, or actions would wait for each other.
     """
-    if not steps.action_orders or any(len(np.unique(p.rank)) < len(steps.ranks) for p in steps.action_orders):
+    if not steps.action_orders or not all(_is_whole(order, len(steps.ranks)) for order in steps.action_orders):
         return None
     edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.action_orders]
     transfers = [
@@ -169,6 +170,17 @@ def measure_pipeline(
         replays=tuple(replays),
         typical=typical_times(steps.action_orders, edges, transfers),
     )
+
+
+def _is_whole(order: ActionOrder, ranks: int) -> bool:
+    """Return whether all ranks take part, and the actions go through all stages. Backwards may begin behind some."""
+    stages = 1 + int(order.stage.max())
+    forwards, backwards = (
+        np.bincount(order.stage[np.isin(order.kind, kinds) & (order.stage >= 0)], minlength=stages)
+        for kinds in (_FORWARD, _BACKWARD)
+    )
+    backwards = backwards[int(np.argmax(backwards > 0)) :]  # stages whose parameters do not learn have none
+    return len(np.unique(order.rank)) == ranks and np.ptp(forwards) == 0 and np.ptp(backwards) == 0
 
 
 def replayed_times(

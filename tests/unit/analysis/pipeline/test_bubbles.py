@@ -16,6 +16,7 @@ from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
+from tracekit.model.spans import ACTION_KINDS
 
 
 def layout(schedule: str, stages: int, microbatches: int, stage: int = 0, virtual_stages: int = 1) -> PipelineLayout:
@@ -232,13 +233,14 @@ def test_idle_time_that_no_dependency_explains_is_other() -> None:
     assert causes(result) == {0: {"warmup": 30, "other": 7}, 1: {"warmup": 10, "drain": 20, "other": 7}}
 
 
-TIMES = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 100)), min_size=1, max_size=6)
+TIMES = st.tuples(st.integers(0, 500), st.integers(1, 100))
 
 
-@given(first=TIMES, second=TIMES)
+@given(microbatches=st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=6))
 def test_busy_time_and_bubbles_fill_the_span_of_the_pipeline(
-    first: list[tuple[int, int]], second: list[tuple[int, int]]
+    microbatches: list[tuple[tuple[int, int], tuple[int, int]]],
 ) -> None:
+    first, second = zip(*microbatches, strict=True)
     by_stage = [
         actions(*(("F", i, at, at + took) for i, (at, took) in enumerate(sorted(times))), stage=stage)
         for stage, times in enumerate((first, second))
@@ -265,6 +267,23 @@ def test_without_a_ranks_actions_in_a_step_the_causes_are_unknown(place: int) ->
     result = analysed(run_of(ranks))
     assert (result.causes_ns, result.changes) == (None, ())
     assert result.by_rank["bubble_ns"].notna().all()
+
+
+@pytest.mark.parametrize("lost", ["F", "B"])
+def test_without_some_actions_of_a_stage_the_causes_are_unknown(lost: str) -> None:
+    """GIVEN a stage of which no backward is known, or one forward less THEN others wait for what nobody knows."""
+    first, second = gpipe()
+    kind = ACTION_KINDS.index(lost)  # type: ignore[arg-type]
+    kept = second.rows((second.kind != kind) | ((second.microbatch == 0) & (lost == "F")))
+    result = analysed(two_stages(first, kept))
+    assert (result.causes_ns, result.changes, result.measured) == (None, (), ())
+    assert result.by_rank["bubble_ns"].notna().all()
+
+
+def test_a_first_stage_that_does_not_learn_has_no_backward() -> None:
+    first, second = gpipe()
+    result = analysed(two_stages(first.rows(first.kind == ACTION_KINDS.index("F")), second))
+    assert result.causes_ns is not None
 
 
 def test_a_schedule_may_run_several_times_a_step() -> None:

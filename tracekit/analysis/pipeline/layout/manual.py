@@ -5,7 +5,8 @@ missing, the messages that are there may still show a line:
 
 A message is a forward message if it was sent in or after a forward action and received in or before one. Ranks are a
 pipeline if those messages lead from one to the next along a line. That leaves out rings, such as context parallelism,
-and stars, such as results that are sent to one rank. A rank's stage is its place in the line.
+and stars, such as results that are sent to one rank. A rank's stage is its place in the line. A rank that gets results
+of forwards and returns what backwards need is a stage, whether its own passes are known or not.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.stats.connected_components import connected_components
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT
-from tracekit.model.messages import MatchedMessages
+from tracekit.model.messages import MatchedMessages, Messages
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import PipelineMembership, RankSummary
 
-_FORWARD = ACTION_KINDS.index("F")
+_FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 Edge = tuple[int, int]
 
 __all__ = ["find_lines", "with_manual_pipelines"]
@@ -43,12 +44,14 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
     candidates = {s.rank: s for s in ranks if s.pipeline is None and len(s[ACTIONS])}
     if not candidates:
         return tuple(ranks)
-    forward, groups = _forward_edges(candidates, frozenset(s.rank for s in ranks), matched)
+    neighbours = {rank: _neighbours(summary.messages) for rank, summary in candidates.items()}
+    no_stages = frozenset(s.rank for s in ranks).difference(candidates, *neighbours.values())
+    forward, groups = _forward_edges(candidates, no_stages, matched)
     staged: dict[int, StagedActions] = {}
     claimed: set[GroupKey] = set()
     pairs = zip(matched.source.tolist(), matched.destination.tolist(), strict=True)
     for together in map(frozenset, connected_components(pairs)):
-        if together <= candidates.keys():
+        if together <= candidates.keys() and all(neighbours[rank] <= together for rank in together):
             staged |= follow_microbatches([candidates[rank] for rank in sorted(together)], matched) or {}
             claimed |= {group for edge in groups if set(edge) <= together & staged.keys() for group in groups[edge]}
     for line in find_lines({edge for edge in forward if not set(edge) & staged.keys()}):
@@ -64,6 +67,21 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
             named = named.with_part(ACTIONS, Actions.empty())
         result.append(named)
     return tuple(result)
+
+
+def _neighbours(messages: Messages) -> set[int]:
+    """Return the ranks with which a rank exchanges what a stage of a pipeline exchanges with the next or the last one.
+
+    That is the results of its forwards against inputs of its backwards, or the other way round.
+    """
+
+    def peers(is_send: bool, kind: int) -> set[int]:
+        of_kind = (messages.after if is_send else messages.before) == kind
+        return set(messages.peer[of_kind & (messages.is_send == is_send)].tolist()) - {ABSENT}
+
+    following = peers(True, _FORWARD) & peers(False, _BACKWARD)
+    preceding = peers(False, _FORWARD) & peers(True, _BACKWARD)
+    return following | preceding
 
 
 def _one_stage(line: Sequence[int], actions: Actions, rank: int) -> StagedActions:
@@ -147,12 +165,12 @@ def _line(ranks: Sequence[int], successors: Mapping[int, set[int]]) -> tuple[int
 
 
 def _forward_edges(
-    candidates: Mapping[int, RankSummary], present: Collection[int], matched: MatchedMessages
+    candidates: Mapping[int, RankSummary], no_stages: Collection[int], matched: MatchedMessages
 ) -> tuple[set[Edge], dict[Edge, set[GroupKey]]]:
     """Return pairs of ranks that exchange mostly forward messages, and the groups of these messages.
 
-    Of a message to or from a rank whose trace is missing only this rank's side is known. A rank that is `present` and
-    has no passes is no stage.
+    Of a message whose counterpart is not known only this rank's side is. `no_stages` are ranks of which no pass is
+    known, and that are no stages.
     """
     votes: dict[Edge, Counter[bool]] = defaultdict(Counter)
     groups: dict[Edge, set[GroupKey]] = defaultdict(set)
@@ -166,22 +184,19 @@ def _forward_edges(
         if forward and group is not None:
             groups[edge].add(group)
 
+    between = matched.rows(np.isin(matched.source, [*candidates]) & np.isin(matched.destination, [*candidates]))
     for source, destination, send, recv in zip(
-        matched.source.tolist(),
-        matched.destination.tolist(),
-        matched.send.tolist(),
-        matched.recv.tolist(),
-        strict=True,
+        between.source.tolist(), between.destination.tolist(), between.send.tolist(), between.recv.tolist(), strict=True
     ):
-        if source in candidates and destination in candidates:
-            sender, receiver = candidates[source].messages, candidates[destination].messages
-            sent, received = int(sender.after[send]), int(receiver.before[recv])
-            vote((source, destination), sent, received, _group(candidates[source], send))
+        sender, receiver = candidates[source], candidates[destination]
+        kinds = int(sender.messages.after[send]), int(receiver.messages.before[recv])
+        vote((source, destination), *kinds, _group(sender, send))
     for rank, summary in candidates.items():
         messages = summary.messages
-        for row in np.flatnonzero(~np.isin(messages.peer, list(candidates))).tolist():
+        voted = np.concatenate((between.send[between.source == rank], between.recv[between.destination == rank]))
+        for row in np.setdiff1d(np.arange(len(messages)), voted).tolist():
             peer, is_send = int(messages.peer[row]), bool(messages.is_send[row])
-            known_kind = ABSENT if peer in present else int(messages.after[row] if is_send else messages.before[row])
+            known_kind = ABSENT if peer in no_stages else int(messages.after[row] if is_send else messages.before[row])
             vote((rank, peer) if is_send else (peer, rank), known_kind, known_kind, _group(summary, row))
     return {edge for edge, counts in votes.items() if counts[True] > counts[False]}, groups
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.analysis.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.layout.manual import find_lines, with_manual_pipelines
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.model.summary import RankSummary
 
 
@@ -84,6 +85,46 @@ def test_messages_outside_of_passes_are_no_pipeline() -> None:
 def test_a_rank_without_actions_stays_as_it_is() -> None:
     ranks = [rank(0), rank(1)]
     assert with_manual_pipelines(ranks, match_messages(ranks, clocks(2))[0]) == tuple(ranks)
+
+
+@pytest.mark.parametrize("lost", ["passes", "messages", "peers"])
+def test_a_stage_of_which_something_is_lost_is_a_stage(lost: str) -> None:
+    """GIVEN stages 0 to 3, and rank 2 without its passes, all of its messages, or what names the peers of these THEN
+    ranks 0 and 1 are no pipeline by themselves."""
+
+    def between(earlier: int, at: int) -> tuple[list[Message], list[Message]]:
+        later = earlier + 1
+        return (
+            [send(later, at, after="F"), recv(later, at + 9, after="F", before="B")],
+            [recv(earlier, at + 1, before="F"), send(earlier, at + 10, after="B")],
+        )
+
+    edges = [between(stage, 10 * stage) for stage in range(3)]
+    messages = [edges[0][0], [*edges[0][1], *edges[1][0]], [*edges[1][1], *edges[2][0]], edges[2][1]]
+    if lost == "messages":
+        messages[2] = []
+    if lost == "peers":
+        messages[2] = [replace(message, peer=0) for message in messages[2]]
+    passes = actions(("F", 0, 0, 10), ("B", 0, 20, 30), stage=-1)
+    known = [passes] * 4
+    if lost != "peers":
+        known[2] = Actions.empty()
+    ranks = [rank(number, messages[number], actions=known[number]) for number in range(4)]
+    summaries = with_manual_pipelines(ranks, match_messages(ranks, clocks(4))[0])
+
+    of_pipeline = [summary for summary in summaries if summary.pipeline is not None]
+    assert [summary.rank for summary in of_pipeline] == ([0, 1, 2, 3] if lost == "peers" else [0, 1, 3])
+    assert {summary.pipeline.ranks for summary in of_pipeline} == {(0, 1, 2, 3)}
+    assert all(set(summary[ACTIONS].stage.tolist()) == {summary.rank} for summary in of_pipeline)
+
+
+def test_results_that_are_sent_to_a_rank_without_passes_make_it_no_stage() -> None:
+    first = [send(1, 10, after="F"), recv(1, 19, after="F", before="B")]
+    second = [recv(0, 11, before="F"), send(0, 30, after="B"), send(2, 15, after="F")]
+    passes = actions(("F", 0, 0, 10), ("B", 0, 20, 30), stage=-1)
+    ranks = [rank(0, first, actions=passes), rank(1, second, actions=passes), rank(2, [recv(1, 16)])]
+    summaries = with_manual_pipelines(ranks, match_messages(ranks, clocks(3))[0])
+    assert [summary.pipeline and summary.pipeline.ranks for summary in summaries] == [(0, 1), (0, 1), None]
 
 
 def test_a_line_includes_a_rank_whose_trace_is_missing() -> None:
