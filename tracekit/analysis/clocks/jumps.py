@@ -4,8 +4,8 @@ Many moments on each side of a jump tell it from moments that are late. A clock 
 between two jumps. They show these jumps only if the clock is steady between them, and if lateness cannot explain them.
 
 Ranks leave a collective together, up to some microseconds. Where processes share a GPU they take turns, and leave at
-times that are apart by a part of the transfer. Who comes first may change, and stay so for a while. So several jumps
-that are all shorter than the transfers show nothing.
+times that are apart by a part of the transfer. Who comes first changes now and then, and stays so for a while. So jumps
+that are shorter than the transfers show nothing if many moments are far from all levels.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ _CLOSEST_LEVELS_NS = 50_000.0  # a rank may leave a few collectives in a row so 
 _ON_LEVELS_SHARE = 0.9  # of the moments of a clock that jumps again soon
 _NOT_LATE_PERCENTILE = 25
 
+_SCATTER_PERCENTILE = 90  # of how far moments are from their levels
+_JUMP_TO_SCATTER = 4.0
+
 __all__ = ["SMALLEST_JUMP_NS", "STEEPEST", "Lateness", "find_jumps"]
 
 
@@ -57,7 +60,7 @@ def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None =
     """Return the first moment after each jump of `y`, float64 [n], over ascending times `x`, float64 [n].
 
     Where the jump lies between two moments is not known. Jumps close together are found only if `lateness` is known.
-    With it, several jumps are found only if one of them is longer than the transfers of most moments.
+    With it, jumps are found only if one of them is longer than most transfers, or than the scatter around the levels.
     """
     if len(x) < 2 * _FEWEST_AT_END:
         return []
@@ -71,11 +74,13 @@ def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None =
     if lateness is None:
         return apart
     jumps = max(apart, _jumps_close_together(level, max(least, _CLOSEST_LEVELS_NS), lateness), key=len)
-    if len(jumps) < 2:
+    if not jumps:
         return jumps
-    ahead = [float(np.median(part)) for part in np.split(level, jumps)]
+    parts = np.split(level, jumps)
+    ahead = [float(np.median(part)) for part in parts]
     largest = float(np.abs(np.diff(ahead)).max())
-    return jumps if largest > float(np.median(lateness().transfer_ns)) else []
+    scatter = np.percentile(np.abs(level - np.repeat(ahead, [len(part) for part in parts])), _SCATTER_PERCENTILE)
+    return jumps if largest > min(float(np.median(lateness().transfer_ns)), _JUMP_TO_SCATTER * scatter) else []
 
 
 def _jumps_apart(level: Float64, least: float) -> list[int]:
