@@ -198,7 +198,8 @@ def test_a_file_of_the_run_is_never_overwritten(run: Path, form: str) -> None:
 
 def test_runs_that_are_left_out_are_named(tmp_path: Path) -> None:
     for number in (1, 2):
-        trace = TraceBuilder(0, 1).step(0, 1000 * number, 100).kernel("gemm", 1000 * number, 50)
+        begin = 1000 * number
+        trace = TraceBuilder(0, 1).step(0, begin, 100).kernel("gemm", begin + 10, 50, launched_at=begin + 1)
         trace.capture(run_id=f"run-{number}").write_capture(tmp_path / "runs")
     result = merge(tmp_path / "runs", "-o", tmp_path / "run.pftrace")
     assert result.exit_code == 0, result.stderr
