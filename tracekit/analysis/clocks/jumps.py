@@ -74,13 +74,20 @@ def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None =
     if lateness is None:
         return apart
     jumps = max(apart, _jumps_close_together(level, max(least, _CLOSEST_LEVELS_NS), lateness), key=len)
-    if not jumps:
-        return jumps
+    return jumps if jumps and _stand_out(level, jumps, lateness().transfer_ns) else []
+
+
+def _stand_out(level: Float64, jumps: list[int], transfer_ns: Int64) -> bool:
+    """Return whether one of the jumps is longer than most transfers, or than the scatter of moments around the levels.
+
+    `level` is as in `_jumps_apart`, and `transfer_ns` as in `Lateness`, int64 [n]. `jumps` are places, one at least.
+    """
     parts = np.split(level, jumps)
-    ahead = [float(np.median(part)) for part in parts]
-    largest = float(np.abs(np.diff(ahead)).max())
-    scatter = np.percentile(np.abs(level - np.repeat(ahead, [len(part) for part in parts])), _SCATTER_PERCENTILE)
-    return jumps if largest > min(float(np.median(lateness().transfer_ns)), _JUMP_TO_SCATTER * scatter) else []
+    ahead_ns = [float(np.median(part)) for part in parts]
+    largest_ns = float(np.abs(np.diff(ahead_ns)).max())
+    off_ns = np.abs(level - np.repeat(ahead_ns, [len(part) for part in parts]))
+    scatter_ns = float(np.percentile(off_ns, _SCATTER_PERCENTILE))
+    return largest_ns > min(float(np.median(transfer_ns)), _JUMP_TO_SCATTER * scatter_ns)
 
 
 def _jumps_apart(level: Float64, least: float) -> list[int]:

@@ -14,7 +14,7 @@ from tracekit.model.events import ABSENT, Bool
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-EVIDENCE = "it ends or begins before collectives that it lies behind on the other ranks"
+EVIDENCE = "what was computed behind its collectives is missing, and the other ranks have it"
 _FEWEST_OTHERS = 2  # ranks for each that differs from them
 
 __all__ = ["EVIDENCE", "steps_that_end_early"]
