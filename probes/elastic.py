@@ -79,13 +79,18 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
     for step in range(first_step, last_step(first_step, options)):
         if step == options.kill_step and process.rank == process.world_size - 1 and is_first_attempt():
-            print(f"{time.time():.3f} rank {process.rank} kills itself before step {step}", flush=True)
+            say(f"rank {process.rank} kills itself before step {step}")
             os.kill(os.getpid(), signal.SIGKILL)
         loss = train_step()
         if process.rank == 0:
-            print(f"{time.time():.3f} step {step} of {process.world_size} ranks: loss {loss.item():.4f}", flush=True)
+            say(f"step {step} of {process.world_size} ranks: loss {loss.item():.4f}")
             if (step + 1) % options.checkpoint_every == 0:
                 save(checkpoint, network, optimizer, step + 1)
+
+
+def say(text: str) -> None:
+    """Print a line with the time. It is written at once with its end, so that lines of two ranks do not mix."""
+    print(f"{time.time():.3f} {text}\n", end="", flush=True)
 
 
 def save(checkpoint: Path, network: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
@@ -141,10 +146,10 @@ def play_machines(options: argparse.Namespace) -> int:
             world_size = int(line.split(" of ")[1].split()[0])
             steps_of_world[world_size] += 1
             if second is None and steps_of_world[1] == LATE_STEPS:
-                print(f"{time.time():.3f} the second machine joins", flush=True)
+                say("the second machine joins")
                 second = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, text=True)
             elif second is not None and second.returncode is None and steps_of_world[2] == LATE_STEPS:
-                print(f"{time.time():.3f} the second machine leaves", flush=True)
+                say("the second machine leaves")
                 second.terminate()  # its worker, too
                 second.wait()
     print(f"Job: {shlex.join(command)}")

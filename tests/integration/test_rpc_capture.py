@@ -134,8 +134,9 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
     for row in rows.values():
         assert row["calls"] == row["joined"] == row["completed"] == STEPS
     assert all(rows[rank, "pull"]["service_ns"] >= STEPS * 50_000_000 for rank in (1, 2))
-    (finding,) = [finding for finding in result["findings"] if finding["cause"] == "rpc"]
-    assert (finding["evidence"]["function"], finding["evidence"]["callee"]) == ("pull", "ps")
+    # A busy machine slows a trainer, too, which is a finding without a function.
+    (finding,) = [finding for finding in result["findings"] if "function" in finding["evidence"]]
+    assert (finding["cause"], finding["evidence"]["function"], finding["evidence"]["callee"]) == ("rpc", "pull", "ps")
     assert finding["time_ns"] >= 50_000_000
     assert "make pull faster" in finding["action"]
     text = TerminalReport().render(analyze(tmp_path))
