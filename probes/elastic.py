@@ -89,7 +89,11 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line with the time. It is written at once with its end, so that lines of two ranks do not mix."""
+    """Print `text` after the time of the wall clock in seconds.
+
+    torchrun starts Python unbuffered: the end of a line is part of what is printed, else another rank's line may come
+    between them.
+    """
     print(f"{time.time():.3f} {text}\n", end="", flush=True)
 
 

@@ -134,7 +134,7 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
     for row in rows.values():
         assert row["calls"] == row["joined"] == row["completed"] == STEPS
     assert all(rows[rank, "pull"]["service_ns"] >= STEPS * 50_000_000 for rank in (1, 2))
-    # A busy machine slows a trainer, too, which is a finding without a function.
+    # On a busy machine a trainer may be slow, too. That finding names no function.
     (finding,) = [finding for finding in result["findings"] if "function" in finding["evidence"]]
     assert (finding["cause"], finding["evidence"]["function"], finding["evidence"]["callee"]) == ("rpc", "pull", "ps")
     assert finding["time_ns"] >= 50_000_000

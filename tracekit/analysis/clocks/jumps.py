@@ -80,7 +80,8 @@ def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None =
 def _stand_out(level: Float64, jumps: list[int], transfer_ns: Int64) -> bool:
     """Return whether one of the jumps is longer than most transfers, or than the scatter of moments around the levels.
 
-    `level` is as in `_jumps_apart`, and `transfer_ns` as in `Lateness`, int64 [n]. `jumps` are places, one at least.
+    `level` is as in `_jumps_apart`, in ns, float64 [n], and `transfer_ns` as in `Lateness`, int64 [n]. `jumps` has the
+    first moment after each jump, at least one.
     """
     parts = np.split(level, jumps)
     ahead_ns = [float(np.median(part)) for part in parts]

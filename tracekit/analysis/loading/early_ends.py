@@ -1,7 +1,8 @@
-"""In which steps a rank computes for the last time before collectives of the step begin, as no other rank does.
+"""In which steps the last kernel of a rank ends before collectives of the step begin, though not on other ranks.
 
-A GPU rank's step ends when it has computed what it launched in it. What computes behind the last collective, such as
-the optimizer, may be lost together with its launches. Then the step ends too early, and so the next one begins.
+A GPU rank's step ends when the kernels that it launched in the step have ended. Those that run after the last
+collective, such as the optimizer's, may be lost together with their launches. Then this step ends too early, and the
+next one begins too early.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tracekit.model.events import ABSENT, Bool
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-EVIDENCE = "what was computed behind its collectives is missing, and the other ranks have it"
+EVIDENCE = "the kernels that the other ranks run after their last collectives are missing"
 _FEWEST_OTHERS = 2  # ranks for each that differs from them
 
 __all__ = ["EVIDENCE", "steps_that_end_early"]
@@ -23,8 +24,8 @@ __all__ = ["EVIDENCE", "steps_that_end_early"]
 def steps_that_end_early(run: Run) -> dict[int, frozenset[int]]:
     """Return, by rank, the steps that end before one of their collectives begins, and the steps behind these.
 
-    On two thirds of the ranks of the collective's group each step ends behind the beginnings of all its collectives. On
-    the rank most steps do: else it may be one that computes nothing there, as it has nothing to update.
+    At least two thirds of the ranks of the collective's group have no such step. The rank itself has less than half of
+    its steps so: else it may be one that runs nothing after its collectives, as it has nothing to update.
     """
     result: dict[int, frozenset[int]] = {}
     for matched in run.collectives:
