@@ -68,7 +68,7 @@ class TraceBuilder:
         self.rank = rank
         self.world_size = world_size
         self.host = host
-        self.pid = 4000 + rank
+        self.pid = 4000 + 10 * rank  # too far apart for processes of one launcher
         self.main = self.pid
         self.autograd = self.pid + 100
         self.gloo_threads = (self.pid + 200, self.pid + 201)

@@ -115,7 +115,7 @@ def clock_table(run: Run) -> FilledTable:
             "drift_ppm": clock.drift_ppm,
             "error_ns": clock.error_ns,
             "at_ns": clock.at_ns,
-            "steps": [{"from_ns": s.from_ns, "at_ns": s.at_ns, "offset_ns": s.offset_ns} for s in clock.jumps],
+            "jump_ns": clock.jump_ns,
         }
         for clock in run.clocks
     ]

@@ -81,6 +81,7 @@ class RankSummary:
     Attributes:
         rank: global rank.
         host_id: processes with the same one share a clock.
+        process_id: on its host, of the process that ran the steps; None if it is not known.
         serves_only: an RPC worker without steps. Its recording holds only the calls that it served.
         unmeasured: why nothing is known of the rank's time, or nothing that can be compared: device records are lost,
             or its recording contradicts itself or those of the other ranks. None if it is known. Such a rank has no
@@ -102,6 +103,7 @@ class RankSummary:
     attempt: int
     host: str | None
     host_id: str | None
+    process_id: int | None = None
     device: Literal["gpu", "cpu"]
     device_name: str | None
     serves_only: bool

@@ -84,7 +84,7 @@ def test_the_command_ends_as_it_would_for_other_defects(monkeypatch: pytest.Monk
 
 
 OVER_RANKS = {
-    counted_steps: ("first_steps_to_leave_out", "steps_with_jumps", "impossible_times", "incomparable_in_run"),
+    counted_steps: ("first_steps_to_leave_out", "incomparable_in_run"),
     lost_collectives: ("steps_without_collectives",),
     early_ends: ("steps_that_end_early",),
     assembly: (

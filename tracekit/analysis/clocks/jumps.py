@@ -1,227 +1,146 @@
-"""Where a clock jumps: several moments before and after agree on levels that are far apart.
+"""Which clocks jump within the recording, or run at another rate than the others: their ranks are not compared.
 
-Many moments on each side of a jump tell it from moments that are late. A clock that jumps again soon has few moments
-between two jumps. They show these jumps only if the clock is steady between them, and if lateness cannot explain them.
-
-Ranks leave a collective together, up to some microseconds. Where processes share a GPU they take turns, and leave at
-times that are apart by a part of the transfer. Who comes first changes now and then, and stays so for a while. So jumps
-that are shorter than the transfers show nothing if many moments are far from all levels.
+A jump is a level shift: how far a rank leaves collectives after most others stays as it is, and changes at once.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
-from tracekit.model.events import Float64, Int64
+from tracekit.analysis.clocks.fit import ODD_RATE
+from tracekit.analysis.clocks.moments import Moments
+from tracekit.model.clocks import ClockModel, largest_pair_error_ns
+from tracekit.model.events import Float64
 
-STEEPEST = 500e-6  # of a clock that NTP slews (RFC 5905, 15: MAXFREQ); more is no drift
-SMALLEST_JUMP_NS = 20_000.0
+_BLOCKS = 32
+_FEWEST_ON_A_SIDE = 3  # blocks
+_SMALLEST_NS = 50_000
+_STANDS_OUT = 8.0  # times the typical deviation of a side
+_BETTER = 3.0  # times as far off a line: a drift looks like a jump, too
+_AGREEING = 2 / 3
 
-_FEWEST = 5  # moments between two jumps
-_FEWEST_AT_END = 2  # moments before the first jump, or after the last
-_FEWEST_UNLIKE = 3  # moments on a side of a jump that need not all be close together, as two must be
-_MANY = 8  # moments, of which some may be late; of fewer, all on a side of a jump must be close together
-_NEIGHBOURS = 15  # moments on each side of a jump, most of which must agree on it
-_JUMP_TO_NOISE = 6.0  # of the median change from moment to moment
-_AGREE = 1 / 3  # of a jump, within which most moments on a side of it lie
-_AGREE_SHARE = 0.75
-
-_FEWEST_CLOSE_TOGETHER = ((3, 2), (2, 3))  # moments between two jumps, and jumps: two may be late by the same time
-_CLOSEST_LEVELS_NS = 50_000.0  # a rank may leave a few collectives in a row so late
-_ON_LEVELS_SHARE = 0.9  # of the moments of a clock that jumps again soon
-_NOT_LATE_PERCENTILE = 25
-
-_SCATTER_PERCENTILE = 90  # of how far moments are from their levels
-_JUMP_TO_SCATTER = 4.0
-
-__all__ = ["SMALLEST_JUMP_NS", "STEEPEST", "Lateness", "find_jumps"]
+__all__ = ["odd_rates", "with_comparable_rates", "with_jumps"]
 
 
-class Lateness(NamedTuple):
-    """By how much a rank may have been late at each moment, and by how much those may that it is compared with.
+def with_jumps(
+    models: Sequence[ClockModel], moments: Sequence[Moments], hosts: Mapping[int, str]
+) -> tuple[ClockModel, ...]:
+    """Return the models, of which those of clocks that jump say by how much.
 
-    In ns, int64 [n] each. `transfer_ns` is how long the last one to enter stayed.
+    If as many clocks of a group seem to jump as do not, nothing tells which do: then none of these is known.
+    Ranks of one host may share a device, and leave by turns that change; so a jump must be longer than their transfers.
     """
-
-    rank_ns: Int64
-    others_ns: Int64
-    transfer_ns: Int64
-
-    def rows(self, rows: Int64) -> Lateness:
-        """Return what is known of some of the moments, given as places in any order."""
-        return Lateness(*(values_ns[rows] for values_ns in self))
-
-
-def find_jumps(x: Float64, y: Float64, lateness: Callable[[], Lateness] | None = None) -> list[int]:
-    """Return the first moment after each jump of `y`, float64 [n], over ascending times `x`, float64 [n].
-
-    Where the jump lies between two moments is not known. Jumps close together are found only if `lateness` is known.
-    With it, jumps are found only if one of them is longer than most transfers, or than the scatter around the levels.
-    """
-    if len(x) < 2 * _FEWEST_AT_END:
-        return []
-    lag = max(1, len(x) // 8)  # short, so that most pairs do not straddle a jump
-    elapsed = np.maximum(x[lag:] - x[:-lag], 1.0)
-    slope = _weighted_median((y[lag:] - y[:-lag]) / elapsed, elapsed)  # moments close together tell little of it
-    level = y - min(max(slope, -STEEPEST), STEEPEST) * x
-    change = np.abs(np.diff(level))
-    least = max(_JUMP_TO_NOISE * float(np.median(change)), SMALLEST_JUMP_NS)
-    apart = _jumps_apart(level, least)
-    if lateness is None:
-        return apart
-    jumps = max(apart, _jumps_close_together(level, max(least, _CLOSEST_LEVELS_NS), lateness), key=len)
-    return jumps if jumps and _stand_out(level, jumps, lateness().transfer_ns) else []
-
-
-def _stand_out(level: Float64, jumps: list[int], transfer_ns: Int64) -> bool:
-    """Return whether one of the jumps is longer than most transfers, or than the scatter of moments around the levels.
-
-    `level` is as in `_jumps_apart`, in ns, float64 [n], and `transfer_ns` as in `Lateness`, int64 [n]. `jumps` has the
-    first moment after each jump, at least one.
-    """
-    parts = np.split(level, jumps)
-    ahead_ns = [float(np.median(part)) for part in parts]
-    largest_ns = float(np.abs(np.diff(ahead_ns)).max())
-    off_ns = np.abs(level - np.repeat(ahead_ns, [len(part) for part in parts]))
-    scatter_ns = float(np.percentile(off_ns, _SCATTER_PERCENTILE))
-    return largest_ns > min(float(np.median(transfer_ns)), _JUMP_TO_SCATTER * scatter_ns)
-
-
-def _jumps_apart(level: Float64, least: float) -> list[int]:
-    """Return the first moment after each jump of more than `least`, in ns, that has many moments on both sides.
-
-    `level` is how far the clock is ahead at each moment, without its drift, in ns, float64 [n].
-    """
-    change = np.abs(np.diff(level))
-    candidates = np.flatnonzero(change > least / 2) + 1
-    candidates = candidates[(candidates >= _FEWEST_AT_END) & (candidates <= len(level) - _FEWEST_AT_END)]
-    if not len(candidates):
-        return []
-    padded = np.pad(level, _NEIGHBOURS, constant_values=np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOURS)
-    before, after = (_medians(windows[candidates + shift]) for shift in (0, _NEIGHBOURS))
-    likely = candidates[np.abs(after - before) > least]
-    if not len(likely):
-        return []
-    # Candidates close together are one jump, with moments on the way from level to level.
-    clusters = np.split(likely, np.flatnonzero(np.diff(likely) >= _FEWEST) + 1)
-    jumps: list[int] = []
-    for cluster, end in zip(clusters, [*(int(following[0]) for following in clusters[1:]), len(level)], strict=True):
-        begin = jumps[-1] if jumps else 0
-        left = level[max(begin, cluster[0] - _NEIGHBOURS) : cluster[0]]
-        right = level[cluster[-1] : min(end, cluster[-1] + _NEIGHBOURS)]
-        if _is_jump(left, right, least, all_close=len(level) < _MANY):
-            place = begin + _best_place(level[begin:end], float(np.median(left)), float(np.median(right)))
-            if place - begin >= (_FEWEST if jumps else _FEWEST_AT_END):
-                jumps.append(place)
-    return jumps
-
-
-def _jumps_close_together(level: Float64, least: float, lateness: Callable[[], Lateness]) -> list[int]:
-    """Return the first moment after each jump of more than `least`, in ns, of a clock that soon jumps again.
-
-    Return none if it jumps once only, or if many moments are on no level. `level` is as in `_jumps_apart`.
-    """
-    begin = np.concatenate(([0], np.flatnonzero(np.abs(np.diff(level)) > least) + 1))
-    end = np.append(begin[1:], len(level))
-    if len(begin) < 3:
-        return []
-    highest, lowest = np.maximum.reduceat(level, begin), np.minimum.reduceat(level, begin)
-    ahead, is_level = (highest + lowest) / 2, highest - lowest <= least
-    for fewest_moments, fewest_jumps in _FEWEST_CLOSE_TOGETHER:
-        is_long = is_level & (end - begin >= fewest_moments)
-        if (end - begin)[is_long].sum() < _ON_LEVELS_SHARE * len(level):
+    known = {model.rank: model for model in models if model.method != "none"}
+    jumping: dict[int, int] = {}
+    unclear: dict[int, int] = {}
+    for group in moments:
+        places = [r for r, rank in enumerate(group.ranks) if rank in known]
+        if len(places) < 2:
             continue
-        levels = _Levels(begin[is_long], end[is_long], ahead[is_long])
-        if len(levels.changes(least)) >= fewest_jumps and _certain_jumps(levels, least, lateness()) >= fewest_jumps:
-            # Any change of level is a jump of a clock that is known to jump, and at the ends fewer moments show one.
-            is_long[[0, -1]] |= is_level[[0, -1]]
-            levels = _Levels(begin[is_long], end[is_long], ahead[is_long])
-            return [levels.jump(level, place) for place in levels.changes(least)]
-    return []
-
-
-class _Levels(NamedTuple):
-    """How far a clock is `ahead`, in ns, float64 [m], from moments `begin` to before moments `end`, int64 [m] each."""
-
-    begin: Int64
-    end: Int64
-    ahead: Float64
-
-    def changes(self, least: float) -> list[int]:
-        """Return the places of levels that the next level is more than `least` ns off."""
-        places: list[int] = np.flatnonzero(np.abs(np.diff(self.ahead)) > least).tolist()
-        return places
-
-    def jump(self, level: Float64, place: int) -> int:
-        """Return the first moment after the jump from a level to the next one."""
-        begin = int(self.begin[place])
-        before, behind = self.ahead[place : place + 2].tolist()
-        return begin + _best_place(level[begin : self.end[place + 1]], before, behind)
-
-
-def _certain_jumps(levels: _Levels, least: float, most_late: Lateness) -> int:
-    """Return how many changes of level by more than `least`, in ns, lateness cannot explain.
-
-    A rank that is late for a while is late at all moments of the level that seems later. So it is a jump if some of
-    these can be late by less than half of it. Instead the others may be late at the level that seems earlier.
-    """
-    count = 0
-    for place in levels.changes(least):
-        change = levels.ahead[place + 1] - levels.ahead[place]
-        later, earlier = (place + 1, place) if change > 0 else (place, place + 1)
-        late_ns = (
-            most_late.rank_ns[levels.begin[later] : levels.end[later]],
-            most_late.others_ns[levels.begin[earlier] : levels.end[earlier]],
-        )
-        explained_ns = max(float(np.percentile(of_side_ns, _NOT_LATE_PERCENTILE)) for of_side_ns in late_ns)
-        count += bool(abs(change) > 2 * explained_ns)
-    return count
-
-
-def _weighted_median(values: Float64, weights: Float64) -> float:
-    """Return the value below and above which lies half of the weight, float64 [n] each, n > 0."""
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order])
-    return float(values[order[np.searchsorted(below, below[-1] / 2)]])
-
-
-def _medians(windows: Float64) -> Float64:
-    """Return the median of each row's values that are not NaN, at least one: float64 [k] of float64 [k, n]."""
-    ordered = np.sort(windows, axis=1)  # NaN comes last
-    count = (~np.isnan(ordered)).sum(axis=1)
-    rows = np.arange(len(ordered))
-    return np.asarray((ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2)
-
-
-def _is_jump(before: Float64, after: Float64, least: float, *, all_close: bool) -> bool:
-    """Return whether the clock jumps between two neighbouring stretches of moments.
-
-    before, after: how far the clock is ahead at each moment of a stretch, in ns. Most of a stretch must agree; with
-    `all_close`, or in a short stretch, all must. least: of the jump, in ns.
-    """
-    if min(len(before), len(after)) < _FEWEST_AT_END:
-        return False
-    levels = (float(np.median(before)), float(np.median(after)))
-    apart = abs(levels[1] - levels[0])
-    must_be_close = [stretch for stretch in (before, after) if all_close or len(stretch) < _FEWEST_UNLIKE]
-    if any(np.ptp(stretch) > SMALLEST_JUMP_NS for stretch in must_be_close):
-        return False
-    return apart > least and all(
-        float(np.sort(np.abs(stretch - level))[math.ceil(_AGREE_SHARE * (len(stretch) - 1))]) < _AGREE * apart
-        for stretch, level in zip((before, after), levels, strict=True)
+        apart = len(places) == len({hosts.get(group.ranks[r]) for r in places} - {None})
+        least_ns = _SMALLEST_NS if apart else max(_SMALLEST_NS, group.transfer_ns)
+        jumps_ns = _impossible_ns(known, group, places, least_ns) | _jumps_ns(group, places, least_ns)
+        found = unclear if 2 * len(jumps_ns) >= len(places) else jumping
+        found |= jumps_ns
+    return tuple(
+        replace(model, jump_ns=jumping[model.rank])
+        if model.rank in jumping
+        else ClockModel(rank=model.rank, method="none", jump_ns=unclear[model.rank])
+        if model.rank in unclear
+        else model
+        for model in models
     )
 
 
-def _best_place(level: Float64, before: float, after: float) -> int:
-    """Return the place from which on moments are at the level `after`, such that they are least far from their levels.
-
-    A moment that is far from both does not count.
+def _impossible_ns(
+    models: Mapping[int, ClockModel], moments: Moments, places: Sequence[int], least_ns: float
+) -> dict[int, int]:
+    """Return the ranks that alone seem to enter a collective when all others have left it, or to leave before any other
+    enters, and by how much.
     """
-    apart = abs(after - before)
-    gain = np.minimum(np.abs(level - before), apart) - np.minimum(np.abs(level - after), apart)
-    return int(np.argmin(np.concatenate(([0.0], np.cumsum(gain)))))
+    chosen = np.flatnonzero(moments.there[places].all(axis=0))
+    if not len(chosen):
+        return {}
+    clocks = [models[moments.ranks[r]] for r in places]
+    ends_ns, took_ns = moments.end_ns[places][:, chosen], moments.duration_ns[places][:, chosen]
+    end_ns = np.stack([clock.to_run(of_rank) for clock, of_rank in zip(clocks, ends_ns, strict=True)])
+    start_ns = end_ns - took_ns
+    least_ns += largest_pair_error_ns(clocks)
+    result: dict[int, int] = {}
+    for sign, enters_ns, leaves_ns in ((1, start_ns, end_ns), (-1, -end_ns, -start_ns)):
+        last = enters_ns.argmax(axis=0)
+        others_left_ns = np.sort(leaves_ns, axis=0)[0]  # the last to enter leaves later
+        by_ns = enters_ns.max(axis=0) - others_left_ns
+        for i in np.flatnonzero(by_ns > least_ns).tolist():
+            alone = np.delete(enters_ns[:, i], last[i]).max() - others_left_ns[i] <= least_ns
+            if alone and (len(places) > 2 or sign > 0):
+                result.setdefault(moments.ranks[places[last[i]]], sign * int(by_ns[i]))
+    return result
+
+
+def _jumps_ns(moments: Moments, places: Sequence[int], least_ns: float) -> dict[int, int]:
+    """Return by how much the clocks of ranks, given as places in a group, jump by more than `least_ns`, by rank.
+
+    The level of a rank is how much later than at first it leaves collectives, less what the ranks have in common.
+    """
+    chosen = np.flatnonzero(moments.there[places].all(axis=0))
+    if len(chosen) < 2 * _FEWEST_ON_A_SIDE:
+        return {}
+    end_ns = moments.end_ns[places][:, chosen]
+    end_ns = end_ns[:, np.argsort(end_ns[0], kind="stable")]
+    x = (end_ns[0] - end_ns[0, 0]).astype(np.float64)
+    level = (end_ns - end_ns[0]).astype(np.float64)
+    level -= np.median(level[:, : max(_FEWEST_ON_A_SIDE, len(chosen) // 4)], axis=1, keepdims=True)
+    level -= np.median(level, axis=0)
+    jumps_ns = {moments.ranks[r]: _jump(x, of_rank) for r, of_rank in zip(places, level, strict=True)}
+    return {rank: round(jump_ns) for rank, jump_ns in jumps_ns.items() if abs(jump_ns) > least_ns}
+
+
+def _jump(x: Float64, level: Float64) -> float:
+    """Return by how much the level jumps at one place; 0 if it does not. x, level: float64 [n] each, x ascending.
+
+    The two levels must explain what a line through all of it does not: a drift is no jump.
+    """
+    edges = np.linspace(0, len(level), min(_BLOCKS, len(level)) + 1).astype(np.int64).tolist()
+    at, blocks = (np.array([np.median(values[begin:end]) for begin, end in pairwise(edges)]) for values in (x, level))
+    if np.ptp(blocks) <= _SMALLEST_NS:
+        return 0.0
+    sides = [_sides(blocks, place) for place in range(_FEWEST_ON_A_SIDE, len(blocks) - _FEWEST_ON_A_SIDE + 1)]
+    jump, deviations = min(sides, key=lambda side: float(side[1].mean()))
+    at -= at.mean()
+    off_line = np.abs(blocks - blocks.mean() - at * (float(at @ blocks) / max(float(at @ at), 1.0)))
+    least = min(abs(jump) / _STANDS_OUT, float(np.median(off_line)) / _BETTER)
+    return jump if float(np.median(deviations)) < least else 0.0
+
+
+def _sides(blocks: Float64, place: int) -> tuple[float, Float64]:
+    """Return by how much the median of the blocks changes at a place, and how far each block is off its side."""
+    before, behind = np.median(blocks[:place]), np.median(blocks[place:])
+    return float(behind - before), np.abs(np.concatenate((blocks[:place] - before, blocks[place:] - behind)))
+
+
+def odd_rates(models: Sequence[ClockModel]) -> dict[int, float]:
+    """Return the ranks whose clocks run at another rate than two thirds of the known ones: how long their second is."""
+    rates = _rates(models)
+    if not rates:
+        return {}
+    usual = statistics.median_low(rates.values())
+    odd = {rank: rate / usual for rank, rate in rates.items() if abs(rate / usual - 1) >= ODD_RATE}
+    return odd if len(rates) - len(odd) >= _AGREEING * len(rates) else {}
+
+
+def with_comparable_rates(models: Sequence[ClockModel]) -> tuple[ClockModel, ...]:
+    """Return the models. None of them is known if their rates differ, and most do not agree."""
+    rates = _rates(models).values()
+    differ = rates and max(rates) - min(rates) >= ODD_RATE and not odd_rates(models)
+    return tuple(ClockModel(rank=model.rank, method="none") for model in models) if differ else tuple(models)
+
+
+def _rates(models: Sequence[ClockModel]) -> dict[int, float]:
+    """Return how long a second of the reference is on each clock that is known."""
+    return {model.rank: 1 / (1 - (model.drift_ppm or 0.0) * 1e-6) for model in models if model.method != "none"}

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.clocks.fit import LARGEST_DRIFT
-from tracekit.analysis.clocks.jumps import STEEPEST
+from tracekit.analysis.clocks.fit import LARGEST_DRIFT, STEEPEST
 from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT
 from tracekit.model.metadata import ClockSample

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumps import Lateness
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS, SYNCHRONISING
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -23,8 +21,6 @@ from tracekit.model.summary import RankSummary
 __all__ = ["FEWEST_MOMENTS", "Moments"]
 
 _ALL_TO_ALL = KINDS.index("all_to_all")
-_QUARTER = 4
-_SET_BACK_NS = 100_000  # collectives that overlap may end in another order on one rank, not by as much
 
 FEWEST_MOMENTS = 3
 """Moments needed to contradict a measurement, or to show their spread."""
@@ -38,8 +34,6 @@ class Moments:
         end_ns: int64 [k, n], on each rank's clock.
         duration_ns: int64 [k, n], which each rank spends in them.
         there: bool [k, n].
-        alike: int64 [n], a number that collectives of one kind and size have in common.
-        set_back: bool [k], whether the ends of a rank go back where those of others do not.
         transfer_ns: the median time that the last rank to enter spends in the collective; this needs no common clock.
         uneven: ranks may exchange unequal shares, and then leave at times that differ by a part of the transfer.
         content: a sort key of groups that does not depend on the numbers of their ranks; the best come first.
@@ -49,8 +43,6 @@ class Moments:
     end_ns: Int64
     duration_ns: Int64
     there: Bool
-    alike: Int64
-    set_back: Bool
     transfer_ns: int
     uneven: bool
     content: tuple[int, ...]
@@ -81,76 +73,17 @@ class Moments:
             present = there[r]
             start_ns[r, present] = collectives[rank].start_ns[row[r, present]]
             end_ns[r, present] = collectives[rank].end_ns[row[r, present]]
-        return cls.build(
-            tuple(group.ranks.tolist()),
-            end_ns,
-            end_ns - start_ns,
-            there,
-            alike=np.unique(np.stack((group.kind[chosen], group.size_bytes[chosen])), axis=1, return_inverse=True)[1],
-            set_back=_set_back(end_ns, there),
-            uneven=bool(unequal[chosen].any()),
-        )
-
-    @classmethod
-    def build(
-        cls,
-        ranks: tuple[int, ...],
-        end_ns: Int64,
-        duration_ns: Int64,
-        there: Bool,
-        *,
-        alike: Int64,
-        set_back: Bool,
-        uneven: bool,
-    ) -> Moments:
-        """Return moments, given all that does not follow from these."""
+        duration_ns, uneven = end_ns - start_ns, bool(unequal[chosen].any())
         transfer_ns = int(np.median(np.where(there, duration_ns, np.iinfo(np.int64).max).min(axis=0)))
         return cls(
-            ranks=ranks,
+            ranks=tuple(group.ranks.tolist()),
             end_ns=end_ns,
             duration_ns=duration_ns,
             there=there,
-            alike=alike.reshape(-1),
-            set_back=set_back,
             transfer_ns=transfer_ns,
             uneven=uneven,
             content=(int(uneven), -end_ns.shape[1], transfer_ns, int(duration_ns.sum())),
         )
-
-    def lateness(self, place: int, chosen: Bool) -> Lateness:
-        """Return by how much a rank, given as a place, and most others may have left `chosen` collectives late.
-
-        chosen: bool [n]; the rank is in all of these. The last rank to enter a collective stays for the transfer, and
-        the others for longer. A rank that leaves late stays longer, too. The transfer takes as long as the shortest
-        quarter of the collectives alike does on the others.
-        """
-        ascending_ns, of_rank_ns = self._ascending_ns[:, chosen], self.duration_ns[place, chosen]
-        shortest_ns = np.where(ascending_ns[0] == of_rank_ns, ascending_ns[1], ascending_ns[0])
-        others = self.there[:, chosen].sum(axis=0) - 1
-        middle, columns = (others - 1) // 2, np.arange(len(of_rank_ns))
-        middle += ascending_ns[middle, columns] >= of_rank_ns  # without the rank itself
-        alike = self.alike[chosen]
-        ordered = np.lexsort((shortest_ns, alike))
-        first = np.searchsorted(alike[ordered], alike)
-        count = np.searchsorted(alike[ordered], alike, side="right") - first
-        transfer_ns = np.minimum(shortest_ns[ordered[first + count // _QUARTER]], shortest_ns)
-        return Lateness(of_rank_ns - transfer_ns, ascending_ns[middle, columns] - transfer_ns, ascending_ns[0])
-
-    @cached_property
-    def _ascending_ns(self) -> Int64:
-        """The durations of each collective, ascending, int64 [k, n]; those of ranks that are not there come last."""
-        return np.sort(np.where(self.there, self.duration_ns, np.iinfo(np.int64).max), axis=0)
-
-
-def _set_back(end_ns: Int64, there: Bool) -> Bool:
-    """Return bool [k]: whether a rank's clock was set back between two of its collectives, in order of launch.
-
-    Collectives may end in another order than that of their launches. Then they do so on all ranks.
-    """
-    change_ns = np.where(there[:, 1:] & there[:, :-1], np.diff(end_ns, axis=1), 0)
-    some = np.flatnonzero((change_ns < 0).any(axis=0))
-    change_ns = change_ns[:, some]
-    return np.asarray(((change_ns < 0) & (change_ns.max(axis=0) - change_ns > _SET_BACK_NS)).any(axis=1))
 
 
 def _equal_shares(sizes_of_ranks: Sequence[Int64], row: Int64) -> Bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumping import RankJump, jumping_clocks
 from tracekit.analysis.clocks.measured import recorded_time
 from tracekit.model.clocks import ClockModel
 from tracekit.model.notes import Note
@@ -18,46 +16,38 @@ _NOTABLE_DRIFT_PPM = 10.0
 _NOTABLE_NS = 10_000
 _EVIDENCE = {"collectives": "the ends of its collectives", "messages": "its messages"}
 
-__all__ = ["clock_notes", "jump_text"]
+__all__ = ["clock_notes"]
 
 
 def clock_notes(
-    ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
+    ranks: Sequence[RankSummary],
+    models: Sequence[ClockModel],
+    measured: Mapping[int, ClockModel],
+    hosts: Mapping[int, str],
 ) -> list[Note]:
-    """Return notes about ranks whose clock jumps or drifts, or is not what was measured or what their host shows."""
+    """Return notes about ranks whose clock drifts, is not what was measured or what their host shows, or may jump."""
     evidence = {model.rank: _EVIDENCE.get(model.method, _EVIDENCE["collectives"]) for model in models}
-    jumping = jumping_clocks(ranks, models)
-    notes = [_note("clock_step", rank, evidence[rank], jump_text(jumps)) for rank, jumps in jumping.items()]
+    notes = []
+    unclear = {model.rank: model.jump_ns for model in models if model.jump_ns is not None and model.method == "none"}
+    if unclear:
+        by_ms = max(map(abs, unclear.values())) / 1e6
+        text = (
+            f"the ends of collectives show that clocks of {ranks_text(sorted(unclear))} jump by {by_ms:,.3f} ms within "
+            "the recording, and not which of them do: times are not compared over ranks"
+        )
+        notes.append(Note(kind="clock_step", severity="warning", text=text))
     for rank, drift_ppm in sorted(_drifts_ppm(ranks, models).items()):
         notes.append(_note("clock_drift", rank, evidence[rank], f"its clock drifts by {drift_ppm:+.1f} ppm"))
-    named = {note.rank for note in notes}
-    contradicted = {
-        rank: off_ns for rank, off_ns in _contradicted(ranks, models, measured).items() if rank not in named
-    }
     text = "its clock is {:+,.3f} ms off what the probe measured, or off the other clocks of its host"
+    contradicted = _contradicted(models, measured, hosts)
     return [
         *notes,
         *(
             _note("clock_step", rank, evidence[rank], text.format(off_ns / 1e6))
             for rank, off_ns in sorted(contradicted.items())
+            if rank not in {note.rank for note in notes}
         ),
     ]
-
-
-def jump_text(jumps: Sequence[RankJump]) -> str:
-    """Return what is said of a rank's clock: its largest jump, and how many there are."""
-    largest = max(jumps, key=lambda jump: abs(jump.by_ns))
-    or_more = " or more" if largest.at_least else ""
-    by = f"{len(jumps)} times, by up to" if len(jumps) > 1 else "by"
-    text = f"its clock jumps {by} {largest.by_ns / 1e6:+,.3f} ms{or_more}"
-    if not largest.or_ranks:
-        return text
-    return f"{text}, or {_clocks_text(largest.or_ranks)} by {-largest.by_ns / 1e6:+,.3f} ms"
-
-
-@lru_cache(maxsize=16)
-def _clocks_text(ranks: frozenset[int]) -> str:
-    return f"{'that' if len(ranks) == 1 else 'those'} of {ranks_text(ranks)}"
 
 
 def _drifts_ppm(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> dict[int, float]:
@@ -80,23 +70,20 @@ def _note(kind: str, rank: int, evidence: str, claim: str) -> Note:
 
 
 def _contradicted(
-    ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
+    models: Sequence[ClockModel], measured: Mapping[int, ClockModel], hosts: Mapping[int, str]
 ) -> dict[int, int]:
-    """Return how far clocks are off the measured ones, or off those of their machine, if that is more than the
-    error.
-    """
-    by_machine: dict[str | None, list[tuple[int, int, int]]] = {}
-    for summary, model in zip(ranks, models, strict=True):
-        prior = measured[summary.rank]
-        if model.method == "none" or (prior.method == "none" and summary.machine is None):
+    """Return how far clocks are off the measured ones, or off those of their host, if that is more than the error."""
+    by_host: dict[str | None, list[tuple[int, int, int]]] = {}
+    for model in models:
+        prior = measured[model.rank]
+        if model.method == "none" or (prior.method == "none" and model.rank not in hosts):
             continue
         difference_ns = model.offset_ns - prior.offset_ns
         error_ns = (model.error_ns or 0) + (prior.error_ns or 0)
-        by_machine.setdefault(summary.machine if prior.method == "none" else None, []).append(
-            (model.rank, difference_ns, error_ns)
-        )
+        host = hosts[model.rank] if prior.method == "none" else None
+        by_host.setdefault(host, []).append((model.rank, difference_ns, error_ns))
     result: dict[int, int] = {}
-    for differences in by_machine.values():
+    for differences in by_host.values():
         sorted_ns = sorted(difference_ns for _, difference_ns, _ in differences)
         usual_ns = sorted_ns[(len(sorted_ns) - 1) // 2] if len(differences) > 2 else differences[0][1]
         worst_ns = max(error_ns for _, _, error_ns in differences)

@@ -12,9 +12,7 @@ from tracekit.analysis.guard import Guard
 from tracekit.analysis.loading import early_ends, lost_collectives
 from tracekit.analysis.loading.assembly import assemble, comparable
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
-from tracekit.analysis.loading.impossible_times import ImpossibleTimes, impossible_time_notes, impossible_times
 from tracekit.analysis.loading.incomparable_ranks import Reason, incomparable_in_run, without_times_of
-from tracekit.analysis.loading.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.loading.run_notes import lost_step_notes
 from tracekit.analysis.per_rank.options import SummaryOptions
@@ -47,11 +45,9 @@ def run_of_counted_steps(
     while True:
         run, outcomes = _assembled(reader, discovery, outcomes, options, {}, leaves_out_first=leaves_out_first)
         guard = Guard()
-        jumped: _Wrong = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
         lacking: _Wrong = guard.run("steps that lack collectives", {}, lost_collectives.steps_without_collectives, run)
-        impossible: Mapping[int, ImpossibleTimes] = guard.run("impossible times", {}, impossible_times, run, jumped)
         early: _Wrong = guard.run("steps that end early", {}, early_ends.steps_that_end_early, run)
-        wrong = _united(jumped, lacking, early, {rank: jump.steps for rank, jump in impossible.items()})
+        wrong = _united(lacking, early)
         reasons: Mapping[int, Reason] = guard.run("which ranks can be compared", {}, incomparable_in_run, run, wrong)
         if not reasons:
             break
@@ -59,10 +55,9 @@ def run_of_counted_steps(
     if wrong:
         run, _ = _assembled(reader, discovery, outcomes, options, wrong, leaves_out_first=leaves_out_first)
     notes = (
-        *with_jumped_steps(run.notes, run.ranks, jumped),
+        *run.notes,
         *lost_step_notes(run, lacking, lost_collectives.EVIDENCE),
         *lost_step_notes(run, early, early_ends.EVIDENCE),
-        *impossible_time_notes(run, impossible),
         *guard.notes,
     )
     return replace(run, notes=notes)

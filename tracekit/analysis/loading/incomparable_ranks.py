@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.analysis.clocks.jumping import RankJump, jumping_clocks
-from tracekit.analysis.clocks.notes import jump_text
-from tracekit.analysis.clocks.rates import odd_rates
+from tracekit.analysis.clocks.jumps import odd_rates
 from tracekit.analysis.loading.ranks_without_compute import ranks_without_compute
 from tracekit.analysis.loading.unshared_collectives import ranks_that_share_no_collective
 from tracekit.analysis.per_rank.summarize import RankFailure
@@ -74,10 +72,10 @@ def incomparable_in_run(run: Run, wrong: Mapping[int, Collection[int]]) -> dict[
 
     wrong: steps whose times are known to be wrong, by rank.
     """
-    jumps = jumping_clocks(run.ranks, run.clocks)
-    rates = odd_rates(run.ranks, run.collectives, run.messages)
-    if rates:
-        return {rank: _jumping(jumps[rank]) if rank in jumps else _of_other_rate(rate) for rank, rate in rates.items()}
+    clocks = {clock.rank: _jumping(clock.jump_ns) for clock in run.clocks if clock.method != "none" and clock.jump_ns}
+    clocks |= {rank: _of_other_rate(rate) for rank, rate in odd_rates(run.clocks).items()}
+    if clocks:
+        return clocks
     ranks = [summary for summary in run.ranks if summary.is_measured]
     counting = {
         summary.rank: {step.step for step in summary.steps if step.complete}.difference(wrong.get(summary.rank, ()))
@@ -86,11 +84,11 @@ def incomparable_in_run(run: Run, wrong: Mapping[int, Collection[int]]) -> dict[
     usual = _usual_steps(counting.values())
     without = [rank for rank in wrong if usual and rank in counting and not counting[rank] & usual]
     text = "what it exchanges with other ranks shows that the times of each of its steps are wrong"
-    return {rank: _jumping(jumps[rank]) if rank in jumps else Reason("step_mismatch", text) for rank in without}
+    return dict.fromkeys(without, Reason("step_mismatch", text))
 
 
-def _jumping(jumps: Sequence[RankJump]) -> Reason:
-    return Reason("clock_step", f"{jump_text(jumps)}, which leaves none of its steps right")
+def _jumping(by_ns: int) -> Reason:
+    return Reason("clock_step", f"its clock jumps by {by_ns / 1e6:+,.3f} ms within the recording")
 
 
 def _of_other_rate(rate: float) -> Reason:

@@ -117,7 +117,6 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
         rank = np.full(len(messages), summary.rank, dtype=np.int64)
         known = comparable or clock.method != "none"
         error_ns = np.full(len(messages), (clock.error_ns or 0) if known else ABSENT, dtype=np.int64)
-        error_ns[np.isin(messages.step, _steps_of_jumps(summary, clock))] = ABSENT
         parts.append(
             _Table(
                 rank=rank,
@@ -146,22 +145,6 @@ def _begun_ns(summary: RankSummary) -> Int64:
     messages = summary.messages
     known = (messages.start_ns != ABSENT) & (summary.device == "gpu")
     return np.where(known, messages.start_ns, messages.issue_ns)
-
-
-def _steps_of_jumps(summary: RankSummary, clock: ClockModel) -> list[int]:
-    """Return the steps in which a clock jumps. It is not known exactly when, so times there prove nothing.
-
-    They are those of the messages before and after a jump. The host of a GPU rank may be a step ahead of its kernels.
-    """
-    messages = summary.messages
-    jumps_ns = np.array([jump.from_ns for jump in clock.jumps], dtype=np.int64)
-    steps: set[int] = set()
-    for times_ns in (messages.issue_ns, _begun_ns(summary), messages.end_ns):
-        order = np.argsort(times_ns, kind="stable")
-        places = np.searchsorted(times_ns[order], jumps_ns)
-        around = np.concatenate((places - 1, places)).clip(0, len(messages) - 1)
-        steps.update(messages.step[order[around]].tolist() if len(messages) else ())
-    return sorted(steps)
 
 
 def message_edges(run: Run) -> pd.DataFrame:

@@ -45,6 +45,7 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         attempt=same("attempt"),
         host=same("host"),
         host_id=same("host_id"),
+        process_id=next((r.process_id for r in recordings if r.process_id is not None), None),
         device=same("device"),
         device_name=same("device_name"),
         serves_only=all(recording.serves_only for recording in recordings),

@@ -124,6 +124,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         attempt=metadata.attempt if metadata is not None else 0,
         host_id=metadata.host_id if metadata is not None else None,
         host=metadata.host if metadata is not None else header.host,
+        process_id=_process_id(recorded),
         device=lanes.device,
         device_name=metadata.device.name if metadata is not None else next(iter(header.device_names), None),
         serves_only=serves_only,
@@ -147,6 +148,13 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
     )
     return summary if unmeasured is None else without_times(summary, unmeasured)
+
+
+def _process_id(recorded: RecordedSteps) -> int | None:
+    """Return the id of the process that ran the steps; None if its file does not tell."""
+    tracks, thread = recorded.trace.events.tracks, recorded.lanes.windows.thread
+    pid = tracks[thread].pid if thread >= 0 else None
+    return pid if isinstance(pid, int) else None
 
 
 def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> str | None:

@@ -10,6 +10,7 @@ actions, and `manual` decides, from all ranks, whether they are a pipeline:
 * A pass whose label names a microbatch is an action. Otherwise:
 * A forward action F begins with the first forward pass after a message or a backward, or with a module that the F
   before it has called already. It lasts until the next such point. Each backward pass is an action B.
+* A forward pass between two backwards for which nothing was received is the loss of the second one, and part of it.
 * The microbatch is the number of the F, or of the B, within the step. The stage is not known yet.
 
 On a GPU rank an action lasts from the first to the last compute kernel that was launched in its span.
@@ -28,14 +29,14 @@ from tracekit.analysis.timeline.communication.device_communication import MESSAG
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.passes import RECEIVES, Passes, host_spans, rank_passes, receive_waits
 from tracekit.model.communication import KINDS
-from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.messages import Messages
 from tracekit.model.metadata import CaptureMetadata
 from tracekit.model.spans import ACTION_KINDS, parse_pipeline_span, parse_torch_action
 from tracekit.model.summary import PipelineMembership
 
-_FORWARD = ACTION_KINDS.index("F")
+_FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _OVERLAPPED = "OVERLAP_F_B"
 
 __all__ = ["rank_actions", "recorded_pipeline"]
@@ -173,12 +174,13 @@ def _unnamed_actions(lanes: Lanes, passes: Passes, messages: Messages) -> _Actio
         )
     sent_before = np.searchsorted(messages.issue_ns, passes.start_ns, side="right").tolist()
     windows, modules = window.tolist(), passes.module.tolist()
+    pass_kinds = np.where(_losses(passes, window, messages), _BACKWARD, passes.kind).tolist()
     action: list[int] = []
     kinds: list[int] = []
     microbatches: list[int] = []
     counts: dict[tuple[int, int], int] = {}
     called: set[int] = set()
-    for i, pass_kind in enumerate(passes.kind.tolist()):
+    for i, pass_kind in enumerate(pass_kinds):
         continues_forward = (
             i > 0
             and pass_kind == _FORWARD == kinds[-1]
@@ -186,7 +188,8 @@ def _unnamed_actions(lanes: Lanes, passes: Passes, messages: Messages) -> _Actio
             and sent_before[i] == sent_before[i - 1]
             and modules[i] not in called
         )
-        if not continues_forward:
+        ends_loss = i > 0 and pass_kind == _BACKWARD and passes.kind[i - 1] != pass_kinds[i - 1]
+        if not continues_forward and not ends_loss:
             called = set()
             number = counts.get((windows[i], pass_kind), 0)
             counts[windows[i], pass_kind] = number + 1
@@ -195,6 +198,24 @@ def _unnamed_actions(lanes: Lanes, passes: Passes, messages: Messages) -> _Actio
         called.add(modules[i])
         action.append(len(kinds) - 1)
     return _action_spans((passes.start_ns, passes.end_ns), action, kinds, [ABSENT] * len(kinds), microbatches)
+
+
+def _losses(passes: Passes, window: Int64, messages: Messages) -> Bool:
+    """Return which forward passes, bool [p], compute the loss of the backward behind them, as all forwards came first.
+
+    They follow a backward, and nothing was received for them, as it was for other forwards of the rank.
+    """
+    received, exchanged = (
+        np.searchsorted(times_ns, passes.start_ns)
+        for times_ns in (messages.issue_ns[~messages.is_send], messages.issue_ns)
+    )
+    forward, backward = passes.kind == _FORWARD, passes.kind == _BACKWARD
+    new = np.diff(received, prepend=0) > 0
+    result = forward & ~new
+    result[1:] &= backward[:-1]
+    result[:-1] &= backward[1:] & (window[1:] == window[:-1]) & (exchanged[1:] == exchanged[:-1])
+    result[[0, -1]] = False
+    return np.asarray(result & (forward & new).any())
 
 
 def _action_spans(

@@ -158,14 +158,7 @@ def _from_zero(run: Run) -> tuple[int, list[ClockModel]]:
     """Return how far all clocks are shifted, and the shifted clocks. Perfetto shows nothing before time zero, so a run
     that begins there is shifted as a whole."""
     below_ns = min(0, _first_ns(run.ranks, run.clocks))
-    moved = [
-        replace(
-            clock,
-            offset_ns=clock.offset_ns + below_ns,
-            jumps=tuple(replace(step, offset_ns=step.offset_ns + below_ns) for step in clock.jumps),
-        )
-        for clock in run.clocks
-    ]
+    moved = [replace(clock, offset_ns=clock.offset_ns + below_ns) for clock in run.clocks]
     return -below_ns, moved
 
 

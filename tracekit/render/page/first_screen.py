@@ -70,6 +70,15 @@ def header(report: Report, result: dict[str, Any]) -> Header:
     )
 
 
+_HOW_ALIGNED = {
+    "probe": "measured while recording",
+    "host": "one host",
+    "wall": "wall clocks agree",
+    "collectives": "fitted to collectives",
+    "messages": "bound by messages",
+}
+
+
 def _clock_text(run: Run, error_ns: int | None) -> str:
     if len(run.ranks) == 1:
         return "there is one rank, and so one clock"
@@ -77,8 +86,7 @@ def _clock_text(run: Run, error_ns: int | None) -> str:
         return "the clocks of these ranks cannot be compared: times of different ranks are not"
     reference = run.reference_rank
     methods = sorted({clock.method for clock in run.clocks if clock.rank != reference} - {"none"})
-    how = {"probe": "measured while recording", "collectives": "fitted to collectives", "messages": "bound by messages"}
-    by = f" ({', '.join(how[method] for method in methods)})" if methods else ""
+    by = f" ({', '.join(_HOW_ALIGNED[method] for method in methods)})" if methods else ""
     if not error_ns:
         return f"the clocks of these ranks agree{by}"
     error = f"{error_ns / 1e3:.1f} us" if error_ns < 1_000_000 else f"{milliseconds(error_ns)} ms"

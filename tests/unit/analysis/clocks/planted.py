@@ -84,7 +84,7 @@ class PlantedRanks:
     ) -> None:
         """Let `members` (k ranks) leave collectives (int64 [m]) at true times, each `late_ns` (int64 [k, m]) later."""
         ends_ns = end_ns + late_ns
-        start_ns = ends_ns - np.broadcast_to(took_ns, ends_ns.shape)
+        start_ns = end_ns - np.broadcast_to(took_ns, ends_ns.shape)  # a late rank enters with the others
         sizes = np.broadcast_to(np.asarray(size_bytes, dtype=np.int64), ends_ns.shape)
         self._rounds.append(
             _Round(members=tuple(members), kind=kind, start_ns=start_ns, end_ns=ends_ns, size_bytes=sizes)

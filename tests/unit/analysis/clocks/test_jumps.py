@@ -1,151 +1,76 @@
-"""Jumps of a clock are found at the right moment; late moments and drift are none."""
+"""A rank whose clock jumps within the recording is found; drift, late moments and turns on a shared device are none."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from tracekit.analysis.clocks.jumps import Lateness, find_jumps
+from tests.unit.analysis.clocks.planted import BEGIN_NS, Clock, PlantedRanks
+from tracekit.analysis.clocks.align import align
+from tracekit.analysis.clocks.jumps import odd_rates
+from tracekit.model.clocks import ClockModel
+from tracekit.model.events import Int64
 
-MS = 1e6
+MS = 1_000_000
 
 
-def levels(count: int, seed: int, *, sigma_ns: float = 2000, late_share: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def models_of(
+    clocks: Sequence[Clock], late_ns: Int64, *, hosts: Sequence[str] = (), took_ns: int = 200_000
+) -> tuple[ClockModel, ...]:
+    """Return the models of ranks that leave one collective every 5 ms, `late_ns`, int64 [ranks, collectives]."""
+    count = late_ns.shape[1]
+    ranks = PlantedRanks(clocks, BEGIN_NS, BEGIN_NS + 5 * MS * (count + 1), hosts=hosts)
+    ends_ns = BEGIN_NS + np.arange(1, count + 1) * 5 * MS
+    ranks.collectives(range(len(clocks)), end_ns=ends_ns, late_ns=late_ns, took_ns=took_ns)
+    models, _ = align(ranks.summaries(), ranks.matched_groups())
+    return models
+
+
+def noise(ranks: int, count: int, seed: int) -> Int64:
     rng = np.random.default_rng(seed)
-    late = (rng.random(count) < late_share) * rng.uniform(50_000, 500_000, count)
-    return np.arange(count) * MS, rng.normal(0, sigma_ns, count) + late
+    late_ns = rng.normal(0, 2000, (ranks, count)) + (rng.random((ranks, count)) < 0.03) * rng.uniform(0, 5e5)
+    return late_ns.astype(np.int64)
 
 
-@pytest.mark.parametrize("by_ns", [40_000.0, -40_000.0, 5e6])
-@pytest.mark.parametrize("at", [3, 20, 57])
-def test_a_jump_is_found_where_it_is(by_ns: float, at: int) -> None:
-    """GIVEN a jump of 40 us or 5 ms after 3 of 60 moments, in between, or before the last 3."""
+@pytest.mark.parametrize("by_ns", [-700_000, 150_000, 5_000 * MS])
+@pytest.mark.parametrize("jumping", [0, 2])
+@pytest.mark.parametrize("count", [16, 200])
+def test_the_rank_whose_clock_jumps_is_known_among_four(by_ns: int, jumping: int, count: int) -> None:
+    """GIVEN four ranks that drift by up to 20 ppm, one of which jumps in the middle."""
+    jump = (BEGIN_NS + 5 * MS * count // 2 + MS, by_ns)
+    clocks = [Clock(offset_ns=rank * MS, drift_ppm=5 * rank, jumps=(jump,) * (rank == jumping)) for rank in range(4)]
+    models = models_of(clocks, noise(4, count, 1))
+    assert [model.rank for model in models if model.jump_ns is not None] == [jumping]
+    assert models[jumping].jump_ns == pytest.approx(by_ns, abs=50_000)
+
+
+def test_of_two_clocks_nothing_tells_which_jumps() -> None:
+    clocks = [Clock(), Clock(jumps=((BEGIN_NS + 100 * MS, 2 * MS),))]
+    assert [model.method for model in models_of(clocks, noise(2, 40, 2))] == ["none", "none"]
+
+
+@pytest.mark.parametrize("count", [7, 60, 300])
+def test_neither_drift_nor_late_moments_are_jumps(count: int) -> None:
     for seed in range(20):
-        x, y = levels(60, seed)
-        y[at:] += by_ns
-        assert find_jumps(x, y) == [at]
+        clocks = [Clock(drift_ppm=45 * (-1) ** rank) for rank in range(3)]
+        models = models_of(clocks, noise(3, count, seed))
+        assert all(model.jump_ns is None and model.method != "none" for model in models)
 
 
-def test_a_jump_beside_a_late_moment_is_found() -> None:
-    """GIVEN a jump of -42 us whose first moment is 130 us late THEN it lies at that moment or just after it."""
-    for seed in range(20):
-        x, y = levels(100, seed, sigma_ns=1000)
-        y[40:] -= 42_000
-        y[40] += 172_000
-        (jump,) = find_jumps(x, y)
-        assert jump in (40, 41)
+def test_ranks_that_share_a_device_leave_by_turns() -> None:
+    """GIVEN a rank that leaves 4 ms later than the other, and from the middle on 4 ms earlier: by turns they have the
+    device, and transfers take 5 ms THEN on one host that is no jump, and they have one clock."""
+    late_ns = noise(2, 60, 3)
+    late_ns[0, 30:] += 4 * MS
+    late_ns[1, :30] += 4 * MS
+    models = models_of([Clock(), Clock()], late_ns, hosts=["one", "one"], took_ns=5 * MS)
+    assert [(model.method, model.offset_ns, model.jump_ns) for model in models] == [("host", 0, None)] * 2
+    assert max(model.error_ns or 0 for model in models) <= 10_000
 
 
-def test_several_jumps() -> None:
-    x, y = levels(200, 1)
-    y[50:] += 300_000
-    y[120:] -= 1e6
-    assert find_jumps(x, y) == [50, 120]
-
-
-@pytest.mark.parametrize("ppm", [0.0, 200.0, -200.0])
-def test_neither_drift_nor_late_moments_are_jumps(ppm: float) -> None:
-    """GIVEN 5 % late moments and up to 200 ppm THEN 1 in 100 clocks at most seems to jump."""
-    found = 0
-    for seed in range(100):
-        x, y = levels(120, seed, late_share=0.05)
-        found += bool(find_jumps(x, y + ppm * 1e-6 * x))
-    assert found <= 1
-
-
-@pytest.mark.parametrize(("count", "at"), [(8, 2), (8, 6), (60, 2), (60, 58)])
-def test_two_moments_before_or_after_a_jump_are_enough_if_they_agree(count: int, at: int) -> None:
-    for seed in range(20):
-        x, y = levels(count, seed)
-        y[at:] -= 1e6
-        assert find_jumps(x, y) == [at]
-        y[0 if at == 2 else -1] += 150_000
-        assert find_jumps(x, y) == []
-
-
-def test_a_drift_is_seen_between_moments_that_are_far_apart() -> None:
-    """GIVEN four bursts of five moments, 10 ms apart, in which 1 us of noise outweighs the drift THEN the jump after
-    two of them is the only one."""
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        x = (np.arange(20) // 5 * 10 + np.arange(20) % 5 * 0.01) * MS
-        y = rng.normal(0, 1000, 20) + 30e-6 * x
-        y[10:] += 1.5e6
-        assert find_jumps(x, y) == [10]
-
-
-def test_a_few_late_moments_at_the_end_are_no_jump() -> None:
-    """GIVEN three late moments among the last five, each late by another time."""
-    x, y = levels(61, 2)
-    y[56:] += [345_000, 343_000, 181_000, 10_000, 10_000]
-    assert find_jumps(x, y) == []
-
-
-@pytest.mark.parametrize(("count", "at"), [(4, 2), (5, 2), (7, 4)])
-def test_few_moments_show_a_jump_if_all_are_close_to_their_level(count: int, at: int) -> None:
-    for seed in range(20):
-        x, y = levels(count, seed, sigma_ns=1000)
-        y[at:] += 5e6
-        assert find_jumps(x, y) == [at]
-        y[-1] += 200_000
-        assert find_jumps(x, y) == []
-
-
-def test_three_moments_show_no_jump() -> None:
-    x, y = levels(3, 3)
-    y[2:] += 5e6
-    assert find_jumps(x, y) == []
-
-
-def late_by(by_ns: float, count: int, *, transfer_ns: float = 0) -> Lateness:
-    rank_ns, others_ns, transfers_ns = (np.full(count, ns, dtype=np.int64) for ns in (by_ns, 0, transfer_ns))
-    return Lateness(rank_ns, others_ns, transfers_ns)
-
-
-@pytest.mark.parametrize("by_ns", [100_000.0, -2e6])
-@pytest.mark.parametrize("back", [True, False])
-def test_a_clock_that_jumps_again_and_again(by_ns: float, back: bool) -> None:
-    """GIVEN steps of four moments, and a jump behind the first moment of each step, there and back or on and on."""
-    places = list(range(1, 24, 4))
-    for seed in range(20):
-        x, y = levels(24, seed, sigma_ns=1000)
-        for number, place in enumerate(places):
-            y[place:] += by_ns * (-1) ** (number * back)
-        assert find_jumps(x, y, lambda: late_by(10_000, 24)) == places
-
-
-def test_a_clock_that_jumps_and_is_back_after_three_moments_was_not_late() -> None:
-    """GIVEN three moments that are 2 ms ahead THEN they show two jumps, unless the rank may have been so late."""
-    for seed in range(20):
-        x, y = levels(24, seed, sigma_ns=1000)
-        y[9:12] += 2e6
-        assert find_jumps(x, y, lambda: late_by(500_000, 24)) == [9, 12]
-        assert find_jumps(x, y, lambda: late_by(2e6, 24)) == []
-        assert find_jumps(x, y) == []
-        late, in_time, transfer = late_by(2e6, 24)
-        y[9:12] -= 4e6
-        assert find_jumps(x, y, lambda: Lateness(in_time, late, transfer)) == []  # noqa: B023
-
-
-@pytest.mark.parametrize("back_after", [25, 60])
-def test_ranks_that_take_turns_on_a_gpu_leave_at_changing_times(back_after: int) -> None:
-    """GIVEN moments that are 9 ms ahead for a while, and one in six that is 4 ms late in its turn THEN these are jumps
-    only if collectives are over sooner, or if no rank leaves so late."""
-    for seed in range(20):
-        x, y = levels(60, seed)
-        y[10:back_after] += 9e6
-        jumps = [at for at in (10, back_after) if at < 60]
-        assert find_jumps(x, y, lambda: late_by(0, 60, transfer_ns=80e6)) == jumps
-        y[::6] += 4e6
-        assert find_jumps(x, y, lambda: late_by(0, 60, transfer_ns=8e6)) == jumps
-        assert find_jumps(x, y, lambda: late_by(0, 60, transfer_ns=80e6)) == []
-
-
-def test_two_moments_between_jumps_are_enough_if_there_are_three_jumps() -> None:
-    for seed in range(20):
-        x, y = levels(24, seed, sigma_ns=1000)
-        y[10:12] += 300_000
-        assert find_jumps(x, y, lambda: late_by(0, 24)) == []
-        y[12:14] += 600_000
-        y[14:] += 900_000
-        assert find_jumps(x, y, lambda: late_by(0, 24)) == [10, 12, 14]
+def test_a_clock_of_another_rate_is_found_if_most_agree() -> None:
+    clocks = [Clock(), Clock(), Clock(drift_ppm=50_000), Clock()]
+    assert odd_rates(models_of(clocks, noise(4, 60, 4))) == {2: pytest.approx(1.05, rel=1e-3)}
+    assert [model.method for model in models_of(clocks[1:3], noise(2, 60, 4))] == ["none", "none"]

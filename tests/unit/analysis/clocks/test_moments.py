@@ -62,25 +62,3 @@ def test_uneven_exchanges_serve_only_groups_without_other_collectives() -> None:
     assert uneven is not None
     assert even is not None
     assert even.content < uneven.content  # the better moments come first
-
-
-def test_a_rank_that_stays_longer_may_be_late() -> None:
-    """GIVEN transfers of 0.2 and 0.5 ms by size, and a rank that stays 0.3 ms longer in the third collective, while
-    the others wait for it in the fourth THEN either may have left that collective late by as much."""
-    ranks = PlantedRanks([Clock() for _ in range(3)], BEGIN_NS, BEGIN_NS + 100 * MS)
-    took_us = np.array([[200, 500, 500, 200, 200, 500]] * 3)
-    took_us[0, 2] += 300
-    took_us[1:, 3] += 100
-    ranks.collectives(
-        (0, 1, 2),
-        end_ns=BEGIN_NS + np.arange(1, 7) * MS,
-        late_ns=np.zeros((3, 6), dtype=np.int64),
-        took_ns=took_us * 1000,
-        size_bytes=np.array([64, 512, 512, 64, 64, 512]),
-    )
-    (moments,) = moments_of(ranks)
-    assert moments is not None
-    rank_ns, others_ns, transfer_ns = moments.lateness(0, np.ones(6, dtype=np.bool_))
-    assert rank_ns.tolist() == [0, 0, 300_000, 0, 0, 0]
-    assert others_ns.tolist() == [0, 0, 0, 100_000, 0, 0]
-    assert transfer_ns.tolist() == [200_000, 500_000, 500_000, 200_000, 200_000, 500_000]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import Message, clocks, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages, message_edges
-from tracekit.model.clocks import ClockJump, ClockModel
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.summary import RankSummary
 
@@ -195,18 +192,6 @@ def test_order_is_judged_within_the_clocks_error() -> None:
     ranks = [rank(0, [send(1, 100)]), rank(1, [recv(0, 50)])]
     assert pairs(match_messages(ranks, clocks(2))[0]) == []
     assert pairs(match_messages(ranks, clocks(2, error_ns=20))[0]) == [(0, 0, 1, 0)]
-
-
-def test_a_jump_of_a_gpu_s_clock_proves_nothing_of_the_step_whose_kernels_run_then() -> None:
-    """GIVEN rank 1, whose host has issued the messages of step 6 when its clock jumps in the kernels of step 5."""
-    sender = rank(0, [send(1, 1000, step=5), send(1, 2000, step=6)], steps=(5, 6), device="gpu")
-    early = rank(1, [recv(0, 100, step=5), recv(0, 200, step=6)], steps=(5, 6), device="gpu")
-    kernels = replace(early.messages, start_ns=np.array([300, 1990]), end_ns=np.array([600, 2010]))
-    receiver = replace(early, messages=kernels)
-    jump = ClockJump(from_ns=650, offset_ns=0, at_ns=650)  # found late: 500 behind before it, none after
-    ahead = ClockModel(rank=1, method="messages", offset_ns=0, error_ns=10, jumps=(jump,))
-    matched, notes = match_messages([sender, receiver], [clocks(1)[0], ahead])
-    assert (matched.send.tolist(), matched.recv.tolist(), notes) == ([0, 1], [0, 1], [])
 
 
 def test_unmeasured_clocks_of_two_hosts_do_not_decide_order() -> None:

@@ -206,6 +206,7 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "attempt": (1, 1, 1),
     "host": (None, "node7", "node7"),
     "host_id": (None, "id", "id"),
+    "process_id": (None, 4000, 4000),
     "device": ("gpu", "gpu", "gpu"),
     "device_name": (None, "H100", "H100"),
     "serves_only": (True, False, False),

@@ -109,7 +109,7 @@ def test_messages_are_no_collectives(batched: bool) -> None:
 
     assert report.run.collectives == ()
     assert [len(summary.collectives) for summary in report.run.ranks] == [0] * 4
-    assert {clock.method for clock in report.run.clocks} <= {"messages", "none"}
+    assert {clock.method for clock in report.run.clocks} <= {"messages", "host", "none"}
 
 
 def without(job: SimulatedJob, *beginnings: str, category: str | None = None) -> dict[int, bytes]:
@@ -134,7 +134,7 @@ def test_kernels_of_messages_that_nothing_describes_match_nothing_and_anchor_no_
 
     assert run.collectives == ()
     assert len(run.messages) == 0
-    assert {clock.method for clock in run.clocks} == {"none"}
+    assert {clock.method for clock in run.clocks} <= {"host", "none"}
 
 
 @of_jobs(*range(len(JOBS)))

@@ -21,7 +21,6 @@ from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.timeline.recording import recording_of
-from tracekit.model.clocks import ClockJump
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.render.merged.derived_tracks import tracks_of_rank, tracks_of_recording
@@ -50,9 +49,7 @@ def test_a_step_without_any_action_of_a_rank_is_one_bubble() -> None:
 
 
 def test_a_run_that_begins_before_zero_is_shifted_as_a_whole(tmp_path: Path) -> None:
-    """GIVEN clocks near zero, one of which jumps WHEN planned THEN all times are shifted by the same amount, also after
-    the jump, and so is the critical path.
-    """
+    """GIVEN clocks near zero, of which one is ahead THEN all times are shifted alike, and so is the critical path."""
     ranks = []
     for number in range(2):
         trace = TraceBuilder(number, 2)
@@ -63,8 +60,7 @@ def test_a_run_that_begins_before_zero_is_shifted_as_a_whole(tmp_path: Path) -> 
             trace.nccl("all_reduce", at + 5_000, 1_000, launched_at=at + 1)
         ranks.append(trace)
     run = load(write_run(tmp_path / "in", ranks))
-    jump = ClockJump(from_ns=20_000_000, offset_ns=3_000_000, at_ns=20_000_000)
-    ahead = replace(run.clocks[1], offset_ns=3_000_000, drift_ppm=None, jumps=(jump,))
+    ahead = replace(run.clocks[1], offset_ns=3_000_000, drift_ppm=None)
     run = replace(run, clocks=(replace(run.clocks[0], drift_ppm=None), ahead))
     plan = plan_of(run)
     assert plan.first_ns == 0

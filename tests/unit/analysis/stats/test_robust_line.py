@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analysis.stats.parallel_lines import fit_parallel_lines
+from tracekit.analysis.stats.robust_line import fit_line
 from tracekit.analysis.stats.student import student_deviations
 
 SLOPE = 73e-6
@@ -36,7 +36,7 @@ def test_the_stated_error_is_the_real_one(kind: str, count: int) -> None:
     off, degrees = [], count - 2
     for _ in range(200):
         x = np.sort(rng.uniform(0, LENGTH, count))
-        fit = fit_parallel_lines(x, SLOPE * x + deviations(kind, count, rng), [slice(0, count)], resolution=100)
+        fit = fit_line(x, SLOPE * x + deviations(kind, count, rng), resolution=100)
         off.append(abs(fit.slope - SLOPE) / fit.slope_error)
     held = [np.mean(np.array(off) < student_deviations(errors, degrees)) for errors in (1, 2, 3)]
     assert held[0] < 0.85  # or the error would be far too large
@@ -49,20 +49,12 @@ def test_deviations_that_are_alike_count_as_fewer() -> None:
     held = []
     for _ in range(200):
         x = np.sort(rng.uniform(0, LENGTH, 500))
-        fit = fit_parallel_lines(x, SLOPE * x + deviations("alike", 500, rng), [slice(0, 500)], resolution=100)
+        fit = fit_line(x, SLOPE * x + deviations("alike", 500, rng), resolution=100)
         held.append(abs(fit.slope - SLOPE) < 2 * fit.slope_error)
     assert np.mean(held) > 0.9
 
 
-def test_sets_at_other_levels_share_the_slope() -> None:
-    x = np.linspace(0, LENGTH, 40)
-    y = SLOPE * x + np.where(np.arange(40) < 15, 0, 5e6)
-    fit = fit_parallel_lines(x, y, [slice(0, 15), slice(15, 40)], resolution=1)
-    assert fit.slope == pytest.approx(SLOPE, rel=1e-6)
-    assert fit.degrees == 37
-
-
 @pytest.mark.parametrize("x", [[5.0], [5.0, 5.0, 5.0], [0.0, 9.0]])
 def test_too_few_times_determine_no_slope(x: list[float]) -> None:
-    fit = fit_parallel_lines(np.array(x), np.zeros(len(x)), [slice(0, len(x))], resolution=1)
+    fit = fit_line(np.array(x), np.zeros(len(x)), resolution=1)
     assert math.isinf(fit.slope_error)
