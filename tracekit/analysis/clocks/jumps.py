@@ -20,7 +20,8 @@ from tracekit.model.events import Float64
 _BLOCKS = 32
 _FEWEST_ON_A_SIDE = 3  # blocks
 _SMALLEST_NS = 50_000
-_STANDS_OUT = 8.0  # times the typical deviation of a side
+_MOST = 0.75  # of the blocks are no farther off
+_STANDS_OUT = 8.0  # times as long as most blocks are off their side
 _BETTER = 3.0  # times as far off a line: a drift looks like a jump, too
 _AGREEING = 2 / 3
 
@@ -114,8 +115,8 @@ def _jump(x: Float64, level: Float64) -> float:
     jump, deviations = min(sides, key=lambda side: float(side[1].mean()))
     at -= at.mean()
     off_line = np.abs(blocks - blocks.mean() - at * (float(at @ blocks) / max(float(at @ at), 1.0)))
-    least = min(abs(jump) / _STANDS_OUT, float(np.median(off_line)) / _BETTER)
-    return jump if float(np.median(deviations)) < least else 0.0
+    least = min(abs(jump) / _STANDS_OUT, float(np.quantile(off_line, _MOST)) / _BETTER)
+    return jump if float(np.quantile(deviations, _MOST)) < least else 0.0
 
 
 def _sides(blocks: Float64, place: int) -> tuple[float, Float64]:

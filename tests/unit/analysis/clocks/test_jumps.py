@@ -70,6 +70,13 @@ def test_ranks_that_share_a_device_leave_by_turns() -> None:
     assert max(model.error_ns or 0 for model in models) <= 10_000
 
 
+def test_exchanges_that_a_rank_leaves_early_each_time_are_no_jump() -> None:
+    """GIVEN a rank that leaves every other collective 150 us before the others."""
+    late_ns = noise(4, 12, 5)
+    late_ns[2, 1::2] -= 150_000
+    assert all(model.jump_ns is None for model in models_of([Clock()] * 4, late_ns))
+
+
 def test_a_clock_of_another_rate_is_found_if_most_agree() -> None:
     clocks = [Clock(), Clock(), Clock(drift_ppm=50_000), Clock()]
     assert odd_rates(models_of(clocks, noise(4, 60, 4))) == {2: pytest.approx(1.05, rel=1e-3)}
