@@ -38,8 +38,6 @@ class Limits:
         keys_bytes: Bytes of the text before the events of a file. The text behind them may be as long.
         event_bytes: Bytes of the text of one event.
         events: Events of one file.
-        in_flight: Collectives of one recording, times how many of them are in flight at once. Beyond it the time of
-            communication is not told apart by groups.
         lanes: Rows of a merged trace on which the slices of one thread or stream are shown.
         table_bytes: Bytes of the text of a table of operations, a log or a file of MegaScan, which is read as a whole.
         table_operations: Operations of one table.
@@ -53,7 +51,6 @@ class Limits:
     keys_bytes: int = 64 << 20
     event_bytes: int = 32 << 20
     events: int = 100_000_000  # at most 2**31 - 1, as they are numbered in 32 bits
-    in_flight: int = 10_000_000
     lanes: int = 200
     table_bytes: int = 256 << 20
     table_operations: int = 2_000_000

@@ -55,7 +55,7 @@ def check(result: dict[str, Any], names: list[str]) -> None:
         assert {(row["dimension"], row["group_size"], row["hosts"], row["inferred"]) for row in own} == {
             (name, 2, 1, False) for name in names
         }
-        assert sum(row["charged_ns"] for row in own) == rank["exposed_comm_ns"]
+        assert sum(row["exposed_ns"] for row in own) == rank["exposed_comm_ns"]
         members = {row["dimension"]: [result["groups"][group]["ranks"] for group in row["groups"]] for row in own}
         assert members == {
             name: [ranks for ranks in groups_along(shape, i) if rank["rank"] in ranks] for i, name in enumerate(names)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu_jobs import JobSpec, simulate
 from tests.places import DATA
-from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
+from tracekit.analysis.communication.parts import GROUP_TIMES
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
@@ -52,8 +52,8 @@ def test_a_section_alone_gives_the_same_as_in_the_whole_report(runs: dict[str, R
 def test_parts_that_no_wanted_section_reads_are_not_kept(runs: dict[str, Run]) -> None:
     (alone, *_), (whole, *_) = loaded(RECORDED, "breakdown", "overlap").ranks, runs["recorded"].ranks
 
-    assert whole[IN_FLIGHT_TIMES]
-    assert IN_FLIGHT_TIMES.name not in alone.parts
+    assert whole[GROUP_TIMES]
+    assert GROUP_TIMES.name not in alone.parts
     assert alone[IDLE] == whole[IDLE]
 
 

@@ -14,7 +14,7 @@ COMMUNICATION = Table(
         Column("count", "int", "", "Events launched in complete steps."),
         Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
         Column("total_ns", "int", "ns", "Time covered by these events. Rows may overlap."),
-        Column("exposed_ns", "int", "ns", "The part of it that no compute covers."),
+        Column("exposed_ns", "int", "ns", "Exposed time: the rows of a rank sum to its exposed_comm_ns."),
     ),
 )
 COMMUNICATION_BY_KIND = Table(
@@ -27,7 +27,7 @@ COMMUNICATION_BY_KIND = Table(
         Column("count", "float", "", "Mean number a step."),
         Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
         Column("total_ns", "float", "ns", "Mean time a step."),
-        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("exposed_ns", "float", "ns", "Mean exposed time a step."),
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
@@ -71,9 +71,8 @@ DIMENSIONS = Table(
         Column("groups", "list[int]", "", "Ids in `groups` of those that the rank communicates in."),
         Column("group_size", "int?", "", "Ranks of the largest of them; null when unknown."),
         Column("hosts", "int?", "", "Hosts that the widest of them spans; null when one is unknown."),
-        Column("total_ns", "int", "ns", "Time covered by its communication, messages included, in complete steps."),
-        Column("exposed_ns", "int", "ns", "The part of it that no compute covers. Rows may overlap."),
-        Column("charged_ns", "int", "ns", "What of that the rank waits for: the rows sum to its exposed_comm_ns."),
+        Column("total_ns", "int", "ns", "Time of its groups' collectives, and of its messages, in complete steps."),
+        Column("exposed_ns", "int", "ns", "Exposed time: the rows of a rank sum to its exposed_comm_ns."),
     ),
 )
 DIMENSIONS_BY_NAME = Table(
@@ -84,13 +83,12 @@ DIMENSIONS_BY_NAME = Table(
         Column("ranks", "int", "", "Ranks that communicate in it; the means are over them and their complete steps."),
         Column("group_size", "int?", "", "Ranks of its largest group; null when unknown."),
         Column("hosts", "int?", "", "Hosts that its widest group spans; null when one is unknown."),
-        Column("total_ns", "float", "ns", "Mean time a step that its communication covers."),
-        Column("exposed_ns", "float", "ns", "Mean time of it a step that no compute covers."),
-        Column("charged_ns", "float", "ns", "Mean time a step that ranks wait for it."),
-        Column("share", "float", "ratio", "Charged time of all ranks by the time of their steps."),
+        Column("total_ns", "float", "ns", "Mean time a step of its communication."),
+        Column("exposed_ns", "float", "ns", "Mean exposed time a step."),
+        Column("share", "float", "ratio", "Exposed time of all ranks by the time of their steps."),
         Column("waiting_ratio", "float?", "ratio", "Of the time in its collectives, until the last rank arrives."),
         Column("waiting_unknown", "str?", "", "Why that ratio is null."),
-        Column("worst_rank", "int", "", "The rank with the most charged time."),
-        Column("worst_charged_ns", "float", "ns", "Its charged time a step."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
 )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES, InFlight
+from tracekit.analysis.communication.parts import GROUP_TIMES, GroupTime
 from tracekit.model.communication import GroupKey
 from tracekit.model.names.mesh import parallelism_of_group
 from tracekit.model.run import Run
@@ -46,16 +46,15 @@ class Dimension:
     inferred: bool
 
 
-def dimensions_of(run: Run) -> list[dict[InFlight, Dimension]]:
-    """Return the dimension of all that is ever in flight on each rank, in the order of the run's ranks."""
+def dimensions_of(run: Run) -> list[list[tuple[GroupTime, Dimension]]]:
+    """Return the dimension of each of a rank's group times, in the order of the run's ranks."""
     known: dict[GroupKey, str] = {}
     for group in (group for summary in run.ranks for group in summary.groups):
         if group.parallelism is not None:
             known.setdefault(group, group.parallelism)
     several = _of_several_shapes(run, known)
     return [
-        {t: _dimension_of(t, known, several, summary) for row in summary[IN_FLIGHT_TIMES] for t in row.in_flight}
-        for summary in run.ranks
+        [(row, _dimension_of(row, known, several, summary)) for row in summary[GROUP_TIMES]] for summary in run.ranks
     ]
 
 
@@ -66,18 +65,18 @@ def _of_several_shapes(run: Run, known: Mapping[GroupKey, str]) -> frozenset[str
     """
     shapes: dict[tuple[int, str], set[str | None]] = defaultdict(set)
     for summary in run.ranks:
-        for group in {t.group for row in summary[IN_FLIGHT_TIMES] for t in row.in_flight if not t.messages}:
+        for group in {row.group for row in summary[GROUP_TIMES] if not row.messages}:
             if group is not None and group in known:
                 shapes[summary.rank, known[group]].add(_shape(group.ranks))
     return frozenset(use for (_, use), different in shapes.items() if len(different) > 1)
 
 
 def _dimension_of(
-    in_flight: InFlight, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
+    row: GroupTime, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
 ) -> Dimension:
-    group = in_flight.group
+    group = row.group
     use = None if group is None else known.get(group)
-    if in_flight.messages and summary.pipeline is not None and use not in WITHIN_LAYERS:
+    if row.messages and summary.pipeline is not None and use not in WITHIN_LAYERS:
         return Dimension(name="pp", parallelism="pp", inferred=summary.run_id is None)
     if group is None:
         return Dimension(name=None, parallelism=None, inferred=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
-from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
+from tracekit.analysis.communication.parts import GroupTime
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
@@ -35,7 +35,7 @@ class MeshDimensions:
 
     Attributes:
         by_rank: rows of columns.DIMENSIONS.
-        by_name: rows of columns.DIMENSIONS_BY_NAME, the one charged most first.
+        by_name: rows of columns.DIMENSIONS_BY_NAME, the most exposed first.
     """
 
     by_rank: Frame = Frame(columns.DIMENSIONS)
@@ -52,7 +52,6 @@ class _RankUse:
     groups: tuple[GroupKey, ...]
     total_ns: int
     exposed_ns: int
-    charged_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ class _DimensionSum:
     group_size: int | None
     hosts: int | None
     share: float
-    charged_ns: float
+    exposed_ns: float
     waiting: float | Unavailable
 
     @property
@@ -101,7 +100,6 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
             "hosts": _hosts(use.groups, hosts),
             "total_ns": use.total_ns,
             "exposed_ns": use.exposed_ns,
-            "charged_ns": use.charged_ns,
         }
         for one in summed
         for use in one.uses
@@ -119,19 +117,17 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
 def _uses(run: Run) -> dict[Dimension, list[_RankUse]]:
     result: dict[Dimension, list[_RankUse]] = defaultdict(list)
     for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
-        for dimension in dict.fromkeys(dimensions.values()):
-            rows = [row for row in summary[IN_FLIGHT_TIMES] if any(dimensions[t] == dimension for t in row.in_flight)]
-            exposed = [row for row in rows if row.charged is not None]
-            charged = [row for row in exposed if row.charged is not None and dimensions[row.charged] == dimension]
-            groups = (t.group for t, its in dimensions.items() if its == dimension and t.group is not None)
+        of_dimension: dict[Dimension, list[GroupTime]] = defaultdict(list)
+        for row, dimension in dimensions:
+            of_dimension[dimension].append(row)
+        for dimension, rows in of_dimension.items():
             result[dimension].append(
                 _RankUse(
                     rank=summary.rank,
                     steps=sum(step.complete for step in summary.steps),
-                    groups=tuple(dict.fromkeys(groups)),
+                    groups=tuple(dict.fromkeys(row.group for row in rows if row.group is not None)),
                     total_ns=sum(row.total_ns for row in rows),
-                    exposed_ns=sum(row.total_ns for row in exposed),
-                    charged_ns=sum(row.total_ns for row in charged),
+                    exposed_ns=sum(row.exposed_ns for row in rows),
                 )
             )
     return result
@@ -160,14 +156,14 @@ def _dimension_sum(
         uses=uses,
         group_size=_size(groups),
         hosts=_hosts(groups, hosts),
-        share=sum(use.charged_ns for use in uses) / step_ns,
-        charged_ns=statistics.fmean(use.charged_ns / use.steps for use in uses),
+        share=sum(use.exposed_ns for use in uses) / step_ns,
+        exposed_ns=statistics.fmean(use.exposed_ns / use.steps for use in uses),
         waiting=_waiting(run, frozenset(groups)),
     )
 
 
 def _row(one: _DimensionSum) -> dict[str, object]:
-    worst = max(one.uses, key=lambda use: (use.charged_ns / use.steps, -use.rank))
+    worst = max(one.uses, key=lambda use: (use.exposed_ns / use.steps, -use.rank))
     return {
         "dimension": one.dimension.name,
         "inferred": one.dimension.inferred,
@@ -175,13 +171,12 @@ def _row(one: _DimensionSum) -> dict[str, object]:
         "group_size": one.group_size,
         "hosts": one.hosts,
         "total_ns": statistics.fmean(use.total_ns / use.steps for use in one.uses),
-        "exposed_ns": statistics.fmean(use.exposed_ns / use.steps for use in one.uses),
-        "charged_ns": one.charged_ns,
+        "exposed_ns": one.exposed_ns,
         "share": one.share,
         "waiting_ratio": one.waiting_ratio,
         "waiting_unknown": one.waiting_unknown,
         "worst_rank": worst.rank,
-        "worst_charged_ns": worst.charged_ns / worst.steps,
+        "worst_exposed_ns": worst.exposed_ns / worst.steps,
     }
 
 
@@ -214,7 +209,7 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
 
 
 def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
-    """Find the dimension that most of the exposed communication is charged to."""
+    """Find the dimension with most of the exposed communication."""
     if not summed or summed[0].dimension.name is None or summed[0].share < _NOTABLE:
         return []
     first, second = summed[:2]
@@ -236,7 +231,7 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
     evidence = {
         "dimension": first.dimension.name,
         "share": first.share,
-        "charged_ns": int(first.charged_ns),
+        "exposed_ns": int(first.exposed_ns),
         "waiting_ratio": first.waiting_ratio,
         "waiting_unknown": first.waiting_unknown,
         "group_size": first.group_size,
@@ -251,7 +246,7 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
             severity=severity,
             text=text,
             cause="communication",
-            time_ns=int(first.charged_ns),
+            time_ns=int(first.exposed_ns),
             action=action,
             evidence=evidence,
         )

@@ -1,4 +1,4 @@
-"""What is kept of one rank's communication: sums by group, kind and phase, and what was in flight when."""
+"""What is kept of one rank's communication: sums by group, kind and phase, and by group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tracekit.model.communication import GroupKey
 from tracekit.model.summary import Part
 
-__all__ = ["COMMUNICATION", "IN_FLIGHT_TIMES", "CommunicationSum", "InFlight", "InFlightTime", "merge_sums"]
+__all__ = ["COMMUNICATION", "GROUP_TIMES", "CommunicationSum", "GroupTime", "merge_sums"]
 
 S = TypeVar("S")
 
@@ -29,24 +29,17 @@ class CommunicationSum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InFlight:
-    """Collectives, or messages, of one rank in one group (None: not known)."""
+class GroupTime:
+    """Time of one rank's collectives, or of its messages, in one group (None: not known), over its complete steps."""
 
     group: GroupKey | None
     messages: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class InFlightTime:
-    """Time of one rank in its complete steps during which exactly these were in flight.
-
-    Attributes:
-        charged: the one that held the rank up; None where the rank computed meanwhile.
-    """
-
-    in_flight: tuple[InFlight, ...]
-    charged: InFlight | None
     total_ns: int
+    exposed_ns: int
+
+    @property
+    def key(self) -> tuple[GroupKey | None, bool]:
+        return self.group, self.messages
 
 
 def merge_sums(rows: Iterable[S], key: Callable[[S], Hashable], amounts: Sequence[str]) -> tuple[S, ...]:
@@ -71,13 +64,13 @@ def _merged_communication(windows: Sequence[tuple[CommunicationSum, ...]]) -> tu
     return merge_sums(chain.from_iterable(windows), lambda row: (row.group, row.kind, row.phase), amounts)
 
 
-def _merged_in_flight(windows: Sequence[tuple[InFlightTime, ...]]) -> tuple[InFlightTime, ...]:
-    return merge_sums(chain.from_iterable(windows), lambda row: (frozenset(row.in_flight), row.charged), ("total_ns",))
+def _merged_groups(windows: Sequence[tuple[GroupTime, ...]]) -> tuple[GroupTime, ...]:
+    return merge_sums(chain.from_iterable(windows), lambda row: row.key, ("total_ns", "exposed_ns"))
 
 
 COMMUNICATION: Part[tuple[CommunicationSum, ...]] = Part(
     name="communication", type=tuple[CommunicationSum, ...], empty=tuple, merge=_merged_communication
 )
-IN_FLIGHT_TIMES: Part[tuple[InFlightTime, ...]] = Part(
-    name="in_flight_times", type=tuple[InFlightTime, ...], empty=tuple, merge=_merged_in_flight
+GROUP_TIMES: Part[tuple[GroupTime, ...]] = Part(
+    name="group_times", type=tuple[GroupTime, ...], empty=tuple, merge=_merged_groups
 )

@@ -6,9 +6,8 @@ from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import CollectiveTimes, collective_times
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.communication.overlap import Overlap, overlap
-from tracekit.analysis.communication.parts import COMMUNICATION, IN_FLIGHT_TIMES, CommunicationSum, InFlightTime
-from tracekit.analysis.communication.per_rank.in_flight_times import in_flight_times
-from tracekit.analysis.communication.per_rank.kind_sums import communication_sums
+from tracekit.analysis.communication.parts import COMMUNICATION, GROUP_TIMES, CommunicationSum, GroupTime
+from tracekit.analysis.communication.per_rank.kind_sums import communication_sums, group_times
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
@@ -20,8 +19,8 @@ def _communication(recorded: RecordedSteps) -> tuple[CommunicationSum, ...]:
     return tuple(communication_sums(recorded.lanes, recorded.phases, recorded.steps))
 
 
-def _in_flight_times(recorded: RecordedSteps) -> tuple[InFlightTime, ...]:
-    return tuple(in_flight_times(recorded.lanes, recorded.steps))
+def _group_times(recorded: RecordedSteps) -> tuple[GroupTime, ...]:
+    return tuple(group_times(recorded.lanes, recorded.steps))
 
 
 OVERLAP_SECTION: Section[Overlap] = Section(
@@ -39,8 +38,8 @@ COLLECTIVES_SECTION: Section[CollectiveTimes] = Section(
 )
 DIMENSIONS_SECTION: Section[MeshDimensions] = Section(
     name="dimensions",
-    reads=(IN_FLIGHT_TIMES,),
-    keeps={IN_FLIGHT_TIMES: _in_flight_times},
+    reads=(GROUP_TIMES,),
+    keeps={GROUP_TIMES: _group_times},
     analyze=lambda given: mesh_dimensions(given.run),
     tables=(columns.DIMENSIONS, columns.DIMENSIONS_BY_NAME),
 )

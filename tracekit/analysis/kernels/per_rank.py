@@ -43,9 +43,11 @@ def kernel_times(recorded: RecordedSteps) -> OperationTimes:
     kind[lanes.communicates] = lanes.communication_events.kind + 2
     row, start_ns = device.row, events.start_ns[device.row]  # in order of time
     inside = _rows_in(start_ns, steps.time)
-    row, kind, start_ns = row[inside], kind[inside], start_ns[inside]
+    charged_ns = np.zeros(len(kind), dtype=np.int64)
+    charged_ns[lanes.communicates] = steps.exposed_ns
+    row, kind, start_ns, charged_ns = row[inside], kind[inside], start_ns[inside], charged_ns[inside]
     duration_ns = events.duration_ns[row]
-    exposed_ns = _exposed_ns(lanes, kind, start_ns, start_ns + duration_ns)
+    exposed_ns = charged_ns + _exposed_ns(lanes, kind, start_ns, start_ns + duration_ns)
     key = (events.name[row].astype(np.int64) + 1) * len(_KINDS) + kind
     sums = _sums(events, (key, duration_ns, duration_ns, exposed_ns), kinds=len(_KINDS))
     return OperationTimes(steps=count, sums=sums)
@@ -132,16 +134,15 @@ def _each_once_outermost_first(events: EventTable, rows: Int64) -> Int64:
 
 
 def _exposed_ns(lanes: Lanes, kind: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
-    """Return for how long the other lanes do nothing during each device event, int64 [n]. Starts are sorted."""
+    """Return how long compute and copies run alone, int64 [n] device events, of which communication has 0. Starts are
+    sorted.
+    """
     exposed_ns = np.zeros(len(kind), dtype=np.int64)
     computes, copies = kind == 0, kind == 1
     rows = np.flatnonzero(computes)
     exposed_ns[rows] = end_ns[rows] - start_ns[rows] - _covered_ns(lanes.communication, start_ns[rows], end_ns[rows])
-    for rows, exposed in (
-        (np.flatnonzero(copies), lanes.exposed_copy),
-        (np.flatnonzero(~(computes | copies)), lanes.exposed_communication),
-    ):
-        exposed_ns[rows] = _covered_ns(exposed, start_ns[rows], end_ns[rows])
+    rows = np.flatnonzero(copies)
+    exposed_ns[rows] = _covered_ns(lanes.exposed_copy, start_ns[rows], end_ns[rows])
     return exposed_ns
 
 

@@ -45,7 +45,7 @@ def expert_communication(run: Run) -> ExpertCommunication:
             "count": row.count,
             "size_bytes": row.size_bytes,
             "total_ns": row.total_ns,
-            "overlapped_ns": row.total_ns - row.exposed_ns,
+            "overlapped_ns": row.overlapped_ns,
             "exposed_ns": row.exposed_ns,
         }
         for summary in run.ranks
@@ -56,7 +56,7 @@ def expert_communication(run: Run) -> ExpertCommunication:
 
 def _means(run: Run) -> list[dict[str, Any]]:
     shares: dict[_Key, list[StepShare]] = defaultdict(list)
-    total_ns: dict[_Key, list[float]] = defaultdict(list)
+    total_ns, overlapped_ns = (defaultdict[_Key, list[float]](list) for _ in range(2))
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
         of_rank: dict[_Key, list[ExpertCommunicationSum]] = defaultdict(list)
@@ -65,17 +65,18 @@ def _means(run: Run) -> list[dict[str, Any]]:
         for key, rows in of_rank.items():
             shares[key].append(step_share(summary.rank, steps, rows))
             total_ns[key].append(sum(row.total_ns for row in rows) / steps)
+            overlapped_ns[key].append(sum(row.overlapped_ns for row in rows) / steps)
     result = []
     for direction, phase, microbatch in sorted(shares, key=_order):
         means = means_over_ranks(shares[direction, phase, microbatch])
-        mean_ns = statistics.fmean(total_ns[direction, phase, microbatch])
+        mean_ns, hidden_ns = (statistics.fmean(of[direction, phase, microbatch]) for of in (total_ns, overlapped_ns))
         result.append(
             {
                 "direction": direction,
                 "phase": phase,
                 "microbatch": microbatch,
                 "total_ns": mean_ns,
-                "overlapped_ns": mean_ns - means["exposed_ns"],
+                "overlapped_ns": hidden_ns,
                 **means,
             }
         )

@@ -69,7 +69,8 @@ class ExpertCommunicationSum:
         count: kernels, or all-to-alls; the notification before an exchange is a kernel of its own.
         size_bytes: of the full arrays; None when one is not known.
         total_ns: the union of their times.
-        exposed_ns: the part of it that no compute covers.
+        overlapped_ns: the part of it that compute covers.
+        exposed_ns: what is charged to them of the exposed time.
     """
 
     group: GroupKey | None
@@ -79,13 +80,14 @@ class ExpertCommunicationSum:
     count: int
     size_bytes: int | None
     total_ns: int
+    overlapped_ns: int
     exposed_ns: int
 
 
 def _merged_expert_communication(
     windows: Sequence[tuple[ExpertCommunicationSum, ...]],
 ) -> tuple[ExpertCommunicationSum, ...]:
-    amounts = ("count", "size_bytes", "total_ns", "exposed_ns")
+    amounts = ("count", "size_bytes", "total_ns", "overlapped_ns", "exposed_ns")
     rows = chain.from_iterable(windows)
     return merge_sums(rows, lambda row: (row.group, row.direction, row.phase, row.microbatch), amounts)
 

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tracekit.analysis.communication.per_rank.in_flight_times import is_too_much_in_flight
 from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.per_rank.lost_record_notes import lost_record_notes
 from tracekit.analysis.per_rank.unmeasured import nothing_ran
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.limits import limits
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
@@ -47,10 +45,6 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
             f"recording; the first step begins when the computing ones have ended"
         )
         notes.append(Note(kind="before_recording", severity="info", file=file, text=text))
-    if is_too_much_in_flight(lanes.communication_events):
-        allowed = limits().named("in_flight")
-        text = f"{file}: too many collectives at once ({allowed}): their time is not told apart by group"
-        notes.append(Note(kind="limit", severity="warning", file=file, text=text))
     ambiguous = int(device.is_ambiguous.sum())
     if ambiguous:
         text = (

@@ -25,6 +25,7 @@ from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_t
 from tracekit.analysis.timeline.communication.host_communication import HostCommunication, host_communication
 from tracekit.analysis.timeline.completeness.lost_copies import HostCopies, host_copies
 from tracekit.analysis.timeline.completeness.lost_records import unrecorded_device, with_lost_records
+from tracekit.analysis.timeline.exposed import exposed_by_event
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
@@ -143,21 +144,25 @@ class CompleteSteps:
         time: of these windows.
         counted: the communication events that count there, by their launch, bool [communication events]. A collective
             that ran as several spans counts once.
+        exposed_ns: the exposed time there that is charged to each communication event, int64 [communication events].
     """
 
     windows: Bool
     time: Intervals
     counted: Bool
+    exposed_ns: Int64
 
 
 def complete_steps(lanes: Lanes, steps: Sequence[StepParts]) -> CompleteSteps:
     """Return the windows of the complete ones among `steps`."""
     complete_numbers = {step.step for step in steps if step.complete}
     is_complete = np.array([int(step) in complete_numbers for step in lanes.windows.step], dtype=np.bool_)
+    time = Intervals.union_of(lanes.windows.start_ns[is_complete], lanes.windows.end_ns[is_complete])
     return CompleteSteps(
         windows=is_complete,
-        time=Intervals.union_of(lanes.windows.start_ns[is_complete], lanes.windows.end_ns[is_complete]),
+        time=time,
         counted=lanes.counted & (lanes.window >= 0) & is_complete[np.maximum(lanes.window, 0)],
+        exposed_ns=exposed_by_event(lanes.communication_events, time - lanes.compute),
     )
 
 

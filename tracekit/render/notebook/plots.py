@@ -137,7 +137,7 @@ def _pipeline(report: Report, result: Any, ax: Axes | None) -> Axes:
 def _dimensions(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = rows_of(result, "by_name")
     labels = [row["dimension"] or "unknown" for row in rows]
-    parts = {"charged": _milliseconds(rows, "charged_ns")}
+    parts = {"exposed": _milliseconds(rows, "exposed_ns")}
     return draw_bars(ax, labels, parts, title="What ranks wait for, by dimension of the mesh", unit=_A_STEP)
 
 

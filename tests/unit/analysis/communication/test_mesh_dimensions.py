@@ -143,7 +143,7 @@ def test_dimensions_of_equal_cost_are_both_named(tmp_path: Path) -> None:
 
 def test_ranks_add_up_to_their_exposed_communication(tmp_path: Path) -> None:
     run = train(tmp_path, tp_us=120, dp_us=300)
-    charged = mesh_dimensions(run).by_rank.groupby("rank")["charged_ns"].sum()
+    charged = mesh_dimensions(run).by_rank.groupby("rank")["exposed_ns"].sum()
     assert charged.to_dict() == {s.rank: sum(step.exposed_comm_ns for step in s.steps) for s in run.ranks}
 
 
@@ -153,7 +153,7 @@ def test_ranks_may_be_renamed_and_clocks_shifted(tmp_path: Path) -> None:
     renamed = mesh_dimensions(train(tmp_path / "renamed", tp_us=120, labels=labels))
     shifts = (0, 3000, -7000, 20, 0, 911, 5, 64_000)
     shifted = mesh_dimensions(train(tmp_path / "shifted", tp_us=120, clock_us=shifts))
-    columns = ["rank", "dimension", "group_size", "total_ns", "exposed_ns", "charged_ns"]
+    columns = ["rank", "dimension", "group_size", "total_ns", "exposed_ns"]
     pd.testing.assert_frame_equal(plain.by_rank[columns], shifted.by_rank[columns])
     back = renamed.by_rank[columns].assign(rank=[labels.index(rank) for rank in renamed.by_rank["rank"]])
     back = back.sort_values(["rank", "dimension"], ascending=[True, False], ignore_index=True)
@@ -168,7 +168,7 @@ def test_a_missing_rank_does_not_change_the_numbers_of_the_others(tmp_path: Path
     (tmp_path / "rank6.json.gz").unlink()
     run = load(tmp_path)
     result = mesh_dimensions(run)
-    columns = ["rank", "dimension", "total_ns", "exposed_ns", "charged_ns"]
+    columns = ["rank", "dimension", "total_ns", "exposed_ns"]
     rest = whole.by_rank[whole.by_rank["rank"] != 6].reset_index(drop=True)
     pd.testing.assert_frame_equal(result.by_rank[columns], rest[columns])
     assert finding_of(result).saving_ns is None
@@ -228,6 +228,6 @@ def test_messages_between_stages_are_pp_in_any_group(tmp_path: Path) -> None:
         trace.metadata = msgspec.structs.replace(trace.metadata, pipeline=layout)
         trace.write_capture(tmp_path)
     result = mesh_dimensions(load(tmp_path))
-    assert by_name(result)["charged_ns"].to_dict() == {"pp": 30_000, "dp": 10_000}
+    assert by_name(result)["exposed_ns"].to_dict() == {"pp": 30_000, "dp": 10_000}
     assert not result.by_name["inferred"].any()
     assert list(result.findings) == []  # what a stage waits for is the pipeline's bubble

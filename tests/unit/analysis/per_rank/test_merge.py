@@ -11,10 +11,9 @@ import pytest
 from tests.unit.analysis.exchanges import WORLD, actions, rank, send
 from tracekit.analysis.communication.parts import (
     COMMUNICATION,
-    IN_FLIGHT_TIMES,
+    GROUP_TIMES,
     CommunicationSum,
-    InFlight,
-    InFlightTime,
+    GroupTime,
 )
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.ddp.parts import (
@@ -98,7 +97,7 @@ LATER: dict[Part[Any], Any] = {
     COMMUNICATION: (
         CommunicationSum(group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=8, total_ns=5, exposed_ns=3),
     ),
-    IN_FLIGHT_TIMES: (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
+    GROUP_TIMES: (GroupTime(group=WORLD, messages=False, total_ns=7, exposed_ns=3),),
     CONFIGURATION: (Settings(component="fsdp2", modules=["layer"], values={"reshard_after_forward": True}),),
     DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
     DDP_PASSES: DdpPasses(forwards=3, updates=2),
@@ -134,6 +133,7 @@ LATER: dict[Part[Any], Any] = {
             count=1,
             size_bytes=None,
             total_ns=5,
+            overlapped_ns=2,
             exposed_ns=2,
         ),
     ),

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES, InFlight, InFlightTime
+from tracekit.analysis.communication.parts import GROUP_TIMES, GroupTime
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.columnar import Columnar, element_type
 from tracekit.model.communication import GroupKey
@@ -185,12 +185,12 @@ def test_the_members_of_a_group_are_one_object() -> None:
     """GIVEN two ranks with the same large group WHEN unpacked THEN its members are one tuple in all rows of both."""
     shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     summaries = [unpack(pack(replace(SUMMARY, rank=rank)), RankSummary, shared) for rank in (0, 1)]
-    traffic = [unpack(pack(IN_FLIGHT_ROWS, IN_FLIGHT_TIMES.type), IN_FLIGHT_TIMES.type, shared) for _ in range(2)]
+    traffic = [unpack(pack(GROUP_ROWS, GROUP_TIMES.type), GROUP_TIMES.type, shared) for _ in range(2)]
     members = [
         group.ranks
         for group in (
             *(group for summary in summaries for group in summary.groups),
-            *(use.group for rows in traffic for row in rows for use in row.in_flight),
+            *(row.group for rows in traffic for row in rows),
         )
     ]
     assert len(members) == 4
@@ -223,4 +223,4 @@ SUMMARY = RankSummary(
     messages=Messages.empty(),
     parts={},
 )
-IN_FLIGHT_ROWS = (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=1),)
+GROUP_ROWS = (GroupTime(group=WORLD, messages=False, total_ns=1, exposed_ns=0),)

@@ -1,4 +1,4 @@
-"""One rank's communication by group, kind and phase."""
+"""One rank's communication by group, kind and phase, and by group alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.communication.parts import CommunicationSum
+from tracekit.analysis.communication.parts import CommunicationSum, GroupTime
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS
@@ -14,7 +14,9 @@ from tracekit.model.events import ABSENT
 from tracekit.model.intervals import Intervals
 from tracekit.model.summary import StepParts
 
-__all__ = ["communication_sums"]
+_MESSAGES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
+
+__all__ = ["communication_sums", "group_times"]
 
 
 def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[CommunicationSum]:
@@ -25,7 +27,6 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
     """
     communication, complete = lanes.communication_events, complete_steps(lanes, steps)
     phase = phases.at(communication.launch_ns)
-    without_compute = complete.time - lanes.compute
     keys = np.stack((communication.group, communication.kind, phase)).astype(np.int64)
     order = np.lexsort(keys[::-1])
     ordered = keys[:, order]
@@ -48,7 +49,27 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
                 count=count,
                 size_bytes=communication.total_size_bytes(counted),
                 total_ns=time.len_ns,
-                exposed_ns=(time & without_compute).len_ns,
+                exposed_ns=int(complete.exposed_ns[here].sum()),
             )
         )
+    return rows
+
+
+def group_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[GroupTime]:
+    """Return rows by group, of collectives and of messages: times within the complete steps among `steps`."""
+    communication, complete = lanes.communication_events, complete_steps(lanes, steps)
+    keys = 2 * communication.group.astype(np.int64) + np.isin(communication.kind, _MESSAGES)
+    rows = []
+    for key in np.unique(keys).tolist():
+        here = np.flatnonzero(keys == key)
+        time = Intervals.union_of(communication.start_ns[here], communication.end_ns[here]) & complete.time
+        if len(time):
+            rows.append(
+                GroupTime(
+                    group=None if key < 0 else communication.groups[key // 2],
+                    messages=bool(key % 2),
+                    total_ns=time.len_ns,
+                    exposed_ns=int(complete.exposed_ns[here].sum()),
+                )
+            )
     return rows

@@ -4,8 +4,7 @@ A collective belongs to the module that the innermost FSDP label around its laun
 parameters it gathers, though an earlier module may have asked for it. FSDP2 writes such labels; for FSDP1 the capture
 does. Other collectives in the groups of FSDP have a row without a module, so that none is lost.
 
-Time that several collectives of a kind share counts for the first of them. So the sum over modules is the exposed time
-of the kind.
+The sum over modules is the exposed time of these collectives.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tracekit.analysis.fsdp.per_rank.labels import fsdp_labels
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
-from tracekit.model.intervals import Intervals, beyond_earlier
+from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import CaptureMetadata
 from tracekit.model.summary import StepParts
 
@@ -43,7 +42,6 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
     if not in_scope.any():
         return []
     complete = complete_steps(lanes, steps)
-    start_ns, end_ns = _first_share(communication, in_scope)
     needed_ns = labels.needed_ns(events, enclosing, communication)
     ahead_ns = np.where(needed_ns == ABSENT, ABSENT, needed_ns - labels.issued_ns(enclosing, communication))
     phase = phases.at(communication.launch_ns)
@@ -56,7 +54,7 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
     for (name, kind, phase_index), positions in members.items():
         of_row = np.array(positions, dtype=np.int64)
         here = of_row[complete.counted[of_row]]
-        time = Intervals.union_of(start_ns[of_row], end_ns[of_row]) & complete.time
+        time = Intervals.union_of(communication.start_ns[of_row], communication.end_ns[of_row]) & complete.time
         if not len(here) and not len(time):
             continue
         known = ahead_ns[here] != ABSENT
@@ -69,7 +67,7 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
                 kind=KINDS[kind],
                 count=len(here),
                 size_bytes=communication.total_size_bytes(here),
-                exposed_ns=(time - lanes.compute).len_ns,
+                exposed_ns=int(complete.exposed_ns[of_row].sum()),
                 ahead_count=int(known.sum()),
                 ahead_ns=int(ahead_ns[here][known].sum()),
             )
@@ -99,12 +97,3 @@ def _unit_bytes(metadata: CaptureMetadata | None) -> dict[str, int]:
     for unit in metadata.fsdp if metadata is not None else ():
         size_bytes[unit.module] += unit.unit_bytes
     return size_bytes
-
-
-def _first_share(communication: CommunicationEvents, in_scope: Bool) -> tuple[Int64, Int64]:
-    """Return begin and end, int64 [n], of the part of each event that no earlier one of its kind in scope covers."""
-    start_ns, end_ns = communication.start_ns.copy(), communication.end_ns.copy()
-    for kind in np.unique(communication.kind[in_scope]):
-        of_kind = np.flatnonzero(in_scope & (communication.kind == kind))
-        start_ns[of_kind], end_ns[of_kind] = beyond_earlier(start_ns[of_kind], end_ns[of_kind])
-    return start_ns, end_ns

@@ -66,7 +66,8 @@ def expert_communication_sums(
                 count=len(counted),
                 size_bytes=communication.total_size_bytes(counted),
                 total_ns=time.len_ns,
-                exposed_ns=(time - lanes.compute).len_ns,
+                overlapped_ns=(time & lanes.compute).len_ns,
+                exposed_ns=int(complete.exposed_ns[members].sum()),
             )
         )
     return rows

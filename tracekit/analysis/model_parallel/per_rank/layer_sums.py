@@ -65,7 +65,7 @@ def tensor_sums(
                 kind=KINDS[kind],
                 count=len(here),
                 size_bytes=communication.total_size_bytes(here),
-                exposed_ns=(time - lanes.compute).len_ns,
+                exposed_ns=int(complete.exposed_ns[of_row].sum()),
                 layer_ns=None if layer is None else (time | (layer & complete.time)).len_ns,
                 inferred=inferred,
             )

@@ -24,14 +24,13 @@ def dimension_table(dimensions: MeshDimensions) -> list[object]:
             "n/a" if row["hosts"] is None else str(row["hosts"]),
             milliseconds(row["total_ns"]),
             milliseconds(row["exposed_ns"]),
-            milliseconds(row["charged_ns"]),
             f"{row['share']:.0%}",
             "n/a" if row["waiting_ratio"] is None else f"{row['waiting_ratio']:.0%}",
-            f"{row['worst_rank']}: {milliseconds(row['worst_charged_ns'])}",
+            f"{row['worst_rank']}: {milliseconds(row['worst_exposed_ns'])}",
         )
         for row in rows
     ]
-    columns = ("group", "ranks", "hosts", "total", "exposed", "waited\nfor", "of\nstep", "late\nranks", "worst\nrank")
+    columns = ("group", "ranks", "hosts", "total", "exposed", "of\nstep", "late\nranks", "worst\nrank")
     return table(title, columns, cells)
 
 

@@ -131,7 +131,9 @@ def test_times_are_those_of_arithmetic_a_nanosecond_at_a_time(tmp_path: Path, na
         time, row = running(members), rows[direction]
         assert row.count == len(members)
         assert row.total_ns == int(time.sum())
-        assert row.exposed_ns == int((time & ~computes).sum())
+        assert row.overlapped_ns == int((time & computes).sum())
+    exposed_ns = sum(step.exposed_comm_ns for step in summary.steps)
+    assert sum(row.exposed_ns for row in rows.values()) == exposed_ns
     assert {row.kind for row in summary[COMMUNICATION]} <= {"dispatch", "combine"}
 
 

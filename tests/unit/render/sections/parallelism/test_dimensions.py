@@ -10,8 +10,8 @@ from tracekit.render.sections.parallelism.dimensions import dimension_table
 
 TENSOR = {
     "dimension": "tp", "inferred": False, "ranks": 8, "group_size": 2, "hosts": 1, "total_ns": 4e6, "exposed_ns": 3e6,
-    "charged_ns": 2.5e6, "share": 0.25, "waiting_ratio": 0.4, "waiting_unknown": None, "worst_rank": 5,
-    "worst_charged_ns": 3.75e6,
+    "share": 0.25, "waiting_ratio": 0.4, "waiting_unknown": None, "worst_rank": 5,
+    "worst_exposed_ns": 3.75e6,
 }  # fmt: skip
 UNKNOWN = TENSOR | {"dimension": None, "group_size": None, "hosts": None, "waiting_ratio": None}
 

@@ -40,7 +40,7 @@ function dimensionsChart() {
   return barChart({
     id: "dimensions", title: "What each dimension of the mesh costs", list: () => rows, columns: resultColumns("dimensions_by_name", rows),
     summary: () => "Mean time a step that ranks wait for the communication of each dimension, and its share of the step.",
-    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [timeText(row.charged_ns), percentText(row.share)], segments: [{ part: "exposed_comm", from: 0, to: row.charged_ns }] }),
+    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [timeText(row.exposed_ns), percentText(row.share)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }] }),
   });
 }
 
