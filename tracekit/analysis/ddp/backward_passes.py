@@ -1,4 +1,4 @@
-"""Backward passes of DDP over the ranks that reduce together, as a replay with other buckets needs them.
+"""Backward passes over the ranks that reduce together, as a replay with other buckets needs them.
 
 For each process group: its parameters, how long its transfers took, and each pass with its gradients on the run's
 clock.
@@ -10,13 +10,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.ddp.bucket_assignment import Parameters, parameters_of
 from tracekit.analysis.ddp.bucket_replay import BackwardPass, copies_back, transfers_at_once
-from tracekit.analysis.ddp.bucket_rows import ranks_of_whole_group, rows_of_reductions
 from tracekit.analysis.ddp.parts import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
@@ -30,12 +30,17 @@ from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
 from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
-from tracekit.model.events import Int64
+from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import Part, RankSummary
 
-__all__ = ["GroupPass", "GroupPasses", "passes_of_groups"]
+__all__ = [
+    *("GroupPass", "GroupPasses", "elements_of", "groups_that_reduce", "joined_passes", "passes_of_groups"),
+    "rows_of_reductions",
+]
+
+Reductions = TypeVar("Reductions", bound=BucketReductions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,12 +50,14 @@ class GroupPass:
     Attributes:
         modules: which of the group's modules take part.
         measured_ns: exposed time, mean over ranks.
+        ended_ns: when the last reduction ended, from the origin.
     """
 
     step: int
     modules: frozenset[int]
     observed: BackwardPass
     measured_ns: float
+    ended_ns: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,17 +88,12 @@ def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
     """Return the backward passes of each process group that reduces buckets and whose ranks were all recorded."""
     groups: list[GroupPasses] = []
     missing: list[Unavailable] = []
-    for matched in run.collectives:
-        present = set(matched.ranks.tolist())
-        if not any(len(_rows_in(matched, summary)) for summary in run.ranks if summary.rank in present):
-            continue
-        summaries = ranks_of_whole_group(run, matched)
-        if summaries is None:
+    for matched, summaries, reduced in groups_that_reduce(run, BUCKET_REDUCTIONS):
+        if not summaries:
             reason = "not all ranks that reduce together are there, so nobody knows when a transfer could begin"
             missing.append(Unavailable(reason=reason))
             continue
-        rows = [_rows_in(matched, summary) for summary in summaries]
-        passes = _group_passes(run, matched, summaries, rows)
+        passes = _group_passes(run, matched, summaries, reduced)
         if isinstance(passes, Unavailable):
             missing.append(passes)
         else:
@@ -101,66 +103,98 @@ def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
     return missing[0] if missing else Unavailable(reason="the reductions could not be matched over ranks")
 
 
-def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
-    """Return the positions of the rank's bucket reductions that belong to this group."""
-    place = int(np.flatnonzero(matched.ranks == summary.rank)[0])
-    return np.flatnonzero(np.isin(rows_of_reductions(summary, summary[BUCKET_REDUCTIONS]), matched.row[place]))
+def groups_that_reduce(
+    run: Run, part: Part[Reductions]
+) -> Iterator[tuple[MatchedGroup, list[RankSummary], list[Reductions]]]:
+    """Yield the groups of whose collectives some are reductions of gradients, their ranks, and the reductions of each.
+
+    The ranks are none unless all of the group, several, were recorded.
+    """
+    for matched in run.collectives:
+        present = matched.ranks.tolist()
+        summaries = [run.ranks[run.places[rank]] for rank in present]
+        reduced = []
+        for summary, row in zip(summaries, matched.row, strict=True):
+            reductions = summary[part]
+            reduced.append(reductions.rows(np.isin(rows_of_reductions(summary, reductions), row)))
+        if any(len(of_rank) for of_rank in reduced):
+            whole = 1 < len(present) >= (len(run.groups[matched.group].ranks) or run.world_size or 0)
+            yield matched, summaries if whole else [], reduced
+
+
+def rows_of_reductions(summary: RankSummary, reductions: BucketReductions) -> Int64:
+    """Return the position in the rank's `Collectives` of each of its reductions, int64 [n]; ABSENT if there is none."""
+    collectives = summary.collectives
+    if not len(collectives):
+        return np.full(len(reductions), ABSENT, dtype=np.int64)
+    row = np.minimum(np.searchsorted(collectives.launch_ns, reductions.launch_ns), len(collectives) - 1)
+    same = (collectives.launch_ns[row] == reductions.launch_ns) & (collectives.end_ns[row] == reductions.end_ns)
+    return np.where(same, row, ABSENT)
 
 
 def _group_passes(
-    run: Run, matched: MatchedGroup, summaries: Sequence[RankSummary], rows: Sequence[Int64]
+    run: Run, matched: MatchedGroup, summaries: Sequence[RankSummary], reduced: Sequence[BucketReductions]
 ) -> GroupPasses | Unavailable:
-    """Return the passes of one group. `rows`: for each rank, the positions of its reductions in this group."""
-    modules = sorted(
-        {
-            int(m)
-            for summary, of_rank in zip(summaries, rows, strict=True)
-            for m in summary[BUCKET_REDUCTIONS].module[of_rank]
-        }
-    )
+    """Return the passes of one group of DDP. reduced: the reductions of each rank."""
+    modules = sorted({int(m) for of_rank in reduced for m in of_rank.module})
     gradients = [s[GRADIENT_TIMES].rows(np.isin(s[GRADIENT_TIMES].module, modules)) for s in summaries]
     if not all(len(times) for times in gradients):
         return Unavailable(reason="when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)")
-    parameters = [parameters_of(summaries[0][DDP_MODULES].modules[m], _elements(gradients[0], m)) for m in modules]
-    if any(each is None for each in parameters):
+    buckets = {m: summaries[0][DDP_MODULES].modules[m] for m in modules}
+    parameters = {m: parameters_of(module, elements_of(gradients[0], m)) for m, module in buckets.items()}
+    layout = {m: each for m, each in parameters.items() if each is not None}
+    if len(layout) < len(modules):
         return Unavailable(reason="the sizes of the parameters are not recorded")
-    known = tuple(each for each in parameters if each is not None)
-    times = group_times(run, matched)
-    reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
-    begin_ns = times.begin_ns[reduces]
-    in_flight = transfers_at_once(summaries[0].device)
-    sizes = matched.size_bytes[times.place][reduces]
-    first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
-    size_bytes = np.array([size for each in known for size in each.size_bytes], dtype=np.float64)
-    offsets = dict(zip(modules, first, strict=False))
-    passes = tuple(_passes(run, summaries, rows, gradients, offsets, len(size_bytes)))
-    if not passes:
-        return Unavailable(reason="no step has all gradients on all ranks")
-    runs = [summary[BUCKET_REDUCTIONS].rows(of_rank) for summary, of_rank in zip(summaries, rows, strict=True)]
-    runs = [each.rows(each.index != WHOLE) for each in runs]
-    layout = dict(zip(modules, known, strict=True))
+    single = [each.rows(each.index != WHOLE) for each in reduced]
     clocks = {clock.rank: clock for clock in run.clocks}
     copies = [
-        _copies_back(clocks[summary.rank], reduced, times, layout)
-        for summary, reduced, times in zip(summaries, runs, gradients, strict=True)
+        _copies_back(clocks[summary.rank], of_rank, times, layout)
+        for summary, of_rank, times in zip(summaries, single, gradients, strict=True)
     ]
+    sizes = sum(
+        buckets[m].buckets[i].size_bytes for each in single for m, i in zip(each.module, each.index, strict=True)
+    )
+    ratio = sum(int(each.size_bytes.sum()) for each in single) / max(sizes, 1)
+    return joined_passes(run, matched, reduced, gradients, layout, copies=copies, travels_ratio=ratio)
+
+
+def joined_passes(
+    run: Run,
+    matched: MatchedGroup,
+    reduced: Sequence[BucketReductions],
+    gradients: Sequence[GradientTimes],
+    layout: Mapping[int, Parameters],
+    *,
+    copies: Sequence[Intervals] = (),
+    travels_ratio: float = 1.0,
+) -> GroupPasses | Unavailable:
+    """Return the passes of a group whose ranks were all recorded.
+
+    reduced, gradients: of each rank. layout: the parameters of each module. copies: when each rank copied gradients
+    back.
+    """
+    members = [run.places[rank] for rank in matched.ranks.tolist()]
+    known = tuple(layout.values())
+    first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
+    clocks = [run.clocks[member] for member in members]
+    offsets = dict(zip(layout, first, strict=False))
+    passes = tuple(_passes(run.common_steps(), clocks, reduced, gradients, offsets, first[-1]))
+    if not passes:
+        return Unavailable(reason="no step has all gradients on all ranks")
+    times, in_flight = group_times(run, matched), transfers_at_once(run.ranks[members[0]].device)
+    reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
+    begin_ns, sizes = times.begin_ns[reduces], matched.size_bytes[times.place][reduces]
     stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
     if stretches is None:
         return Unavailable(reason="no step has all reductions on all ranks")
-    travelled = sum(int(each.size_bytes.sum()) for each in runs)
-    sizes = sum(
-        summaries[0][DDP_MODULES].modules[m].buckets[i].size_bytes
-        for each in runs
-        for m, i in zip(each.module, each.index, strict=True)
-    )
     return GroupPasses(
-        ranks=len(summaries),
+        ranks=len(members),
         parameters=known,
         first=first,
-        size_bytes=size_bytes,
-        travels_ratio=travelled / max(sizes, 1),
+        size_bytes=np.array([size for each in known for size in each.size_bytes], dtype=np.float64),
+        travels_ratio=travels_ratio,
         dispatch_ns=statistics.median(
-            ns for each in runs for ns in np.maximum(each.start_ns - each.ready_ns, 0)[each.index == 0].tolist()
+            ns for each in reduced for ns in np.maximum(each.start_ns - each.ready_ns, 0)[each.index == 0].tolist()
         ),
         in_flight=in_flight,
         stretches=stretches,
@@ -195,7 +229,7 @@ def _copies_back(
     )
 
 
-def _elements(gradients: GradientTimes, module: int) -> list[int]:
+def elements_of(gradients: GradientTimes, module: int) -> list[int]:
     """Return the elements of the module's parameters by place; empty unless gradients of all of them were seen."""
     of_module = gradients.rows(gradients.module == module)
     places, at = np.unique(of_module.place, return_index=True)
@@ -211,30 +245,29 @@ def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
 
 
 def _passes(
-    run: Run,
-    summaries: Sequence[RankSummary],
-    rows: Sequence[Int64],
+    common: frozenset[int],
+    clocks: Sequence[ClockModel],
+    reduced: Sequence[BucketReductions],
     gradients: Sequence[GradientTimes],
     offsets: dict[int, int],
     parameters: int,
 ) -> Iterator[GroupPass]:
     """Yield the passes of steps that all ranks completed, if all ranks have equally many gradients in them."""
-    clocks = {clock.rank: clock for clock in run.clocks}
-    common = run.common_steps()
-    runs = [summary[BUCKET_REDUCTIONS].rows(of_rank) for summary, of_rank in zip(summaries, rows, strict=True)]
     keys = set.intersection(*({*zip(t.step.tolist(), t.backward_pass.tolist(), strict=True)} for t in gradients))
     for step, backward_pass in sorted(key for key in keys if key[0] in common):
-        ready_ns, back_ns = np.full((len(summaries), parameters), -np.inf), np.zeros((len(summaries), parameters))
-        curves, sums, measured = [], [], []
-        for r, (summary, times, reduced) in enumerate(zip(summaries, gradients, runs, strict=True)):
+        ready_ns, back_ns = np.full((len(clocks), parameters), -np.inf), np.zeros((len(clocks), parameters))
+        curves, sums, measured, ended = [], [], [], []
+        for r, (clock, times, of_rank) in enumerate(zip(clocks, gradients, reduced, strict=True)):
             here = times.rows((times.step == step) & (times.backward_pass == backward_pass))
             here = here.rows(np.argsort(here.ready_ns, kind="stable"))
-            at_ns = clocks[summary.rank].to_run(here.ready_ns).astype(float)
+            at_ns = clock.to_run(here.ready_ns).astype(float)
             place = _places(here, offsets)
             ready_ns[r, place], back_ns[r, place] = at_ns, here.back_ns
             curves.append(at_ns)
             sums.append(np.maximum.accumulate(here.compute_ns).astype(float))
-            measured.append(_exposed_ns(reduced, step, backward_pass))
+            of_pass = of_rank.rows((of_rank.step == step) & (of_rank.backward_pass == backward_pass))
+            measured.append(int(of_pass.added_ns.sum()))
+            ended.append(clock.to_run(of_pass.end_ns).max(initial=0))
         if (np.isfinite(ready_ns).sum(axis=1) == np.isfinite(ready_ns[0]).sum()).all():
             origin_ns = min(float(curve[0]) for curve in curves)
             yield GroupPass(
@@ -248,13 +281,10 @@ def _passes(
                     back_ns=back_ns,
                 ),
                 measured_ns=statistics.fmean(measured),
+                ended_ns=float(max(ended)) - origin_ns,
             )
 
 
 def _taking_part(ready_ns: np.ndarray, bounds: Sequence[int]) -> frozenset[int]:
     """Return the modules with a gradient in the pass. `bounds`: where each begins in the list of parameters."""
     return frozenset(i for i, (first, stop) in enumerate(pairwise(bounds)) if np.isfinite(ready_ns[first:stop]).any())
-
-
-def _exposed_ns(runs: BucketReductions, step: int, backward_pass: int) -> int:
-    return int(runs.added_ns[(runs.step == step) & (runs.backward_pass == backward_pass)].sum())

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracekit.analysis.ddp.bucket_order import blocked_buckets
-from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
+from tracekit.analysis.ddp.bucket_whatif import NOTABLE, BucketWhatIf, best_limit
 from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
 from tracekit.analysis.ddp.setting_findings import setting_findings
 from tracekit.analysis.finding import Finding
@@ -25,7 +25,6 @@ from tracekit.model.run import Run
 
 __all__ = ["bucket_findings"]
 
-_NOTABLE = 0.015  # of a step
 _LARGE_TAIL = 0.05
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
 _NO_REPLAY = "no replay leaves a reduction out"
@@ -57,15 +56,10 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
     present = next((cap for cap in outcome.caps if cap.present), None)
     if present is None:
         return []
-    least_ns = min(cap.exposed_ns for cap in outcome.caps)
-    near_ns = max(_NOTABLE / 3 * step_ns, 0.05 * least_ns)
-    best = min(
-        (cap for cap in outcome.caps if cap.exposed_ns <= least_ns + near_ns),
-        key=lambda cap: (cap.buckets, cap.exposed_ns),
-    )
+    best = best_limit(outcome.caps, step_ns)
     gain_ns = min(present.exposed_ns - best.exposed_ns, best.saving_ns)
     error_ns = max(present.error_ns, best.error_ns)
-    if best.present or gain_ns - error_ns < _NOTABLE * step_ns:
+    if best.present or gain_ns - error_ns < NOTABLE * step_ns:
         return []
     text = (
         f"DDP's buckets of {present.bucket_cap_mb:g} MB leave {present.exposed_ns / step_ns:.0%} of the step exposed; "
@@ -108,7 +102,7 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
         if row["turn"] < last[row["rank"], row["step"], row["module"]]:
             early_ns[row["rank"], row["step"]] += row["added_ns"]
     time_ns = saving_of_ns(run, early_ns) or 0
-    if time_ns < _NOTABLE * step_ns:
+    if time_ns < NOTABLE * step_ns:
         return
     text = (
         f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; those before the last take "
@@ -129,7 +123,7 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
             if row["module"] == module.module:
                 added_ns[row["rank"], row["step"]] += row["added_ns"]
         time_ns = min(saving_of_ns(run, added_ns) or 0, _least_ns(run, added_ns))
-        if time_ns < _NOTABLE * step_ns:
+        if time_ns < NOTABLE * step_ns:
             continue
         size_mb = module.buckets[0].size_bytes / (1 << 20)
         limit = "" if module.bucket_cap_bytes is None else f" (bucket_cap_mb={module.bucket_cap_bytes / (1 << 20):g})"
@@ -226,7 +220,7 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
             f"{module.module} looks for unused parameters in every step, with an all-reduce; all {count} parameters "
             f"had gradients in every recorded step"
         )
-        severity: Severity = "warning" if cost_ns >= _NOTABLE * step_ns else "info"
+        severity: Severity = "warning" if cost_ns >= NOTABLE * step_ns else "info"
         yield Finding(
             severity=severity,
             text=text,

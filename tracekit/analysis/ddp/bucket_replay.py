@@ -15,16 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "BackwardPass",
-    "ManualPass",
-    "Replayed",
-    "Transfers",
-    "copies_back",
-    "replay",
-    "replay_by_hand",
-    "transfers_at_once",
-]
+__all__ = ["BackwardPass", "Replayed", "Transfers", "copies_back", "replay", "transfers_at_once"]
 
 _GLOO_THREADS = 2  # of each process group; NCCL has one stream
 
@@ -71,25 +62,6 @@ class Transfers:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ManualPass:
-    """The n reductions by which a loop of k ranks averages gradients, in order of launch.
-
-    Times are those of ranks that wait for none of these reductions.
-
-    Attributes:
-        origin_ns: the time that all other times count from, on the run's clock.
-        launch_ns: float64 [k, n].
-        awaited_ns: float64 [k, n], when the rank waits for each; inf for one that it does not wait for.
-        last_ns: float64 [k], when the rank has done all that there is between the reductions.
-    """
-
-    origin_ns: float
-    launch_ns: np.ndarray
-    awaited_ns: np.ndarray
-    last_ns: np.ndarray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Replayed:
     """The result for k ranks.
 
@@ -125,22 +97,6 @@ def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: 
     return Replayed(exposed_ns=exposed_ns, end_ns=finish_ns)
 
 
-def replay_by_hand(observed: ManualPass, transfers: Transfers) -> np.ndarray:
-    """Return when each rank has all gradients back, float64 [k].
-
-    A rank that waits for a reduction is late by what is left of it, from then on.
-    """
-    until_ns, done_ns = transfers.until_ns - observed.origin_ns, -np.inf
-    lateness_ns = np.zeros_like(observed.launch_ns)  # from the wait for each reduction on
-    for i in range(observed.launch_ns.shape[1]):
-        earlier = observed.awaited_ns[:, :i] <= observed.launch_ns[:, i : i + 1]
-        late_ns = np.where(earlier, lateness_ns[:, :i], 0.0).max(axis=1, initial=0.0)
-        arrived_ns = float((observed.launch_ns[:, i] + late_ns).max()) + transfers.dispatch_ns
-        done_ns = _end_ns(transfers, i, until_ns, arrived_ns, done_ns)
-        lateness_ns[:, i] = np.maximum(done_ns - observed.awaited_ns[:, i], 0.0)
-    return np.asarray(observed.last_ns + lateness_ns.max(axis=1))
-
-
 def copies_back(last_ns: float, end_ns: np.ndarray, back_ns: np.ndarray) -> np.ndarray:
     """Return begin and end of the copies of each bucket back to the gradients, float64 [b, 2].
 
@@ -161,18 +117,12 @@ def _run(launch_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray) -> t
     for b in range(launch_ns.shape[1]):
         if b >= transfers.in_flight:
             start_ns[:, b] = np.maximum(launch_ns[:, b], end_ns[b - transfers.in_flight])
-        end_ns[b] = done_ns = _end_ns(transfers, b, until_ns, float(start_ns[:, b].max()), done_ns)
+        arrived_ns = float(start_ns[:, b].max())
+        then = min(int(np.searchsorted(until_ns, arrived_ns, side="right")), len(until_ns) - 1)
+        # Other delays, such as a busy core, grow with the number of transfers rather than with their bytes.
+        moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
+        end_ns[b] = done_ns = max(arrived_ns + transfers.latency_ns, done_ns) + moved_ns
     return start_ns, end_ns
-
-
-def _end_ns(transfers: Transfers, b: int, until_ns: np.ndarray, arrived_ns: float, done_ns: float) -> float:
-    """Return the end of transfer `b`, for which the last rank arrives at `arrived_ns`; the one before ends at
-    `done_ns`.
-    """
-    then = min(int(np.searchsorted(until_ns, arrived_ns, side="right")), len(until_ns) - 1)
-    # Other delays, such as a busy core, grow with the number of transfers rather than with their bytes.
-    moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
-    return max(arrived_ns + transfers.latency_ns, done_ns) + moved_ns
 
 
 def _with_copies_back(

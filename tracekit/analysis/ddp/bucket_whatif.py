@@ -29,10 +29,14 @@ from tracekit.analysis.stats.medians import median_error
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.model.run import Run
 
-__all__ = ["CAPS_MB", "LEAST_SHARE", "BucketWhatIf", "CapOutcome", "SettingOutcome", "bucket_whatif"]
+__all__ = [
+    *("CAPS_MB", "LEAST_SHARE", "NOTABLE", "BucketWhatIf", "CapOutcome", "SettingOutcome"),
+    *("best_limit", "bucket_whatif", "outcomes"),
+]
 
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
+NOTABLE = 0.015  # of a step
 LEAST_SHARE = 0.02  # of a step: what saves less is not advised
 _MOST_BUCKETS = 512
 _CORRECTIONS = (0.5, 2.0)  # limits of the correction of a replay
@@ -91,7 +95,8 @@ def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf 
     if isinstance(groups, Unavailable):
         return groups
     fits = [fit_transfers(group.stretches) for group in groups]
-    return _outcomes(groups, fits, _present_bytes(run), caps_mb, LEAST_SHARE * run.mean_rank_step_ns())
+    now = [_replayed(group, fit, None) for group, fit in zip(groups, fits, strict=True)]
+    return outcomes(groups, fits, now, _present_bytes(run), caps_mb, LEAST_SHARE * run.mean_rank_step_ns())
 
 
 def _present_bytes(run: Run) -> int | None:
@@ -102,19 +107,32 @@ def _present_bytes(run: Run) -> int | None:
     return caps.pop() if len(caps) == 1 else None
 
 
+def best_limit(caps: Sequence[CapOutcome], step_ns: float) -> CapOutcome:
+    """Return the limit with the fewest buckets, of those that expose hardly more of a step than the best one."""
+    least_ns = min(cap.exposed_ns for cap in caps)
+    near_ns = max(NOTABLE / 3 * step_ns, 0.05 * least_ns)
+    near = (cap for cap in caps if cap.exposed_ns <= least_ns + near_ns)
+    return min(near, key=lambda cap: (cap.buckets, cap.exposed_ns))
+
+
 # ---- outcomes -------------------------------------------------------------------------------------------------------
 
 
-def _outcomes(
+def outcomes(
     groups: Sequence[GroupPasses],
     fits: Sequence[TransferFit],
+    now: Sequence[Sequence[tuple[float, float]]],
     cap_bytes: int | None,
     caps_mb: Sequence[float],
     least_ns: float,
+    late_ns: float = 0.0,
 ) -> BucketWhatIf:
-    """Return what the limits would expose, and other settings if they may save `least_ns` a step."""
+    """Return what the limits would expose, and other settings if they may save `least_ns` a step.
+
+    now: exposed time and end of each pass of each group, which others are compared with. cap_bytes: the limit of the
+    present buckets of the groups. late_ns: how far the transfers of `now` may be from the fits.
+    """
     present_mb = None if cap_bytes is None else cap_bytes / _MIB
-    now = [_replayed(group, fit, None) for group, fit in zip(groups, fits, strict=True)]
     measured_ns = statistics.median(_of_steps(groups, [[p.measured_ns for p in group.passes] for group in groups]))
     replayed_ns = statistics.median(_exposed(groups, now))
     missed_ns = replayed_ns - measured_ns
@@ -132,6 +150,7 @@ def _outcomes(
             max(fit.error_ratio for fit in fits) * exposed_ns,
             max(abs(correction * other - exposed_ns) for other in _with_other_latencies(groups, fits, cap_mb)),
             median_error(exposed),
+            late_ns,
         )
         sooner = [
             [was - new for (_, was), (_, new) in zip(*pair, strict=True)] for pair in zip(now, outcome, strict=True)

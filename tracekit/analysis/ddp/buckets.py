@@ -12,11 +12,11 @@ import numpy as np
 
 from tracekit.analysis.communication.collectives import GroupTimes, group_times
 from tracekit.analysis.ddp import columns
+from tracekit.analysis.ddp.backward_passes import rows_of_reductions
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_picture import BucketPicture, bucket_picture
-from tracekit.analysis.ddp.bucket_rows import rows_of_reductions
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
-from tracekit.analysis.ddp.manual.manual_gradients import manual_data_parallel
+from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from tracekit.model.columnar import Columnar
-from tracekit.model.events import Int32, Int64
+from tracekit.model.events import Bool, Int32, Int64
 from tracekit.model.metadata import DdpModule
 from tracekit.model.summary import Part
 
 __all__ = [
-    "ACCUMULATED_GRADIENTS",
     "BUCKET_REDUCTIONS",
     "DDP_MODULES",
     "DDP_PASSES",
     "GRADIENT_TIMES",
-    "MANUAL_GRADIENTS",
+    "MANUAL_GRADIENT_TIMES",
     "MANUAL_REDUCTIONS",
     "WHOLE",
-    "AccumulatedGradients",
     "BucketReductions",
     "DdpModules",
     "DdpPasses",
-    "GradientSum",
     "GradientTimes",
     "ManualReductions",
 ]
@@ -104,64 +100,21 @@ class GradientTimes(Columnar):
     compute_ns: Int64
 
 
-@dataclass(frozen=True, kw_only=True)
-class GradientSum:
-    """Collectives by which a training loop reduced its gradients by hand in one step.
-
-    Attributes:
-        count: how many there were.
-        in_backward: how many of them were issued while a backward pass was running.
-        parameters: how many parameters these gradients are of; None where that is not known.
-    """
-
-    step: int
-    count: int
-    in_backward: int
-    exposed_ns: int
-    parameters: int | None
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AccumulatedGradients(Columnar):
-    """n gradients of one rank, in order of time, of the backward passes whose gradients are reduced by hand.
+class ManualReductions(BucketReductions):
+    """n reductions by which one rank's training loop averages gradients by hand, in order of launch.
+
+    They are as those of one module. `index` counts the reductions of a backward pass.
 
     Attributes:
-        step: int64 [n].
-        backward_pass: int32 [n], the number of the pass in its step.
-        elements: int64 [n].
-        free_ns: int64 [n], when the gradient was there, on the rank's wall clock, if the rank had waited for no
-            reduction since the pass began.
+        backward_pass: int32 [n], the number of the latest backward pass in the step; -1 where its gradients are not
+            known one by one, or are not what is reduced.
+        in_backward: bool [n], whether a backward pass was running at the launch.
+        parameters: int32 [n], how many parameters the loop reduces the gradients of; 0 where that is not known.
     """
 
-    step: Int64
-    backward_pass: Int32
-    elements: Int64
-    free_ns: Int64
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ManualReductions(Columnar):
-    """n reductions of gradients by hand on one rank, in order of launch, of the same backward passes.
-
-    Attributes:
-        step: int64 [n].
-        backward_pass: int32 [n].
-        size_bytes: int64 [n].
-        launch_ns: int64 [n], on the rank's wall clock.
-        start_ns: int64 [n], on the rank's wall clock.
-        end_ns: int64 [n], on the rank's wall clock.
-        free_launch_ns: int64 [n], when it was launched, if the rank had waited for no reduction since the pass began.
-        free_end_ns: int64 [n], how far the rank was by then at the end of the reduction; -1 if it did not wait for it.
-    """
-
-    step: Int64
-    backward_pass: Int32
-    size_bytes: Int64
-    launch_ns: Int64
-    start_ns: Int64
-    end_ns: Int64
-    free_launch_ns: Int64
-    free_end_ns: Int64
+    in_backward: Bool
+    parameters: Int32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,21 +143,9 @@ BUCKET_REDUCTIONS = Part(
 GRADIENT_TIMES = Part(
     name="gradient_times", type=GradientTimes, empty=GradientTimes.empty, merge=GradientTimes.concatenate
 )
-MANUAL_GRADIENTS: Part[tuple[GradientSum, ...]] = Part(
-    name="manual_gradients",
-    type=tuple[GradientSum, ...],
-    empty=tuple,
-    merge=lambda windows: tuple(chain.from_iterable(windows)),
-)
-ACCUMULATED_GRADIENTS = Part(
-    name="accumulated_gradients",
-    type=AccumulatedGradients,
-    empty=AccumulatedGradients.empty,
-    merge=AccumulatedGradients.concatenate,
-)
 MANUAL_REDUCTIONS = Part(
-    name="manual_reductions",
-    type=ManualReductions,
-    empty=ManualReductions.empty,
-    merge=ManualReductions.concatenate,
+    name="manual_reductions", type=ManualReductions, empty=ManualReductions.empty, merge=ManualReductions.concatenate
+)
+MANUAL_GRADIENT_TIMES = Part(
+    name="manual_gradient_times", type=GradientTimes, empty=GradientTimes.empty, merge=GradientTimes.concatenate
 )

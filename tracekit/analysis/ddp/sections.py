@@ -5,33 +5,26 @@ from __future__ import annotations
 from tracekit.analysis.ddp import columns
 from tracekit.analysis.ddp.buckets import Buckets, buckets
 from tracekit.analysis.ddp.parts import (
-    ACCUMULATED_GRADIENTS,
     BUCKET_REDUCTIONS,
     DDP_MODULES,
     DDP_PASSES,
     GRADIENT_TIMES,
-    MANUAL_GRADIENTS,
+    MANUAL_GRADIENT_TIMES,
     MANUAL_REDUCTIONS,
-    AccumulatedGradients,
     BucketReductions,
     DdpModules,
     DdpPasses,
-    GradientSum,
     GradientTimes,
-    ManualReductions,
 )
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions, bucket_reductions, gradient_reductions
 from tracekit.analysis.ddp.per_rank.gradient_times import gradient_times
 from tracekit.analysis.ddp.per_rank.inferred_buckets import inferred_modules
-from tracekit.analysis.ddp.per_rank.manual_gradients import gradient_sums
-from tracekit.analysis.ddp.per_rank.manual_passes import manual_passes
+from tracekit.analysis.ddp.per_rank.manual_gradients import manual_gradients
 from tracekit.analysis.ddp.per_rank.passes import ddp_passes
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 
 __all__ = ["BUCKETS_SECTION"]
-
-_MANUAL = (MANUAL_GRADIENTS, ACCUMULATED_GRADIENTS, MANUAL_REDUCTIONS)
 
 
 def _reductions(recorded: RecordedSteps) -> Reductions:
@@ -62,25 +55,16 @@ def _gradient_times(recorded: RecordedSteps) -> GradientTimes:
     return gradient_times(recorded.trace, recorded.lanes, recorded.once(_bucket_reductions), modules)
 
 
-def _manual_gradients(recorded: RecordedSteps) -> tuple[GradientSum, ...]:
-    return tuple(gradient_sums(recorded.trace, recorded.lanes, recorded.phases, recorded.steps))
-
-
-def _manual_passes(recorded: RecordedSteps) -> tuple[AccumulatedGradients, ManualReductions]:
-    return manual_passes(recorded.trace, recorded.lanes, recorded.phases)
-
-
 BUCKETS_SECTION: Section[Buckets] = Section(
     name="buckets",
-    reads=(DDP_MODULES, DDP_PASSES, BUCKET_REDUCTIONS, GRADIENT_TIMES, *_MANUAL),
+    reads=(DDP_MODULES, DDP_PASSES, BUCKET_REDUCTIONS, GRADIENT_TIMES, MANUAL_REDUCTIONS, MANUAL_GRADIENT_TIMES),
     keeps={
         DDP_MODULES: _modules,
         DDP_PASSES: _passes,
         BUCKET_REDUCTIONS: _bucket_reductions,
         GRADIENT_TIMES: _gradient_times,
-        MANUAL_GRADIENTS: _manual_gradients,
-        ACCUMULATED_GRADIENTS: lambda recorded: recorded.once(_manual_passes)[0],
-        MANUAL_REDUCTIONS: lambda recorded: recorded.once(_manual_passes)[1],
+        MANUAL_REDUCTIONS: lambda recorded: recorded.once(manual_gradients)[0],
+        MANUAL_GRADIENT_TIMES: lambda recorded: recorded.once(manual_gradients)[1],
     },
     analyze=lambda given: buckets(given.run),
     tables=(columns.BUCKET_MAP, columns.BUCKETS, columns.BUCKETS_BY_INDEX, columns.BUCKET_WHATIF),

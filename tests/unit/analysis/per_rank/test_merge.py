@@ -17,17 +17,15 @@ from tracekit.analysis.communication.parts import (
 )
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.ddp.parts import (
-    ACCUMULATED_GRADIENTS,
     BUCKET_REDUCTIONS,
     DDP_MODULES,
     DDP_PASSES,
     GRADIENT_TIMES,
-    MANUAL_GRADIENTS,
+    MANUAL_GRADIENT_TIMES,
     MANUAL_REDUCTIONS,
-    AccumulatedGradients,
     DdpModules,
     DdpPasses,
-    GradientSum,
+    GradientTimes,
     ManualReductions,
 )
 from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
@@ -101,9 +99,8 @@ LATER: dict[Part[Any], Any] = {
     CONFIGURATION: (Settings(component="fsdp2", modules=["layer"], values={"reshard_after_forward": True}),),
     DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
     DDP_PASSES: DdpPasses(forwards=3, updates=2),
-    ACCUMULATED_GRADIENTS: one_row(AccumulatedGradients),
     MANUAL_REDUCTIONS: one_row(ManualReductions),
-    MANUAL_GRADIENTS: (GradientSum(step=5, count=1, in_backward=0, exposed_ns=4, parameters=None),),
+    MANUAL_GRADIENT_TIMES: one_row(GradientTimes),
     FSDP_UNITS: (
         FsdpSum(
             module="layer",

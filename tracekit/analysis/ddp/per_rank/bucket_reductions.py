@@ -25,12 +25,12 @@ from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.steps import device_starts
-from tracekit.model.communication import DTYPES, KINDS
+from tracekit.model.communication import DTYPES, KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, DecodedTrace, Int64
 from tracekit.model.intervals import beyond_earlier
 from tracekit.model.metadata import DdpModule
 
-__all__ = ["Reductions", "bucket_reductions", "gradient_reductions"]
+__all__ = ["Reductions", "bucket_reductions", "gradient_reductions", "measured_columns", "reduced_elements"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,10 +57,13 @@ def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
     in_backward = phases.at(communication.launch_ns) == PHASES.index("backward")
     which = np.flatnonzero(reduces & in_backward & lanes.counted & (lanes.window >= 0))
     which = which[np.argsort(communication.launch_ns[which], kind="stable")]
+    return Reductions(which=which, elements=reduced_elements(communication, which))
+
+
+def reduced_elements(communication: CommunicationEvents, which: Int64) -> Int64:
+    """Return how many elements some communication events have, int64 [n], where size and data type are known."""
     element_bytes = np.array([bytes_per_element(name) or 1 for name in DTYPES], dtype=np.int64)
-    return Reductions(
-        which=which, elements=communication.size_bytes[which] // element_bytes[communication.dtype[which]]
-    )
+    return np.asarray(communication.size_bytes[which] // element_bytes[communication.dtype[which]])
 
 
 def bucket_reductions(
@@ -69,28 +72,34 @@ def bucket_reductions(
     """Return the reductions of buckets in all step windows; empty without a bucket map."""
     if not any(module.buckets for module in modules):
         return BucketReductions.empty()
-    communication, which = lanes.communication_events, reductions.which
+    which = reductions.which
     assigned, module, index, backward_pass = _assigned(reductions.elements, lanes.window[which], modules)
-    of_buckets = which[assigned]
-    launch_ns, start_ns, end_ns = (
-        communication.launch_ns[of_buckets],
-        communication.start_ns[of_buckets],
-        communication.end_ns[of_buckets],
-    )
-    alone_ns, alone_end_ns = beyond_earlier(start_ns, end_ns)
     return BucketReductions(
         module=module.astype(np.int32),
         index=index.astype(np.int32),
-        step=lanes.windows.step[lanes.window[of_buckets]].astype(np.int64),
         backward_pass=backward_pass.astype(np.int32),
-        ready_ns=_ready_ns(trace, lanes, launch_ns),
-        launch_ns=launch_ns,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        exposed_ns=end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns),
-        added_ns=alone_end_ns - alone_ns - lanes.compute.covered_ns(alone_ns, alone_end_ns),
-        size_bytes=communication.size_bytes[of_buckets],
+        **measured_columns(trace, lanes, which[assigned]),
     )
+
+
+def measured_columns(trace: DecodedTrace, lanes: Lanes, which: Int64) -> dict[str, Int64]:
+    """Return the columns of `BucketReductions` that are measured, int64 [n] each.
+
+    which: communication events of step windows, int64 [n], in order of launch.
+    """
+    communication = lanes.communication_events
+    start_ns, end_ns = communication.start_ns[which], communication.end_ns[which]
+    alone_ns, alone_end_ns = beyond_earlier(start_ns, end_ns)
+    return {
+        "step": lanes.windows.step[lanes.window[which]].astype(np.int64),
+        "ready_ns": _ready_ns(trace, lanes, communication.launch_ns[which]),
+        "launch_ns": communication.launch_ns[which],
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "exposed_ns": end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns),
+        "added_ns": alone_end_ns - alone_ns - lanes.compute.covered_ns(alone_ns, alone_end_ns),
+        "size_bytes": communication.size_bytes[which],
+    }
 
 
 def _assigned(elements: Int64, window: Int64, modules: Sequence[DdpModule]) -> tuple[Int64, Int64, Int64, Int64]:

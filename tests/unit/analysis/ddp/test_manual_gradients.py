@@ -1,4 +1,4 @@
-"""What DDP's buckets would save a loop that averages its gradients by hand, for a training with known times.
+"""The finding on gradients that the loop averages by hand, and what DDP's buckets would save, with known times.
 
 The gradients of ten layers come every 10 ms. They have 200 and 600 kB in turn. Reductions take 1 ms and 10 ns a byte:
 3 and 7 ms, 50 ms together. After each one the loop divides for 0.5 ms.
@@ -12,12 +12,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.ddp.manual.manual_gradients import manual_data_parallel
-from tracekit.analysis.ddp.manual.manual_whatif import ManualWhatIf, manual_whatif
-from tracekit.analysis.ddp.parts import ACCUMULATED_GRADIENTS
+from tests.unit.analysis import exchanges
+from tracekit.analysis.ddp.bucket_whatif import CapOutcome
+from tracekit.analysis.ddp.manual_gradients import manual_data_parallel, manual_whatif
+from tracekit.analysis.ddp.parts import MANUAL_GRADIENT_TIMES, ManualReductions
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import CommunicationUse
@@ -65,9 +67,9 @@ def rank(
     return trace
 
 
-def outcome(run: Run) -> ManualWhatIf:
+def outcome(run: Run) -> CapOutcome:
     result = manual_whatif(run)
-    assert isinstance(result, ManualWhatIf)
+    assert isinstance(result, CapOutcome)
     return result
 
 
@@ -134,6 +136,58 @@ def test_a_backward_pass_between_steps_does_not_count(tmp_path: Path) -> None:
         trace.step(1, 2 * STEP, STEP)
         trace.event("tracekit.backward", "cpu_op", 2 * STEP + 5, 1_000, args={})
 
-    passes = [summary[ACCUMULATED_GRADIENTS] for summary in load(write_run(tmp_path, traces)).ranks]
+    passes = [summary[MANUAL_GRADIENT_TIMES] for summary in load(write_run(tmp_path, traces)).ranks]
 
     assert [set(of_rank.backward_pass.tolist()) for of_rank in passes] == [{0}, {0}]
+
+
+# ---- the finding alone: two ranks of two steps of 100 ns, all alike, of a model of four parameters ------------------
+
+
+def run_with(*, count: int, in_backward: bool, exposed_ns: int) -> Run:
+    number = np.arange(2 * count)
+    columns = dict.fromkeys(("ready_ns", "start_ns", "end_ns", "exposed_ns", "size_bytes"), number)
+    reductions = ManualReductions(
+        module=np.zeros(2 * count, dtype=np.int32),
+        index=number.astype(np.int32),
+        step=1 + number // count,
+        backward_pass=np.full(2 * count, -1, dtype=np.int32),
+        launch_ns=number,
+        added_ns=np.full(2 * count, exposed_ns // count),
+        in_backward=np.full(2 * count, in_backward),
+        parameters=np.full(2 * count, 4, dtype=np.int32),
+        **columns,
+    )
+    ranks = [exchanges.rank(each, steps=(1, 2), manual_reductions=reductions) for each in range(2)]
+    return exchanges.run_of(ranks)
+
+
+def test_all_reduces_after_the_backward_pass_are_a_warning() -> None:
+    """GIVEN four all-reduces after the backward pass, 20 of 100 ns exposed."""
+    (finding,) = manual_data_parallel(run_with(count=4, in_backward=False, exposed_ns=20))
+
+    assert (finding.severity, finding.saving_ns, finding.time_ns) == ("warning", None, 20)
+    assert "4 all-reduces a step, one a parameter, after the backward pass" in finding.text
+    assert finding.cause == "transfer"
+    assert finding.action is not None
+    assert "use DistributedDataParallel" in finding.action
+    assert finding.evidence == {
+        "all_reduces_per_step": 4,
+        "parameters": 4,
+        "in_backward": 0,
+        "exposed_ns": 20,
+        "exposed_share": 0.2,
+        "no_replay": "not all gradients, or not all ranks that reduce together, are recorded",
+    }
+
+
+def test_a_short_reduction_in_the_backward_pass_is_only_a_note() -> None:
+    """GIVEN one all-reduce in the backward pass, 4 of 100 ns exposed."""
+    (finding,) = manual_data_parallel(run_with(count=1, in_backward=True, exposed_ns=4))
+
+    assert (finding.severity, finding.saving_ns, finding.time_ns) == ("info", None, 4)
+    assert "1 all-reduce a step, one by one in the backward pass" in finding.text
+
+
+def test_without_such_reductions_there_is_no_finding() -> None:
+    assert manual_data_parallel(exchanges.run_of([exchanges.rank(0), exchanges.rank(1)])) == ()

@@ -1,0 +1,135 @@
+"""Gradients that the training loop averages by hand: how long that is exposed, and what DDP would save.
+
+Each backward pass is replayed with DDP's buckets, as those of DDP are with other limits (`bucket_whatif`). What it is
+compared with is not replayed but measured. So the error of the saving has what transfers took longer than usual, as on
+a busy machine: buckets may or may not escape that.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tracekit.analysis.ddp.backward_passes import GroupPasses, elements_of, groups_that_reduce, joined_passes
+from tracekit.analysis.ddp.bucket_assignment import Parameters, default_buckets
+from tracekit.analysis.ddp.bucket_whatif import CAPS_MB, NOTABLE, CapOutcome, best_limit, outcomes
+from tracekit.analysis.ddp.parts import MANUAL_GRADIENT_TIMES, MANUAL_REDUCTIONS, ManualReductions
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.section import Unavailable
+from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
+from tracekit.model.run import Run
+
+__all__ = ["manual_data_parallel", "manual_whatif"]
+
+_NOTABLE = 0.05  # of a step
+_LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
+_LEAST_SHARE = 0.01  # of a step
+_DEFAULT_BYTES = 25 << 20  # the limit of DDP's buckets, but for the first
+_NOT_RECORDED = "not all gradients, or not all ranks that reduce together, are recorded"
+_NOTHING_SAVED = "a replay with the buckets of DistributedDataParallel saves no more than its error"
+
+
+def manual_data_parallel(run: Run) -> tuple[Finding, ...]:
+    """Return one finding about the steps in which gradients were reduced by hand, if it takes a notable time."""
+    steps = list(_steps(run))
+    if not steps:
+        return ()
+    reductions = ManualReductions.concatenate([of_step for _, of_step in steps])
+    exposed_ns = int(reductions.added_ns.sum())
+    share = exposed_ns / max(sum(step_ns for step_ns, _ in steps), 1)
+    count = statistics.median(len(np.unique(of_step.launch_ns)) for _, of_step in steps)
+    in_backward = int(reductions.in_backward.sum())
+    parameters = int(reductions.parameters.max()) or None
+    one_each = ", one a parameter" if count == parameters else ""
+    after = 2 * in_backward < len(reductions)
+    finding = Finding(
+        severity="warning" if share >= _NOTABLE else "info",
+        text=(
+            f"gradients are averaged by hand: {count:g} all-reduce{'s' * (count != 1)} a step{one_each}, "
+            f"{'after' if after else 'one by one in'} the backward pass; compute does not hide {share:.0%} of the step"
+        ),
+        cause="transfer",
+        time_ns=exposed_ns // len(steps),
+        action=_action(),
+        evidence={
+            "all_reduces_per_step": count,
+            "parameters": parameters,
+            "in_backward": in_backward,
+            "exposed_ns": exposed_ns // len(steps),
+            "exposed_share": share,
+        },
+    )
+    return (replace(finding, **_saving(finding, manual_whatif(run), run.mean_rank_step_ns())),)
+
+
+def _steps(run: Run) -> Iterator[tuple[int, ManualReductions]]:
+    """Yield the length of each complete step in which a rank reduces by hand, and these reductions."""
+    for summary in run.ranks:
+        reductions = summary[MANUAL_REDUCTIONS]
+        for step in summary.steps if len(reductions) else ():
+            of_step = reductions.rows(reductions.step == step.step)
+            if step.complete and len(of_step):
+                yield step.step_ns, of_step
+
+
+def _action(option: str = "") -> str:
+    return f"use DistributedDataParallel{option}, which reduces them in buckets while the backward pass runs"
+
+
+def _saving(finding: Finding, outcome: CapOutcome | Unavailable, step_ns: float) -> dict[str, Any]:
+    """Return the fields of the finding that say what a replay with buckets saves, or why it has no saving."""
+    if isinstance(outcome, Unavailable):
+        return {"evidence": {**finding.evidence, "no_replay": outcome.reason}}
+    cap_mb = None if outcome.present else outcome.bucket_cap_mb
+    evidence = {**finding.evidence, "buckets": outcome.buckets, "bucket_cap_mb": cap_mb}
+    if outcome.saving_ns <= max(_LEAST_ERRORS * outcome.error_ns, _LEAST_SHARE * step_ns):
+        return {"evidence": {**evidence, "no_replay": _NOTHING_SAVED}}
+    return {
+        "saving_ns": outcome.saving_ns,
+        "saving_error_ns": outcome.error_ns,
+        "action": _action("" if cap_mb is None else f" with bucket_cap_mb={cap_mb:g}"),
+        "evidence": evidence,
+    }
+
+
+def manual_whatif(run: Run) -> CapOutcome | Unavailable:
+    """Return what DDP would save, with its default buckets unless others save notably more of a step."""
+    groups = list(_groups(run))
+    if not groups:
+        return Unavailable(reason=_NOT_RECORDED)
+    fits = [fit_transfers(group.stretches) for group in groups]
+    now = [[(each.measured_ns, each.ended_ns) for each in group.passes] for group in groups]
+    late_ns = max(statistics.median(_late_ns(group, fit)) for group, fit in zip(groups, fits, strict=True))
+    caps = outcomes(groups, fits, now, _DEFAULT_BYTES, CAPS_MB, np.inf, late_ns).caps
+    default, best = next(cap for cap in caps if cap.present), best_limit(caps, step_ns := run.mean_rank_step_ns())
+    return best if best.saving_ns - default.saving_ns > NOTABLE * step_ns else default
+
+
+def _groups(run: Run) -> Iterator[GroupPasses]:
+    """Yield the passes of groups by hand, as those of one module whose parameters are in DDP's default buckets."""
+    for matched, summaries, reduced in groups_that_reduce(run, MANUAL_REDUCTIONS):
+        of_passes = [of_rank.rows(of_rank.backward_pass >= 0) for of_rank in reduced]
+        gradients = [summary[MANUAL_GRADIENT_TIMES] for summary in summaries]
+        elements = np.array(elements_of(gradients[0], 0) if gradients else (), dtype=np.int64)
+        alike = all((times.elements == np.resize(elements, len(times))).all() for times in gradients)
+        if not len(elements) or not alike or not all(map(len, (*of_passes, *gradients))):
+            continue
+        sizes = elements * int(of_passes[0].size_bytes.sum()) // int(gradients[0].elements.sum())
+        none = ("",) * len(elements)
+        parameters = Parameters(names=none, size_bytes=tuple(sizes.tolist()), dtypes=none, buckets=(), rebuilt=True)
+        layout = {0: replace(parameters, buckets=default_buckets(parameters))}
+        passes = joined_passes(run, matched, of_passes, gradients, layout)
+        if not isinstance(passes, Unavailable):
+            yield passes
+
+
+def _late_ns(group: GroupPasses, fit: TransferFit) -> Iterator[float]:
+    """Yield by how much the transfers of each pass together took another time than usual."""
+    late_ns = fit.late_ns(group.stretches) * group.stretches.transfers
+    for each in group.passes:
+        until_ns = group.stretches.end_ns - each.observed.origin_ns
+        yield abs(float(late_ns[(until_ns > 0) & (until_ns <= each.ended_ns)].sum()))
