@@ -1,4 +1,4 @@
-"""What to do about DDP's buckets.
+"""What to do about DDP's buckets, and what to set in DDP besides their size.
 
 A finding is returned only if it is worth a notable share of the step and more than its error.
 """
@@ -6,14 +6,15 @@ A finding is returned only if it is worth a notable share of the step and more t
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tracekit.analysis.ddp.bucket_order import blocked_buckets
-from tracekit.analysis.ddp.bucket_whatif import NOTABLE, BucketWhatIf, best_limit
-from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
-from tracekit.analysis.ddp.setting_findings import setting_findings
+import numpy as np
+
+from tracekit.analysis.ddp.bucket_whatif import LEAST_SHARE, NOTABLE, BucketWhatIf, best_limit
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.savings import saving_of_ns
@@ -22,8 +23,9 @@ from tracekit.model.metadata import DdpModule
 from tracekit.model.notes import Severity
 from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
 
-__all__ = ["bucket_findings"]
+__all__ = ["blocked_buckets", "bucket_findings", "setting_findings"]
 
 _LARGE_TAIL = 0.05
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
@@ -187,8 +189,9 @@ def _least_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int:
 
 
 def _blocked(run: Run, step_ns: float) -> Iterator[Finding]:
-    worst = next((held for held in blocked_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
-    if worst is None:
+    longest_first = sorted(blocked_buckets(run), key=lambda blocked: (-blocked.held_ns, blocked.index))
+    worst = longest_first[0] if longest_first else None
+    if worst is None or worst.held_ns < _LARGE_TAIL * step_ns:
         return
     text = (
         f"DDP launches buckets in order: on rank {worst.rank} bucket {worst.index} waits {worst.held_ns / step_ns:.0%} "
@@ -248,3 +251,123 @@ def _before_rebuilding(times: _Rows, modules: Sequence[DdpModule]) -> Iterator[F
         )
         action = "record later steps"
         yield Finding(severity="info", text=text, step=steps[0], action=action, evidence={"steps": steps})
+
+
+def setting_findings(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
+    """Return the findings. modules: those of the job. outcome: what replays of its passes show."""
+    reduced = {number for summary in run.ranks for number in summary[BUCKET_REDUCTIONS].module.tolist()}
+    used = [module for number, module in enumerate(modules) if number in reduced]
+    return [*_in_16_bits(run, used, outcome, step_ns), *_as_bucket_view(used, outcome, step_ns)]
+
+
+def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns: float) -> Iterator[Finding]:
+    """Find gradients of 32 bits whose reductions are exposed, where no hook compresses them.
+
+    On CPUs converting them and summing them in 16 bits takes longer than it saves, and is not in the replay.
+    """
+    halved, present_ns = outcome.in_16_bits, outcome.measured_ns
+    whole = all(bucket.dtype == "float32" for module in modules for bucket in module.buckets)
+    if run.device == "cpu" or halved is None or not whole or any(module.comm_hook != "none" for module in modules):
+        return
+    gain_ns = min(present_ns - halved.exposed_ns, halved.saving_ns)
+    if gain_ns - halved.error_ns < LEAST_SHARE * step_ns:
+        return
+    hook = "bf16_compress_hook"
+    yield Finding(
+        severity="info",
+        text=(
+            f"DDP reduces gradients in 32 bits and leaves {present_ns / step_ns:.0%} of the step exposed; in 16 bits "
+            f"it would be {halved.exposed_ns / step_ns:.0%}, without the time to convert them"
+        ),
+        cause="transfer",
+        time_ns=present_ns,
+        saving_ns=gain_ns,
+        saving_error_ns=halved.error_ns,
+        action=f"register {hook} as its communication hook (now none), if the gradients' precision allows",
+        evidence={"comm_hook": hook, "present_comm_hook": "none", "exposed_ns": halved.exposed_ns},
+    )
+
+
+def _as_bucket_view(modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns: float) -> Iterator[Finding]:
+    """Find copies of reduced gradients out of the buckets that a step waits for."""
+    viewed = outcome.without_copies
+    if viewed is None or any(module.gradient_as_bucket_view is not False for module in modules):
+        return
+    if viewed.saving_ns - viewed.error_ns < LEAST_SHARE * step_ns:
+        return
+    size_bytes = sum(bucket.size_bytes for module in modules for bucket in module.buckets)
+    yield Finding(
+        severity="info",
+        text=f"DDP copies reduced gradients out of its buckets, for {viewed.saving_ns / step_ns:.0%} of the step",
+        cause="transfer",
+        time_ns=viewed.saving_ns,
+        saving_ns=viewed.saving_ns,
+        saving_error_ns=viewed.error_ns,
+        action=f"set gradient_as_bucket_view=True (now False), which also saves {file_size(size_bytes)}",
+        evidence={"gradient_as_bucket_view": True, "present_gradient_as_bucket_view": False, "bytes": size_bytes},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockedBucket:
+    """By how much the launch of a bucket waited for a gradient of an earlier one.
+
+    Attributes:
+        held_ns: median over steps.
+        parameter: the one most often waited for.
+        behind: the bucket of that parameter.
+    """
+
+    rank: int
+    index: int
+    behind: int
+    parameter: str
+    held_ns: int
+
+
+def blocked_buckets(run: Run) -> Iterator[BlockedBucket]:
+    """Yield the buckets whose gradients were complete, but that waited for an earlier bucket in most steps of a rank.
+
+    DDP launches its buckets in order of their index, whatever the order in which their gradients come.
+
+        bucket 0   g...............................g     its last gradient comes late,
+        bucket 1            g...g  (held up)             and no later bucket may be launched
+    """
+    common = run.common_steps()
+    for summary in run.ranks:
+        for (_, index), waits in _waits(summary, common).items():
+            late = [wait for wait in waits if wait[0] > 0]
+            if 2 * len(late) <= len(waits):
+                continue
+            (behind, parameter), _ = Counter((b, p) for _, b, p in late).most_common(1)[0]
+            held_ns = round(statistics.median(ns for ns, _, _ in waits))
+            yield BlockedBucket(rank=summary.rank, index=index, behind=behind, parameter=parameter, held_ns=held_ns)
+
+
+def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int], list[tuple[int, int, str]]]:
+    """Return by module and bucket, for each pass, how long it waited, behind which bucket, and for which parameter."""
+    times = summary[GRADIENT_TIMES]
+    result: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
+    if not len(times):
+        return result
+    passes = np.stack((times.module.astype(np.int64), times.step, times.backward_pass.astype(np.int64)))
+    each, which = np.unique(passes, axis=1, return_inverse=True)
+    for i, (module, step, _) in enumerate(each.T.tolist()):
+        buckets = summary[DDP_MODULES].modules[module].buckets
+        names = [name for bucket in buckets for name in bucket.parameters]
+        if step not in common or not names:
+            continue
+        bucket_of = np.repeat(np.arange(len(buckets)), [len(bucket.parameters) for bucket in buckets])
+        here = np.flatnonzero(which.reshape(-1) == i)
+        place, ready_ns = times.place[here], times.ready_ns[here]
+        last_ns = np.full(len(buckets), np.iinfo(np.int64).min)
+        np.maximum.at(last_ns, bucket_of[place], ready_ns)
+        latest = 0
+        for bucket in range(len(buckets)):
+            if last_ns[bucket] > last_ns[latest]:
+                latest = bucket
+            came = last_ns[bucket] > np.iinfo(np.int64).min
+            held_ns = int(last_ns[latest] - last_ns[bucket]) if came else 0
+            culprit = names[place[np.argmax(np.where(bucket_of[place] == latest, ready_ns, -1))]]
+            result[module, bucket].append((held_ns, latest, culprit))
+    return result

@@ -14,7 +14,6 @@ from tracekit.analysis.communication.collectives import GroupTimes, group_times
 from tracekit.analysis.ddp import columns
 from tracekit.analysis.ddp.backward_passes import rows_of_reductions
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
-from tracekit.analysis.ddp.bucket_picture import BucketPicture, bucket_picture
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
@@ -27,8 +26,7 @@ from tracekit.model.links import bus_factor
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["Buckets", "buckets"]
-
+__all__ = ["BucketBar", "BucketPicture", "Buckets", "bucket_picture", "buckets"]
 
 _Matched = tuple[MatchedGroup, GroupTimes]
 
@@ -180,3 +178,57 @@ def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
             }
         )
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketBar:
+    """One reduction, in nanoseconds from the step's start; and how much of it is exposed."""
+
+    module: str
+    index: int
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+    exposed_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketPicture:
+    """The reductions of one step.
+
+    Attributes:
+        last_gradient_ns: when the last gradient came, from the step's start.
+        bars: in order of start.
+    """
+
+    rank: int
+    step: int
+    last_gradient_ns: int
+    bars: tuple[BucketBar, ...]
+
+
+def bucket_picture(times: Sequence[dict[str, Any]]) -> BucketPicture | None:
+    """Return the step whose exposed time is closest to the median over the steps of its rank.
+
+    `times`: rows of the table BUCKETS.
+    """
+    added_ns: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for row in times:
+        if row["index"] != WHOLE:
+            added_ns[row["rank"]][row["step"]] += row["added_ns"]
+    if not added_ns:
+        return None
+    medians_ns = {rank: statistics.median(steps.values()) for rank, steps in added_ns.items()}
+    rank = max(medians_ns, key=lambda each: (medians_ns[each], -each))
+    step = min(added_ns[rank], key=lambda each: (abs(added_ns[rank][each] - medians_ns[rank]), each))
+    rows = sorted(
+        (row for row in times if (row["rank"], row["step"]) == (rank, step) and row["index"] != WHOLE),
+        key=lambda row: (row["start_ns"], row["index"]),
+    )
+    names = ("module", "index", "ready_ns", "start_ns", "end_ns", "exposed_ns")
+    return BucketPicture(
+        rank=rank,
+        step=step,
+        last_gradient_ns=max(row["ready_ns"] for row in rows),
+        bars=tuple(BucketBar(**{name: row[name] for name in names}) for row in rows),
+    )

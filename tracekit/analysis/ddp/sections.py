@@ -18,9 +18,8 @@ from tracekit.analysis.ddp.parts import (
 )
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions, bucket_reductions, gradient_reductions
 from tracekit.analysis.ddp.per_rank.gradient_times import gradient_times
-from tracekit.analysis.ddp.per_rank.inferred_buckets import inferred_modules
+from tracekit.analysis.ddp.per_rank.inferred_buckets import ddp_passes, inferred_modules
 from tracekit.analysis.ddp.per_rank.manual_gradients import manual_gradients
-from tracekit.analysis.ddp.per_rank.passes import ddp_passes
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 

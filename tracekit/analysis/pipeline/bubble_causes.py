@@ -12,6 +12,8 @@ The idle time that a replay adds to the one before it has this cause (docs/defin
 An action waits for the one before it on its rank, and for the transfer of what it needs (`transfers`). How long a
 transfer took is known if the receiving rank waited all that time. Otherwise the transfer is hidden. It then takes the
 median between its stages, but no longer than what is known of it.
+
+The same replays tell the causes of the idle time before each action of a step apart.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ __all__ = [
     "BubbleCauses",
     "MeasuredPipeline",
     "PipelineReplay",
+    "StepBubble",
     "attribute_bubbles",
     "build_pipeline_replay",
-    "is_before_backward",
     "measure_pipeline",
-    "replayed_times",
+    "step_bubbles",
 ]
 
 CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
@@ -183,7 +185,7 @@ def _is_whole(order: ActionOrder, ranks: int) -> bool:
     return len(np.unique(order.rank)) == ranks and np.ptp(forwards) == 0 and np.ptp(backwards) == 0
 
 
-def replayed_times(
+def _replayed_times(
     typical: TypicalTimes, order: ActionOrder, edges: Edges, transfers: Transfers
 ) -> tuple[tuple[Float64, Float64], ...]:
     """Return for R0 to R3 how long the actions and the transfers take, float64 [n, k] and [e, k]."""
@@ -209,7 +211,7 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
         measured.action_orders, measured.edges, measured.transfers, measured.replays, strict=True
     ):
         span_ns = np.zeros(order.work_ns.shape[1])
-        for number, (work_ns, transfer_ns) in enumerate(replayed_times(measured.typical, order, edges, transfers)):
+        for number, (work_ns, transfer_ns) in enumerate(_replayed_times(measured.typical, order, edges, transfers)):
             start_ns, span_ns = replay(work_ns, transfer_ns)
             idle_ns[number + 1] += (span_ns - replay.by_rank(work_ns)).sum(axis=1)
             if number == 0:
@@ -226,7 +228,7 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
     )
 
 
-def is_before_backward(order: ActionOrder) -> Bool:
+def _is_before_backward(order: ActionOrder) -> Bool:
     """Return which idle times are warm-up, bool [n]: those before actions up to the rank's first backward.
 
     Of a rank without a backward, only the one before its first action is.
@@ -241,9 +243,79 @@ def is_before_backward(order: ActionOrder) -> Bool:
 
 def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float64:
     """Return how long each rank is idle before its first backward, or without one before its first action."""
-    before = is_before_backward(order)
+    before = _is_before_backward(order)
     result = np.zeros(int(order.rank.max()) + 1)
     for rank in range(len(result)):
         actions = np.flatnonzero((order.rank == rank) & before)
         result[rank] = float((start_ns[actions[-1]] - work_ns[actions[:-1]].sum(axis=0)).sum())
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBubble:
+    """A stretch of a step in which a rank has no action.
+
+    Attributes:
+        rank: the global rank.
+        start_ns: on the run's clock.
+        end_ns: on the run's clock.
+        cause: one of `CAUSES`, that which adds most to it.
+    """
+
+    rank: int
+    start_ns: int
+    end_ns: int
+    cause: str
+
+
+def step_bubbles(measured: MeasuredPipeline, step: int) -> list[StepBubble]:
+    """Return the bubbles of a step by rank and time; empty where the pipeline has no such step."""
+    for order, edges, transfers, replay in zip(
+        measured.action_orders, measured.edges, measured.transfers, measured.replays, strict=True
+    ):
+        if step in order.steps:
+            number = int(np.flatnonzero(order.steps == step)[0])
+            times = _replayed_times(measured.typical, order, edges, transfers)
+            return _bubbles(measured.ranks, order, number, _idle_by_cause(order, number, times, replay))
+    return []
+
+
+def _idle_by_cause(
+    order: ActionOrder, number: int, times: tuple[tuple[Float64, Float64], ...], replay: PipelineReplay
+) -> Float64:
+    """Return the idle time before each action, and last after all of each rank, float64 [n + ranks, causes]."""
+    before_backward = np.concatenate((_is_before_backward(order), np.zeros(int(order.rank.max()) + 1, dtype=bool)))
+    idle_ns = []
+    for work_ns, transfer_ns in times:
+        start_ns, _ = replay(work_ns[:, number : number + 1], transfer_ns[:, number : number + 1])
+        end_ns = start_ns[:, 0] + work_ns[:, number]
+        idle_ns.append(_idle_around(order, start_ns[:, 0], end_ns, float(end_ns.max())))
+    begin_ns = order.start_ns[:, number].min()
+    end_ns = (order.end_ns[:, number] - begin_ns).astype(np.float64)
+    measured_ns = _idle_around(order, end_ns - order.work_ns[:, number], end_ns, float(end_ns.max()))
+    warmup_ns = np.where(before_backward, idle_ns[0], 0.0)
+    return np.diff(np.stack((warmup_ns, *idle_ns, measured_ns)), axis=0, prepend=0).T
+
+
+def _idle_around(order: ActionOrder, start_ns: Float64, end_ns: Float64, last_ns: float) -> Float64:
+    """Return the time to each action from the one before it on its rank, then from each rank's last to `last_ns`."""
+    previous_ns = np.where(order.first, 0.0, np.roll(end_ns, 1))
+    return np.concatenate((start_ns - previous_ns, last_ns - end_ns[_last_actions(order)]))
+
+
+def _last_actions(order: ActionOrder) -> Int64:
+    return np.flatnonzero(np.append(order.first[1:], True))
+
+
+def _bubbles(ranks: tuple[int, ...], order: ActionOrder, number: int, idle_ns: Float64) -> list[StepBubble]:
+    start_ns, end_ns = order.end_ns[:, number] - order.work_ns[:, number], order.end_ns[:, number]
+    begin_ns, last = order.start_ns[:, number].min(), _last_actions(order)
+    from_ns = np.concatenate((np.where(order.first, begin_ns, np.roll(end_ns, 1)), end_ns[last]))
+    to_ns = np.concatenate((start_ns, np.full(len(last), end_ns.max())))
+    place = np.concatenate((order.rank, order.rank[last]))
+    causes = idle_ns.argmax(axis=1)
+    return [
+        StepBubble(rank=ranks[place[at]], start_ns=int(from_ns[at]), end_ns=int(to_ns[at]), cause=CAUSES[causes[at]])
+        for at in np.lexsort((from_ns, place)).tolist()
+        if to_ns[at] > from_ns[at]
+    ]

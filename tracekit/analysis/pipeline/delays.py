@@ -24,14 +24,7 @@ from tracekit.model.events import Float64, Int64
 
 _LEAST = 0.005  # of the time from the first to the last action: less is not replayed
 
-__all__ = [
-    "PipelineDelays",
-    "SlowLink",
-    "gaps_before_ns",
-    "pipeline_delays",
-    "replay_of_other_stages",
-    "replay_with_less",
-]
+__all__ = ["PipelineDelays", "SlowLink", "gaps_before_ns", "pipeline_delays", "replay_with_less"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,21 +108,6 @@ def _delays_of_order(
         host_ns=np.stack(host_ns),
         data_ns=np.stack(data_ns),
         links_ns=links_ns.reshape(len(links), len(order.steps)),
-    )
-
-
-def replay_of_other_stages(measured: MeasuredPipeline, factors: Float64) -> tuple[Float64, Float64]:
-    """Return how long the steps of a pipeline take in the replay, and how much less with other stages, float64 [k].
-
-    factors: how many times as long the actions of a kind and a stage would take, float64 [kinds, stages + 1], as
-    `even_stage_factors` returns them: the last column is for actions without a stage, -1.
-    """
-    return replay_with_less(
-        measured,
-        [
-            (order.work_ns * (1 - factors[order.kind, order.stage])[:, None], 0 * transfers.took_ns)
-            for order, transfers in zip(measured.action_orders, measured.transfers, strict=True)
-        ],
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, longest_pipeline
-from tracekit.analysis.pipeline.delays import replay_of_other_stages
+from tracekit.analysis.pipeline.delays import replay_with_less
 from tracekit.analysis.stats.significance import standard_error
 from tracekit.model.events import Float64
 from tracekit.model.spans import ACTION_KINDS
@@ -110,10 +110,14 @@ def _saved_at_the_pace_of_others(
     typical_ns = measured.typical.of_stage
     usual_ns = np.median(typical_ns[:, others], axis=1)
     kinds, stages = typical_ns.shape
-    factors = np.ones((kinds, stages + 1))
+    factors = np.ones((kinds, stages + 1))  # the last column is for actions without a stage, -1
     for stage in slow:
         np.divide(usual_ns, typical_ns[:, stage], out=factors[:, stage], where=typical_ns[:, stage] > usual_ns)
-    return replay_of_other_stages(measured, factors)
+    less_ns = [
+        (order.work_ns * (1 - factors[order.kind, order.stage])[:, None], 0 * transfers.took_ns)
+        for order, transfers in zip(measured.action_orders, measured.transfers, strict=True)
+    ]
+    return replay_with_less(measured, less_ns)
 
 
 def _work_of_stages(pipelines: Sequence[MeasuredPipeline]) -> tuple[Float64, float]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tracekit.analysis.pipeline.bubble_causes import step_bubbles
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
-from tracekit.analysis.pipeline.step_bubbles import step_bubbles
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import rows_of
 from tracekit.render.page.chart_contract import PipelineGaps, PipelineView

@@ -10,11 +10,11 @@ import pytest
 
 from tests.builders import write_run
 from tests.unit.analysis.ddp import ddp_training as training
+from tracekit.analysis.ddp.bucket_findings import setting_findings
 from tracekit.analysis.ddp.bucket_replay import BackwardPass
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.ddp.parts import DDP_MODULES
-from tracekit.analysis.ddp.setting_findings import setting_findings
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.model.run import Run

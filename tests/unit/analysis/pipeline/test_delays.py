@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
 from tests.unit.analysis.exchanges import actions, recv, send
 from tests.unit.analysis.stage_lines import line, measured_run
 from tracekit.analysis.pipeline.delays import (
@@ -13,7 +9,7 @@ from tracekit.analysis.pipeline.delays import (
     SlowLink,
     gaps_before_ns,
     pipeline_delays,
-    replay_of_other_stages,
+    replay_with_less,
 )
 
 BEGIN = 5_000_000  # of step 5
@@ -138,24 +134,12 @@ def test_steps_that_ran_in_different_orders_are_put_together_by_their_numbers() 
 def test_a_replay_with_a_shorter_stage_is_as_long_as_a_job_with_that_stage() -> None:
     """GIVEN forwards of 200 on stage 2, and of 100 elsewhere: a step takes 100 (4 + 4 - 1), and 100 a microbatch."""
     _, measured = line(4, 4, steps=(5, 6), longer=lambda _, stage: 100 * (stage == 2), pause=20)
-    factors = np.ones((4, 5))
-    factors[:, 2] = 0.5
+    even = line(4, 4, steps=(5, 6), pause=20)[1]
+    (order,), (transfers,) = measured.action_orders, measured.transfers
+    half_ns = order.work_ns * (0.5 * (order.stage == 2))[:, None]
 
-    spans_ns, saved_ns = replay_of_other_stages(measured, factors)
+    spans_ns, saved_ns = replay_with_less(measured, [(half_ns, 0 * transfers.took_ns)])
 
-    as_long, _ = replay_of_other_stages(line(4, 4, steps=(5, 6), pause=20)[1], np.ones((4, 5)))
+    as_long, _ = replay_with_less(even, [(0 * half_ns, 0 * transfers.took_ns)])
     assert spans_ns.tolist() == [1120, 1120]
     assert (spans_ns - saved_ns).tolist() == as_long.tolist() == [780, 780]
-
-
-def test_actions_without_a_stage_take_as_long_with_other_stages() -> None:
-    """GIVEN actions of rank 0 whose stage is not known WHEN the last stage is half as long."""
-    _, measured = line(4, 4, longer=lambda _, stage: 100 * (stage == 3))
-    (order,) = measured.action_orders
-    without = replace(order, stage=np.where(order.stage == 0, -1, order.stage))
-    factors = np.ones((4, 5))
-    factors[:, 3] = 0.5
-
-    _, saved_ns = replay_of_other_stages(replace(measured, action_orders=(without,)), factors)
-
-    assert saved_ns.tolist() == replay_of_other_stages(measured, factors)[1].tolist() == [400]

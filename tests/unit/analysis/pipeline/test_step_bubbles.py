@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tests.unit.analysis.exchanges import actions, rank, run_of
-from tracekit.analysis.pipeline.bubble_causes import attribute_bubbles
+from tracekit.analysis.pipeline.bubble_causes import StepBubble, attribute_bubbles, step_bubbles
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.pipeline.parts import Actions
-from tracekit.analysis.pipeline.step_bubbles import StepBubble, step_bubbles
 from tracekit.model.metadata import PipelineLayout
 
 

@@ -1,4 +1,4 @@
-"""DDP's buckets, inferred from the all-reduces of a trace that has no bucket map.
+"""What PyTorch's labels show of DDP: its buckets, inferred from the all-reduces of a trace that has no bucket map.
 
 DDP reduces the same buckets in the same order in every backward pass. It does so in hooks that run as a gradient is
 accumulated. So in a trace with labels of DDP, its buckets are the all-reduces that fulfil all of these:
@@ -16,21 +16,23 @@ from a bucket list with the same sizes twice.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
+from tracekit.analysis.ddp.parts import DdpPasses
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions
-from tracekit.analysis.ddp.per_rank.passes import FORWARD_LABEL
 from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.strategies import strategies_of
-from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES
 from tracekit.model.events import DecodedTrace, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import Bucket, DdpModule
+from tracekit.model.summary import StepParts
 
-__all__ = ["inferred_modules"]
+__all__ = ["FORWARD_LABEL", "ddp_passes", "inferred_modules"]
 
 _ACCUMULATES = f"{AUTOGRAD_NODE_PREFIX}torch::autograd::AccumulateGrad"
 _FLOATING = tuple(i for i, name in enumerate(DTYPES) if "float" in name)
@@ -93,3 +95,21 @@ def _repeated_part(sequence: tuple[tuple[int, int], ...], passes: int) -> tuple[
         if length and sequence == sequence[:length] * repetitions:
             return sequence[:length]
     return sequence
+
+
+FORWARD_LABEL = "DistributedDataParallel.forward"
+_UPDATE = "Optimizer.step#"
+
+
+def ddp_passes(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> DdpPasses:
+    """Return the counts over the complete steps."""
+    events = trace.events
+    on_host = events.on_tracks(lanes.threads)
+    complete = complete_steps(lanes, steps).windows
+
+    def count(prefix: str) -> int:
+        rows = np.flatnonzero(events.named(lambda name: name.startswith(prefix)) & on_host)
+        window = lanes.windows.index_of(events.start_ns[rows])
+        return int(complete[window[window >= 0]].sum())
+
+    return DdpPasses(forwards=count(FORWARD_LABEL), updates=count(_UPDATE))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.analysis.ddp.bucket_picture import BucketPicture
-from tracekit.analysis.ddp.buckets import Buckets
+from tracekit.analysis.ddp.buckets import BucketPicture, Buckets
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import file_size, milliseconds

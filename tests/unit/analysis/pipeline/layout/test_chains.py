@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.analysis.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
-from tracekit.analysis.pipeline.layout.chains import StagedActions, follow_microbatches
+from tracekit.analysis.pipeline.layout.manual import StagedActions, follow_microbatches
 from tracekit.analysis.pipeline.layout.schedules import order_of_schedule
 from tracekit.analysis.pipeline.parts import Actions
 

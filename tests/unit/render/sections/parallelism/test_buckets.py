@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.ddp.bucket_picture import BucketBar, BucketPicture, bucket_picture
+from tracekit.analysis.ddp.buckets import BucketBar, BucketPicture, bucket_picture
 from tracekit.render.console import write
 from tracekit.render.sections.parallelism.buckets import bucket_chart
 

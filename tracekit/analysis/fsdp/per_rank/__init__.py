@@ -1,1 +1,0 @@
-"""What a worker computes of one rank's gathers and reductions."""
