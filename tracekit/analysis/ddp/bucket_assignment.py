@@ -27,7 +27,6 @@ class Parameters:
         buckets: the present ones, each as places in the list of parameters.
     """
 
-    names: tuple[str, ...]
     size_bytes: tuple[int, ...]
     dtypes: tuple[str, ...]
     buckets: tuple[tuple[int, ...], ...]
@@ -39,7 +38,6 @@ def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters
 
     `elements`: of the gradients in order, for a bucket map without sizes.
     """
-    names: list[str] = []
     sizes: list[int] = []
     dtypes: list[str] = []
     buckets: list[tuple[int, ...]] = []
@@ -52,11 +50,9 @@ def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters
                 return None
             counts.append(rest.pop(0))
         buckets.append(tuple(range(len(sizes), len(sizes) + len(counts))))
-        names += bucket.parameters if len(bucket.parameters) == len(counts) else [""] * len(counts)
         sizes += [count * width for count in counts]
         dtypes += [bucket.dtype] * len(counts)
     return Parameters(
-        names=tuple(names),
         size_bytes=tuple(sizes),
         dtypes=tuple(dtypes),
         buckets=tuple(buckets),

@@ -75,14 +75,12 @@ class BucketWhatIf:
     Attributes:
         caps: in ascending order of the limit; the present one comes along where it is known.
         measured_ns: what is exposed with the present limit.
-        fit: of the transfers of the first process group.
         in_16_bits: with half the bytes; None where too little is exposed to be worth it.
         without_copies: with gradients that are views of the buckets; None where the copies take too little.
     """
 
     caps: tuple[CapOutcome, ...]
     measured_ns: int
-    fit: TransferFit
     in_16_bits: SettingOutcome | None
     without_copies: SettingOutcome | None
 
@@ -174,7 +172,6 @@ def outcomes(
     return BucketWhatIf(
         caps=tuple(result),
         measured_ns=round(measured_ns),
-        fit=fits[0],
         in_16_bits=outcome_of(halved, None) if measured_ns > least_ns else None,
         without_copies=(
             outcome_of([_without_copies(group) for group in groups], None) if copies_ns > least_ns else None

@@ -119,8 +119,8 @@ def _groups(run: Run) -> Iterator[GroupPasses]:
         if not len(elements) or not alike or not all(map(len, (*of_passes, *gradients))):
             continue
         sizes = elements * int(of_passes[0].size_bytes.sum()) // int(gradients[0].elements.sum())
-        none = ("",) * len(elements)
-        parameters = Parameters(names=none, size_bytes=tuple(sizes.tolist()), dtypes=none, buckets=(), rebuilt=True)
+        dtypes = ("",) * len(elements)
+        parameters = Parameters(size_bytes=tuple(sizes.tolist()), dtypes=dtypes, buckets=(), rebuilt=True)
         layout = {0: replace(parameters, buckets=default_buckets(parameters))}
         passes = joined_passes(run, matched, of_passes, gradients, layout)
         if not isinstance(passes, Unavailable):

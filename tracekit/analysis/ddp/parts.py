@@ -83,7 +83,6 @@ class GradientTimes(Columnar):
         backward_pass: int32 [n], how many times the module has reduced before in the step.
         place: int32 [n], of the parameter in the list of the module's buckets, one bucket after the other.
         ready_ns: int64 [n], when the gradient was in its bucket, on the rank's wall clock.
-        copy_ns: int64 [n], how long the copy into the bucket took.
         back_ns: int64 [n], how long the copy back out of the bucket took, after the reduction.
         elements: int64 [n].
         compute_ns: int64 [n], how long the rank computed since the first gradient of the backward pass.
@@ -94,7 +93,6 @@ class GradientTimes(Columnar):
     backward_pass: Int32
     place: Int32
     ready_ns: Int64
-    copy_ns: Int64
     back_ns: Int64
     elements: Int64
     compute_ns: Int64

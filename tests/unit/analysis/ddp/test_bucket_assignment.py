@@ -68,7 +68,6 @@ def test_find_unused_parameters_fills_buckets_in_the_order_of_parameters(cap_mb:
 
 def test_data_types_have_separate_buckets() -> None:
     result = Parameters(
-        names=("a", "b", "c", "d"),
         size_bytes=(40, 20, 70, 90),
         dtypes=("float32", "float16", "float32", "float16"),
         buckets=((0, 2), (1, 3)),

@@ -9,12 +9,14 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.ddp import ddp_training as training
+from tracekit.analysis.ddp.backward_passes import passes_of_groups
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.stats.transfer_fit import fit_transfers
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Run
 
@@ -59,8 +61,9 @@ def test_exposed_time_of_other_limits(trained: Run) -> None:
 
 
 def test_the_fit_is_that_of_the_transfers(trained: Run) -> None:
-    fit = outcome(trained).fit
-    assert fit is not None
+    groups = passes_of_groups(trained)
+    assert isinstance(groups, list)
+    fit = fit_transfers(groups[0].stretches)
     assert fit.latency_ns == pytest.approx(1e6, rel=0.01)
     assert fit.ns_per_byte == pytest.approx(10, rel=0.01)
 

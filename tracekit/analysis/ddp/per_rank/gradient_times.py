@@ -77,7 +77,6 @@ def gradient_times(
                 backward_pass=np.full(len(copy), backward_pass, dtype=np.int32),
                 place=place.astype(np.int32),
                 ready_ns=ready_ns[copy],
-                copy_ns=copy_ns[copy],
                 back_ns=back_ns,
                 elements=elements[copy],
                 compute_ns=computed_ns[copy] - computed_ns[copy[0]],

@@ -131,7 +131,6 @@ def _times(step: int, number: int, elements: Int64, ends_ns: Int64) -> GradientT
         backward_pass=np.full(len(elements), number, dtype=np.int32),
         place=np.arange(len(elements), dtype=np.int32),
         ready_ns=ready_ns,
-        copy_ns=none,
         back_ns=back_ns.astype(np.int64),
         elements=elements,
         compute_ns=ready_ns - ready_ns.min(),
