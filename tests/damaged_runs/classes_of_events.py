@@ -115,7 +115,7 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(2))),
         bad_rank="n/a",
         kind="step_mismatch",
-        says=f"it mixes the events of 2 processes (pid 4002, 4008): {_NO_TIMES}",
+        says=f"it mixes the operators of 2 processes (pid 4002, 4008): {_NO_TIMES}",
     ),
     "events of another file of the same process": DamagedRun(
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(at_us=-60_000))),

@@ -71,6 +71,8 @@ def kernel_launches(events: EventTable, device: DeviceEvents) -> KernelLaunches:
         ran = ~(missing & _in_capture(events, calls, events.start_ns[row]))
         row, missing = row[ran], missing[ran]
         kernels = _kernels(events, device, row)
+        if _kernels_of_others(events, device, row) >= kernels[missing].sum():
+            missing[:] = False
         later = _later(events, calls, row, missing)
     return KernelLaunches(
         row=row,
@@ -145,6 +147,18 @@ def _kernels(events: EventTable, device: DeviceEvents, row: Int64) -> Int64:
         recorded = count[count > 0]
         kernels[is_graph] = max(round(float(recorded.mean())), 1) if len(recorded) else _KERNELS_OF_A_GRAPH
     return kernels
+
+
+def _kernels_of_others(events: EventTable, device: DeviceEvents, row: Int64) -> int:
+    """Return how many kernels have no launch of the calls `row`, or one that launched another kernel.
+
+    roctracer gives some kernels the correlation id of a neighbour, and tools lose ids. So these may be the kernels of
+    launches that seem to have none.
+    """
+    count = np.bincount(device.launch_row[device.linked & device.is_kernel], minlength=len(events))
+    of_one_kernel = np.setdiff1d(row, _named(events, row, _GRAPH_LAUNCH))
+    unlinked = device.is_kernel & ~device.linked & ~device.before_recording
+    return int(np.maximum(count[of_one_kernel] - 1, 0).sum() + unlinked.sum())
 
 
 def _later(events: EventTable, calls: Int64, row: Int64, missing: Bool) -> Bool:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.events import ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.ranks import format_ranges
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
-_HOST_CATEGORIES = frozenset(("cpu_op", "Operator", "user_annotation", "python_function"))
 _SHOWN = 4  # processes
 
 __all__ = ["HostSteps", "host_steps"]
@@ -81,28 +80,15 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
 
 
 def _mixed_processes(events: EventTable) -> str | None:
-    """Return that the threads of the host are of several processes; None if they are of one.
+    """Return that operators are of several processes; None if they are of one.
 
-    Kineto records one process, so the events of others come from other files.
+    Kineto records one process, so the operators of others come from other files. Frames of Python may have pid 0.
     """
-    first_row = np.full(len(events.tracks), ABSENT, dtype=np.int64)
-    # The first event of a track follows one of another track. Only such events are looked at.
-    changes = np.ones(len(events), dtype=np.bool_)
-    np.not_equal(events.track[1:], events.track[:-1], out=changes[1:])
-    rows = np.flatnonzero(changes)[::-1]
-    first_row[events.track[rows]] = rows  # of equal indexes the last one is assigned
-    tracks = np.flatnonzero(first_row != ABSENT).tolist()
-    categories = [int(events.category[row]) for row in first_row[tracks].tolist()]
-    processes = sorted(
-        {
-            str(events.tracks[track].pid)
-            for track, category in zip(tracks, categories, strict=True)
-            if events.tracks[track].pid != "" and category != ABSENT and events.strings[category] in _HOST_CATEGORIES
-        }
-    )
+    tracks = np.unique(events.track[events.in_category("cpu_op", "Operator")]).tolist()
+    processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
     if len(processes) < 2:
         return None
-    return f"it mixes the events of {len(processes)} processes (pid {', '.join(processes[:_SHOWN])})"
+    return f"it mixes the operators of {len(processes)} processes (pid {', '.join(processes[:_SHOWN])})"
 
 
 def _contradiction(steps: HostSteps) -> str | None:

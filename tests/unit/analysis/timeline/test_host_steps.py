@@ -57,7 +57,13 @@ def test_a_number_beyond_64_bits_is_no_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pid", [4711, "4711", "python"])
 def test_operators_of_two_processes_are_of_two_files(tmp_path: Path, pid: int | str) -> None:
     trace = with_steps(3, 4).event("aten::mm", "cpu_op", 20, 5, pid=pid, thread=1)
-    assert steps_of(tmp_path, trace).contradiction == f"it mixes the events of 2 processes (pid 4000, {pid})"
+    assert steps_of(tmp_path, trace).contradiction == f"it mixes the operators of 2 processes (pid 4000, {pid})"
+
+
+def test_a_python_thread_that_idles_is_no_process(tmp_path: Path) -> None:
+    """GIVEN frames of an idle thread on pid 0, as Kineto writes them with stacks THEN the file is of one process."""
+    trace = with_steps(3, 4).event("threading.py(973): _bootstrap", "python_function", 0, 200, pid=0, thread=0)
+    assert steps_of(tmp_path, trace).contradiction is None
 
 
 def test_devices_and_marks_of_the_profiler_are_no_processes(tmp_path: Path) -> None:

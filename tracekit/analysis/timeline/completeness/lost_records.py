@@ -29,6 +29,8 @@ _RUNS_ON_GPU = re.compile(
     r"^aten::(?:cudnn_(?:convolution|batch_norm)|_cudnn_rnn|miopen_|_(?:flash|efficient)_attention_forward$)"
 )
 _GPU_BACKENDS = frozenset({"nccl", "xccl"})  # ROCm's RCCL is called nccl, too
+# Categories of Kineto for what accelerators do that are no GPUs (ActivityType.cpp).
+_OTHER_DEVICE = re.compile(r"(mtia|hpu|privateuse1)_(?:ccp_events|op|runtime|driver|workloadd)")
 _RUNS_ON_CPU = re.compile(r"^gloo:|_for_cpu$")
 
 
@@ -43,7 +45,12 @@ def unrecorded_device(trace: DecodedTrace, device: DeviceEvents, launches: Kerne
         return f"none of the {launches.missing.sum():,} kernels that it launched is recorded"
     if not trace.complete and _names_gpu(trace):
         return "the file ends before its kernels"
-    if len(device.row) or not _computes_on_gpu(trace):
+    if len(device.row):
+        return None
+    for category in trace.events.strings:
+        if (other := _OTHER_DEVICE.fullmatch(category)) and trace.events.in_category(category).any():
+            return f"it computed on a device of kind {other[1]}, whose records tracekit does not read"
+    if not _computes_on_gpu(trace):
         return None
     return "it was recorded without CUDA activity"
 
