@@ -9,19 +9,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tracekit.analysis.guard import Guard
-from tracekit.analysis.loading import early_ends, lost_collectives
-from tracekit.analysis.loading.assembly import assemble, comparable
+from tracekit.analysis.health.run_checks import Reason, without_incomparable_times, without_times_of
+from tracekit.analysis.loading.assembly import assemble
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
 from tracekit.analysis.loading.impossible_times import ImpossibleTimes, impossible_time_notes, impossible_times
-from tracekit.analysis.loading.incomparable_ranks import Reason, incomparable_in_run, without_times_of
+from tracekit.analysis.loading.incomparable_ranks import incomparable_in_run
 from tracekit.analysis.loading.jumped_steps import steps_with_jumps, with_jumped_steps
 from tracekit.analysis.loading.rank_reader import RankReader
-from tracekit.analysis.loading.run_notes import lost_step_notes
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.model.run import LeftOutStep, Run
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.files.discover import Discovery
 
 __all__ = ["run_of_counted_steps"]
@@ -43,15 +41,14 @@ def run_of_counted_steps(
     leaves_out_first: whether a first step that is longer than the others is left out.
     """
     outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
-    outcomes = comparable(outcomes, Guard())  # `assemble` does this again, and notes an error in it
+    first = Guard()
+    outcomes = first.run("which ranks can be compared", outcomes, without_incomparable_times, outcomes)
     while True:
         run, outcomes = _assembled(reader, discovery, outcomes, options, {}, leaves_out_first=leaves_out_first)
         guard = Guard()
         jumped: _Wrong = guard.run("steps in which clocks jump", {}, steps_with_jumps, run)
-        lacking: _Wrong = guard.run("steps that lack collectives", {}, lost_collectives.steps_without_collectives, run)
         impossible: Mapping[int, ImpossibleTimes] = guard.run("impossible times", {}, impossible_times, run, jumped)
-        early: _Wrong = guard.run("steps that end early", {}, early_ends.steps_that_end_early, run)
-        wrong = _united(jumped, lacking, early, {rank: jump.steps for rank, jump in impossible.items()})
+        wrong = _united(jumped, {rank: jump.steps for rank, jump in impossible.items()})
         reasons: Mapping[int, Reason] = guard.run("which ranks can be compared", {}, incomparable_in_run, run, wrong)
         if not reasons:
             break
@@ -60,9 +57,8 @@ def run_of_counted_steps(
         run, _ = _assembled(reader, discovery, outcomes, options, wrong, leaves_out_first=leaves_out_first)
     notes = (
         *with_jumped_steps(run.notes, run.ranks, jumped),
-        *lost_step_notes(run, lacking, lost_collectives.EVIDENCE),
-        *lost_step_notes(run, early, early_ends.EVIDENCE),
         *impossible_time_notes(run, impossible),
+        *first.notes,
         *guard.notes,
     )
     return replace(run, notes=notes)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.model.notes import Note
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 
 __all__ = ["without_duplicates"]
 

@@ -1,17 +1,15 @@
-"""The steps of a recording as the host saw them, and whether they can be those of one process on one clock."""
+"""The steps of a recording as the host saw them."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.model.events import ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
-from tracekit.model.ranks import format_ranges
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
-_SHOWN = 4  # processes
 
 __all__ = ["HostSteps", "host_steps"]
 
@@ -28,7 +26,6 @@ class HostSteps:
         closed: the end of the step is known, bool [s].
         thread: as in `StepWindows`.
         source: as in `StepWindows`.
-        contradiction: as in `StepWindows`.
     """
 
     step: Int64
@@ -38,7 +35,6 @@ class HostSteps:
     closed: Bool
     thread: int
     source: str
-    contradiction: str | None = None
 
 
 def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
@@ -50,11 +46,11 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
     thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
     metadata = trace.header.metadata
     if whole:
-        steps = _whole_recording(events, thread)
-    elif metadata is not None and metadata.steps:
+        return _whole_recording(events, thread)
+    if metadata is not None and metadata.steps:
         recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
         recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
-        steps = HostSteps(
+        return HostSteps(
             step=np.array([s.step for s in recorded], dtype=np.int64),
             start_ns=np.array([s.start_ns for s in recorded], dtype=np.int64),
             end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
@@ -63,8 +59,8 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
             thread=thread,
             source="steps",
         )
-    elif len(spans):
-        steps = HostSteps(
+    if len(spans):
+        return HostSteps(
             step=numbers,
             start_ns=events.start_ns[spans],
             end_ns=events.end_ns[spans],
@@ -74,37 +70,7 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
             thread=thread,
             source="spans",
         )
-    else:
-        steps = _whole_recording(events, thread)
-    return replace(steps, contradiction=_mixed_processes(events) or _contradiction(steps))
-
-
-def _mixed_processes(events: EventTable) -> str | None:
-    """Return that operators are of several processes; None if they are of one.
-
-    Kineto records one process, so the operators of others come from other files. Frames of Python may have pid 0.
-    """
-    tracks = np.unique(events.track[events.in_category("cpu_op", "Operator")]).tolist()
-    processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
-    if len(processes) < 2:
-        return None
-    return f"it mixes the operators of {len(processes)} processes (pid {', '.join(processes[:_SHOWN])})"
-
-
-def _contradiction(steps: HostSteps) -> str | None:
-    """Return why steps cannot follow each other in one recording; None if they can."""
-    numbers, count = np.unique(steps.step, return_counts=True)
-    if (count > 1).any():
-        repeated = numbers[count > 1].tolist()
-        what = f"step {repeated[0]} is" if len(repeated) == 1 else f"steps {format_ranges(repeated)} are"
-        return f"{what} in it more than once"
-    if (np.diff(steps.step) < 0).any():
-        return "its steps are not in the order of their numbers (its clock was set back?)"
-    overlaps = steps.closed[:-1] & (steps.end_ns[:-1] > steps.start_ns[1:] + ROUNDED_NS)
-    if overlaps.any():
-        place = int(np.argmax(overlaps))
-        return f"steps {steps.step[place]} and {steps.step[place + 1]} overlap in time (its clock was set back?)"
-    return None
+    return _whole_recording(events, thread)
 
 
 def _whole_recording(events: EventTable, thread: int) -> HostSteps:

@@ -13,8 +13,7 @@ from tests.builders import TraceBuilder
 from tests.unit.analysis.exchanges import rank as summary_of
 from tests.unit.analysis.gpu_runs import gpu_rank, result
 from tracekit.analysis.loading.duplicate_ranks import without_duplicates
-from tracekit.analysis.per_rank.summarize import RankFailure
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 
 
 def of_rank(rank: int, answer: dict[str, Any]) -> list[dict[str, Any]]:

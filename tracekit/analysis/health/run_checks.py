@@ -1,0 +1,142 @@
+"""The checks of a run: which ranks cannot be compared with the others, as their recordings contradict those of most.
+
+Such a rank would make the steps, the means or the verdict of all others wrong. So its times are n/a, as if its device
+records were lost, and a note says why. The checks of clocks are run later, by `loading.counted_steps`, for they need
+the collectives of all ranks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.health.check import NO_TIMES, Check, Doubt
+from tracekit.analysis.sections import ALL_PARTS
+from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.model.collectives import Collectives
+from tracekit.model.messages import Messages
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.model.summary import RankFailure, RankSummary
+
+__all__ = ["RUN_CHECKS", "Reason", "usual_steps", "without_incomparable_times", "without_times", "without_times_of"]
+
+_OF_METADATA = (CONFIGURATION, MEMORY)  # parts that need no times
+
+
+class Reason(NamedTuple):
+    """Why a rank cannot be compared with the others.
+
+    Attributes:
+        kind: of the note about it.
+        text: completes "its times are n/a: ".
+    """
+
+    kind: str
+    text: str
+
+
+def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:
+    """Return the outcomes of all ranks, of which those that cannot be compared with most others have no times."""
+    result = list(outcomes)
+    for check in RUN_CHECKS:
+        measured = [outcome for outcome in result if isinstance(outcome, RankSummary) and outcome.is_measured]
+        doubts = {doubt.rank: doubt.reason for doubt in check.find(measured)}
+        reasons = {rank: Reason(check.id, reason) for rank, reason in doubts.items() if rank is not None}
+        result = without_times_of(result, reasons)
+    return result
+
+
+def without_times_of(
+    outcomes: Sequence[RankSummary | RankFailure], reasons: Mapping[int, Reason]
+) -> list[RankSummary | RankFailure]:
+    """Return the outcomes of all ranks, of which those with a reason have no times."""
+    return [
+        _without_times(outcome, reasons[outcome.rank])
+        if isinstance(outcome, RankSummary) and outcome.is_measured and outcome.rank in reasons
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+def _without_times(summary: RankSummary, reason: Reason) -> RankSummary:
+    file = summary.file_name
+    text = ": ".join(filter(None, (file, f"{reason.text}: {NO_TIMES}")))
+    note = Note(kind=reason.kind, severity="warning", file=file, text=text).about_rank(summary.rank)
+    return without_times(replace(summary, notes=(*summary.notes, note)), reason.text)
+
+
+def without_times(summary: RankSummary, reason: str) -> RankSummary:
+    """Return the summary without all that depends on times. `reason` completes "its times are n/a: "."""
+    return replace(
+        summary,
+        unmeasured=reason,
+        steps=(),
+        left_out=(),
+        collectives=Collectives.empty(),
+        messages=Messages.empty(),
+        parts={
+            name: value if ALL_PARTS[name] in _OF_METADATA else ALL_PARTS[name].empty()
+            for name, value in summary.parts.items()
+        },
+    )
+
+
+def _without_device(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
+    """Yield the ranks that seem to compute on a CPU, where most ranks have a GPU and none of them talks to it.
+
+    A rank that makes remote calls may have no GPU.
+    """
+    on_gpu = sum(summary.device == "gpu" for summary in ranks)
+    if 2 * on_gpu <= len(ranks) or any("rpc" in summary.strategies for summary in ranks):
+        return
+    for summary in ranks:
+        if summary.device == "cpu" and not len(summary.collectives) and not len(summary.messages):
+            yield Doubt(rank=summary.rank, reason="it has no kernels, though most ranks have some")
+
+
+def _with_other_steps(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
+    """Yield the ranks that completed none of the steps which most ranks completed.
+
+    Comparisons are over the steps that all ranks completed, so one such rank would leave none. Ranks that make remote
+    calls number their steps each for itself.
+    """
+    if any("rpc" in summary.strategies for summary in ranks):
+        return
+    complete = {
+        summary.rank: {step.step for step in (*summary.left_out, *summary.steps) if step.complete} for summary in ranks
+    }
+    usual = usual_steps(complete.values())
+    others = f"the other ranks completed {format_ranges(usual)}"
+    for rank, steps in complete.items() if usual else ():
+        if not steps & usual:
+            reason = f"it completed step {format_ranges(steps)}" if steps else "no step of it is complete"
+            yield Doubt(rank=rank, reason=f"{reason}, {others}")
+
+
+def usual_steps(steps_of_ranks: Collection[set[int]]) -> set[int]:
+    """Return the steps that most ranks have."""
+    count = Counter(step for steps in steps_of_ranks for step in steps)
+    return {step for step, ranks_with_it in count.items() if 2 * ranks_with_it > len(steps_of_ranks)}
+
+
+RUN_CHECKS: tuple[Check[Sequence[RankSummary]], ...] = (
+    Check(
+        id="no_device_records",
+        scope="rank",
+        find=_without_device,
+        text="A rank has no kernels, most ranks have some, and it communicates with none of them.",
+        remedy="record CUDA activity on all ranks",
+    ),
+    Check(
+        id="step_mismatch",
+        scope="rank",
+        find=_with_other_steps,
+        text="A rank completed none of the steps that most ranks completed.",
+        remedy="record the same steps on all ranks",
+    ),
+)
+"""In the order in which they run."""
