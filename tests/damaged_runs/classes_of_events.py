@@ -256,7 +256,7 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         write=of_trace(lambda trace: e.without_signs_of_device(e.without_device_records(trace))),
         bad_rank="n/a",
         kind="no_device_records",
-        says=f"it has no kernels, though most ranks have some: {_NO_TIMES}",
+        says=f"it has no kernels, though other ranks have some, and communicates with none of them: {_NO_TIMES}",
     ),
     "no kernels from a step on": DamagedRun(
         write=of_trace(lambda trace: e.without_kernels_from(trace, step=6)),

@@ -41,7 +41,7 @@ class Doubt:
     rank: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check(Generic[T]):
     """One reason for doubt.
 

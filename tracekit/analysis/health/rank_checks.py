@@ -91,7 +91,7 @@ def rank_health(trace: DecodedTrace, lanes: Lanes) -> RankHealth:
 def _notes(check: Check[Evidence], doubt: Doubt, path: str, *, is_excluded: bool) -> list[Note]:
     """Return the note about what a check found, if there is anything to say."""
     file, text = Path(path).name, doubt.text
-    if is_excluded and check.scope != "note":
+    if is_excluded and doubt.reason:
         text = f"{doubt.reason}: {NO_TIMES}"
     if not text:
         return []
@@ -105,7 +105,9 @@ def _with_steps_that_count(notes: Sequence[Note], lanes: Lanes, whole: Bool, cut
     counting, lacking = (format_ranges(lanes.windows.step[mask].tolist()) for mask in (whole, ~whole))
     lack = "" if whole.all() else f" and step {lacking} does not"
     what = f"step {counting} counts{lack}: {cut.text}" if whole.any() else f"no step counts: {cut.text}"
-    place = next(i for i, note in enumerate(notes) if note.kind in ("truncated", "limit"))
+    place = next((i for i, note in enumerate(notes) if note.kind in ("truncated", "limit")), None)
+    if place is None:
+        return list(notes)
     return [*notes[:place], replace(notes[place], text=f"{notes[place].text}; {what}"), *notes[place + 1 :]]
 
 
@@ -131,6 +133,13 @@ def _nothing_ran(evidence: Evidence) -> Iterator[Doubt]:
         and not events.duration_ns[events.collective_arguments.row].any()
     ):
         yield Doubt(reason="it has no kernel, operator or collective that took any time")
+
+
+def _overlapping(evidence: Evidence) -> Iterator[Doubt]:
+    count = evidence.lanes.overlapping
+    if count:
+        of_all = f"{count} of {int(evidence.lanes.device_events.is_kernel.sum()):,} kernels"
+        yield Doubt(text=f"{of_all} end over 1 ms after the next one of their stream begins: each is cut off there")
 
 
 def _rank_mismatch(evidence: Evidence) -> Iterator[Doubt]:
@@ -194,126 +203,67 @@ def _of_capture(evidence: Evidence) -> Iterator[Doubt]:
         yield Doubt(text=note.text, severity="info")
 
 
-_RECORD_CUDA = "ProfilerActivity.CUDA must be among the profiler's activities, and nothing else may use CUPTI"
-
 RANK_CHECKS: tuple[Check[Evidence], ...] = (
     Check(
-        id="mixed_processes",
-        scope="rank",
-        find=mixed_processes,
-        text="Operators of several processes are in one file, such as a merged trace.",
-        remedy="give the file of each rank",
+        *("mixed_processes", "rank", mixed_processes),
+        "Operators of several processes are in one file, such as in a merged trace.",
+        "give the file of each rank",
     ),
     Check(
-        id="step_order",
-        scope="rank",
-        find=step_order,
-        text="A step is there twice, steps are not in the order of their numbers, or they overlap.",
+        *("step_order", "rank", step_order),
+        "A step is there twice, steps are not in the order of their numbers, or they overlap.",
     ),
     Check(
-        id="device_clock",
-        scope="rank",
-        find=device_clock,
-        text="Kernels begin before they are launched. All device times are shifted; by more than half a step they "
-        "cannot be.",
+        *("device_clock", "rank", device_clock),
+        "Kernels begin before their launch: device times are shifted, or are n/a if it is by more than half a step.",
     ),
     Check(
-        id="truncated",
-        scope="steps",
-        find=cut_off,
-        text="The file ends too early, or a part of it is damaged: only steps count that are certainly whole.",
-        remedy="copy the file again, or let the job end before it is killed",
+        *("truncated", "steps", cut_off),
+        "The file ends too early, or a part of it is damaged: only steps count that are certainly whole.",
+        "copy the file again, or let the job end before it is killed",
+    ),
+    Check("other_device", "rank", _other_device, "The rank computes on an accelerator whose records are not read."),
+    Check(
+        *("no_device_records", "rank", _no_device_records),
+        "A rank that computes on a GPU has no kernels.",
+        "ProfilerActivity.CUDA must be among the profiler's activities, and nothing else may use CUPTI",
     ),
     Check(
-        id="other_device",
-        scope="rank",
-        find=_other_device,
-        text="The rank computes on an accelerator whose records are not read.",
+        *("lost_device_records", "steps", lost_device_records),
+        "More than 1 % of the kernels that a step launched are missing, or all records end before it does.",
+        "record fewer steps, or without stacks",
     ),
     Check(
-        id="no_device_records",
-        scope="rank",
-        find=_no_device_records,
-        text="A rank that computes on a GPU has no kernels.",
-        remedy=_RECORD_CUDA,
+        *("out_of_range", "steps", late_events),
+        "An event ends after the profiler did, by more than the whole recording took.",
     ),
     Check(
-        id="lost_device_records",
-        scope="steps",
-        find=lost_device_records,
-        text="More than 1 % of the kernels that a step launched are missing, or all records end before it does.",
-        remedy="record fewer steps, or without stacks",
+        *("empty_step", "steps", steps_without_device),
+        "Nothing ran on the GPU in a step, such as in the one behind the last `prof.step()`.",
     ),
+    Check("nothing_ran", "rank", _nothing_ran, "No kernel, operator or collective took any time."),
+    Check("unterminated", "steps", incomplete_steps, "The end of a step is not recorded."),
     Check(
-        id="out_of_range",
-        scope="steps",
-        find=late_events,
-        text="An event ends after the profiler did, by more than the whole recording took.",
+        *("overlapping", "note", _overlapping),
+        "Kernels end after the next one of their stream begins: they are cut off there.",
     ),
+    Check("rank_mismatch", "note", _rank_mismatch, "The trace names another rank than the file: the trace is right."),
+    Check("no_steps", "note", _no_steps, "No steps are recorded: the whole recording is one.", "call `prof.step()`"),
     Check(
-        id="empty_step",
-        scope="steps",
-        find=steps_without_device,
-        text="Nothing ran on the GPU in a step, such as in the one behind the last `prof.step()`.",
+        *("before_recording", "note", _before_recording),
+        "Kernels were launched before the recording: the first step begins behind them.",
     ),
+    Check("limit", "note", _too_much_in_flight, "More collectives are in flight than are told apart by group."),
     Check(
-        id="nothing_ran",
-        scope="rank",
-        find=_nothing_ran,
-        text="No kernel, operator or collective took any time.",
+        *("unclassified", "note", _unclassified),
+        "Kernels look like communication, and no rule names them.",
+        "name them with `--communication-rule`",
     ),
-    Check(id="unterminated", scope="steps", find=incomplete_steps, text="The end of a step is not recorded."),
-    Check(
-        id="rank_mismatch",
-        scope="note",
-        find=_rank_mismatch,
-        text="The trace names another rank than the file's name: the trace is right.",
-    ),
-    Check(id="no_steps", scope="note", find=_no_steps, text="No steps are recorded: the whole recording is one."),
-    Check(
-        id="before_recording",
-        scope="note",
-        find=_before_recording,
-        text="Kernels were launched before the recording: the first step begins behind them.",
-    ),
-    Check(
-        id="limit",
-        scope="note",
-        find=_too_much_in_flight,
-        text="More collectives are in flight at once than are told apart by group.",
-    ),
-    Check(
-        id="unclassified",
-        scope="note",
-        find=_unclassified,
-        text="Kernels look like communication, and no rule names them.",
-        remedy="name them with --communication-rule",
-    ),
-    Check(
-        id="unlinked_kernels",
-        scope="note",
-        find=unlinked_kernels,
-        text="Most kernels have no launch: each counts in the step in which it begins.",
-    ),
-    Check(
-        id="profiler_loss",
-        scope="note",
-        find=messages_of_loss,
-        text="The profiler wrote that it lost records.",
-    ),
-    Check(id="profiler", scope="note", find=other_messages, text="The profiler wrote something else."),
-    Check(
-        id="unlinked",
-        scope="note",
-        find=_not_joined,
-        text="Collectives of the flight recorder have no event.",
-    ),
-    Check(
-        id="partial",
-        scope="note",
-        find=_partial,
-        text="The job ended before the probe's window was full.",
-    ),
-    Check(id="capture", scope="note", find=_of_capture, text="What the probe wrote about its recording."),
+    Check("unlinked_kernels", "note", unlinked_kernels, "Most kernels have no launch: steps are less certain."),
+    Check("profiler_loss", "note", messages_of_loss, "The profiler wrote that it lost records."),
+    Check("profiler", "note", other_messages, "The profiler wrote something else."),
+    Check("unlinked", "note", _not_joined, "Collectives of the flight recorder have no event."),
+    Check("partial", "note", _partial, "The job ended before the probe's window was full."),
+    Check("capture", "note", _of_capture, "What the probe wrote about its recording."),
 )
-"""In the order in which they run. A rank that one of them excludes has only notes of those behind it."""
+"""In the order in which they run. Of a rank that is excluded only the checks that exclude nothing run on."""

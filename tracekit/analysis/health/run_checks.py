@@ -86,16 +86,18 @@ def without_times(summary: RankSummary, reason: str) -> RankSummary:
 
 
 def _without_device(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
-    """Yield the ranks that seem to compute on a CPU, where most ranks have a GPU and none of them talks to it.
+    """Yield the ranks that seem to compute on a CPU and talk to none, where most ranks have a GPU, or some that talk.
 
     A rank that makes remote calls may have no GPU.
     """
-    on_gpu = sum(summary.device == "gpu" for summary in ranks)
-    if 2 * on_gpu <= len(ranks) or any("rpc" in summary.strategies for summary in ranks):
+    on_gpu = [summary for summary in ranks if summary.device == "gpu"]
+    is_usual = 2 * len(on_gpu) > len(ranks) or sum(len(summary.collectives) > 0 for summary in on_gpu) > 1
+    if not is_usual or any("rpc" in summary.strategies for summary in ranks):
         return
     for summary in ranks:
         if summary.device == "cpu" and not len(summary.collectives) and not len(summary.messages):
-            yield Doubt(rank=summary.rank, reason="it has no kernels, though most ranks have some")
+            reason = "it has no kernels, though other ranks have some, and communicates with none of them"
+            yield Doubt(rank=summary.rank, reason=reason)
 
 
 def _with_other_steps(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
@@ -125,18 +127,14 @@ def usual_steps(steps_of_ranks: Collection[set[int]]) -> set[int]:
 
 RUN_CHECKS: tuple[Check[Sequence[RankSummary]], ...] = (
     Check(
-        id="no_device_records",
-        scope="rank",
-        find=_without_device,
-        text="A rank has no kernels, most ranks have some, and it communicates with none of them.",
-        remedy="record CUDA activity on all ranks",
+        *("no_device_records", "rank", _without_device),
+        "A rank has no kernels, and communicates with none of the ranks that have some: it may be no rank of the job.",
+        "record CUDA activity on all ranks",
     ),
     Check(
-        id="step_mismatch",
-        scope="rank",
-        find=_with_other_steps,
-        text="A rank completed none of the steps that most ranks completed.",
-        remedy="record the same steps on all ranks",
+        *("step_mismatch", "rank", _with_other_steps),
+        "A rank completed none of the steps that most ranks completed.",
+        "record the same steps on all ranks",
     ),
 )
 """In the order in which they run."""

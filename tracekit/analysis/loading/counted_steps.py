@@ -11,7 +11,7 @@ from dataclasses import replace
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.health.run_checks import Reason, without_incomparable_times, without_times_of
 from tracekit.analysis.loading.assembly import assemble
-from tracekit.analysis.loading.duplicate_ranks import without_duplicates
+from tracekit.analysis.loading.duplicate_ranks import without_duplicates, without_files_of_no_rank
 from tracekit.analysis.loading.impossible_times import ImpossibleTimes, impossible_time_notes, impossible_times
 from tracekit.analysis.loading.incomparable_ranks import incomparable_in_run
 from tracekit.analysis.loading.jumped_steps import steps_with_jumps, with_jumped_steps
@@ -43,6 +43,7 @@ def run_of_counted_steps(
     outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
     first = Guard()
     outcomes = first.run("which ranks can be compared", outcomes, without_incomparable_times, outcomes)
+    outcomes = without_files_of_no_rank(outcomes)
     while True:
         run, outcomes = _assembled(reader, discovery, outcomes, options, {}, leaves_out_first=leaves_out_first)
         guard = Guard()

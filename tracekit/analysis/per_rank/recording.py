@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
-from tracekit.analysis.events.kernel_launches import on_host_clock
+from tracekit.analysis.events.kernel_launches import on_host_clock, without_overlaps
 from tracekit.analysis.events.phases import PhaseTimeline, phase_timeline
 from tracekit.analysis.health.rank_checks import RankHealth, rank_health
 from tracekit.analysis.timeline.lanes import Lanes, build_lanes
@@ -31,9 +31,10 @@ class Recording:
 def recording_of(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Recording:
     """Return the recording of a trace, all on the host's clock. With `whole` it is one window of time."""
     events, device, behind_ns = on_host_clock(trace.events)
-    if behind_ns:
-        trace = replace(trace, events=events)
-    lanes = replace(build_lanes(trace, rules, device=device, whole=whole), device_behind_ns=behind_ns)
+    events, overlapping = without_overlaps(events, device)
+    trace = replace(trace, events=events)
+    lanes = build_lanes(trace, rules, device=device, whole=whole)
+    lanes = replace(lanes, device_behind_ns=behind_ns, overlapping=overlapping)
     health = rank_health(trace, lanes)
     windows = lanes.windows
     lanes = replace(lanes, windows=replace(windows, complete=windows.complete & ~health.masked))

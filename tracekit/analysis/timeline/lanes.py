@@ -76,6 +76,7 @@ class Lanes:
         unrecorded: why nothing is known of what the rank's device did; None if it is, or if the rank has no device.
         flight_recorder: None where the events themselves name their collectives.
         device_behind_ns: by how much device events were shifted, as the device's clock was behind the host's.
+        overlapping: how many kernels were cut off where the next one of their stream begins.
     """
 
     device: Literal["gpu", "cpu"]
@@ -95,6 +96,7 @@ class Lanes:
     unrecorded: str | None = None
     flight_recorder: FlightRecorderMatch | None = None
     device_behind_ns: int = 0
+    overlapping: int = 0
 
     @property
     def is_empty(self) -> bool:

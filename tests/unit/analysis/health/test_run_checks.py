@@ -36,7 +36,8 @@ def test_ranks_that_agree_keep_their_times() -> None:
 def test_a_rank_without_kernels_among_gpu_ranks() -> None:
     ranks = ranks_of((1, 2), (1, 2), (1, 2))
     cpu = summary_of(3, steps=(1, 2))
-    assert reasons([*ranks, cpu]) == {3: "it has no kernels, though most ranks have some"}
+    reason = "it has no kernels, though other ranks have some, and communicates with none of them"
+    assert reasons([*ranks, cpu]) == {3: reason}
     talking = summary_of(3, [send(0, 5)], steps=(1, 2))
     assert reasons([*ranks, talking]) == {}, "a rank of a mixed job exchanges messages with the others"
     assert reasons([*ranks, replace(cpu, strategies=("rpc",))]) == {}
