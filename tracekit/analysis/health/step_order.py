@@ -22,7 +22,7 @@ def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
     Kineto records one process, so the operators of others come from other files. Frames of Python may have pid 0.
     """
     events = evidence.trace.events
-    tracks = np.unique(events.track[events.in_category("cpu_op", "Operator")]).tolist()
+    tracks = np.flatnonzero(np.bincount(events.track[events.in_category("cpu_op", "Operator")])).tolist()
     processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
     if len(processes) > 1:
         shown = ", ".join(processes[:_SHOWN])
