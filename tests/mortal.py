@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tracekit.analysis.per_rank import summary_cache as real
-from tracekit.analysis.per_rank.summarize import RankFailure
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 
 KILLER = 1
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 
+from docs.reference.checks import check_pages  # noqa: E402
 from docs.reference.commands import command_pages  # noqa: E402
 from docs.reference.json_result import json_pages  # noqa: E402
 from docs.reference.links import outside_files, with_site_links  # noqa: E402
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["GENERATORS", "filled_in", "on_files", "on_page_markdown"]
 
 GENERATORS: dict[str, Callable[[], str]] = {
+    "checks": check_pages,
     "commands": command_pages,
     "comparison": comparison_tables,
     "json": json_pages,

@@ -67,14 +67,6 @@ def durations_of_zero(trace: TraceBuilder) -> TraceBuilder:
     return trace
 
 
-def kernel_durations_times(trace: TraceBuilder, factor: Decimal) -> TraceBuilder:
-    """Write the durations of kernels in another unit than all other times."""
-    for event in trace.events:
-        if event.get("cat") == "kernel":
-            event["dur"] *= factor
-    return trace
-
-
 def with_an_endless_kernel(trace: TraceBuilder) -> TraceBuilder:
     """Let the last matrix product take 10,000 s."""
     [event for event in trace.events if event["name"] == "gemm"][-1]["dur"] = Decimal(10**10)

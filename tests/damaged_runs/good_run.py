@@ -54,7 +54,10 @@ def _add_step(trace: TraceBuilder, step: int, begin: float, place: int) -> None:
     for i in range(_GEMMS):
         launched_at = begin + 4 + 10 * i
         trace.op("aten::mm", launched_at - 1, 5)
+        operator = trace.events[-1]["args"]["External id"]
         trace.kernel("gemm", begin + 30 + gemm_us * i, gemm_us, launched_at=launched_at)
+        for event in trace.events[-2:]:
+            event["args"]["External id"] = operator
     trace.backward("MmBackward0", begin + 70, 30)
     for i, (first, end) in enumerate(((30 + 2 * gemm_us, 500), (30 + 4 * gemm_us, 980))):
         trace.nccl("all_reduce", begin + first, end - first, launched_at=begin + 80 + i, Seq=2 * place + i + 1)

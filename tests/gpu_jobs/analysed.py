@@ -10,10 +10,10 @@ from typing import Any, BinaryIO, cast
 
 from tracekit.analysis.loading.assembly import assemble
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import RankFailure, summarize
+from tracekit.analysis.per_rank.summarize import summarize
 from tracekit.analysis.report import Report, analyze, wanted_sections
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.files.discover import Discovery
 from tracekit.read.files.grouping import RunFiles
 

@@ -14,11 +14,10 @@ from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.loading.counted_steps import run_of_counted_steps
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.pool.workers import Progress
 from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CacheChoice, chosen_cache
 from tracekit.read.decode.decoder import chosen_decoder

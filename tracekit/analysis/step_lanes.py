@@ -18,9 +18,9 @@ from tracekit.analysis.events.kernel_names import function_of_kernel
 from tracekit.analysis.events.phases import STEP_PHASES, PhaseTimeline
 from tracekit.analysis.loading.rank_reader import SMALL_RUN_BYTES, size_bytes_of
 from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.recording import Recording, recording_of
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.errors import InputError
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, EventTable, Float64, Int64

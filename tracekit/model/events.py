@@ -320,7 +320,6 @@ class DecodedTrace:
     Attributes:
         complete: False when the file ended before its events did.
         intact: False when the file is damaged, so that any event may be wrong.
-        lost_ns: int64 [k, 2], between which times operators began that cannot be read.
         keys: the JSON text of each top-level key besides the events; empty if extra arguments were not asked for.
     """
 
@@ -329,6 +328,5 @@ class DecodedTrace:
     events: EventTable
     complete: bool = True
     intact: bool = True
-    lost_ns: Int64 = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     notes: tuple[Note, ...] = ()
     keys: Mapping[str, bytes] = field(default_factory=dict)

@@ -18,17 +18,19 @@ NOTE_KINDS = frozenset(
         # its events
         *("escape", "non_finite", "negative_duration", "out_of_range", "unit", "malformed_event", "duplicate_event"),
         *("overlapping", "unlinked", "unclassified", "lost_device_records", "no_device_records", "before_recording"),
-        "lost_operator",
+        *("mixed_processes", "other_device", "nothing_ran", "empty_step", "unlinked_kernels", "profiler_loss"),
         # its steps, rank and clock
         *(
             "no_steps",
             "first_step",
             "partial",
+            "step_order",
             "step_mismatch",
             "no_rank",
             "rank_mismatch",
             "recordings_differ",
             "duplicate_rank",
+            "device_clock",
             "clock_step",
             "clock_drift",
         ),
@@ -52,6 +54,8 @@ HARMLESS_KINDS = frozenset(
     }
 )
 """Kinds of notes about inputs from which nothing is missing and in which nothing was repaired."""
+
+_HARMLESS_IF_INFO = {("unlinked", "info"), ("empty_step", "info")}
 
 __all__ = ["HARMLESS_KINDS", "NOTE_KINDS", "Note", "Severity"]
 
@@ -79,8 +83,8 @@ class Note:
     @property
     def is_defect(self) -> bool:
         """Return whether something is missing or was repaired."""
-        # A collective that is still running at the end of a window is no defect; its note has the severity "info".
-        return self.kind not in HARMLESS_KINDS and (self.kind, self.severity) != ("unlinked", "info")
+        # Such as a collective that is still running at the end of a window.
+        return self.kind not in HARMLESS_KINDS and (self.kind, self.severity) not in _HARMLESS_IF_INFO
 
     def about_rank(self, rank: int | None) -> Note:
         """Return the note with the rank. Readers see single files; only a whole run knows the rank of each."""

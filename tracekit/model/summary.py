@@ -14,7 +14,7 @@ from tracekit.model.metadata import ClockMeasurement, Mesh, PipelineLayout
 from tracekit.model.names.pseudonyms import NAMES_OF_ANY_MACHINE
 from tracekit.model.notes import Note
 
-__all__ = ["Part", "PipelineMembership", "RankSummary", "StepParts"]
+__all__ = ["Part", "PipelineMembership", "RankFailure", "RankSummary", "StepParts"]
 
 T = TypeVar("T")
 
@@ -90,9 +90,6 @@ class RankSummary:
         steps: the selected ones.
         left_out: first steps that would be selected, and are left out as they are longer than the others.
         first_event_ns: on the rank's wall clock.
-        kernel_count: how many kernels of the recording compute.
-        kernels_ns: the sum of their durations.
-        kernels_without_launch: how many of them began in a step and have no launch, which may be in an earlier step.
         parts: what the wanted sections of a report read, by name; see `Part`.
     """
 
@@ -121,9 +118,6 @@ class RankSummary:
     messages: Messages = field(default_factory=Messages.empty)
     event_count: int
     first_event_ns: int | None
-    kernel_count: int = 0
-    kernels_ns: int = 0
-    kernels_without_launch: int = 0
     notes: tuple[Note, ...]
     parts: Mapping[str, Any]
 
@@ -153,3 +147,16 @@ class RankSummary:
     def with_part(self, part: Part[T], value: T) -> RankSummary:
         """Return the summary with another value of `part`."""
         return replace(self, parts={**self.parts, part.name: value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFailure:
+    """A rank of whose files none could be used.
+
+    Attributes:
+        internal_error: an error in tracekit caused it, not the files.
+    """
+
+    rank: int
+    notes: tuple[Note, ...]
+    internal_error: bool = False

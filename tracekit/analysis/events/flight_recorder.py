@@ -13,7 +13,6 @@ from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.metadata import CollectiveRecord
 from tracekit.model.names.collectives import kind_of_collective
-from tracekit.model.notes import Note, Severity
 
 _RUN_AS = {"reduce_scatter": "all_reduce"}
 _OTHER_THREAD = "issued on a thread that the profiler does not record"
@@ -22,7 +21,7 @@ _NOT_OVER = "still queued or running when the recording ended"
 _NO_SPAN = "without a span of its own"
 _MOST_DIFFERENCE_NS = 1_000_000
 
-__all__ = ["Entries", "entries_of_operators", "flight_recorder_notes", "match_flight_recorder", "run_as"]
+__all__ = ["Entries", "entries_of_operators", "match_flight_recorder", "run_as"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,19 +138,6 @@ def match_flight_recorder(entries: Entries, spans: Mapping[int, int]) -> FlightR
             for (kind, reason), count in sorted(reasons.items())
         ),
     )
-
-
-def flight_recorder_notes(match: FlightRecorderMatch | None, file: str) -> list[Note]:
-    """Return a note about the collectives of a file that have no event: how many, of which kind, and why."""
-    if match is None or not match.unjoined:
-        return []
-    unjoined = "; ".join(f"{unjoined.count} {unjoined.kind} {unjoined.reason}" for unjoined in match.unjoined)
-    text = (
-        f"{file}: {match.recorded - match.joined} of {match.recorded} collectives of the flight recorder are not "
-        f"joined to an event: {unjoined}"
-    )
-    severity: Severity = "info" if all(unjoined.expected for unjoined in match.unjoined) else "warning"
-    return [Note(kind="unlinked", severity=severity, file=file, text=text)]
 
 
 def _step_thread(events: EventTable) -> int:

@@ -21,10 +21,14 @@ __all__ = [
     "DeviceEvents",
     "device_events",
     "on_host_clock",
+    "without_overlaps",
 ]
 
 _TOLERATED_LEAD_NS = 10_000
 _WRONG_LINKS = 0.01  # the share of kernels that may be linked to a wrong launch
+# Dependent launches let kernels of a stream overlap by some microseconds; wrong ends do by 20 ms (TraceLens#669).
+_OVERLAP_NS = 1_000_000
+_OVERLAPPING_SHARE = 0.05  # of kernels: where more overlap, their tracks are no streams
 
 KERNEL_CATEGORIES = ("kernel", "Kernel")  # capitalised by torch 1.8
 COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
@@ -144,3 +148,22 @@ def on_host_clock(events: EventTable) -> tuple[EventTable, DeviceEvents, int]:
     on_device = events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")
     shifted = replace(events, start_ns=events.start_ns + behind_ns * on_device)
     return shifted, device_events(shifted), behind_ns
+
+
+def without_overlaps(events: EventTable, device: DeviceEvents) -> tuple[EventTable, int]:
+    """Return the events, of which kernels end when the next kernel of their stream begins, and how many end later.
+
+    Kernels of a stream run one after the other, except for those of one graph.
+    """
+    kernel = np.flatnonzero(device.is_kernel)
+    row = device.row[kernel]
+    order = np.lexsort((events.start_ns[row], events.track[row]))
+    row, launch = row[order], device.launch_row[kernel][order]
+    over_ns = events.end_ns[row][:-1] - events.start_ns[row][1:]
+    of_one_graph = (launch[:-1] == launch[1:]) & (launch[:-1] != ABSENT)
+    wrong = (over_ns > _OVERLAP_NS) & (events.track[row][:-1] == events.track[row][1:]) & ~of_one_graph
+    if not wrong.any() or wrong.sum() > _OVERLAPPING_SHARE * len(row):
+        return events, 0
+    duration_ns = events.duration_ns.copy()
+    duration_ns[row[:-1][wrong]] -= over_ns[wrong]
+    return replace(events, duration_ns=duration_ns), int(wrong.sum())

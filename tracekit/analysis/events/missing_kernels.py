@@ -1,4 +1,4 @@
-"""Which of the kernels that the host launched are missing in the recording.
+"""Which of the kernels that the host launched are missing in the recording, and whether all are.
 
 A profiler loses device records: its buffers are full, it could not start, or it drops what lies outside of its window
 (Kineto, `outOfRange` of GenericActivityProfiler.cpp). The launches are still there, and show what is missing. In whole
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
-from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 
-__all__ = ["KernelLaunches", "kernel_launches", "records_end_ns"]
+__all__ = ["KernelLaunches", "kernel_launches", "other_device", "records_end_ns", "unrecorded_device"]
 
 # Of CUDA's runtime and driver, HIP and SYCL: cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel,
 # hipExtModuleLaunchKernel, urEnqueueKernelLaunch, cudaGraphLaunch, ...; not cudaLaunchHostFunc, which runs on the host.
@@ -27,6 +27,15 @@ _END_CAPTURE = re.compile(r"StreamEndCapture")
 _WAIT_FOR_DEVICE = re.compile(r"DeviceSynchronize|CtxSynchronize")
 _KERNELS_OF_A_GRAPH = 100  # where no graph's kernels are recorded: many more than those of one launch
 _FEW_LAUNCHES = 10
+# Annotations of collectives, and operators that only a GPU runs. (aten::cudnn_is_acceptable runs on CPUs, too.)
+_RUNS_ON_GPU = re.compile(
+    r"^(?:nccl|xccl):|"
+    r"^aten::(?:cudnn_(?:convolution|batch_norm)|_cudnn_rnn|miopen_|_(?:flash|efficient)_attention_forward$)"
+)
+_GPU_BACKENDS = frozenset({"nccl", "xccl"})  # ROCm's RCCL is called nccl, too
+_RUNS_ON_CPU = re.compile(r"^gloo:|_for_cpu$")
+# Categories of Kineto for what accelerators do that are no GPUs (ActivityType.cpp).
+_OTHER_DEVICE = re.compile(r"(mtia|hpu|privateuse1)_(?:ccp_events|op|runtime|driver|workloadd)")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,6 +80,8 @@ def kernel_launches(events: EventTable, device: DeviceEvents) -> KernelLaunches:
         ran = ~(missing & _in_capture(events, calls, events.start_ns[row]))
         row, missing = row[ran], missing[ran]
         kernels = _kernels(events, device, row)
+        if _kernels_of_others(events, device, row) >= kernels[missing].sum():
+            missing[:] = False
         later = _later(events, calls, row, missing)
     return KernelLaunches(
         row=row,
@@ -110,6 +121,46 @@ def records_end_ns(events: EventTable, launches: KernelLaunches, *, stopped: boo
     return end_ns if rate[events.name[after]].sum() > _FEW_LAUNCHES else None
 
 
+def unrecorded_device(trace: DecodedTrace, device: DeviceEvents, launches: KernelLaunches) -> str | None:
+    """Return why nothing is known of what the rank's device did; None if its kernels are recorded, or it has none.
+
+    That a trace names a GPU means nothing by itself: the host of a CPU rank may have one.
+    """
+    if device.is_kernel.any():
+        return None
+    if launches.missing.any():
+        return f"none of the {launches.missing.sum():,} kernels that it launched is recorded"
+    if not trace.complete and _names_gpu(trace):
+        return "the file ends before its kernels"
+    if len(device.row):
+        return None
+    if (other := other_device(trace)) is not None:
+        return f"it computed on a device of kind {other}, whose records tracekit does not read"
+    return "it was recorded without CUDA activity" if _computes_on_gpu(trace) else None
+
+
+def other_device(trace: DecodedTrace) -> str | None:
+    """Return the kind of an accelerator that is no GPU and of which there are events; None if there is none."""
+    matches = filter(None, map(_OTHER_DEVICE.fullmatch, trace.events.strings))
+    return next((match[1] for match in matches if trace.events.in_category(match[0]).any()), None)
+
+
+def _names_gpu(trace: DecodedTrace) -> bool:
+    metadata = trace.header.metadata
+    return bool(trace.header.device_names) if metadata is None else metadata.device.type != "cpu"
+
+
+def _computes_on_gpu(trace: DecodedTrace) -> bool:
+    """Return whether the operators, the job's backend or tracekit's metadata show that this rank computes on a GPU."""
+    events, header = trace.events, trace.header
+    if events.named(lambda name: _RUNS_ON_GPU.search(name) is not None).any():
+        return True
+    if events.named(lambda name: _RUNS_ON_CPU.search(name) is not None).any():
+        return False
+    on_device = header.metadata is not None and header.metadata.device.type != "cpu"
+    return on_device or header.backend in _GPU_BACKENDS
+
+
 def _named(events: EventTable, row: Int64, pattern: re.Pattern[str]) -> Int64:
     """Return those of the events `row` whose names match."""
     names = events.name[row]
@@ -145,6 +196,18 @@ def _kernels(events: EventTable, device: DeviceEvents, row: Int64) -> Int64:
         recorded = count[count > 0]
         kernels[is_graph] = max(round(float(recorded.mean())), 1) if len(recorded) else _KERNELS_OF_A_GRAPH
     return kernels
+
+
+def _kernels_of_others(events: EventTable, device: DeviceEvents, row: Int64) -> int:
+    """Return how many kernels have no launch of the calls `row`, or one that launched another kernel.
+
+    roctracer gives some kernels the correlation id of a neighbour, and tools lose ids. So these may be the kernels of
+    launches that seem to have none.
+    """
+    count = np.bincount(device.launch_row[device.linked & device.is_kernel], minlength=len(events))
+    of_one_kernel = np.setdiff1d(row, _named(events, row, _GRAPH_LAUNCH))
+    unlinked = device.is_kernel & ~device.linked & ~device.before_recording
+    return int(np.maximum(count[of_one_kernel] - 1, 0).sum() + unlinked.sum())
 
 
 def _later(events: EventTable, calls: Int64, row: Int64, missing: Bool) -> Bool:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.guard import Guard
-from tracekit.analysis.loading.incomparable_ranks import without_incomparable_times
 from tracekit.analysis.loading.run_notes import (
     inferred_note,
     left_out_notes,
@@ -17,7 +16,6 @@ from tracekit.analysis.loading.run_notes import (
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.matching.peers import with_inferred_peers
-from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.manual import with_manual_pipelines
 from tracekit.analysis.sections import SECTIONS
@@ -28,17 +26,12 @@ from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import LeftOutStep, OtherRun, Run
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.files.discover import Discovery
 
-__all__ = ["assemble", "comparable"]
+__all__ = ["assemble"]
 
 _LISTED_REASONS = 8
-
-
-def comparable(outcomes: Sequence[RankSummary | RankFailure], guard: Guard) -> Sequence[RankSummary | RankFailure]:
-    """Return the outcomes; those of ranks that cannot be compared with the others lose their times."""
-    return guard.run("which ranks can be compared", outcomes, without_incomparable_times, outcomes)
 
 
 def assemble(
@@ -55,7 +48,6 @@ def assemble(
     """
     guard = guard or Guard()
     notes = list(discovery.notes)
-    outcomes = comparable(outcomes, guard)
     notes += [note for outcome in outcomes for note in outcome.notes]
     by_rank = {outcome.rank: outcome for outcome in outcomes if isinstance(outcome, RankSummary)}
     if not by_rank:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_store
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import Cache
 from tracekit.read.files.discover import Discovery

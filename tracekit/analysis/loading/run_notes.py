@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges, ranks_text
-from tracekit.model.run import LeftOutStep, Run
+from tracekit.model.run import LeftOutStep
 from tracekit.model.summary import RankSummary
 from tracekit.read.files.discover import Discovery
 
-__all__ = ["inferred_note", "left_out_notes", "lost_step_notes", "missing_note", "other_run_notes", "step_notes"]
+__all__ = ["inferred_note", "left_out_notes", "missing_note", "other_run_notes", "step_notes"]
 
 
 def missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
@@ -37,16 +37,6 @@ def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     where = f"rank {rank}: {file}" if file else f"rank {rank}"
     text = f"{where}: it completed {len(complete[rank])} of the {len(all_steps)} steps; {of_all}, and are compared"
     return [Note(kind="step_mismatch", severity="warning", rank=rank, file=file, text=text)]
-
-
-def lost_step_notes(run: Run, steps: Mapping[int, Collection[int]], evidence: str) -> list[Note]:
-    """Return a note about each rank whose `steps` do not count, as `evidence` shows that records of them are lost."""
-    notes = []
-    for rank, numbers in sorted(steps.items()):
-        file = run.ranks[run.places[rank]].file_name
-        text = f"{file}: step {format_ranges(numbers)} lacks records and does not count: {evidence}"
-        notes.append(Note(kind="lost_device_records", severity="warning", file=file, text=text).about_rank(rank))
-    return notes
 
 
 def left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:

@@ -62,9 +62,6 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         collectives=merge_collectives([(recording.collectives, recording.groups) for recording in recordings], groups),
         messages=merge_messages([(recording.messages, recording.groups) for recording in recordings], groups),
         event_count=sum(recording.event_count for recording in recordings),
-        kernel_count=sum(recording.kernel_count for recording in recordings),
-        kernels_ns=sum(recording.kernels_ns for recording in recordings),
-        kernels_without_launch=sum(recording.kernels_without_launch for recording in recordings),
         first_event_ns=min((w.first_event_ns for w in recordings if w.first_event_ns is not None), default=None),
         parts={
             name: ALL_PARTS[name].merge([recording.parts[name] for recording in recordings])

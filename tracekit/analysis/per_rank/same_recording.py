@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.timeline.recording import Recording
+from tracekit.analysis.per_rank.recording import Recording
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 from tracekit.read.files.storage import TracePath, version_of
@@ -67,7 +67,7 @@ def summarized_file(path: TracePath, recording: Recording, summary: RankSummary)
     """Return the summary of one file with what decides whether it counts."""
     windows = recording.lanes.windows
     has_steps = windows.source != "recording"
-    is_known = windows.contradiction is None and recording.lanes.unrecorded is None
+    is_known = recording.health.excluded is None
     return SummarizedFile(
         path=path,
         summary=summary,

@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tracekit.analysis.events.strategies import strategies_of
+from tracekit.analysis.health.run_checks import without_times
 from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.recording_notes import recording_notes, with_steps_that_count
+from tracekit.analysis.per_rank.recording import Recording, recording_of
 from tracekit.analysis.per_rank.same_recording import SummarizedFile, summarized_file, without_copies
-from tracekit.analysis.per_rank.unmeasured import nothing_ran, without_times
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
 from tracekit.analysis.sections import parts_for
 from tracekit.analysis.step_time.per_rank.step_parts import step_parts
 from tracekit.analysis.step_time.step_lengths import long_first_steps
-from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.point_to_point import rank_messages
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.analysis.timeline.segments import computing_or_loading, rank_collectives
 from tracekit.errors import InputError
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
-from tracekit.model.summary import RankSummary, StepParts
+from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import TracePath
 
-__all__ = ["RankFailure", "summarize", "summarize_trace"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankFailure:
-    """A rank of whose files none could be used.
-
-    Attributes:
-        internal_error: an error in tracekit caused it, not the files.
-    """
-
-    rank: int
-    notes: tuple[Note, ...]
-    internal_error: bool = False
+__all__ = ["summarize", "summarize_trace"]
 
 
 def summarize(
@@ -104,7 +89,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
     without = long_first_steps(steps).union(options.without) if options.settled else frozenset(options.without)
     left_out = tuple(step for step in steps if step.step in without)
     steps = tuple(step for step in steps if step.step not in without)
-    unmeasured = _unmeasured(trace, lanes, steps)
+    unmeasured = recording.health.unmeasured([step.step for step in steps])
     recorded = RecordedSteps(
         trace=trace,
         lanes=lanes,
@@ -113,9 +98,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         messages=rank_messages(trace, lanes),
     )
     strategies, inferred = strategies_of(trace)
-    notes = (*with_steps_that_count(trace.notes, lanes), *recording_notes(trace, lanes, own_rank))
     work = recorded.once(computing_or_loading)
-    kernels = lanes.device_events.row[lanes.computes]
     summary = RankSummary(
         rank=rank,
         world_size=metadata.world_size if metadata is not None else header.world_size,
@@ -141,10 +124,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         messages=recorded.messages,
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
-        kernel_count=len(kernels),
-        kernels_ns=int(trace.events.duration_ns[kernels].sum()),
-        kernels_without_launch=lanes.kernels_without_launch,
-        notes=tuple(note.about_rank(rank) for note in notes),
+        notes=tuple(note.about_rank(rank) for note in recording.health.notes),
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
     )
     return summary if unmeasured is None else without_times(summary, unmeasured)
@@ -155,20 +135,3 @@ def _process_id(recorded: RecordedSteps) -> int | None:
     tracks, thread = recorded.trace.events.tracks, recorded.lanes.windows.thread
     pid = tracks[thread].pid if thread >= 0 else None
     return pid if isinstance(pid, int) else None
-
-
-def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> str | None:
-    """Return why nothing is known of the rank's time in the selected steps; None if some of them is known."""
-    if not steps:
-        return None
-    if lanes.windows.contradiction is not None:
-        return lanes.windows.contradiction
-    if lanes.unrecorded is not None:
-        return lanes.unrecorded
-    if not trace.complete:
-        why = "damaged" if not trace.intact else "cut off"
-        return None if any(step.complete for step in steps) else f"its file is {why}, and no step is known to be whole"
-    lost = set(lanes.windows.step[lanes.windows.lost].tolist())
-    if lost.issuperset(step.step for step in steps):
-        return "device records are missing in each of its steps"
-    return nothing_ran(trace, lanes)

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import RankFailure, summarize
+from tracekit.analysis.per_rank.summarize import summarize
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.limits import limits
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
 from tracekit.read.cache.spool import DecodedSpool

@@ -1,18 +1,15 @@
-"""The steps of a recording as the host saw them, and whether they can be those of one process on one clock."""
+"""The steps of a recording as the host saw them."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
-from tracekit.model.ranks import format_ranges
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
-_HOST_CATEGORIES = frozenset(("cpu_op", "Operator", "user_annotation", "python_function"))
-_SHOWN = 4  # processes
 
 __all__ = ["HostSteps", "host_steps"]
 
@@ -29,7 +26,6 @@ class HostSteps:
         closed: the end of the step is known, bool [s].
         thread: as in `StepWindows`.
         source: as in `StepWindows`.
-        contradiction: as in `StepWindows`.
     """
 
     step: Int64
@@ -39,7 +35,6 @@ class HostSteps:
     closed: Bool
     thread: int
     source: str
-    contradiction: str | None = None
 
 
 def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
@@ -51,11 +46,11 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
     thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
     metadata = trace.header.metadata
     if whole:
-        steps = _whole_recording(events, thread)
-    elif metadata is not None and metadata.steps:
+        return _whole_recording(events, thread)
+    if metadata is not None and metadata.steps:
         recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
         recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
-        steps = HostSteps(
+        return HostSteps(
             step=np.array([s.step for s in recorded], dtype=np.int64),
             start_ns=np.array([s.start_ns for s in recorded], dtype=np.int64),
             end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
@@ -64,8 +59,8 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
             thread=thread,
             source="steps",
         )
-    elif len(spans):
-        steps = HostSteps(
+    if len(spans):
+        return HostSteps(
             step=numbers,
             start_ns=events.start_ns[spans],
             end_ns=events.end_ns[spans],
@@ -75,50 +70,7 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
             thread=thread,
             source="spans",
         )
-    else:
-        steps = _whole_recording(events, thread)
-    return replace(steps, contradiction=_mixed_processes(events) or _contradiction(steps))
-
-
-def _mixed_processes(events: EventTable) -> str | None:
-    """Return that the threads of the host are of several processes; None if they are of one.
-
-    Kineto records one process, so the events of others come from other files.
-    """
-    first_row = np.full(len(events.tracks), ABSENT, dtype=np.int64)
-    # The first event of a track follows one of another track. Only such events are looked at.
-    changes = np.ones(len(events), dtype=np.bool_)
-    np.not_equal(events.track[1:], events.track[:-1], out=changes[1:])
-    rows = np.flatnonzero(changes)[::-1]
-    first_row[events.track[rows]] = rows  # of equal indexes the last one is assigned
-    tracks = np.flatnonzero(first_row != ABSENT).tolist()
-    categories = [int(events.category[row]) for row in first_row[tracks].tolist()]
-    processes = sorted(
-        {
-            str(events.tracks[track].pid)
-            for track, category in zip(tracks, categories, strict=True)
-            if events.tracks[track].pid != "" and category != ABSENT and events.strings[category] in _HOST_CATEGORIES
-        }
-    )
-    if len(processes) < 2:
-        return None
-    return f"it mixes the events of {len(processes)} processes (pid {', '.join(processes[:_SHOWN])})"
-
-
-def _contradiction(steps: HostSteps) -> str | None:
-    """Return why steps cannot follow each other in one recording; None if they can."""
-    numbers, count = np.unique(steps.step, return_counts=True)
-    if (count > 1).any():
-        repeated = numbers[count > 1].tolist()
-        what = f"step {repeated[0]} is" if len(repeated) == 1 else f"steps {format_ranges(repeated)} are"
-        return f"{what} in it more than once"
-    if (np.diff(steps.step) < 0).any():
-        return "its steps are not in the order of their numbers (its clock was set back?)"
-    overlaps = steps.closed[:-1] & (steps.end_ns[:-1] > steps.start_ns[1:] + ROUNDED_NS)
-    if overlaps.any():
-        place = int(np.argmax(overlaps))
-        return f"steps {steps.step[place]} and {steps.step[place + 1]} overlap in time (its clock was set back?)"
-    return None
+    return _whole_recording(events, thread)
 
 
 def _whole_recording(events: EventTable, thread: int) -> HostSteps:

@@ -17,14 +17,12 @@ import numpy as np
 from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.kernel_launches import DeviceEvents, device_events
-from tracekit.analysis.events.missing_kernels import KernelLaunches, kernel_launches
+from tracekit.analysis.events.missing_kernels import KernelLaunches, kernel_launches, unrecorded_device
 from tracekit.analysis.events.phase_evidence import autograd_threads
 from tracekit.analysis.events.shapes import blocking_calls
 from tracekit.analysis.timeline.communication.device_communication import device_communication
 from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_to_point
 from tracekit.analysis.timeline.communication.host_communication import HostCommunication, host_communication
-from tracekit.analysis.timeline.completeness.lost_copies import HostCopies, host_copies
-from tracekit.analysis.timeline.completeness.lost_records import unrecorded_device, with_lost_records
 from tracekit.analysis.timeline.exposed import exposed_by_event
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
@@ -76,10 +74,10 @@ class Lanes:
         communicates: which device events are communication, bool [device events].
         computes: which device events make up the compute lane, bool [device events]; none on a CPU rank.
         launches: the calls that launch kernels.
-        copies: the copies between host and device that the host waits for, if any copy is missing.
         unrecorded: why nothing is known of what the rank's device did; None if it is, or if the rank has no device.
         flight_recorder: None where the events themselves name their collectives.
         device_behind_ns: by how much device events were shifted, as the device's clock was behind the host's.
+        overlapping: how many kernels were cut off where the next one of their stream begins.
     """
 
     device: Literal["gpu", "cpu"]
@@ -96,17 +94,10 @@ class Lanes:
     communicates: Bool
     computes: Bool
     launches: KernelLaunches
-    copies: HostCopies
     unrecorded: str | None = None
     flight_recorder: FlightRecorderMatch | None = None
     device_behind_ns: int = 0
-
-    @property
-    def kernels_without_launch(self) -> int:
-        """Return how many compute kernels that began in a step have no launch, which may be in an earlier step."""
-        device = self.device_events
-        of_steps = self.windows.source != "recording"
-        return int((self.computes & ~device.linked & ~device.before_recording).sum()) if of_steps else 0
+    overlapping: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -179,15 +170,14 @@ def build_lanes(
     """
     events = trace.events
     device = device_events(events) if device is None else device
-    launches, copies = kernel_launches(events, device), host_copies(events, device)
+    launches = kernel_launches(events, device)
     unrecorded = unrecorded_device(trace, device, launches)
     if device.is_kernel.any() or unrecorded is not None:
         events_found, communicates = device_communication(trace, device, rules)
         computes = device.is_kernel & ~communicates
         compute_row = device.row[computes]
         copy_row = device.row[~device.is_kernel & ~communicates]
-        windows = step_windows(trace, device, computes, launches, whole=whole)
-        windows = with_lost_records(trace, windows, device, computes, launches, copies)
+        windows = step_windows(trace, device, computes, whole=whole)
         return Lanes(
             device="gpu",
             compute=Intervals.of_events(events, compute_row),
@@ -203,11 +193,10 @@ def build_lanes(
             communicates=communicates,
             computes=computes,
             launches=launches,
-            copies=copies,
             unrecorded=unrecorded,
         )
     none = np.zeros(len(device.row), dtype=np.bool_)
-    windows = step_windows(trace, device, none, launches, whole=whole)
+    windows = step_windows(trace, device, none, whole=whole)
     threads = _threads(events, windows)
     communication = host_communication(trace)
     events_found = communication.events
@@ -227,7 +216,6 @@ def build_lanes(
         communicates=none,
         computes=none,
         launches=launches,
-        copies=copies,
         flight_recorder=communication.flight_recorder if trace.header.metadata is not None else None,
     )
 

@@ -7,17 +7,14 @@ step k begins when the last compute kernel that was launched before its host sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, DeviceEvents
-from tracekit.analysis.events.missing_kernels import KernelLaunches
+from tracekit.analysis.events.kernel_launches import DeviceEvents
 from tracekit.analysis.events.phase_evidence import data_loading
-from tracekit.analysis.timeline.completeness.lost_operators import may_lack_operators
-from tracekit.analysis.timeline.completeness.overrun import overrun_of
 from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
-from tracekit.model.events import Bool, DecodedTrace, EventTable, Int32, Int64
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["StepWindows", "device_starts", "step_windows"]
@@ -28,42 +25,46 @@ class StepWindows:
     """s windows in order of time.
 
     Attributes:
-        step: numbers as recorded, int64 [s].
+        host: the steps as the host saw them.
         start_ns: int64 [s].
         end_ns: the next start, int64 [s].
-        host_start_ns: when the host began the step, int64 [s].
-        host_end_ns: the end of the last step on the host.
         data_ns: time in the data loader, or -1, int64 [s].
-        complete: bool [s].
-        lost: so many kernels launched in it are missing that its time on the device is not known, bool [s].
-        without_compute: of the lost ones those whose operators ran, and whose compute kernels are missing with their
-            launches, bool [s].
-        lacking: an operator may have run in it that cannot be read, bool [s].
-        thread: the track of the steps' spans, or -1.
-        source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
-        contradiction: why the steps cannot be those of one process on one clock; None if they can.
-        cut: in a file that was cut off, why steps are whole, or why none is; None in a whole file.
-        overrun_ns: by how much events end after the recording, where that proves a time wrong; else 0.
+        complete: whether the end is known and no check excludes the step (`analysis.health`), bool [s].
     """
 
-    step: Int64
+    host: HostSteps
     start_ns: Int64
     end_ns: Int64
-    host_start_ns: Int64
-    host_end_ns: int
     data_ns: Int64
     complete: Bool
-    lost: Bool
-    without_compute: Bool
-    lacking: Bool
-    thread: int
-    source: str
-    contradiction: str | None = None
-    cut: str | None = None
-    overrun_ns: int = 0
 
     def __len__(self) -> int:
-        return len(self.step)
+        return len(self.start_ns)
+
+    @property
+    def step(self) -> Int64:
+        """Return the numbers as recorded, int64 [s]."""
+        return self.host.step
+
+    @property
+    def host_start_ns(self) -> Int64:
+        """Return when the host began each step, int64 [s]."""
+        return self.host.start_ns
+
+    @property
+    def host_end_ns(self) -> int:
+        """Return the end of the last step on the host."""
+        return int(self.host.end_ns[-1])
+
+    @property
+    def thread(self) -> int:
+        """Return the track of the steps' spans, or -1."""
+        return self.host.thread
+
+    @property
+    def source(self) -> str:
+        """Return "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window)."""
+        return self.host.source
 
     def host_time(self, windows: Bool) -> Intervals:
         """Return when the host was in the windows of a mask, bool [s]."""
@@ -97,25 +98,16 @@ class StepWindows:
         return index
 
 
-def step_windows(
-    trace: DecodedTrace,
-    device: DeviceEvents,
-    computes: Bool,
-    launches: KernelLaunches,
-    *,
-    whole: bool = False,
-) -> StepWindows:
-    """Return the windows of a trace. With `whole`, steps are ignored.
+def step_windows(trace: DecodedTrace, device: DeviceEvents, computes: Bool, *, whole: bool = False) -> StepWindows:
+    """Return the windows of a trace. With `whole`, steps are ignored. Whether a step counts is not looked for here.
 
-    `computes` says which device events are compute kernels, bool [m]. Lost records are not looked for here
-    (`timeline.completeness.lost_records`).
+    `computes` says which device events are compute kernels, bool [m].
     """
     events = trace.events
     host = host_steps(trace, whole=whole)
-    on_gpu = bool(device.is_kernel.any())
     start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
     last_end_ns = host_end_ns
-    if on_gpu and host.source != "recording":
+    if device.is_kernel.any() and host.source != "recording":
         start_ns = device_starts(events, host.start_ns, device, computes)
         # an event without known launch may lie in the last host window and yet before the last window
         known = device.linked | device.before_recording
@@ -125,37 +117,13 @@ def step_windows(
         if in_last.any():
             last_end_ns = max(last_end_ns, int(events.end_ns[device.row[in_last]].max()))
     end_ns = np.append(start_ns[1:], last_end_ns)
-    windows = StepWindows(
-        step=host.step,
+    return StepWindows(
+        host=host,
         start_ns=start_ns,
         end_ns=np.maximum(end_ns, start_ns),
-        host_start_ns=host.start_ns,
-        host_end_ns=host_end_ns,
         data_ns=_data_ns(events, host),
         complete=host.closed & (end_ns > start_ns),
-        lost=np.zeros(len(host.step), dtype=np.bool_),
-        without_compute=np.zeros(len(host.step), dtype=np.bool_),
-        lacking=np.zeros(len(host.step), dtype=np.bool_),
-        thread=host.thread,
-        source=host.source,
-        contradiction=host.contradiction,
     )
-    complete = windows.complete
-    if not trace.complete:
-        intact, evidence = _before_the_cut(trace, windows, device, launches)
-        complete = complete & intact
-        windows = replace(windows, cut=evidence)
-    if on_gpu and device.linked.any():
-        with_device_events = windows.index_of_device(device, events.start_ns[device.row])
-        complete = complete & (np.bincount(with_device_events + 1, minlength=len(windows) + 1)[1:] > 0)
-    if not on_gpu:
-        lacking = complete & may_lack_operators(windows.start_ns, windows.end_ns, trace.lost_ns)
-        complete, windows = complete & ~lacking, replace(windows, lacking=lacking)
-    overrun = overrun_of(events, host)
-    if overrun is not None:
-        complete = complete & (windows.end_ns <= overrun.from_ns)
-        windows = replace(windows, overrun_ns=overrun.by_ns)
-    return replace(windows, complete=complete)
 
 
 def _data_ns(events: EventTable, host: HostSteps) -> Int64:
@@ -166,77 +134,6 @@ def _data_ns(events: EventTable, host: HostSteps) -> Int64:
     ends_ns = np.append(host.start_ns[1:], host.end_ns[-1])
     windows = zip(host.start_ns.tolist(), ends_ns.tolist(), strict=True)
     return np.array([loading.clip(begin, end).len_ns for begin, end in windows], dtype=np.int64)
-
-
-def _before_the_cut(
-    trace: DecodedTrace, windows: StepWindows, device: DeviceEvents, launches: KernelLaunches
-) -> tuple[Bool, str]:
-    """Return a mask [s] of the windows that are whole in a file that was cut off, and what shows it.
-
-    Kineto writes operators first, then what the device did, then one span of the profiler itself. So a cut removes
-    whole tracks from every step, and only what the order of the events proves to be whole counts.
-    """
-    events = trace.events
-    whole: Bool = np.zeros(len(windows), dtype=np.bool_)
-    if not trace.intact:
-        return whole, "any part of the file may be wrong"
-    if not len(events):
-        return whole, "nothing is in it"
-    if bool(events.in_category("Trace")[-1]) and len(events) > 1:
-        return np.logical_not(whole), "the profiler's last span is in it, so that no event is missing"
-    if not device.is_kernel.any() and _lacks_spans_of_collectives(events):
-        return whole, "the spans of its collectives are not in it"
-    if _in_order_of_time(events):
-        until_ns = int(events.start_ns[-1])
-        evidence = "its events are in order of time"
-    elif device.is_kernel.any() and (closed_ns := _all_tracks_until_ns(events, device)) is not None:
-        until_ns = closed_ns
-        evidence = "all its tracks go on behind the steps that count"
-    else:
-        return whole, "it has one track after the other, so that any step may lack events"
-    whole[:-1] = windows.end_ns[:-1] <= until_ns
-    if launches.missing.any():
-        first_ns = launches.start_ns[launches.missing].min()
-        whole &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= first_ns
-    return whole, evidence
-
-
-def _lacks_spans_of_collectives(events: EventTable) -> bool:
-    """Return whether collectives were issued and none is recorded: Kineto writes Gloo's threads behind all others."""
-    issued = events.named(lambda name: name.startswith("c10d::"))
-    return bool(issued.any()) and not events.named(lambda name: name.startswith("gloo:")).any()
-
-
-def _all_tracks_until_ns(events: EventTable, device: DeviceEvents) -> int | None:
-    """Return until when each track is recorded, if each is in order of time and none follows another as a whole.
-
-    The operators of a thread and its calls of the device's runtime count as two tracks, as Kineto writes them apart.
-    """
-    calls = events.in_category(*RUNTIME_CATEGORIES)
-    kept = np.flatnonzero(calls | events.in_category("cpu_op", *DEVICE_CATEGORIES))
-    track = events.track[kept] + len(events.tracks) * calls[kept]
-    if not len(kept) or not _interleaves(track):
-        return None
-    order = np.argsort(track, kind="stable")
-    start_ns, track = events.start_ns[kept][order], track[order]
-    last = np.append(np.diff(track) > 0, True)
-    if (np.diff(start_ns)[~last[:-1]] < 0).any():
-        return None
-    # The copies of a stream of which nothing is recorded yet.
-    copies = np.flatnonzero(calls & events.named(lambda name: "Memcpy" in name))
-    missing = copies[~np.isin(events.correlation[copies], events.correlation[device.row])]
-    return int(min(start_ns[last].min(), events.start_ns[missing].min(initial=np.iinfo(np.int64).max)))
-
-
-def _in_order_of_time(events: EventTable) -> bool:
-    """Return whether events follow each other in time across tracks."""
-    return bool(len(events) and (np.diff(events.start_ns) >= 0).all()) and _interleaves(events.track)
-
-
-def _interleaves(track: Int32 | Int64) -> bool:
-    """Return whether events change between tracks (int32 or int64 [n]) more often than one track after the other."""
-    changes = np.count_nonzero(np.diff(track))
-    return bool(changes >= np.count_nonzero(np.bincount(track)))
 
 
 def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, computes: Bool) -> Int64:

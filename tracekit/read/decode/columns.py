@@ -6,13 +6,13 @@ Rows without a usable start or duration, or out of range, are dropped and counte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from tracekit.model.events import ABSENT, EventTable, Int64, Track
+from tracekit.model.events import ABSENT, EventTable, Track
 from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.read.decode.field_values import (
     Scalar,
@@ -24,7 +24,6 @@ from tracekit.read.decode.field_values import (
     to_nanoseconds,
     to_track_id,
 )
-from tracekit.read.decode.lost_events import LostEvents, is_operator
 from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, MULTIPLYING
 from tracekit.read.decode.raw_events import RawArguments, RawEvent
 from tracekit.read.decode.table import (
@@ -34,7 +33,6 @@ from tracekit.read.decode.table import (
     MEMORY,
     SHAPES,
     build_table,
-    out_of_range,
 )
 
 __all__ = ["ColumnBuilder"]
@@ -60,13 +58,11 @@ class ColumnBuilder:
 
     Attributes:
         dropped: How many events were dropped so far, by kind of note.
-        lost: The operators among them.
         met: How many events were met so far.
     """
 
     def __init__(self, *, extra_args: bool = False) -> None:
         self.dropped: Counter[str] = Counter()
-        self.lost = LostEvents()
         self._strings: dict[str, int] = _Interner()
         self._tracks: dict[tuple[Scalar, Scalar], int] = _Interner()
         self._shapes = _ShapeHashes()
@@ -86,23 +82,21 @@ class ColumnBuilder:
         self._rows = 0
         self.met = 0
 
-    def add(self, events: Sequence[RawEvent], lost_operators: Sequence[int] = ()) -> None:
-        """Append one chunk. `lost_operators`: how many events are in front of each operator that is not among them.
+    def add(self, events: Sequence[RawEvent]) -> None:
+        """Append one chunk.
 
         `RawText.restore` must have replaced the times that a float64 cannot hold, and given all events the text of
         their arguments if extra arguments are kept.
         """
         first, self.met = self.met, self.met + len(events)
         position = np.arange(first, self.met, dtype=np.int32)
-        place = np.arange(len(events))  # in the chunk
         if any(event.ph != "X" for event in events):
             slices = [self._slice_of(event) for event in events]
             position[[event.ph != "X" for event in events]] = ABSENT
             is_slice = [slice_ is not None for slice_ in slices]
-            position, place = position[is_slice], place[is_slice]
+            position = position[is_slice]
             events = [slice_ for slice_ in slices if slice_ is not None]
         if not events:
-            self._lose(lost_operators, place)
             return
         start_ns, start_known = to_nanoseconds([event.ts for event in events])
         duration_ns, duration_known = to_nanoseconds([event.dur for event in events])
@@ -112,17 +106,8 @@ class ColumnBuilder:
             self.dropped["malformed_event"] += int(bad.sum())
             self.dropped["negative_duration"] += int(negative.sum())
             good = ~(bad | negative)
-            for number in np.flatnonzero(~good).tolist():
-                if not is_operator(events[number].cat, events[number].name):
-                    continue
-                if start_known[number]:
-                    self.lost.began(int(start_ns[number]))
-                else:
-                    lost_operators = [*lost_operators, int(place[number])]
-            place = place[good]
             events = [event for event, is_good in zip(events, good, strict=True) if is_good]
             start_ns, duration_ns, position = start_ns[good], duration_ns[good], position[good]
-        self._lose(lost_operators, place)
         if not events:
             return
         strings, tracks = self._strings, self._tracks
@@ -150,23 +135,13 @@ class ColumnBuilder:
         self._add_operators(names, arguments)
         self._rows += len(events)
 
-    def _lose(self, operators: Sequence[int], place: Int64) -> None:
-        """Take note of lost operators, by their places in a chunk. `place`: those of the chunk's rows, int64 [n]."""
-        for row in np.searchsorted(place, operators).tolist():
-            self.lost.before_row(self._rows + row)
-
-    def table(self, base_time_ns: int) -> tuple[EventTable, Int64]:
-        """Return all rows, with `start_ns` on the wall clock, and between which times operators are lost, int64 [k, 2].
+    def table(self, base_time_ns: int) -> EventTable:
+        """Return all rows, with `start_ns` on the wall clock.
 
         Drops B events without an E, and rows out of range.
         """
-        unended = [event for stack in self._open.values() for event in stack]
-        self.dropped["malformed_event"] += len(unended)
-        for event in unended:
-            if is_operator(event.cat, event.name) and (at_ns := exact_nanoseconds(event.ts)) is not None:
-                self.lost.began(at_ns)
+        self.dropped["malformed_event"] += sum(map(len, self._open.values()))
         dense = {name: _concatenate(self._columns.pop(name), dtype) for name, dtype in self._dense.items()}
-        lost_ns = self._lost_ns(dense, base_time_ns)
         events, outside = build_table(
             base_time_ns=base_time_ns,
             strings=list(self._strings),
@@ -178,18 +153,7 @@ class ColumnBuilder:
             other_phases=self._other_phases,
         )
         self.dropped["out_of_range"] += outside
-        return events, lost_ns
-
-    def _lost_ns(self, dense: Mapping[str, np.ndarray], base_time_ns: int) -> Int64:
-        """Return between which times lost operators began, int64 [k, 2]; those of rows out of range, too."""
-        start_ns, strings = dense["start_ns"], list(self._strings)
-        inside = np.ones(len(start_ns), dtype=np.bool_)
-        outside = out_of_range(start_ns + base_time_ns, dense["duration_ns"])
-        inside[outside] = False
-        for row in outside.tolist():
-            if is_operator(strings[dense["category"][row]], strings[dense["name"][row]]):
-                self.lost.before_row(row)
-        return self.lost.times(start_ns, inside) + base_time_ns
+        return events
 
     def _slice_of(self, event: RawEvent) -> RawEvent | None:
         """Return a complete event itself, and for the end of a B/E pair the slice that it closes; else count it."""

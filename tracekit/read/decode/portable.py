@@ -73,7 +73,7 @@ class _Decoding:
             text = f"{self.path.name}: {what}"
             header_notes.append(Note(kind="limit", severity="warning", file=self.path.name, text=text))
         complete = tail is not None and self.chunks.cut_off is None
-        events, lost_ns = self.columns.table(header.base_time_ns)
+        events = self.columns.table(header.base_time_ns)
         if not len(events):
             raise no_events_error(self.chunks)
         self.issues.dropped += self.columns.dropped
@@ -83,7 +83,6 @@ class _Decoding:
             events=events,
             complete=complete,
             intact=self.chunks.cut_off is None or self.chunks.cut_off.intact,
-            lost_ns=lost_ns,
             notes=(*self.chunks.notes, *header_notes, *self._notes(len(events), complete=complete)),
             keys=keys if self.extra_args else {},
         )
@@ -148,7 +147,7 @@ class _Decoding:
             issues.first_bad_byte = self.position + result.first_bad_byte
         issues.repaired += result.repaired
         issues.dropped += result.dropped
-        self.columns.add(result.events, result.lost_operators)
+        self.columns.add(result.events)
         return result.closed_at, result.consumed
 
     def _events(self, text: bytes) -> list[RawEvent]:

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from tracekit.read.decode.field_values import Scalar
-from tracekit.read.decode.lost_events import text_is_operator
 from tracekit.read.decode.raw_events import RawArguments, RawEvent, RawText
 
 EVENT_BOUNDARY = re.compile(rb'\}\s*(,)\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:)')
@@ -50,7 +49,6 @@ class Salvaged:
         repaired: How many were repaired, by kind of note.
         dropped: How many were dropped, by kind of note.
         first_bad_byte: Offset of the first dropped event.
-        lost_operators: For each operator that was dropped, how many of `events` are in front of it.
         closed_at: Offset of the closing `]` of the array, if it is there.
         consumed: How many bytes were used. The rest is the beginning of an event that goes on behind the text.
     """
@@ -59,7 +57,6 @@ class Salvaged:
     repaired: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     first_bad_byte: int | None = None
-    lost_operators: list[int] = field(default_factory=list)
     closed_at: int | None = None
     consumed: int = 0
 
@@ -102,8 +99,6 @@ def salvage(text: bytes, *, last: bool) -> Salvaged:
                 result.repaired[kind] += 1
         else:
             result.dropped[kind] += 1
-            if text_is_operator(piece):
-                result.lost_operators.append(len(result.events))
             if result.first_bad_byte is None:
                 result.first_bad_byte = begin
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES
 from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.recording import Recording, recording_of
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.limits import limits
 from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.cache.spool import DecodedSpool

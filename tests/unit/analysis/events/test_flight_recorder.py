@@ -10,7 +10,6 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
@@ -115,21 +114,6 @@ def test_the_reason_for_a_missing_span_depends_on_later_spans(summarize: Summari
     (note,) = [note for note in summary.notes if note.kind == "unlinked"]
     assert note.severity == "warning"
     assert note.text.startswith("rank 0: rank0.json: 2 of 3 collectives of the flight recorder are not joined")
-
-
-def test_an_expected_reason_is_no_defect() -> None:
-    unjoined = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
-    (expected,) = flight_recorder_notes(FlightRecorderMatch(recorded=4, unjoined=(unjoined,)), "rank0.json")
-    (lost,) = flight_recorder_notes(
-        FlightRecorderMatch(
-            recorded=4, unjoined=(unjoined, Unjoined(kind="broadcast", reason="lost", count=1, expected=False))
-        ),
-        "f",
-    )
-
-    assert (expected.severity, expected.is_defect) == ("info", False)
-    assert (lost.severity, lost.is_defect) == ("warning", True)
-    assert flight_recorder_notes(FlightRecorderMatch(recorded=4), "f") == flight_recorder_notes(None, "f") == []
 
 
 def test_matches_of_several_recordings_add_up() -> None:

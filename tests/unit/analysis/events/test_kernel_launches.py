@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.events.kernel_launches import device_events, on_host_clock
+from tracekit.analysis.events.kernel_launches import device_events, on_host_clock, without_overlaps
 from tracekit.read.decode.portable import decode
 
 
@@ -72,3 +72,41 @@ def test_many_kernels_and_calls_of_one_id_cost_no_square(tmp_path: Path) -> None
     assert time.process_time() - began < 2
     assert (events.start_ns[device.row] - device.launch_ns).tolist() == [5000] * count
     assert device.is_ambiguous.all()
+
+
+def of_one_stream(*kernels: tuple[int, int, int]) -> TraceBuilder:
+    """Thirty kernels of 2900 us, and others: at, for and of which stream."""
+    trace = TraceBuilder().step(0, 0, 100_000)
+    for at, for_us, stream in (*((3000 * i, 2900, 7) for i in range(30)), *kernels):
+        trace.kernel("gemm", at, for_us, stream=stream, launched_at=at - 1)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected_us"),
+    [
+        ((2950, 20_000, 7), 50),  # the next one begins at 3000
+        ((2950, 1000, 7), 1000),  # as a dependent launch lets kernels overlap
+        ((2950, 20_000, 8), 20_000),  # the only one of its stream
+    ],
+)
+def test_a_kernel_ends_when_the_next_one_of_its_stream_begins(
+    tmp_path: Path, kernel: tuple[int, int, int], expected_us: int
+) -> None:
+    events = decode(of_one_stream(kernel).write(tmp_path / "rank0.json")).events
+    actual, count = without_overlaps(events, device_events(events))
+    assert count == (expected_us == 50)
+    assert actual.duration_ns[-1] == 1000 * expected_us
+    assert actual.duration_ns[:-1].tolist() == events.duration_ns[:-1].tolist()
+
+
+def test_where_many_kernels_overlap_their_tracks_are_no_streams(tmp_path: Path) -> None:
+    trace = of_one_stream(*((3000 * i + 10, 2900, 7) for i in range(5)))
+    events = decode(trace.write(tmp_path / "rank0.json")).events
+    assert without_overlaps(events, device_events(events)) == (events, 0)
+
+
+def test_kernels_of_a_graph_may_overlap(tmp_path: Path) -> None:
+    trace = of_one_stream().launch_graph(95_000, ("a", 95_010, 4000, 7), ("b", 95_020, 4000, 7))
+    events = decode(trace.write(tmp_path / "rank0.json")).events
+    assert without_overlaps(events, device_events(events))[1] == 0

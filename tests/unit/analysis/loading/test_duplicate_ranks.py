@@ -12,9 +12,8 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.exchanges import rank as summary_of
 from tests.unit.analysis.gpu_runs import gpu_rank, result
-from tracekit.analysis.loading.duplicate_ranks import without_duplicates
-from tracekit.analysis.per_rank.summarize import RankFailure
-from tracekit.model.summary import RankSummary
+from tracekit.analysis.loading.duplicate_ranks import without_duplicates, without_files_of_no_rank
+from tracekit.model.summary import RankFailure, RankSummary
 
 
 def of_rank(rank: int, answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -103,5 +102,15 @@ def test_a_file_that_may_be_of_a_rank_counts(rank: int, unmeasured: str | None, 
     """GIVEN two ranks, and a file that is one of them, or has times, or says that there are three."""
     odd = replace(outcome(rank, "odd"), unmeasured=unmeasured, world_size=says_ranks)
     good = [replace(outcome(number, f"{number}"), world_size=2) for number in range(2) if number != rank]
-    expected = [one.rank for one in (*good, odd)]
-    assert files_that_count(expected, [*good, odd])[rank] == "odd"
+    assert odd in without_files_of_no_rank([*good, odd])
+
+
+def test_a_process_that_the_job_has_no_rank_for_is_left_out() -> None:
+    """GIVEN two ranks, and a file without a rank or times, as of a launcher, which is numbered by its name."""
+    good = [replace(outcome(number, f"{number}"), world_size=2) for number in range(2)]
+    *kept, left_out = without_files_of_no_rank(
+        [*good, replace(outcome(2, "launcher"), unmeasured="no kernels", world_size=None)]
+    )
+    assert kept == good
+    assert isinstance(left_out, RankFailure)
+    assert [note.kind for note in left_out.notes] == ["no_rank"]

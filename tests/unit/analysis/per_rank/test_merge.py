@@ -217,9 +217,6 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "left_out": (FIRST_STEPS[:1], FIRST_STEPS[1:], FIRST_STEPS),
     "event_count": (3, 4, 7),
     "first_event_ns": (None, 50, 50),
-    "kernel_count": (0, 2, 2),
-    "kernels_ns": (5, 20, 25),
-    "kernels_without_launch": (1, 2, 3),
     "notes": ((), (Note(kind="limit", severity="info", text="x"),), (Note(kind="limit", severity="info", text="x"),)),
 }
 BY_THEIR_OWN_TESTS = {"groups", "steps", "collectives", "messages", "parts"}

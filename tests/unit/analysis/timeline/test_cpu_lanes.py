@@ -307,7 +307,7 @@ def test_a_duplicated_event_counts_once(summarize: Summarize) -> None:
 def test_a_trace_without_work(summarize: Summarize) -> None:
     summary = summarize(TraceBuilder().label("phase", 0, 10))
     assert summary[COMMUNICATION] == ()
-    assert {note.kind for note in summary.notes} == {"no_steps", "no_device_records"}
+    assert {note.kind for note in summary.notes} == {"no_steps", "nothing_ran"}
     only_labels = summarize(TraceBuilder().step(0, 0, 10))
     assert only_labels.steps == ()
     assert only_labels.unmeasured == "it has no kernel, operator or collective that took any time"

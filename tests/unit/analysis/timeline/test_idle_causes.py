@@ -13,11 +13,11 @@ from tests.builders import TraceBuilder
 from tests.gpu_jobs import Cause, Defect, JobSpec, simulate
 from tests.unit.analysis.test_invariants import TRACES
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.per_rank.recording import recording_of
 from tracekit.analysis.step_time.per_rank.step_parts import step_parts
 from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES, idle_by_cause
 from tracekit.analysis.timeline.point_to_point import rank_messages
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.analysis.timeline.recording import recording_of
 from tracekit.model.events import DecodedTrace
 from tracekit.read.decode.portable import decode
 

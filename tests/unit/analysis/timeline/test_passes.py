@@ -10,8 +10,9 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.per_rank.recording import recording_of
+from tracekit.analysis.timeline.host_steps import HostSteps
 from tracekit.analysis.timeline.passes import Passes, kinds_in_order, rank_passes
-from tracekit.analysis.timeline.recording import recording_of
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.read.decode.portable import decode
@@ -205,19 +206,21 @@ def kinds_of(turns: Sequence[str], exchanges: Sequence[str], *, step_after: int 
     count, passes = len(starts), np.array(starts, dtype=np.int64)
     none = np.full(count, -1, dtype=np.int32)
     begin_ns = np.array(begins, dtype=np.int64)
+    end_ns = np.append(begin_ns[1:], at + 1)
     windows = StepWindows(
-        step=np.arange(len(begins)),
+        host=HostSteps(
+            step=np.arange(len(begins)),
+            start_ns=begin_ns,
+            end_ns=end_ns,
+            data_ns=np.full(len(begins), -1),
+            closed=np.ones(len(begins), dtype=np.bool_),
+            thread=-1,
+            source="spans",
+        ),
         start_ns=begin_ns,
-        end_ns=np.append(begin_ns[1:], at + 1),
-        host_start_ns=begin_ns,
-        host_end_ns=at + 1,
+        end_ns=end_ns,
         data_ns=np.full(len(begins), -1),
         complete=np.ones(len(begins), dtype=np.bool_),
-        lost=np.zeros(len(begins), dtype=np.bool_),
-        without_compute=np.zeros(len(begins), dtype=np.bool_),
-        lacking=np.zeros(len(begins), dtype=np.bool_),
-        thread=-1,
-        source="spans",
     )
     sent, received = kinds_in_order(
         Passes(start_ns=passes, end_ns=passes + 90, kind=np.array(kinds, np.int32), module=none, microbatch=none),

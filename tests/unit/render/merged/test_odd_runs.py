@@ -17,10 +17,10 @@ from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
 from tests.unit.analysis.rpc.test_calls import worker
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection
+from tracekit.analysis.per_rank.recording import recording_of
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.timeline.recording import recording_of
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.render.merged.derived_tracks import tracks_of_rank, tracks_of_recording

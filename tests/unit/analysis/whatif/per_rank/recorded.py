@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.builders import TraceBuilder
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.recording import Recording, recording_of
 from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 

@@ -1,0 +1,25 @@
+"""The checks of recordings and of runs, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from docs.reference.markdown import code, table
+from tracekit.analysis.health.check import Check
+from tracekit.analysis.health.rank_checks import RANK_CHECKS
+from tracekit.analysis.health.run_checks import RUN_CHECKS
+
+__all__ = ["check_pages"]
+
+_EXCLUDES = {"rank": "the rank", "steps": "steps", "note": ""}
+
+
+def check_pages() -> str:
+    """Return a table of the checks of one recording, and one of those of a run, in the order in which they run."""
+    return f"### Of one recording\n\n{_rows(RANK_CHECKS)}\n\n### Of the ranks of a run\n\n{_rows(RUN_CHECKS)}"
+
+
+def _rows(checks: Iterable[Check[Any]]) -> str:
+    rows = [(code(check.id), check.text, _EXCLUDES[check.scope], check.remedy) for check in checks]
+    return table(("id", "what it finds", "what it excludes", "remedy"), rows)

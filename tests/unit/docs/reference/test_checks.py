@@ -1,0 +1,20 @@
+"""The table of checks: every check with what it finds."""
+
+from __future__ import annotations
+
+from docs.reference.checks import check_pages
+from tracekit.analysis.health.rank_checks import RANK_CHECKS
+from tracekit.analysis.health.run_checks import RUN_CHECKS
+from tracekit.model.notes import NOTE_KINDS
+
+
+def test_every_check_is_in_the_table_with_what_it_finds() -> None:
+    page = check_pages()
+    for check in (*RANK_CHECKS, *RUN_CHECKS):
+        assert check.id in NOTE_KINDS
+        assert f"| `{check.id}` | {check.text} |" in page
+
+
+def test_a_check_of_a_recording_has_an_id_of_its_own() -> None:
+    ids = [check.id for check in RANK_CHECKS]
+    assert len(set(ids)) == len(ids)

@@ -1,0 +1,147 @@
+"""Which steps of a GPU rank lack device records, and what the profiler itself wrote of it.
+
+A step without its kernels would seem idle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from tracekit.analysis.events.missing_kernels import records_end_ns
+from tracekit.analysis.health.check import Doubt, Evidence
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.events import Bool, Int64
+from tracekit.model.ranks import format_ranges
+
+__all__ = ["lost_device_records", "messages_of_loss", "other_messages", "unlinked_kernels"]
+
+# A step of which more kernels are missing is incomplete. In whole recordings none are.
+_LOST_SHARE = 0.01
+# Messages of Kineto whose recording of the device ended early (CuptiActivityApi.cpp, GenericActivityProfiler.cpp).
+_STOPPED = re.compile(r"terminating tracing|stopped by|stopped early")
+# Messages of Kineto after which device records are missing (CuptiActivityApi.cpp, GenericActivityProfiler.cpp,
+# RocprofLogger.cpp, init.cpp, and the macro CUPTI_CALL).
+_TELLS_OF_LOSS = re.compile(
+    r"max GPU buffer count|Dropped \d+ activity records|stopped by|stopped early|profiler activities will be missing|"
+    r"failed with error CUPTI_"
+)
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+_SHOWN = 3
+
+
+def lost_device_records(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield the steps of whose kernels too many are missing, and how many kernels other steps lack."""
+    lanes, windows, launches = evidence.lanes, evidence.windows, evidence.lanes.launches
+    if not evidence.trace.complete or lanes.device != "gpu":
+        return
+    lost = _lost_windows(evidence)
+    window = windows.index_of(launches.start_ns)
+    in_lost = (window >= 0) & lost[window]
+    if lost.any():
+        of_steps = f"step {_numbers(lanes, lost)} lacks device records and does not count"
+        if lost.sum() > 1:
+            of_steps = f"steps {_numbers(lanes, lost)} lack device records and do not count"
+        reason = "device records are missing in each of its steps"
+        yield Doubt(text=of_steps, reason=reason, steps=lost, detail=_what_is_missing(lanes, in_lost))
+    elsewhere = launches.missing & (window >= 0) & ~in_lost & ~launches.later
+    if elsewhere.any():
+        text = f"{elsewhere.sum():,} of {len(launches):,} launches have no kernel; sums lack what these took"
+        yield Doubt(text=text, severity="info")
+
+
+def _numbers(lanes: Lanes, windows: Bool) -> str:
+    return format_ranges(lanes.windows.step[windows].tolist())
+
+
+def _what_is_missing(lanes: Lanes, in_lost: Bool) -> str:
+    """Return how many of the launches in lost windows, bool [launches], have no kernel."""
+    missing = in_lost & lanes.launches.missing
+    if not missing.any():
+        return "from some moment on none is recorded, though operators go on"
+    text = f"{missing.sum():,} of {in_lost.sum():,} launches there have no kernel"
+    if lanes.launches.later[missing].all():
+        text += ": they had not run when the recording ended, or are lost"
+    return text
+
+
+def _lost_windows(evidence: Evidence) -> Bool:
+    """Return a mask [s] of the windows of whose kernels too many are missing, or in which all records end."""
+    windows, launches = evidence.windows, evidence.lanes.launches
+    lost: Bool = np.zeros(len(windows), dtype=np.bool_)
+    if launches.missing.any():
+        # What runs after the recording is no part of a window that ends with it.
+        missing = launches.missing & ~launches.later if windows.source == "recording" else launches.missing
+        index = windows.index_of(launches.start_ns)
+        kernels = _sums(index, launches.kernels, len(windows))
+        lost = _sums(index[missing], launches.kernels[missing], len(windows)) > _LOST_SHARE * kernels
+    stopped = any(_STOPPED.search(message) for message in evidence.trace.header.profiler_messages)
+    ended_ns = records_end_ns(evidence.trace.events, launches, stopped=stopped)
+    if ended_ns is not None:
+        lost |= np.append(windows.host_start_ns[1:], windows.host_end_ns) > ended_ns
+    if lost.any():
+        lost[1:] |= lost[:-1] & _begins_are_unknown(evidence.lanes)
+    return lost
+
+
+def _sums(index: Int64, values: Int64, count: int) -> Int64:
+    """Return int64 [count]: the sum of the values at each index; those at -1 do not count."""
+    inside = index >= 0
+    return np.bincount(index[inside], weights=values[inside], minlength=count).astype(np.int64)
+
+
+def _begins_are_unknown(lanes: Lanes) -> Bool:
+    """Return a mask [s - 1] of the windows but the first that a missing kernel may have delayed.
+
+    It was launched before the step, and after every compute kernel before the step that is recorded.
+    """
+    begins_ns = lanes.windows.host_start_ns[1:]
+    missing_ns = lanes.launches.start_ns[lanes.launches.missing]
+    compute_ns = np.sort(lanes.device_events.launch_ns[lanes.computes])
+    never_ns = np.iinfo(np.int64).min
+    last_missing_ns, last_compute_ns = (
+        np.append(times_ns, never_ns)[np.searchsorted(times_ns, begins_ns, side="left") - 1]
+        for times_ns in (missing_ns, compute_ns)
+    )
+    unknown: Bool = last_missing_ns > last_compute_ns
+    return unknown
+
+
+def unlinked_kernels(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield that most kernels have no launch, which may be in an earlier step."""
+    lanes, device = evidence.lanes, evidence.lanes.device_events
+    unlinked = lanes.computes & ~device.linked & ~device.before_recording
+    without, count = int(unlinked.sum()), int(lanes.computes.sum())
+    if lanes.windows.source != "recording" and 2 * without > count:
+        yield Doubt(
+            text=f"{without:,} of {count:,} kernels that compute have no launch: each counts in the step in which it "
+            "begins, though the host may have launched it in an earlier one"
+        )
+
+
+def messages_of_loss(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield each sort of the profiler's messages that tells of lost records."""
+    for sort in _sorts(evidence, of_loss=True):
+        yield Doubt(text=sort)
+
+
+def other_messages(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield the first few sorts of other messages of the profiler."""
+    for sort in _sorts(evidence, of_loss=False)[:_SHOWN]:
+        yield Doubt(text=sort, severity="info")
+
+
+def _sorts(evidence: Evidence, *, of_loss: bool) -> list[str]:
+    """Return one text for each sort of message: those that differ in numbers alone are of one sort."""
+    messages = evidence.trace.header.profiler_messages
+    first = {_NUMBER.sub("#", message): message for message in reversed(messages)}
+    count = Counter(_NUMBER.sub("#", message) for message in messages)
+    return [
+        f"the profiler wrote: {first[sort]}"
+        + (f" (and {count[sort] - 1} more of this sort)" if count[sort] > 1 else "")
+        for sort in count
+        if (_TELLS_OF_LOSS.search(first[sort]) is not None) == of_loss
+    ]

@@ -1,0 +1,260 @@
+"""The checks of one recording, in a worker: whether the rank is excluded, and which steps do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tracekit.analysis.events.missing_kernels import other_device
+from tracekit.analysis.health.check import NO_TIMES, Check, Doubt, Evidence
+from tracekit.analysis.health.cut_off import cut_off
+from tracekit.analysis.health.lost_records import (
+    lost_device_records,
+    messages_of_loss,
+    other_messages,
+    unlinked_kernels,
+)
+from tracekit.analysis.health.step_order import (
+    device_clock,
+    incomplete_steps,
+    late_events,
+    mixed_processes,
+    step_order,
+    steps_without_device,
+)
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.communication import KINDS
+from tracekit.model.events import Bool, DecodedTrace
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.read.files.identify import rank_in_name
+
+__all__ = ["RANK_CHECKS", "RankHealth", "rank_health"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankHealth:
+    """What all checks of one recording found.
+
+    Attributes:
+        excluded: why the rank has no times; None if it has some.
+        reasons: by number, why a step does not count; nothing is known of a rank that has no other.
+        masked: the step windows that do not count, bool [s].
+        notes: those of the decoder first.
+    """
+
+    excluded: str | None
+    reasons: Mapping[int, str]
+    masked: Bool
+    notes: tuple[Note, ...]
+
+    def unmeasured(self, steps: Sequence[int]) -> str | None:
+        """Return why nothing is known of the rank's time in the selected steps; None if some of them is known."""
+        if not steps or self.excluded is not None:
+            return self.excluded if steps else None
+        excluded = [self.reasons.get(step) for step in steps]
+        return excluded[0] if None not in excluded else None
+
+
+def rank_health(trace: DecodedTrace, lanes: Lanes) -> RankHealth:
+    """Run the checks of one recording."""
+    evidence = Evidence(trace=trace, lanes=lanes, masked=np.zeros(len(lanes.windows), dtype=np.bool_))
+    excluded: str | None = None
+    reasons: dict[int, str] = {}
+    notes: list[Note] = []
+    cut: Doubt | None = None
+    for check in RANK_CHECKS:
+        if check.scope != "note" and (excluded is not None or evidence.serves_only):
+            continue
+        for doubt in check.find(evidence):
+            if check.scope == "rank":
+                excluded = doubt.reason or None
+            if doubt.steps is not None:
+                if doubt.reason:
+                    reasons = dict.fromkeys(lanes.windows.step[doubt.steps].tolist(), doubt.reason) | reasons
+                evidence = replace(evidence, masked=evidence.masked | doubt.steps)
+                excluded = (doubt.reason or None) if doubt.steps.all() else None
+            if check.id == "truncated":  # the decoder has a note about it
+                cut = doubt
+            else:
+                notes += _notes(check, doubt, trace.file, is_excluded=excluded is not None)
+    whole = lanes.windows.complete & ~evidence.masked
+    of_decoder = trace.notes if cut is None else _with_steps_that_count(trace.notes, lanes, whole, cut)
+    return RankHealth(excluded=excluded, reasons=reasons, masked=evidence.masked, notes=(*of_decoder, *notes))
+
+
+def _notes(check: Check[Evidence], doubt: Doubt, path: str, *, is_excluded: bool) -> list[Note]:
+    """Return the note about what a check found, if there is anything to say."""
+    file, text = Path(path).name, doubt.text
+    if is_excluded and doubt.reason:
+        text = f"{doubt.reason}: {NO_TIMES}"
+    if not text:
+        return []
+    text += f" ({doubt.detail})" * bool(doubt.detail)
+    text += f"; {check.remedy}" * bool(is_excluded and check.scope == "rank" and check.remedy)
+    return [Note(kind=check.id, severity=doubt.severity, file=file, text=f"{file}: {text}")]
+
+
+def _with_steps_that_count(notes: Sequence[Note], lanes: Lanes, whole: Bool, cut: Doubt) -> list[Note]:
+    """Return a decoder's notes, of which the one about a file that was cut off says which steps count, and why."""
+    counting, lacking = (format_ranges(lanes.windows.step[mask].tolist()) for mask in (whole, ~whole))
+    lack = "" if whole.all() else f" and step {lacking} does not"
+    what = f"step {counting} counts{lack}: {cut.text}" if whole.any() else f"no step counts: {cut.text}"
+    place = next((i for i, note in enumerate(notes) if note.kind in ("truncated", "limit")), None)
+    if place is None:
+        return list(notes)
+    return [*notes[:place], replace(notes[place], text=f"{notes[place].text}; {what}"), *notes[place + 1 :]]
+
+
+def _other_device(evidence: Evidence) -> Iterator[Doubt]:
+    if evidence.lanes.unrecorded is not None and other_device(evidence.trace) is not None:
+        yield Doubt(reason=evidence.lanes.unrecorded)
+
+
+def _no_device_records(evidence: Evidence) -> Iterator[Doubt]:
+    if evidence.lanes.unrecorded is not None:
+        yield Doubt(reason=evidence.lanes.unrecorded)
+
+
+def _nothing_ran(evidence: Evidence) -> Iterator[Doubt]:
+    """A process of RPC may only call others. A rank that issues a collective may wait for it until its recording
+    ends.
+    """
+    metadata, events = evidence.trace.header.metadata, evidence.trace.events
+    serves_or_calls = metadata is not None and metadata.rpc is not None
+    if (
+        evidence.lanes.is_empty
+        and not serves_or_calls
+        and not events.duration_ns[events.collective_arguments.row].any()
+    ):
+        yield Doubt(reason="it has no kernel, operator or collective that took any time")
+
+
+def _overlapping(evidence: Evidence) -> Iterator[Doubt]:
+    count = evidence.lanes.overlapping
+    if count:
+        of_all = f"{count} of {int(evidence.lanes.device_events.is_kernel.sum()):,} kernels"
+        yield Doubt(text=f"{of_all} end over 1 ms after the next one of their stream begins: each is cut off there")
+
+
+def _rank_mismatch(evidence: Evidence) -> Iterator[Doubt]:
+    header = evidence.trace.header
+    own = header.rank if header.metadata is None else header.metadata.rank
+    named = rank_in_name(Path(evidence.trace.file))
+    if own is not None and named is not None and own != named:
+        yield Doubt(text=f"the trace names rank {own}, the file's name rank {named}; it counts as rank {own}")
+
+
+def _no_steps(evidence: Evidence) -> Iterator[Doubt]:
+    if evidence.windows.source == "recording" and not evidence.serves_only:
+        yield Doubt(text="no steps recorded; the whole recording counts as one step", severity="info")
+
+
+def _before_recording(evidence: Evidence) -> Iterator[Doubt]:
+    device = evidence.lanes.device_events
+    early = device.row[device.before_recording & device.is_kernel]
+    if len(early):
+        communication = int(np.isin(early, evidence.lanes.communication_events.row).sum())
+        yield Doubt(
+            text=f"{len(early)} kernels ({communication} of them communication) were launched before the "
+            "recording; the first step begins when the computing ones have ended",
+            severity="info",
+        )
+
+
+def _unclassified(evidence: Evidence) -> Iterator[Doubt]:
+    count = int((evidence.lanes.communication_events.kind == KINDS.index("unclassified")).sum())
+    if count:
+        yield Doubt(text=f"{count} kernels look like communication and match no rule: listed as unclassified")
+
+
+def _not_joined(evidence: Evidence) -> Iterator[Doubt]:
+    match = evidence.lanes.flight_recorder
+    if match is not None and match.unjoined:
+        unjoined = "; ".join(f"{unjoined.count} {unjoined.kind} {unjoined.reason}" for unjoined in match.unjoined)
+        count = f"{match.recorded - match.joined} of {match.recorded} collectives of the flight recorder"
+        is_expected = all(unjoined.expected for unjoined in match.unjoined)
+        yield Doubt(
+            text=f"{count} are not joined to an event: {unjoined}", severity="info" if is_expected else "warning"
+        )
+
+
+def _partial(evidence: Evidence) -> Iterator[Doubt]:
+    metadata = evidence.trace.header.metadata
+    if metadata is not None and metadata.window.partial:
+        steps = f"{len(metadata.steps)} steps were recorded"
+        yield Doubt(text=f"the job ended before the window was full; {steps}")
+
+
+def _of_capture(evidence: Evidence) -> Iterator[Doubt]:
+    metadata = evidence.trace.header.metadata
+    for note in () if metadata is None else metadata.notes:
+        yield Doubt(text=note.text, severity="info")
+
+
+RANK_CHECKS: tuple[Check[Evidence], ...] = (
+    Check(
+        *("mixed_processes", "rank", mixed_processes),
+        "Operators of several processes are in one file, such as in a merged trace.",
+        "give the file of each rank",
+    ),
+    Check(
+        *("step_order", "rank", step_order),
+        "A step is there twice, steps are not in the order of their numbers, or they overlap.",
+    ),
+    Check(
+        *("device_clock", "rank", device_clock),
+        "Kernels begin before their launch: device times are shifted, or are n/a if it is by more than half a step.",
+    ),
+    Check(
+        *("truncated", "steps", cut_off),
+        "The file ends too early, or a part of it is damaged: only steps count that are certainly whole.",
+        "copy the file again, or let the job end before it is killed",
+    ),
+    Check("other_device", "rank", _other_device, "The rank computes on an accelerator whose records are not read."),
+    Check(
+        *("no_device_records", "rank", _no_device_records),
+        "A rank that computes on a GPU has no kernels.",
+        "ProfilerActivity.CUDA must be among the profiler's activities, and nothing else may use CUPTI",
+    ),
+    Check(
+        *("lost_device_records", "steps", lost_device_records),
+        "More than 1 % of the kernels that a step launched are missing, or all records end before it does.",
+        "record fewer steps, or without stacks",
+    ),
+    Check(
+        *("out_of_range", "steps", late_events),
+        "An event ends after the profiler did, by more than the whole recording took.",
+    ),
+    Check(
+        *("empty_step", "steps", steps_without_device),
+        "Nothing ran on the GPU in a step, such as in the one behind the last `prof.step()`.",
+    ),
+    Check("nothing_ran", "rank", _nothing_ran, "No kernel, operator or collective took any time."),
+    Check("unterminated", "steps", incomplete_steps, "The end of a step is not recorded."),
+    Check(
+        *("overlapping", "note", _overlapping),
+        "Kernels end after the next one of their stream begins: they are cut off there.",
+    ),
+    Check("rank_mismatch", "note", _rank_mismatch, "The trace names another rank than the file: the trace is right."),
+    Check("no_steps", "note", _no_steps, "No steps are recorded: the whole recording is one.", "call `prof.step()`"),
+    Check(
+        *("before_recording", "note", _before_recording),
+        "Kernels were launched before the recording: the first step begins behind them.",
+    ),
+    Check(
+        *("unclassified", "note", _unclassified),
+        "Kernels look like communication, and no rule names them.",
+        "name them with `--communication-rule`",
+    ),
+    Check("unlinked_kernels", "note", unlinked_kernels, "Most kernels have no launch: steps are less certain."),
+    Check("profiler_loss", "note", messages_of_loss, "The profiler wrote that it lost records."),
+    Check("profiler", "note", other_messages, "The profiler wrote something else."),
+    Check("unlinked", "note", _not_joined, "Collectives of the flight recorder have no event."),
+    Check("partial", "note", _partial, "The job ended before the probe's window was full."),
+    Check("capture", "note", _of_capture, "What the probe wrote about its recording."),
+)
+"""In the order in which they run. Of a rank that is excluded only the checks that exclude nothing run on."""
