@@ -12,7 +12,6 @@ import importlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -22,9 +21,8 @@ import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
 from tracekit import __version__
-from tracekit.cli.inputs.echo import echo, remember_arguments
+from tracekit.cli.inputs.echo import echo, echo_traceback, remember_arguments
 from tracekit.errors import TracekitError
-from tracekit.model.safe_text import safe_text
 
 __all__ = ["cli", "main"]
 
@@ -132,7 +130,7 @@ def error_boundary() -> Iterator[None]:
         if isinstance(error, OSError):
             _discard(sys.stdout)
         if os.environ.get("TRACEKIT_DEBUG", "0") not in {"", "0"}:
-            echo("".join(traceback.format_exception(error)), err=True, nl=False)
+            echo_traceback(error)
         try:
             echo(text, err=True)
         except OSError:  # stderr may be full, too
@@ -183,7 +181,7 @@ def _is_current_folder_gone() -> bool:
 
 def _line(message: str, hint: str) -> str:
     # A hint often ends in a command: a full stop would be pasted with it.
-    return safe_text(f"Error: {_sentence(message)} Hint: {hint.strip()}")
+    return f"Error: {_sentence(message)} Hint: {hint.strip()}"
 
 
 def _sentence(text: str) -> str:
