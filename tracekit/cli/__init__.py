@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 import click
-from click.exceptions import Exit, NoArgsIsHelpError
+from click.exceptions import Exit
 
 from tracekit import __version__
 from tracekit.cli.inputs.echo import echo, echo_traceback, remember_arguments
@@ -44,6 +44,7 @@ COMMANDS = {
     "doctor": "Check this installation and name what is missing.",
 }
 
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2; before, no error
 _EXIT_USAGE = 2
 _EXIT_INPUT = 3
 _EXIT_BUG = 4
@@ -122,7 +123,7 @@ def error_boundary() -> Iterator[None]:
     except BrokenPipeError:
         _discard(sys.stdout)
         raise Exit(_EXIT_BROKEN_PIPE) from None
-    except NoArgsIsHelpError as error:
+    except _NO_ARGUMENTS as error:
         error.show()
         raise Exit(_EXIT_USAGE) from None
     except BaseException as error:
