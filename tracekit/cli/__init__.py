@@ -12,19 +12,17 @@ import importlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 import click
-from click.exceptions import Exit, NoArgsIsHelpError
+from click.exceptions import Exit
 
 from tracekit import __version__
-from tracekit.cli.inputs.echo import echo, remember_arguments
+from tracekit.cli.inputs.echo import echo, echo_traceback, remember_arguments
 from tracekit.errors import TracekitError
-from tracekit.model.safe_text import safe_text
 
 __all__ = ["cli", "main"]
 
@@ -46,6 +44,7 @@ COMMANDS = {
     "doctor": "Check this installation and name what is missing.",
 }
 
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2; before, no error
 _EXIT_USAGE = 2
 _EXIT_INPUT = 3
 _EXIT_BUG = 4
@@ -124,7 +123,7 @@ def error_boundary() -> Iterator[None]:
     except BrokenPipeError:
         _discard(sys.stdout)
         raise Exit(_EXIT_BROKEN_PIPE) from None
-    except NoArgsIsHelpError as error:
+    except _NO_ARGUMENTS as error:
         error.show()
         raise Exit(_EXIT_USAGE) from None
     except BaseException as error:
@@ -132,7 +131,7 @@ def error_boundary() -> Iterator[None]:
         if isinstance(error, OSError):
             _discard(sys.stdout)
         if os.environ.get("TRACEKIT_DEBUG", "0") not in {"", "0"}:
-            echo("".join(traceback.format_exception(error)), err=True, nl=False)
+            echo_traceback(error)
         try:
             echo(text, err=True)
         except OSError:  # stderr may be full, too
@@ -183,7 +182,7 @@ def _is_current_folder_gone() -> bool:
 
 def _line(message: str, hint: str) -> str:
     # A hint often ends in a command: a full stop would be pasted with it.
-    return safe_text(f"Error: {_sentence(message)} Hint: {hint.strip()}")
+    return f"Error: {_sentence(message)} Hint: {hint.strip()}"
 
 
 def _sentence(text: str) -> str:

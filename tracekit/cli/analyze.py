@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json, echo_written
+from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json, echo_written
 from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -108,7 +108,7 @@ def analyze(
         if as_json:
             echo_json(json_text(report, request))
         else:
-            echo(plain_text(report, request), nl=False)
+            echo_drawn(plain_text(report, request))
     else:
         _write(report, output, request)
     defects = [note for note in report.run.notes if note.is_defect]

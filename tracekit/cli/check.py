@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import Exit
 
-from tracekit.cli.inputs.echo import echo, echo_json, echo_workflow_commands
+from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_workflow_commands
 from tracekit.cli.inputs.options import AMOUNT, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -91,7 +91,7 @@ def check(
     elif github or not outputs:
         from tracekit.render.gates.terminal import check_text
 
-        echo(check_text(result, **terminal_format()), nl=False)
+        echo_drawn(check_text(result, **terminal_format()))
     if github:
         _tell_github(result)
     write_results(outputs, lambda suffix: _render(result, suffix), force=force)

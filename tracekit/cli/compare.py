@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo_drawn, echo_json
 from tracekit.cli.inputs.options import SHARE, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
 
@@ -78,5 +78,5 @@ def compare(
     elif not outputs:
         from tracekit.render.comparison.terminal import comparison_text
 
-        echo(comparison_text(comparison, **terminal_format()), nl=False)
+        echo_drawn(comparison_text(comparison, **terminal_format()))
     write_results(outputs, lambda suffix: render_comparison(comparison, suffix), force=force)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo_drawn, echo_json
 from tracekit.cli.inputs.options import terminal_format
 
 
@@ -52,7 +52,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
         variables = [(name, value, OTHER_VARIABLES[name]) for name, value in others.items()]
         parts += table("Other variables", ("variable", "value", "what it chooses"), variables, left=3)
     parts += [f"{safe_text(name)} is no variable of tracekit.{similar_name(name, known)}" for name in unknown]
-    echo(write(parts, **terminal_format()), nl=False)
+    echo_drawn(write(parts, **terminal_format()))
 
 
 def _text(value: object) -> str:

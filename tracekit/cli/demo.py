@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.echo import echo, echo_drawn
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.jobs.demo_training import PLANTED
 from tracekit.errors import InputError
@@ -40,15 +40,15 @@ def demo(output: Path) -> None:
     from tracekit.analysis.report import analyze
     from tracekit.analysis.table import rows_of
     from tracekit.model.quantities import file_size
-    from tracekit.model.safe_text import safe_text
     from tracekit.render.merged.merge import merge
     from tracekit.render.terminal import TerminalReport
 
     run = load(output)
     report = analyze(run)
-    echo(TerminalReport(extent="answer", **terminal_format()).render(report))
+    echo_drawn(TerminalReport(extent="answer", **terminal_format()).render(report))
+    echo()
     assert report.breakdown is not None
-    echo("compute + exposed communication + exposed copy + idle = step, in ns over all steps:")
+    echo("compute + exposed communication + exposed copy + idle = all steps, in ns:")
     for row in rows_of(report.breakdown, "ranks"):
         parts = [int(row[part]) for part in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")]
         sign = "=" if sum(parts) == row["step_ns"] else "!="
@@ -57,7 +57,7 @@ def demo(output: Path) -> None:
     trace = output / f"{run.run_id}.pftrace"
     merged = merge(run, trace, report=report, force=True)
     echo(f"{trace}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
-    echo(f"Next: {safe_text(shlex.join(['tracekit', 'open', str(trace)]))}")
+    echo(f"Next: {shlex.join(['tracekit', 'open', str(trace)])}")
 
 
 def _train(output: Path) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tracekit.capture.job.process import identify
 from tracekit.checks.installation import Check, examine, examine_job
-from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.echo import echo_drawn
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.render.console import write
 
@@ -53,7 +53,7 @@ def doctor(script: str | None, arguments: tuple[str, ...], module: bool, whole: 
         return  # one answer for all
     # Commands are to be copied: a line each, however narrow the terminal.
     advice = (Text(line, no_wrap=True) for line in advise(checks))
-    echo(write([draw(checks), *advice], **terminal_format()), nl=False)
+    echo_drawn(write([draw(checks), *advice], **terminal_format()))
     if any(check.state == "problem" for check in checks):
         raise Exit(_FAILED)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
@@ -121,7 +121,7 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
             _file(output, title, alone=len(tables) == 1): hta_csv(frame) for title, frame in tables
         }
         without = {name: answer for name, answer in answers.items() if not answer[0]}
-        echo(hta_text(without, width=80, color=False), nl=False, err=True)
+        echo_drawn(shown(hta_text(without, width=80, color=False)), err=True)
     elif suffix == ".json":
         texts = {output: hta_json(answers, path=path)}
     else:
@@ -129,7 +129,7 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
         texts = {output: hta_text(answers, **form)}
     for file, text in texts.items():
         if file is None:
-            echo_json(text) if suffix == ".json" else echo(text, nl=False)
+            echo_json(text) if suffix == ".json" else echo_drawn(shown(text))
             continue
         write_text(file, text, force=force)
 

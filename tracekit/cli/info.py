@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.echo import echo_drawn
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -18,11 +18,11 @@ def info(choice: RunChoice, kernels: bool) -> None:
     if not kernels:
         from tracekit.render.run_info import RunInfo
 
-        echo(RunInfo(**terminal_format()).render(found), nl=False)
+        echo_drawn(RunInfo(**terminal_format()).render(found))
         return
     from tracekit.analysis.kernel_list import list_kernels
     from tracekit.render.kernel_table import KernelTable
 
     with choice.workers() as workers:
         uses = list_kernels(found, options=choice.with_rules(), **workers)
-    echo(KernelTable(**terminal_format()).render(found, uses), nl=False)
+    echo_drawn(KernelTable(**terminal_format()).render(found, uses))

@@ -13,7 +13,7 @@ import msgspec
 from tracekit.analysis.communication.link_comparison import link_time
 from tracekit.capture.job.process import identify
 from tracekit.checks.link_timing import ELEMENT_BYTES, KINDS, Effort, measure_job
-from tracekit.cli.inputs.echo import echo, echo_written
+from tracekit.cli.inputs.echo import echo_drawn, echo_written
 from tracekit.cli.inputs.options import SECTIONS
 from tracekit.errors import InputError, UsageError
 from tracekit.model.links import LinkMeasurements
@@ -66,7 +66,7 @@ def links(
         measured = measure_job(kinds=kinds, effort=effort)
         if measured is None:
             return
-        echo(_table(measured), nl=False)
+        echo_drawn(_table(measured))
         if stream is not None:
             stream.write(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
     if output is not None:

@@ -83,7 +83,6 @@ def _write_pages(
 ) -> None:
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.model.quantities import count_text, file_size
-    from tracekit.model.safe_text import safe_text
     from tracekit.render.merged.input_slices import SliceFilter
 
     shown = SliceFilter(
@@ -95,7 +94,7 @@ def _write_pages(
     )
     if unknown := sorted(set(categories or ()) - merged.categories):
         there = ", ".join(sorted(merged.categories - {""}))
-        echo(safe_text(f"--categories: no event is of {', '.join(unknown)}; there are {there}"), err=True)
+        echo(f"--categories: no event is of {', '.join(unknown)}; there are {there}", err=True)
     what = f"{count_text(merged.ranks, 'rank')}, {count_text(merged.slices, 'slice')}"
     echo(f"{output}: {what}, {file_size(merged.size_bytes)}")
     left_out = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
@@ -105,21 +104,20 @@ def _write_pages(
         if phase not in _WRITTEN_ANEW:
             others[_NOT_SHOWN.get(phase, f"events of phase {phase}")] += count
     if others:
-        echo(safe_text("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items())))
-    following = safe_text(shlex.join(["tracekit", "open", str(output)]))
+        echo("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items()))
+    following = shlex.join(["tracekit", "open", str(output)])
     echo(f"Next: {following}" if form == "perfetto" else "Next: open it in chrome://tracing")
 
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
     from tracekit.model.quantities import count_text, file_size
-    from tracekit.model.safe_text import safe_text
     from tracekit.render.perfetto.manifest import write_manifest
 
     found = choice.load()
     with progress_on_stderr("reading ranks") as progress:
         archive = write_manifest(found, output, force=force, jobs=choice.jobs, progress=progress)
     for file in archive.left_out:
-        echo(safe_text(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files"), err=True)
+        echo(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files", err=True)
     left_ns = max(file.left_ns for file in archive.files)
     echo(f"{output}: {count_text(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
     if left_ns:

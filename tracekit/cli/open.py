@@ -39,7 +39,6 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
     """
     from tracekit.errors import OutputError
     from tracekit.model.quantities import file_size
-    from tracekit.model.safe_text import safe_text
     from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
 
     ui = _bundled_ui() if offline else None
@@ -48,7 +47,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
         TraceServer(trace.stream, trace.name, ui=ui, page_arguments=trace.page_arguments) as server,
         ExitStack() as at_end,
     ):
-        echo(f"{safe_text(trace.name)}, {file_size(server.trace_size_bytes)}, waits at")
+        echo(f"{trace.name}, {file_size(server.trace_size_bytes)}, waits at")
         echo(server.url)
         is_opened = not print_url and _has_browser() and _browse(at_end.enter_context(_page_to(server.url)))
         if not is_opened:
@@ -71,7 +70,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
             raise OutputError(f"nobody fetched the trace in {IDLE_TIMEOUT_S / 60:.0f} minutes", hint=hint)
     echo("The page has the trace.")
     example = shlex.join(["tracekit", "query", *choice.argv, "select * from tracekit_steps"])
-    echo(f"Next: {safe_text(example)}")
+    echo(f"Next: {example}")
 
 
 def _bundled_ui() -> Path:

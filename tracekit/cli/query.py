@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json
+from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.perfetto_trace import perfetto_trace
 from tracekit.cli.inputs.result_files import write_text
@@ -20,7 +20,7 @@ def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> Non
         return
     from tracekit.trace_processor import views_sql
 
-    echo(views_sql(), nl=False)
+    echo_drawn(views_sql())
     ctx.exit()
 
 
@@ -70,7 +70,6 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
     """
     from tracekit.errors import UsageError
-    from tracekit.model.safe_text import safe_text
     from tracekit.render.query_result import query_csv, query_json, query_text
     from tracekit.trace_processor import open_trace_processor, views_sql
 
@@ -87,7 +86,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     with open_trace_processor() as processor, perfetto_trace(choice) as trace:
         processor.load(trace.stream)
         for error in processor.errors():
-            echo(safe_text(f"Perfetto reports errors in the trace: {error['name']} {error['value']:,}"), err=True)
+            echo(f"Perfetto reports errors in the trace: {error['name']} {error['value']:,}", err=True)
         processor.ask(views_sql())
         answer = processor.ask(statements)
     if suffix == ".json":
@@ -103,14 +102,15 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if suffix == ".json":
         echo_json(text)
     else:
-        echo(text, nl=False)
+        echo_drawn(text)
     if suffix == ".txt":
         if trace.is_merged:
-            echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
+            echo()
+            echo("The run was merged for this query alone; a file that is kept answers at once.")
             following = ["merge", *choice.argv, "-o", "run.pftrace"]
         else:
             following = ["open", *choice.argv]
-        echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
+        echo(f"Next: {shlex.join(['tracekit', *following])}")
 
 
 def _statements(sql: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json, shown
+from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
@@ -96,6 +96,6 @@ def whatif(
     else:
         text = write(parts, **style)
     if output is None:
-        echo_json(text) if is_json else echo(text, nl=False)
+        echo_json(text) if is_json else echo_drawn(text)
         return
     write_text(output, text, force=force)

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["SafeText", "safe_json", "safe_lines", "safe_text", "unicode_text"]
+__all__ = ["safe_json", "safe_lines", "safe_text", "unicode_text"]
 
 _SEPARATORS = frozenset({"Zl", "Zp"})  # of lines and paragraphs
 _DELETE = "\x7f"
-
-
-class SafeText(str):
-    """Text that may be written to a terminal as it stands: all that came from elsewhere is escaped in it."""
-
-    __slots__ = ()
 
 
 def safe_text(text: str) -> str:
@@ -28,10 +22,10 @@ def safe_lines(text: str) -> str:
     return "\n".join(map(safe_text, text.split("\n")))
 
 
-def safe_json(text: str) -> SafeText:
+def safe_json(text: str) -> str:
     """Return JSON that is ASCII, as of `json.dumps`, with the one control character escaped that may stand in it."""
     assert text.isascii()
-    return SafeText(text.replace(_DELETE, "\\u007f"))
+    return text.replace(_DELETE, "\\u007f")
 
 
 def unicode_text(text: str) -> str:

@@ -16,7 +16,7 @@ from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
-from tracekit.model.safe_text import SafeText, safe_lines, safe_text
+from tracekit.model.safe_text import safe_lines, safe_text
 
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
@@ -32,7 +32,7 @@ _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 _MARK = {"error": "x", "warning": "!", "info": "·"}
 
 
-def write(parts: Iterable[object], *, width: int, color: bool) -> SafeText:
+def write(parts: Iterable[object], *, width: int, color: bool) -> str:
     """Return rich renderables as text of the given width. Strings are literal, not markup.
 
     Whatever the parts are, no text in them can control a terminal.
@@ -53,7 +53,7 @@ def write(parts: Iterable[object], *, width: int, color: bool) -> SafeText:
     for part in parts:
         # A command must be copied in one piece, however narrow the terminal.
         console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
-    return SafeText("\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n")
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def headline(run: Run, width: int = 80) -> Text:

@@ -1,12 +1,14 @@
 """The one place where commands write to the terminal: nothing that came from a trace can control it.
 
-`write` of `tracekit.render.console` escapes what it draws, and marks it as `SafeText`. All other text is escaped here.
+A message is one line, escaped here. What renderers draw has styles, which pass: `write` of `tracekit.render.console`
+puts them on, after it has escaped the text.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,14 +16,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.typed_names import asks_for_pseudonyms, typed_names
-from tracekit.model.safe_text import SafeText, safe_json, safe_lines, safe_text
+from tracekit.model.safe_text import safe_json, safe_lines, safe_text
 
 if TYPE_CHECKING:
     from tracekit.model.names.pseudonyms import Pseudonyms
 
 __all__ = [
     "echo",
+    "echo_drawn",
     "echo_json",
+    "echo_traceback",
     "echo_workflow_commands",
     "echo_written",
     "remember_arguments",
@@ -31,6 +35,7 @@ __all__ = [
 
 _PSEUDONYMS = "tracekit.pseudonyms"  # keys in the metadata of click's context
 _TYPED = "tracekit.typed"
+_STYLE = re.compile(r"(\x1b\[[\d;]*m)")
 # What the runner of GitHub takes for a command, in any output of a step: `::` first on a line, `##[` anywhere.
 _WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
@@ -57,37 +62,52 @@ def shown(text: str) -> str:
     return text if pseudonyms is None else pseudonyms.text(text)
 
 
-def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Write text to stdout, or stderr. All but `SafeText` is escaped, line by line."""
-    safe = text if isinstance(text, SafeText) else safe_lines(shown(text))
-    if _is_read_by_runner():
-        safe = _WORKFLOW_COMMAND.sub(lambda match: f"{match[1] or ''}\\x{ord(match[0][-1]):02x}", safe)
-    _write(safe, err=err, nl=nl)
+def echo(message: str = "", *, err: bool = False) -> None:
+    """Write a message to stdout, or stderr, as one line, in which ends of lines are escaped as well."""
+    _write(_no_command(safe_text(shown(message))) + "\n", err=err)
+
+
+def echo_drawn(text: str, *, err: bool = False) -> None:
+    """Write lines to stdout, or stderr. Of what controls a terminal only styles are left."""
+    parts = _STYLE.split(text)  # every second one is a style
+    _write(_no_command("".join(part if i % 2 else safe_lines(part) for i, part in enumerate(parts))), err=err)
+
+
+def echo_traceback(error: BaseException) -> None:
+    """Write a traceback to stderr."""
+    text = "".join(traceback.format_exception(error))
+    _write(_no_command(safe_lines(shown(text))), err=True)
 
 
 def echo_written(path: object, what: str = "") -> None:
     """Say on stderr, in one line, which file was written."""
-    echo(SafeText(safe_text(shown(f"wrote {path}{what}"))), err=True)
+    echo(f"wrote {path}{what}", err=True)
 
 
 def echo_json(text: str) -> None:
     """Write a JSON document to stdout. What is escaped in it stays the same for those who parse it."""
     safe = safe_json(text)
-    _write(safe.replace("##[", "#\\u0023[") if _is_read_by_runner() else safe, err=False, nl=False)
+    _write(safe.replace("##[", "#\\u0023[") if _is_read_by_runner() else safe)
 
 
-def echo_workflow_commands(lines: SafeText) -> None:
+def echo_workflow_commands(lines: str) -> None:
     """Write workflow commands of GitHub, in which all that came from elsewhere is escaped."""
-    _write(lines, err=False, nl=False)
+    _write(lines)
 
 
 def _is_read_by_runner() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def _write(text: str, *, err: bool, nl: bool) -> None:
+def _no_command(text: str) -> str:
+    if not _is_read_by_runner():
+        return text
+    return _WORKFLOW_COMMAND.sub(lambda match: f"{match[1] or ''}\\x{ord(match[0][-1]):02x}", text)
+
+
+def _write(text: str, *, err: bool = False) -> None:
     try:
-        click.echo(text, err=err, nl=nl)  # noqa: TID251
+        click.echo(text, err=err, nl=False)  # noqa: TID251
     except UnicodeEncodeError as error:  # PYTHONIOENCODING names a coding that has no character for some of it
         known = text.encode(error.encoding, "replace").decode(error.encoding)
-        click.echo(known, err=err, nl=nl)  # noqa: TID251
+        click.echo(known, err=err, nl=False)  # noqa: TID251

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.echo import echo_drawn
 from tracekit.cli.inputs.options import progress_on_stderr, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice
 
@@ -47,7 +47,7 @@ def merged_run(
         report = analyze(run)
         defects = [note for note in report.run.notes if note.is_defect]
         if run.other_runs or defects:
-            echo(_remarks(run, defects), err=True, nl=False)
+            echo_drawn(_remarks(run, defects), err=True)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
                 run,

@@ -17,11 +17,20 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
+    from click import ParamType
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
     from tracekit.analysis.per_rank.options import StepSelection
     from tracekit.analysis.pool.workers import Progress
+else:
+
+    class ParamType(click.ParamType):
+        """click's type of a value, which takes the type that it returns in brackets only since click 8.4."""
+
+        def __class_getitem__(cls, returned: object) -> type[ParamType]:
+            return cls
+
 
 _HIGHEST_RANK = 1 << 20
 _LARGEST_AMOUNT = 1e18
@@ -36,6 +45,7 @@ __all__ = [
     "SECTIONS",
     "SHARE",
     "STEPS",
+    "ParamType",
     "apply_decorators",
     "progress_on_stderr",
     "report_options",
@@ -44,7 +54,7 @@ __all__ = [
 ]
 
 
-class RankSet(click.ParamType[frozenset[int]]):
+class RankSet(ParamType[frozenset[int]]):
     """`0-7,12`: ranks and ranges of ranks, including both ends."""
 
     name = "ranks"
@@ -62,7 +72,7 @@ class RankSet(click.ParamType[frozenset[int]]):
         return frozenset(ranks)
 
 
-class StepRange(click.ParamType["StepSelection"]):
+class StepRange(ParamType["StepSelection"]):
     """`10:20`: steps 10 to 19; either end may be left out. `recording`: the whole recording as one span."""
 
     name = "steps"
@@ -84,7 +94,7 @@ class StepRange(click.ParamType["StepSelection"]):
         return StepSelection(first=first, stop=int(match.group(2)) if match.group(2) else None)
 
 
-class Sections(click.ParamType[tuple[str, ...]]):
+class Sections(ParamType[tuple[str, ...]]):
     """`breakdown,overlap`: names of sections, which the analysis checks."""
 
     name = "sections"
@@ -99,7 +109,7 @@ class Sections(click.ParamType[tuple[str, ...]]):
         return [CompletionItem(",".join([*given, name])) for name in SECTIONS if name.startswith(begun)]
 
 
-class Amount(click.ParamType[float]):
+class Amount(ParamType[float]):
     """A number above 0, such as 1.2e15."""
 
     name = "amount"
@@ -114,7 +124,7 @@ class Amount(click.ParamType[float]):
         return amount
 
 
-class Duration(click.ParamType[int]):
+class Duration(ParamType[int]):
     """`10us`: a duration with its unit (ns, us, ms, s), converted to nanoseconds."""
 
     name = "duration"
@@ -126,7 +136,7 @@ class Duration(click.ParamType[int]):
         return round(float(match.group(1)) * _NANOSECONDS[match.group(2)])
 
 
-class Share(click.ParamType[float]):
+class Share(ParamType[float]):
     """`3%` or 0.03: a fraction of 1."""
 
     name = "share"

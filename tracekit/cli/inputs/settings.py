@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from tracekit.cli.inputs.options import AMOUNT, Amount
+from tracekit.cli.inputs.options import AMOUNT, Amount, ParamType
 from tracekit.cli.inputs.settings_file import CONFIG_VARIABLE, SettingsFile, find_settings_file
 from tracekit.errors import UsageError
 
@@ -30,7 +30,7 @@ _NO_CACHE = "0"
 _CACHE_DIR = "cache_dir"
 
 
-class _Rules(click.ParamType[tuple[str, ...]]):
+class _Rules(ParamType[tuple[str, ...]]):
     name = "rules"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class _Rules(click.ParamType[tuple[str, ...]]):
         return tuple(rules)
 
 
-class _Limits(click.ParamType[tuple[str, ...]]):
+class _Limits(ParamType[tuple[str, ...]]):
     name = "limits"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class _Limits(click.ParamType[tuple[str, ...]]):
         return texts
 
 
-class _Path(click.ParamType[str]):
+class _Path(ParamType[str]):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -99,7 +99,7 @@ class Key:
     variable: str
     option: str
     parameter: str
-    kind: click.ParamType[Any]
+    kind: ParamType[Any]
     file_types: tuple[type, ...]
     called: str
     default: str

@@ -12,7 +12,6 @@ import stat
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +21,7 @@ from click.exceptions import Exit
 from tracekit.capture.job.process import identify
 from tracekit.checks.recording import recorded_activities
 from tracekit.checks.script_checkup import run_until_window
-from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.echo import echo, echo_drawn, echo_traceback
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.errors import InputError, OutputError, UsageError
 
@@ -49,8 +48,7 @@ def see_script(script: str, arguments: Sequence[str], *, module: bool, whole: bo
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
         sys.stdout.flush()
-        ended_at = error.with_traceback(_of_script(error.__traceback__))
-        echo("".join(traceback.format_exception(ended_at)), err=True, nl=False)
+        echo_traceback(error.with_traceback(_of_script(error.__traceback__)))
         raise Exit(_FAILED) from None
     sys.stdout.flush()
     (folder / f"{identity.rank}.done").touch()
@@ -78,7 +76,7 @@ def _report(folder: Path, script: str, *, ended_early: bool, late: int) -> None:
     if late:
         echo(f"{late} ranks of this host did not come to their end within {_PATIENCE_S:g} s", err=True)
     page = CheckupPage(**terminal_format())
-    echo(page.render(report, script, profiler=recorded_activities(), ended_early=ended_early), nl=False)
+    echo_drawn(page.render(report, script, profiler=recorded_activities(), ended_early=ended_early))
 
 
 def _folder_of_host() -> Path:

@@ -6,16 +6,16 @@ Their syntax and escapes: docs.github.com, "Workflow commands for GitHub Actions
 from __future__ import annotations
 
 from tracekit.analysis.gates.evaluation import Check, GateResult
-from tracekit.model.safe_text import SafeText, safe_text
+from tracekit.model.safe_text import safe_text
 from tracekit.render.gates.texts import outcome_text, result_text, summary_text
 
 __all__ = ["check_annotations"]
 
 
-def check_annotations(check: Check) -> SafeText:
+def check_annotations(check: Check) -> str:
     """Return a line for each gate that is over its limit or in doubt, and one for all gates."""
     lines = [_annotation(result) for result in check.results if result.status != "passed"]
-    return SafeText("\n".join([*lines, _command("notice", "tracekit check", summary_text(check))]) + "\n")
+    return "\n".join([*lines, _command("notice", "tracekit check", summary_text(check))]) + "\n"
 
 
 def _annotation(result: GateResult) -> str:
