@@ -97,7 +97,7 @@ def _jumps_ns(moments: Moments, places: Sequence[int], least_ns: float) -> dict[
     x = (end_ns[0] - end_ns[0, 0]).astype(np.float64)
     level = (end_ns - end_ns[0]).astype(np.float64)
     level -= np.median(level[:, : max(_FEWEST_ON_A_SIDE, len(chosen) // 4)], axis=1, keepdims=True)
-    level -= np.median(level, axis=0)
+    level = (level - np.median(level, axis=0)) * (2 if len(places) == 2 else 1)  # the median of two is halfway
     jumps_ns = {moments.ranks[r]: _jump(x, of_rank) for r, of_rank in zip(places, level, strict=True)}
     return {rank: round(jump_ns) for rank, jump_ns in jumps_ns.items() if abs(jump_ns) > least_ns}
 
