@@ -52,10 +52,10 @@ class StepParts:
     data_ns: int | None
     step_ns: int
     compute_ns: int
-    comm_ns: int
-    overlapped_comm_ns: int
-    exposed_comm_ns: int
-    exposed_copy_ns: int
+    comm_ns: int = 0
+    overlapped_comm_ns: int = 0
+    exposed_comm_ns: int = 0
+    exposed_copy_ns: int = 0
     idle_ns: int
 
 
@@ -96,22 +96,22 @@ class RankSummary:
     """
 
     rank: int
-    world_size: int | None
+    world_size: int | None = None
     files: tuple[str, ...]
-    run_id: str | None
-    attempt: int
-    host: str | None
-    host_id: str | None
+    run_id: str | None = None
+    attempt: int = 0
+    host: str | None = None
+    host_id: str | None = None
     device: Literal["gpu", "cpu"]
-    device_name: str | None
-    serves_only: bool
+    device_name: str | None = None
+    serves_only: bool = False
     unmeasured: str | None = None
-    strategies: tuple[str, ...]
-    strategies_inferred: bool
-    groups: tuple[GroupKey, ...]
-    mesh: Mesh | None
-    pipeline: PipelineMembership | None
-    clock: ClockMeasurement | None
+    strategies: tuple[str, ...] = ()
+    strategies_inferred: bool = True
+    groups: tuple[GroupKey, ...] = ()
+    mesh: Mesh | None = None
+    pipeline: PipelineMembership | None = None
+    clock: ClockMeasurement | None = None
     recorded_steps: tuple[int, ...]
     steps: tuple[StepParts, ...]
     left_out: tuple[StepParts, ...] = ()
@@ -122,7 +122,7 @@ class RankSummary:
     kernel_count: int = 0
     kernels_ns: int = 0
     kernels_without_launch: int = 0
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
     parts: Mapping[str, Any]
 
     @property
