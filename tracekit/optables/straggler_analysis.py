@@ -226,15 +226,10 @@ def _dependencies(columns: Mapping[str, Int64], stages: int, chunks: int, overla
             raise _UnfitStepError(f"the {direction} {has} {which} of chunk {where} has no {lacks}")
         group[list(sides.values())] = number
     shared = np.isin(code, (_GATHER, _REDUCE, _EMBEDDING, _SEPARATE, _CLIP))
-    keys = pd.DataFrame(
-        {
-            "code": code,
-            "stage": np.where(np.isin(code, (_EMBEDDING, _CLIP)), 0, stage),  # they synchronise several stages
-            "replica": np.where(code == _EMBEDDING, replica, 0),
-            "number": columns["number"],
-        }
-    )[shared]
-    group[shared] = len(peers) + keys.groupby(list(keys)).ngroup()
+    of_stage = np.where(np.isin(code, (_EMBEDDING, _CLIP)), 0, stage)  # these synchronise several stages
+    of_replica = np.where(code == _EMBEDDING, replica, 0)
+    keys = np.stack((code, of_stage, of_replica, columns["number"]))[:, shared]
+    group[shared] = len(peers) + np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
     return edges, group
 
 
