@@ -21,10 +21,9 @@ from tracekit.errors import InputError
 from tracekit.model.quantities import count_text
 from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.optables import straggler_analysis
-from tracekit.optables.dependencies import NamedGraph, graph_of_table
 from tracekit.optables.megatron import read_megascan, read_timer_log
 from tracekit.optables.operation_table import OperationTable, read_frame, read_table
-from tracekit.optables.pipeline_run import exchanges_of, run_of_table
+from tracekit.optables.pipelines import NamedGraph, graph_of_table, run_of_table
 from tracekit.optables.stragglers import Outliers, SlowRank, Stalls, describe_stalls, find_outliers, find_slow_ranks
 
 __all__ = ["TableDiagnosis", "diagnose_file", "diagnose_operations", "diagnose_table"]
@@ -83,18 +82,14 @@ def diagnose_file(
 
 def diagnose_table(table: OperationTable, chosen: StepChoice | None = None) -> TableDiagnosis:
     """Return what a table shows. Raises InputError when the steps cannot be replayed."""
-    run, notes = run_of_table(table), []
+    notes: list[str] = []
     if chosen is None:
-        left_out = first_steps_to_leave_out(run.ranks)
-        notes = [
-            f"step {left.step} left out: it took {left.step_ns / 1e6:,.1f} ms, longer than all others (--steps 0: "
-            "counts it)"
-            for left in left_out
-        ]
-        numbers = {left.step for left in left_out}
-        chosen = lambda step: step not in numbers  # noqa: E731
+        left_out = {left.step: left.step_ns / 1e6 for left in first_steps_to_leave_out(run_of_table(table).ranks)}
+        why = "longer than all others (--steps 0: counts it)"
+        notes = [f"step {step} left out: it took {time_ms:,.1f} ms, {why}" for step, time_ms in left_out.items()]
+        chosen = (set(table.operations["step"]) - left_out.keys()).__contains__
     table = replace(table, operations=_chosen(table.operations, chosen, table.path))
-    bubbles = pipeline(run_of_table(table), exchanges_of(table.operations))
+    bubbles = pipeline(run_of_table(table), {})
     if isinstance(bubbles, Unavailable) or len(bubbles.measured) < max(bubbles.pipelines, 1):
         raise InputError(
             f"{table.path}: the order of its operations contradicts what they wait for",
@@ -113,7 +108,7 @@ def diagnose_operations(frame: pd.DataFrame, path: str, chosen: StepChoice | Non
     replayed = np.concatenate([group.steps for group in named.graph.step_groups])
     table = straggler_analysis.computations(rows[rows["step"].isin(replayed)], path)
     try:
-        bubbles = pipeline(run_of_table(table), exchanges_of(table.operations))
+        bubbles = pipeline(run_of_table(table), {})
     except InputError:
         bubbles = Unavailable(reason="stages are not those of a pipeline")
     return _diagnosis(table, named, None if isinstance(bubbles, Unavailable) else bubbles, [])

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,20 +32,12 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analysis.pipeline.bubble_causes import build_pipeline_replay
-from tracekit.analysis.pipeline.layout.schedules import order_of_schedule
+from tracekit.analysis.pipeline.layout.schedules import Order, order_of_schedule
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.errors import InputError
 from tracekit.model.events import ABSENT
 from tracekit.model.spans import ACTION_KINDS
-from tracekit.optables.operation_table import (
-    COLLECTIVES,
-    COMPUTE,
-    OperationTable,
-    in_order,
-    kind_of,
-    read_table,
-    require_size,
-)
+from tracekit.optables.operation_table import OperationTable, in_order, kind_of, read_table, require_size
 
 __all__ = ["read_megascan", "read_timer_log"]
 
@@ -56,7 +48,6 @@ _BATCH = re.compile(r"global batch size:\s*(\d+)")
 _ARGUMENT = re.compile(r"\b(\w+_size) \.{3,} (\d{1,9})\s*$")
 _TIMER = re.compile(r"(?:^|[\s\]:])([a-z][a-z0-9]*(?:-[a-z0-9]+)+|optimizer):\s*$")
 _RANK_FILE = re.compile(r"benchmark-data-(\d{1,9})-pipeline-(\d{1,9})-tensor-(\d{1,9})\.json")
-_KEPT = (*COMPUTE, *COLLECTIVES, "optimizer")
 _OF_RANK = re.compile(r"\brank\s+(\d{1,9}):\s*(\d+\.?\d*)\s*$")
 
 
@@ -84,7 +75,12 @@ def read_timer_log(path: Path, pipeline_ranks: int | None = None, microbatches: 
     if not microbatches:
         raise InputError(f"{path}: it does not say how many microbatches a step has", hint="give --microbatches")
     chunks = sizes.get("virtual_pipeline_model_parallel_size", 1)
+    grid = (pipeline_ranks, replicas, together)
     require_size(path, len(sums_ms) * replicas * pipeline_ranks * 2 * microbatches * chunks)
+    orders = order_of_schedule("1f1b" if chunks == 1 else "interleaved1f1b", pipeline_ranks, chunks, microbatches)
+    if orders is None:
+        what = f"no schedule has {microbatches} microbatches on {pipeline_ranks} ranks of {chunks} stages"
+        raise InputError(f"{path}: {what}", hint="give --microbatches")
     schedule = f"interleaved 1F1B, {chunks} stages a rank" if chunks > 1 else "1F1B"
     note = (
         f"timers are sums a rank and iteration: the order within a step is a model ({schedule}, {microbatches} "
@@ -93,11 +89,10 @@ def read_timer_log(path: Path, pipeline_ranks: int | None = None, microbatches: 
     notes = [note]
     if together > 1:
         notes.append(f"of each {together} tensor-parallel ranks the slowest counts: they run together")
-    grid = (pipeline_ranks, replicas, together)
     return OperationTable(
         path=str(path),
         source="timers of Megatron-LM",
-        operations=in_order(_modelled(path, sums_ms, elapsed_ms, grid, chunks, microbatches)),
+        operations=in_order(_modelled(sums_ms, elapsed_ms, orders, grid)),
         measured_ns={step: round(time_ms * 1e6) for step, time_ms in elapsed_ms.items()},
         modelled=True,
         notes=tuple(notes),
@@ -129,21 +124,12 @@ def _parse(path: Path) -> tuple[pd.DataFrame, dict[int, float], dict[str, int]]:
 
 
 def _modelled(
-    path: Path,
-    timers_ms: pd.DataFrame,
-    elapsed_ms: Mapping[int, float],
-    grid: tuple[int, int, int],
-    chunks: int,
-    microbatches: int,
+    timers_ms: pd.DataFrame, elapsed_ms: Mapping[int, float], orders: Sequence[Order], grid: tuple[int, int, int]
 ) -> pd.DataFrame:
     """Return the operations of a schedule whose forwards and backwards of a rank take equally long.
 
     grid: pipeline ranks, replicas, and ranks that run a stage together. Megatron numbers ranks by the last first.
     """
-    orders = order_of_schedule("1f1b" if chunks == 1 else "interleaved1f1b", grid[0], chunks, microbatches)
-    if orders is None:
-        what = f"no schedule has {microbatches} microbatches on {grid[0]} ranks of {chunks} stages"
-        raise InputError(f"{path}: {what}", hint="give --microbatches")
     place = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
     kind, stage, number = (np.array(column) for column in zip(*(row for order in orders for row in order), strict=True))
     codes = np.array([ACTION_KINDS.index(letter) for letter in kind.tolist()], dtype=np.int32)
@@ -153,7 +139,7 @@ def _modelled(
     work_ns = np.empty(shape)
     for letter, name in _TIMERS.items():
         sums_ms = pd.DataFrame(timers_ms[name]).reindex(columns=range(np.prod(grid))).fillna(0.0)
-        of_places = sums_ms.to_numpy().reshape(-1, *grid).max(axis=3) * 1e6 / (microbatches * chunks)
+        of_places = sums_ms.to_numpy().reshape(-1, *grid).max(axis=3) * 1e6 / (len(orders[0]) / 2)
         work_ns[kind == letter] = of_places.swapaxes(0, 1)[place[kind == letter]]
     flat_ns = work_ns.reshape(len(place), -1)
     start_ns, span_ns = replay(flat_ns, np.zeros((len(edges), flat_ns.shape[1])))
@@ -183,7 +169,7 @@ def read_megascan(folder: Path) -> OperationTable:
             notes += ["of tensor-parallel ranks the first counts: they run together"] * (match is not None)
             continue
         try:
-            of_rank = [row for row in _rows(json.loads(file.read_bytes())) if kind_of(row["kind"]) in _KEPT]
+            of_rank = [row for row in _rows(json.loads(file.read_bytes())) if kind_of(row["kind"])]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             what = f"it is not as MegaScan writes it: {type(error).__name__} {error}"
             raise InputError(f"{file}: {what}", hint="give traces of MegaScan as it writes them") from None

@@ -20,17 +20,15 @@ from tracekit.model.events import ABSENT, Bool
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = [
-    *("COLLECTIVES", "COLUMN_NAMES", "COMPUTE", "KINDS", "KIND_NAMES", "OTHERS", "RECEIVES", "SENDS"),
+    *("COLLECTIVES", "COLUMN_NAMES", "COMPUTE", "KINDS", "KIND_NAMES", "OTHERS"),
     *("OperationTable", "TableColumns", "in_order", "kind_of", "read_frame", "read_table", "require_size"),
 ]
 
 COMPUTE = ACTION_KINDS
 """Forward F, backward B, and the halves of a split backward: gradients of inputs I and of weights W."""
-RECEIVES = ("forward-recv", "backward-recv")
-SENDS = ("forward-send", "backward-send")
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather")
 OTHERS = (*COLLECTIVES, "optimizer", "data", "other")
-KINDS = (*COMPUTE, *RECEIVES, *SENDS, *OTHERS)
+KINDS = (*COMPUTE, *OTHERS, "message")
 _IDENTITY = ["step", "rank", "start_ns", "end_ns", "microbatch", "kind"]
 COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "rank": ("global_rank", "device", "gpu", "worker"),
@@ -50,10 +48,8 @@ KIND_NAMES = {
     "B": "backward bwd bw bp backward_compute backward_step backward_pass backward_cooldown full_backward bw_full",
     "I": "backward_input input_backward b_input bwd_input dgrad backward_b",
     "W": "backward_weight weight_backward b_weight bwd_weight wgrad backward_w weight",
-    "forward-recv": "recv_forward recv_f recv_activation",
-    "backward-recv": "recv_backward recv_b recv_grad",
-    "forward-send": "send_forward send_f send_activation",
-    "backward-send": "send_backward send_b send_grad",
+    "message": "forward_recv recv_forward recv_f recv_activation backward_recv recv_backward recv_b recv_grad "
+    "forward_send send_forward send_f send_activation backward_send send_backward send_b send_grad",
     "all-reduce": "allreduce grads_all_reduce grad_sync all_grads_sync layernorm_grads_all_reduce reduce_grads "
     "embedding_grads_all_reduce separate_grads_all_reduce",
     "reduce-scatter": "reducescatter grads_reduce_scatter",
@@ -248,14 +244,15 @@ def read_table(frame: pd.DataFrame, path: str, unit: str | None = None) -> Opera
         if name in columns:
             table[name] = columns.integers(name, missing).to_numpy()
     table["microbatch"] = columns.integers("microbatch", ABSENT).to_numpy()
-    needs = ~table["kind"].isin(OTHERS) & (table["microbatch"] < 0)
-    columns.refuse(needs, "microbatch", "is no microbatch: forwards, backwards and messages need their number")
+    needs = table["kind"].isin(COMPUTE) & (table["microbatch"] < 0)
+    columns.refuse(needs, "microbatch", "is no microbatch: forwards and backwards need their number")
     if "rank" not in table:
         table["rank"] = table["stage"]
     columns.refuse(table["rank"] < 0, "rank" if "rank" in columns else "stage", "is no rank")
     if "stage" in table:
-        stages = table.loc[~table["kind"].isin(OTHERS), "stage"].nunique()
+        stages = table.loc[table["kind"].isin(COMPUTE), "stage"].nunique()
         columns.refuse(table["stage"] >= stages, "stage", f"is no stage: {stages} stages are numbered from 0")
+    table = table[table["kind"] != "message"].reset_index(drop=True)
     given = table["microbatch"].copy()
     table = in_order(_with_places(table))
     notes = []

@@ -35,8 +35,8 @@ from tracekit.analysis.stats.rows_by_pair import rows_by_pair
 from tracekit.errors import InputError
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.ranks import format_ranges
-from tracekit.optables.dependencies import NamedGraph
 from tracekit.optables.operation_table import OperationTable, TableColumns, in_order
+from tracekit.optables.pipelines import NamedGraph
 
 __all__ = ["COLUMNS", "OPTYPES", "computations", "graph_of_operations", "read_operations"]
 
@@ -55,9 +55,7 @@ _CHAIN = np.array([0, 0, 2, 3, 4, 5, 1, 1, *range(8, 14)])
 """Of each type its chain. Operations of one chain run in order: computations, and collectives of sharded parameters."""
 _SENDS = (2, 4)
 _NEXT_CHUNK = {2: 1, 3: -1, 4: -1, 5: 1}
-_TYPES = tuple(
-    dict.fromkeys(f"{name.split('-')[0]}-pp-comm" if 2 <= i <= 5 else name for i, name in enumerate(OPTYPES))
-)
+_TYPES = (*OPTYPES[:2], "forward-pp-comm", "backward-pp-comm", *OPTYPES[6:])
 _TYPE_OF_CODE = np.array([0, 1, 2, 2, 3, 3, *range(4, 12)])
 # A collective that ends on a rank by more than this before its last member starts did not wait for that member.
 _CLOCK_ERROR_NS = 10e6
@@ -125,7 +123,6 @@ def computations(table: pd.DataFrame, path: str) -> OperationTable:
     rows = table[table["code"] <= _BACKWARD]
     number = rows.groupby("step")["microbatch"].rank("dense").astype(np.int64) - 1
     rows = rows.assign(kind=rows["code"].map(("F", "B").__getitem__), stage=rows["model_chunk"], microbatch=number)
-    rows = rows[["rank", "replica", "stage", "step", "microbatch", "kind", "start_ns", "end_ns"]]
     return OperationTable(path=path, source="Megatron's operations", operations=in_order(rows))
 
 
@@ -174,7 +171,9 @@ def _graph_steps(steps: list[pd.DataFrame], stages: int, chunks: int, overlapped
     except CyclicGraphError as error:
         raise _UnfitStepError(f"{error}: their order contradicts the dependencies") from None
     start_ns, end_ns = (np.stack([of_step[name] for of_step in steps], axis=1) for name in ("start_ns", "end_ns"))
-    duration_ns = (end_ns - _arrivals_ns(start_ns, group)).astype(np.float64)
+    arrived_ns, together = start_ns.copy(), group >= 0  # when the last of each operation's group started
+    arrived_ns[together] = pd.DataFrame(start_ns[together]).groupby(group[together]).transform("max")
+    duration_ns = (end_ns - arrived_ns).astype(np.float64)
     code, stage = columns["code"], columns["stage"]
     duration_ns[np.isin(code, _COMMUNICATION)[:, None] & (duration_ns <= -_CLOCK_ERROR_NS)] = 0.0
     return GraphSteps(
@@ -190,13 +189,6 @@ def _graph_steps(steps: list[pd.DataFrame], stages: int, chunks: int, overlapped
         steps=np.array([of_step["step"].iloc[0] for of_step in steps], dtype=np.int64),
         measured_ns=(end_ns.max(axis=0) - start_ns.min(axis=0)).astype(np.float64),
     )
-
-
-def _arrivals_ns(start_ns: Int64, group: Int64) -> Int64:
-    """Return when the last of each operation's group started, [n, k]."""
-    last_ns, together = start_ns.copy(), group >= 0
-    last_ns[together] = pd.DataFrame(start_ns[together]).groupby(group[together]).transform("max")
-    return last_ns
 
 
 def _dependencies(columns: Mapping[str, Int64], stages: int, chunks: int, overlapped: bool) -> tuple[_Edges, Int64]:

@@ -33,7 +33,7 @@ from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stats.medians import MAD_TO_SIGMA
 from tracekit.analysis.stragglers.certainty import Evidence, Grading
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
-from tracekit.optables.dependencies import NamedGraph
+from tracekit.optables.pipelines import NamedGraph
 
 __all__ = ["Outlier", "Outliers", "SlowRank", "Stalls", "describe_stalls", "find_outliers", "find_slow_ranks"]
 
@@ -141,10 +141,9 @@ def find_outliers(named: NamedGraph) -> Outliers:
     table = pd.concat([_table(named, number) for number in range(len(groups))], ignore_index=True)
     step_ns = float(np.median(np.concatenate([group.measured_ns for group in groups])))
     same = ["rank", "type", "stage"]
-    table["usual_ns"] = table.groupby(same)["duration_ns"].transform("median")
-    in_many = table["steps"] >= _ENOUGH_STEPS
-    of_operation = table[in_many].groupby(["group", "operation"])["duration_ns"].transform("median")
-    table.loc[in_many, "usual_ns"] = of_operation
+    of_rank_ns = table.groupby(same)["duration_ns"].transform("median")
+    of_operation_ns = table.groupby(["group", "operation"])["duration_ns"].transform("median")
+    table["usual_ns"] = of_operation_ns.where(table["steps"] >= _ENOUGH_STEPS, of_rank_ns)
     table["beyond_ns"] = table["duration_ns"] - table["usual_ns"]
     table["deviation_ns"] = table["beyond_ns"].abs()
     deviation_ns = MAD_TO_SIGMA * table.groupby(same)["deviation_ns"].transform("median")
@@ -305,11 +304,12 @@ def find_slow_ranks(named: NamedGraph) -> tuple[SlowRank, ...]:
 
 def _slowest(ranks: Sequence[int], work_ns: Int64, grading: Grading) -> SlowRank | None:
     """Return the slowest of some ranks that should take equally long, if it is slow. work_ns: [k, ranks]."""
-    others_ns = _others_ns(work_ns)
+    known = np.ones_like(work_ns, dtype=np.bool_)
+    others_ns = leave_one_out_medians(work_ns, known)
     beyond_ns = work_ns - others_ns
     slowest = int(np.median(beyond_ns, axis=0).argmax())
     rest_ns = np.delete(work_ns, slowest, axis=1)
-    noise_ns = rest_ns - _others_ns(rest_ns) if len(ranks) > 2 else rest_ns[:, :0]
+    noise_ns = rest_ns - leave_one_out_medians(rest_ns, known[:, 1:]) if len(ranks) > 2 else rest_ns[:, :0]
     series_ns = beyond_ns[:, slowest]
     evidence = Evidence(series_ns=series_ns, peers_ns=noise_ns, slow_ns=series_ns[:, None])
     certainty: Certainty | None = grading.grade(evidence)
@@ -324,7 +324,3 @@ def _slowest(ranks: Sequence[int], work_ns: Int64, grading: Grading) -> SlowRank
         peers=len(ranks) - 1,
         certainty=certainty,
     )
-
-
-def _others_ns(work_ns: Int64) -> Int64:
-    return leave_one_out_medians(work_ns, np.ones_like(work_ns, dtype=np.bool_))

@@ -1,4 +1,6 @@
-"""What waits for what among the operations of a table, as a graph that can be replayed.
+"""The pipelines of a table: as a run whose bubbles are analysed like a recorded one's, and as a graph for replays.
+
+What waits for what:
 
 * A rank's forwards and backwards run in the order of their starts.
 * A forward waits for the forward of the stage before it, a backward for the backward of the stage behind it, by a
@@ -20,18 +22,27 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
+from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
+from tracekit.errors import InputError
+from tracekit.model.clocks import ClockModel
+from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Float64, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
-from tracekit.optables.operation_table import COLLECTIVES, OTHERS, OperationTable
+from tracekit.model.summary import RankSummary, StepParts
+from tracekit.optables.operation_table import COLLECTIVES, COMPUTE, OTHERS, OperationTable
 
-__all__ = ["TYPES", "NamedGraph", "graph_of_table"]
+__all__ = ["TYPES", "NamedGraph", "graph_of_table", "run_of_table"]
 
 _TRANSFERS = ("forward transfer", "backward transfer")
 TYPES = ("forward", "backward", "input backward", "weight backward", *_TRANSFERS, "pause", *OTHERS)
 """Types of operations; the first ones are those of `ACTION_KINDS`."""
 _PAUSE = TYPES.index("pause")
+_STEP = ["step", "start_ns", "end_ns", "compute_ns"]
 _FORWARD = ACTION_KINDS.index("F")
 
 
@@ -256,3 +267,83 @@ def _median_place(sorted_ns: Int64, values_ns: Int64, side: Literal["left", "rig
     """Return where values are in sorted times, [m, k] in [n, k], the median over the k steps, int64 [m]."""
     places = [np.searchsorted(times, values, side) for times, values in zip(sorted_ns.T, values_ns.T, strict=True)]
     return np.asarray(np.sort(places, axis=0)[(len(places) - 1) // 2])
+
+
+def run_of_table(table: OperationTable) -> Run:
+    """Return the forwards and backwards as a run of ranks on one clock. Raises InputError if the ranks of a
+    replica do not hold each stage once.
+    """
+    operations = table.operations
+    lasted_ns = operations["end_ns"] - operations["start_ns"]
+    operations = operations.assign(compute_ns=lasted_ns.where(operations["kind"].isin(COMPUTE), 0))
+    steps = operations.groupby(["rank", "step"], as_index=False).agg(
+        start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), compute_ns=("compute_ns", "sum")
+    )
+    steps_of = dict(list(steps.groupby("rank")))
+    summaries = [_summary(table.path, rows, steps_of[rank]) for rank, rows in operations.groupby("rank")]
+    computes = operations[operations["kind"].isin(COMPUTE)]
+    replicas = [tuple(sorted(set(ranks))) for _, ranks in computes.groupby("replica")["rank"]]
+    groups = tuple(GroupKey(description="pipeline", ranks=ranks, parallelism="pp") for ranks in replicas)
+    ranks = with_inferred_pipelines(summaries, groups)
+    if any(summary.pipeline is None or not summary.pipeline.ranks for summary in ranks):
+        raise InputError(
+            f"{table.path}: the ranks of a replica do not have forwards and backwards of each stage once",
+            hint="number stages from 0; give all ranks, and each its replica of the model (column `replica`)",
+        )
+    return Run(
+        paths=(table.path,),
+        world_size=len(ranks),
+        ranks=ranks,
+        groups=groups,
+        clocks=tuple(ClockModel(rank=summary.rank, method="none") for summary in ranks),
+    )
+
+
+def _summary(path: str, operations: pd.DataFrame, steps: pd.DataFrame) -> RankSummary:
+    return RankSummary(
+        rank=int(steps["rank"].iloc[0]),
+        files=(path,),
+        host_id="the table",
+        device="gpu",
+        recorded_steps=tuple(steps["step"].tolist()),
+        steps=tuple(_step(*row) for row in steps[_STEP].itertuples(index=False)),
+        event_count=len(operations),
+        first_event_ns=None,
+        parts={ACTIONS.name: _actions(operations)},
+    )
+
+
+def _actions(operations: pd.DataFrame) -> Actions:
+    computes = operations[operations["kind"].isin(COMPUTE)]
+    others = operations[operations["kind"].isin(OTHERS)]
+    busy = Intervals.union_of(others["start_ns"].to_numpy(), others["end_ns"].to_numpy())
+    start_ns, end_ns = computes["start_ns"].to_numpy(), computes["end_ns"].to_numpy()
+    opens = computes["step"].diff().ne(0).to_numpy()
+    begins_ns = computes["step"].map(operations.groupby("step")["start_ns"].min()).to_numpy()
+    nothing = np.zeros(len(computes), dtype=np.int64)
+    return Actions(
+        step=computes["step"].to_numpy(),
+        stage=computes["stage"].to_numpy(dtype=np.int32),
+        microbatch=computes["microbatch"].to_numpy(dtype=np.int32),
+        kind=computes["kind"].map(ACTION_KINDS.index).to_numpy(dtype=np.int32),
+        issue_ns=start_ns,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        wait_ns=nothing,
+        idle_ns=nothing,
+        other_ns=np.maximum(busy.covered_ns(np.where(opens, begins_ns, np.roll(end_ns, 1)), start_ns), 0),
+        data_ns=nothing,
+    )
+
+
+def _step(step: int, start_ns: int, end_ns: int, compute_ns: int) -> StepParts:
+    step_ns = end_ns - start_ns
+    return StepParts(
+        step=step,
+        start_ns=start_ns,
+        complete=compute_ns > 0,
+        data_ns=None,
+        step_ns=step_ns,
+        compute_ns=min(compute_ns, step_ns),
+        idle_ns=max(step_ns - compute_ns, 0),
+    )
