@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_json, shown
+from tracekit.cli.inputs.echo import echo, echo_json
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.result_files import refuse_suffixes, write_text
 
@@ -60,7 +59,6 @@ def optables(
     refuse_suffixes([] if output is None else [output], [".json"] if as_json else [".json", ".txt"])
     chosen = None if steps is None else steps.__contains__
     diagnosis = diagnose_file(path, chosen, time_unit, pipeline_ranks, microbatches)
-    diagnosis = replace(diagnosis, notes=tuple(shown(note) for note in diagnosis.notes))
     if as_json or (output is not None and output.suffix == ".json"):
         document = {
             "schema_version": SCHEMA_VERSION,

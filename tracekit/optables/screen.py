@@ -14,10 +14,11 @@ from tracekit.optables.stragglers import Outlier
 from tracekit.render.answer import LINES, finding_lines, wrapped_lines
 from tracekit.render.console import statement, table
 from tracekit.render.sections.parallelism.pipeline import bubble_table, pipeline_dict, pipeline_grid, pipeline_table
-from tracekit.render.sections.whatif import whatif_dict, whatif_table
+from tracekit.render.sections.whatif import replay_summary, whatif_dict, whatif_table
 
 __all__ = ["table_answer", "table_details", "table_dict"]
 
+_OF_FINDING = ("severity", "text", "action", "certainty", "cause", "step", "saving_ns", "saving_error_ns")
 _SHOWN_OUTLIERS = 3
 _SHOWN_CHANGES = 2
 _SHOWN_STEPS = 32
@@ -45,17 +46,7 @@ def table_dict(diagnosis: TableDiagnosis) -> dict[str, Any]:
         "slow_ranks": [dataclasses.asdict(slow) for slow in diagnosis.slow_ranks],
         "stalls": None if diagnosis.stalls is None else dataclasses.asdict(diagnosis.stalls),
         "findings": [
-            {
-                "severity": finding.severity,
-                "text": finding.text,
-                "action": finding.action,
-                "certainty": finding.certainty,
-                "cause": finding.cause,
-                "ranks": list(finding.concerned),
-                "step": finding.step,
-                "saving_ns": finding.saving_ns,
-                "saving_error_ns": finding.saving_error_ns,
-            }
+            {"ranks": list(finding.concerned), **{name: getattr(finding, name) for name in _OF_FINDING}}
             for finding in diagnosis.findings
         ],
     }
@@ -85,9 +76,7 @@ def table_answer(diagnosis: TableDiagnosis, width: int) -> list[object]:
             findings += wrapped_lines(f"{count_text(left, 'more finding')}: --full", "   ", width, 1, "dim")
             break
         findings += lines
-    if not findings:
-        findings = [*wrapped_lines("nothing stands out", "", width, 1, "")]
-    return [*head, "", *findings, "", *tail]
+    return [*head, "", *(findings or wrapped_lines("nothing stands out", "", width, 1, "")), "", *tail]
 
 
 def _head(diagnosis: TableDiagnosis) -> str:
@@ -152,12 +141,7 @@ def _rest(diagnosis: TableDiagnosis, width: int) -> list[object]:
             f"a step ({change.share:.0%})"
         )
         lines += wrapped_lines(text, "What if: ", width, 2, "")
-    summary = (
-        f"A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
-        f"({result.replay_error:+.1%}). If all ranks and steps were alike, it would take "
-        f"{milliseconds(result.ideal_ns)} ms: the slowdown S is {result.slowdown:.3f}."
-    )
-    lines += wrapped_lines(summary, "", width, 3, "")
+    lines += wrapped_lines(replay_summary(result), "", width, 3, "")
     if diagnosis.notes:
         more = f" (and {len(diagnosis.notes) - 1} more: --full)" if len(diagnosis.notes) > 1 else ""
         lines += wrapped_lines(diagnosis.notes[0] + more, "· ", width, 3, "dim")
@@ -176,15 +160,13 @@ def table_details(diagnosis: TableDiagnosis, width: int) -> list[object]:
     if diagnosis.outliers.outliers:
         cells: list[tuple[str, ...]] = [
             (
-                str(outlier.step),
-                str(outlier.rank),
-                _name(outlier),
-                milliseconds(outlier.duration_ns),
-                milliseconds(outlier.usual_ns),
-                milliseconds(outlier.saves_ns),
-                outlier.certainty,
+                str(one.step),
+                str(one.rank),
+                _name(one),
+                *map(milliseconds, (one.duration_ns, one.usual_ns, one.saves_ns)),
+                one.certainty,
             )
-            for outlier in diagnosis.outliers.outliers
+            for one in diagnosis.outliers.outliers
         ]
         parts += table(
             "Outliers (ms)", ("step", "rank", "operation", "took", "usual", "saves", "certainty"), cells, left=3
