@@ -89,7 +89,7 @@ def diagnose_table(table: OperationTable, chosen: StepChoice | None = None) -> T
         notes = [f"step {step} left out: it took {time_ms:,.1f} ms, {why}" for step, time_ms in left_out.items()]
         chosen = (set(table.operations["step"]) - left_out.keys()).__contains__
     table = replace(table, operations=_chosen(table.operations, chosen, table.path))
-    bubbles = pipeline(run_of_table(table), {})
+    bubbles = pipeline(run_of_table(table))
     if isinstance(bubbles, Unavailable) or len(bubbles.measured) < max(bubbles.pipelines, 1):
         raise InputError(
             f"{table.path}: the order of its operations contradicts what they wait for",
@@ -108,7 +108,7 @@ def diagnose_operations(frame: pd.DataFrame, path: str, chosen: StepChoice | Non
     replayed = np.concatenate([group.steps for group in named.graph.step_groups])
     table = straggler_analysis.computations(rows[rows["step"].isin(replayed)], path)
     try:
-        bubbles = pipeline(run_of_table(table), {})
+        bubbles = pipeline(run_of_table(table))
     except InputError:
         bubbles = Unavailable(reason="stages are not those of a pipeline")
     return _diagnosis(table, named, None if isinstance(bubbles, Unavailable) else bubbles, [])

@@ -28,7 +28,7 @@ def table(text: str) -> pd.DataFrame:
 
 def graph_of(frame: pd.DataFrame) -> list[GraphSteps]:
     read = read_table(frame, "ops.csv")
-    bubbles = pipeline(run_of_table(read), {})
+    bubbles = pipeline(run_of_table(read))
     assert isinstance(bubbles, Pipeline)
     return list(graph_of_table(read, bubbles.measured).graph.step_groups)
 
@@ -136,7 +136,7 @@ def test_the_exported_actions_of_a_run_give_the_bubbles_of_its_report() -> None:
     expected = pipeline(run)
     exported = pipeline_actions(run).astype(str)
     table = read_table(exported, "actions.csv")
-    actual = pipeline(run_of_table(table), {})
+    actual = pipeline(run_of_table(table))
     assert isinstance(expected, Pipeline)
     assert isinstance(actual, Pipeline)
     assert (actual.schedule, actual.stages, actual.microbatches) == ("1f1b", 4, 8)
