@@ -39,11 +39,7 @@ class Limits:
         event_bytes: Bytes of the text of one event.
         events: Events of one file.
         lanes: Rows of a merged trace on which the slices of one thread or stream are shown.
-        table_bytes: Bytes of the text of a table of operations, a log or a file of MegaScan, which is read as a whole.
         table_operations: Operations of one table.
-        rank_operations: Operations of one rank in one step of a table. A replay computes them one after another.
-        table_ranks: Ranks of one table.
-        table_stages: Stages of one table. A replay is made for each of them.
     """
 
     text_bytes: int = 64 << 30
@@ -52,11 +48,7 @@ class Limits:
     event_bytes: int = 32 << 20
     events: int = 100_000_000  # at most 2**31 - 1, as they are numbered in 32 bits
     lanes: int = 200
-    table_bytes: int = 256 << 20
     table_operations: int = 2_000_000
-    rank_operations: int = 50_000
-    table_ranks: int = 20_000
-    table_stages: int = 1_000
 
     def named(self, name: str) -> str:
         """Return what a note says of a limit that was reached; docs/settings.md says how to change it."""

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.components import require_module
-from tests.unit.analysis.operation_tables.operations import read_operations
 from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.load import load
-from tracekit.analysis.operation_tables.graph.megatron_graph import build_table_graph
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.roofline import roofline
@@ -22,6 +20,8 @@ from tracekit.analysis.table import records
 from tracekit.analysis.whatif.whatif import what_if
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
+from tracekit.optables.operation_table import read_frame
+from tracekit.optables.straggler_analysis import graph_of_operations, read_operations
 from tracekit.render.terminal import TerminalReport
 
 
@@ -202,7 +202,8 @@ def test_what_if_of_a_pipeline_job_with_a_slow_last_stage(real_traces: Path) -> 
     require_module("pyarrow")
     folder = real_traces / "whatif_ST"
     expected = json.loads((folder / "result-ST.json").read_text())
-    found = what_if(build_table_graph(read_operations(folder / "trace-ST.parquet")).graph)
+    operations = read_operations(read_frame(folder / "trace-ST.parquet"), "trace-ST.parquet")
+    found = what_if(graph_of_operations(operations, "trace-ST.parquet").graph)
     assert found.notes == ()
     assert found.steps == 32
     assert found.slowdown == pytest.approx(expected["blocking_slowdown"], rel=1e-5)

@@ -30,6 +30,7 @@ __all__ = ["cli", "main"]
 COMMANDS = {
     "analyze": "Say what slows a step, what causes it, and what to do.",
     "whatif": "Estimate what each fix would save a step.",
+    "optables": "Analyse a pipeline that another tracer recorded.",
     "compare": "Say whether a run is slower than a baseline, and why.",
     "check": "Hold a run to limits, in CI: exit with 1 where it is over.",
     "info": "Show what a run holds: ranks, steps, device, clocks.",
@@ -43,6 +44,8 @@ COMMANDS = {
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",
 }
+# Commands that stand in a folder of their own, which nothing else imports.
+_DOORS = {"optables": "tracekit.optables.command"}
 
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2; before, no error
 _EXIT_USAGE = 2
@@ -71,7 +74,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"tracekit.cli.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(_DOORS.get(cmd_name, f"tracekit.cli.{cmd_name}")), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

@@ -66,16 +66,16 @@ class Run:
     """
 
     paths: tuple[str, ...]
-    run_id: str | None
-    attempt: int
+    run_id: str | None = None
+    attempt: int = 0
     world_size: int | None
     ranks: tuple[RankSummary, ...]
-    missing_ranks: tuple[int, ...]
-    selected_ranks: tuple[int, ...] | None
+    missing_ranks: tuple[int, ...] = ()
+    selected_ranks: tuple[int, ...] | None = None
     groups: tuple[GroupKey, ...]
     clocks: tuple[ClockModel, ...]
-    other_runs: tuple[OtherRun, ...]
-    notes: tuple[Note, ...]
+    other_runs: tuple[OtherRun, ...] = ()
+    notes: tuple[Note, ...] = ()
     messages: MatchedMessages = field(default_factory=MatchedMessages.empty)
     collectives: tuple[MatchedGroup, ...] = ()
     sections: frozenset[str] | None = None

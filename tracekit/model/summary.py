@@ -52,10 +52,10 @@ class StepParts:
     data_ns: int | None
     step_ns: int
     compute_ns: int
-    comm_ns: int
-    overlapped_comm_ns: int
-    exposed_comm_ns: int
-    exposed_copy_ns: int
+    comm_ns: int = 0
+    overlapped_comm_ns: int = 0
+    exposed_comm_ns: int = 0
+    exposed_copy_ns: int = 0
     idle_ns: int
 
 
@@ -94,23 +94,23 @@ class RankSummary:
     """
 
     rank: int
-    world_size: int | None
+    world_size: int | None = None
     files: tuple[str, ...]
-    run_id: str | None
-    attempt: int
-    host: str | None
-    host_id: str | None
+    run_id: str | None = None
+    attempt: int = 0
+    host: str | None = None
+    host_id: str | None = None
     process_id: int | None = None
     device: Literal["gpu", "cpu"]
-    device_name: str | None
-    serves_only: bool
+    device_name: str | None = None
+    serves_only: bool = False
     unmeasured: str | None = None
-    strategies: tuple[str, ...]
-    strategies_inferred: bool
-    groups: tuple[GroupKey, ...]
-    mesh: Mesh | None
-    pipeline: PipelineMembership | None
-    clock: ClockMeasurement | None
+    strategies: tuple[str, ...] = ()
+    strategies_inferred: bool = True
+    groups: tuple[GroupKey, ...] = ()
+    mesh: Mesh | None = None
+    pipeline: PipelineMembership | None = None
+    clock: ClockMeasurement | None = None
     recorded_steps: tuple[int, ...]
     steps: tuple[StepParts, ...]
     left_out: tuple[StepParts, ...] = ()
@@ -118,7 +118,7 @@ class RankSummary:
     messages: Messages = field(default_factory=Messages.empty)
     event_count: int
     first_event_ns: int | None
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
     parts: Mapping[str, Any]
 
     @property

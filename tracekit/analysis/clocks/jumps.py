@@ -34,7 +34,8 @@ def with_jumps(
     """Return the models, of which those of clocks that jump say by how much.
 
     If as many clocks of a group seem to jump as do not, nothing tells which do: then none of these is known.
-    Ranks of one host may share a device, and leave by turns that change; so a jump must be longer than their transfers.
+    Ranks of one host may share a device, and leave by turns that change: first last, then first. So a jump must be
+    longer than two transfers.
     """
     known = {model.rank: model for model in models if model.method != "none"}
     jumping: dict[int, int] = {}
@@ -44,7 +45,7 @@ def with_jumps(
         if len(places) < 2:
             continue
         apart = len(places) == len({hosts.get(group.ranks[r]) for r in places} - {None})
-        least_ns = _SMALLEST_NS if apart else max(_SMALLEST_NS, group.transfer_ns)
+        least_ns = _SMALLEST_NS if apart else max(_SMALLEST_NS, 2 * group.transfer_ns)
         jumps_ns = _impossible_ns(known, group, places, least_ns) | _jumps_ns(group, places, least_ns)
         found = unclear if 2 * len(jumps_ns) >= len(places) else jumping
         found |= jumps_ns

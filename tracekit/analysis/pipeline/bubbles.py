@@ -25,7 +25,7 @@ from tracekit.analysis.pipeline.bubble_causes import (
 )
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
-from tracekit.analysis.pipeline.transfers import MessageExchange, message_exchanges
+from tracekit.analysis.pipeline.transfers import message_exchanges
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage, find_uneven_stage
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import DerivedFrame, FilledTable, Frame
@@ -98,11 +98,8 @@ class Pipeline:
     whatif = DerivedFrame(columns.PIPELINE_WHATIF, lambda result: [asdict(change) for change in result.changes])
 
 
-def pipeline(run: Run, exchanges: Mapping[tuple[int, int], MessageExchange] | None = None) -> Pipeline | Unavailable:
-    """Return the pipelines of a run; Unavailable if no rank recorded actions of one.
-
-    exchanges: the messages between its ranks, by the two ranks; by default those that were matched.
-    """
+def pipeline(run: Run) -> Pipeline | Unavailable:
+    """Return the pipelines of a run; Unavailable if no rank recorded actions of one."""
     members = [summary for summary in run.ranks if summary.pipeline is not None and len(summary[ACTIONS])]
     if not members or members[0].pipeline is None:
         return Unavailable(reason="no rank recorded actions of a pipeline", expected=True)
@@ -116,7 +113,7 @@ def pipeline(run: Run, exchanges: Mapping[tuple[int, int], MessageExchange] | No
     bubbles = [bubble for bubble in bubble_ns.values() if bubble is not None]
     spans = [span for span in span_ns.values() if span is not None]
     whole = len(bubbles) == len(members) and sum(spans) > 0
-    exchanges = message_exchanges(run) if exchanges is None else exchanges
+    exchanges = message_exchanges(run)
     measured = [measure_pipeline(steps, exchanges) for steps in side_by_side]
     causes = [_causes(one, bubble_ns) for one in measured]
     known = [one for one in causes if one is not None]

@@ -69,13 +69,8 @@ class RunChoice:
         """Return the choice of the newest run of another path, with the same ranks and ways of reading them."""
         return replace(self, paths=(path,), run=None, attempt=None)
 
-    def load(
-        self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None, *, alternative: str = ""
-    ) -> Run:
-        """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does.
-
-        alternative: what else the command takes, for the hint of a file that is no trace.
-        """
+    def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
+        """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does."""
         from tracekit.analysis.load import load
         from tracekit.errors import InputError
 
@@ -94,7 +89,7 @@ class RunChoice:
                     **workers,
                 )
         except InputError as error:
-            raise self._clarify_error(error, alternative) from None
+            raise self._clarify_error(error) from None
 
     def pseudonyms_with(self, *others: RunChoice) -> Pseudonyms:
         """Return pseudonyms for the names in this run and others. From now on messages are written with them, too."""
@@ -106,7 +101,7 @@ class RunChoice:
         write_with(pseudonyms)
         return pseudonyms
 
-    def _clarify_error(self, error: InputError, alternative: str) -> InputError:
+    def _clarify_error(self, error: InputError) -> InputError:
         """Return an error that names what a file is, if the only path is a file that torch.profiler did not record."""
         from tracekit.cli.inputs.file_kind import kind_of
         from tracekit.errors import InputError
@@ -118,9 +113,7 @@ class RunChoice:
         if kind.is_ready:
             hint = f"give the run that it was made of, or look at it: {shlex.join(['tracekit', 'open', str(path)])}"
             return InputError(f"{path}: {kind.name}, not a recording of torch.profiler", hint=hint)
-        hint = "give a run, or Chrome-trace JSON files of torch.profiler" + (
-            f"; or {alternative}" if alternative else ""
-        )
+        hint = "give a run, or Chrome-trace JSON files of torch.profiler; tracekit optables takes tables of operations"
         return error if kind.is_run else InputError(f"{path}: {kind.name}, not a trace", hint=hint)
 
     def with_rules(self, options: SummaryOptions | None = None) -> SummaryOptions:

@@ -13,7 +13,7 @@ from tracekit.render.section_view import SectionView
 
 _SHOWN = 8
 
-__all__ = ["WHATIF_VIEW", "change_table", "whatif_dict", "whatif_table"]
+__all__ = ["WHATIF_VIEW", "change_table", "replay_summary", "whatif_dict", "whatif_table"]
 
 
 def whatif_dict(result: WhatIf) -> dict[str, Any]:
@@ -36,12 +36,7 @@ def whatif_dict(result: WhatIf) -> dict[str, Any]:
 
 def whatif_table(result: WhatIf) -> list[object]:
     """Return what each change would save, then where the slowness comes from."""
-    summary = (
-        f"  A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
-        f"({result.replay_error:+.1%}). If all ranks and steps were alike, it would take "
-        f"{milliseconds(result.ideal_ns)} ms: the slowdown S is {result.slowdown:.3f}."
-    )
-    parts: list[object] = [summary]
+    parts: list[object] = [f"  {replay_summary(result)}"]
     explained = []
     if result.slowest_ranks_share is not None:
         explained.append(f"the slowest 3 % of the ranks explain {result.slowest_ranks_share:.0%} of the slowdown (M_W)")
@@ -66,6 +61,15 @@ def whatif_table(result: WhatIf) -> list[object]:
     parts += table(title, ("what", "S"), rows)
     parts += [statement("info", note) for note in result.notes]
     return parts
+
+
+def replay_summary(result: WhatIf) -> str:
+    """Return a sentence on the step as measured, as replayed, and ideal."""
+    return (
+        f"A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
+        f"({result.replay_error:+.1%}). If all ranks and steps were alike, it would take "
+        f"{milliseconds(result.ideal_ns)} ms: the slowdown S is {result.slowdown:.3f}."
+    )
 
 
 def change_table(result: WhatIf) -> list[object]:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.unit.analysis.operation_tables.operations import TWO_STAGES, operations
-from tracekit.analysis.operation_tables.graph.megatron_graph import build_table_graph
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
 from tracekit.analysis.whatif.whatif import WhatIf, what_if
@@ -115,24 +113,6 @@ def test_one_rank_alone() -> None:
     result = what_if(data_parallel([[100, 120]]))
     assert result.by_rank == pytest.approx({0: 1})
     assert "rank 0 at its peers' median" not in changes(result)
-
-
-def test_uneven_stages() -> None:
-    """
-    stage 0   forward 10   backward 20   optimizer 10      T = 80. Balanced: forward 10.5 on both, which changes nothing
-    stage 1   forward 11   backward 20   optimizer  7      on the path through both; optimizer 8.5, which saves 1.5.
-    """
-    table = operations(TWO_STAGES)
-    table["start_ns"], table["duration_ns"] = table["start_ts"] * 1e9, table["duration"] * 1e9
-    result = what_if(build_table_graph(table).graph)
-    assert result.replayed_ns == 80_000_000
-    assert changes(result) == {
-        "communication that takes no time": (9_000_000, 0),  # 2 forward, 2 backward, 3 of the embeddings, 2 of clipping
-        "perfectly balanced stages": (1_500_000, 0),
-    }  # and no rank at the other's level, as no other has its stage
-    # Ideally forwards take 10.5 and optimizers 8.5: 78.5. Stage 0 takes 0.5 less and 1.5 more, stage 1 0.5 more.
-    assert result.ideal_ns == 78_500_000
-    assert result.by_stage == pytest.approx({0: 79.5 / 78.5, 1: 79 / 78.5})
 
 
 def test_operations_of_a_task_change_in_proportion() -> None:

@@ -1,1 +1,0 @@
-"""How do the files of other tracers become a table of operations?"""

@@ -1,1 +1,0 @@
-"""What waits for what among the operations of a table?"""

@@ -1,0 +1,81 @@
+"""`tracekit optables`: what a table of operations of another tracer shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli.inputs.echo import echo_drawn, echo_json
+from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
+from tracekit.cli.inputs.result_files import refuse_suffixes, write_text
+
+if TYPE_CHECKING:
+    from tracekit.analysis.per_rank.options import StepSelection
+
+__all__ = ["optables"]
+
+_SIZE = click.IntRange(min=1)
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), metavar="OPS")
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
+@click.option("--full", is_flag=True, help="Every table, below the screen.")
+@click.option(
+    "--time-unit",
+    type=click.Choice(("ns", "us", "ms", "s")),
+    help="Of times whose column names none (start_ms does); seconds by default.",
+)
+@click.option("--pipeline-ranks", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
+@click.option("--microbatches", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
+@result_options
+def optables(
+    path: Path,
+    steps: StepSelection | None,
+    full: bool,
+    time_unit: str | None,
+    pipeline_ranks: int | None,
+    microbatches: int | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Analyse a pipeline that another tracer recorded.
+
+    OPS is a table with one operation a row (.csv or .parquet), a log with Megatron's timers (.log, .txt or .out), or a
+    folder of MegaScan. docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks,
+    stalls, and what each fix and removing one outlier would save.
+    """
+    import tracekit
+    from tracekit.model.safe_text import unicode_text
+    from tracekit.optables.diagnosis import diagnose_file
+    from tracekit.optables.screen import table_answer, table_details, table_dict
+    from tracekit.render.console import write
+    from tracekit.render.json_result import SCHEMA_VERSION
+
+    refuse_suffixes([] if output is None else [output], [".json"] if as_json else [".json", ".txt"])
+    chosen = None if steps is None else steps.__contains__
+    diagnosis = diagnose_file(path, chosen, time_unit, pipeline_ranks, microbatches)
+    if as_json or (output is not None and output.suffix == ".json"):
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "tracekit_version": tracekit.__version__,
+            "path": unicode_text(str(path)),
+            "notes": list(diagnosis.notes),
+            **table_dict(diagnosis),
+        }
+        text = json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+        if output is None:
+            echo_json(text)
+            return
+    else:
+        style = terminal_format() if output is None else {"width": 80, "color": False}
+        parts = table_answer(diagnosis, style["width"])
+        text = write([*parts, *(table_details(diagnosis, style["width"]) if full else [])], **style)
+        if output is None:
+            echo_drawn(text)
+            return
+    write_text(output, text, force=force)
