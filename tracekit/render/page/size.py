@@ -11,7 +11,7 @@ from tracekit.render.page.inert import script_json
 
 __all__ = ["MOST_CODE_BYTES", "Amounts", "amounts_for", "cut_tables"]
 
-MOST_CODE_BYTES = 150_000
+MOST_CODE_BYTES = 200_000
 """Of template, scripts and styles together."""
 
 _FEW_RANKS, _MANY_RANKS = 8, 4096

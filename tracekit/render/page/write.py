@@ -11,7 +11,6 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -20,15 +19,12 @@ from pathlib import Path
 from tracekit.analysis.report import Report
 from tracekit.render.output import new_file
 from tracekit.render.page.build import page_data
-from tracekit.render.page.compact import compact_script, compact_style
 from tracekit.render.page.contract import DATA_ID, PageData
 from tracekit.render.page.inert import script_json
 from tracekit.render.page.lanes import LaneReader, read_again
 from tracekit.render.page.size import MOST_CODE_BYTES, amounts_for
 
 __all__ = ["PageCode", "html_page", "offline_page", "page_code", "report_html", "write_page"]
-
-_FROM_ELSEWHERE = "vendor/"
 
 _HEAD, _DATA, _SCRIPT = "<!--tracekit:head-->", "<!--tracekit:data-->", "<!--tracekit:script-->"
 
@@ -52,13 +48,13 @@ def page_code(folder: Traversable | None = None, manifest_name: str = "manifest.
     """Return the code in a folder, by default that of the package.
 
     The manifest names the template, and the styles and scripts in the order in which they are joined.
-    Raises ValueError when they would not work in one file, or are more than 150 kB.
+    Raises ValueError when they would not work in one file, or are more than 200 kB.
     """
     folder = files("tracekit.render.page") / "assets" if folder is None else folder
     manifest = json.loads((folder / manifest_name).read_text("utf-8"))
     template = (folder / manifest["template"]).read_text("utf-8")
-    style = "\n".join(_source(folder, name, compact_style) for name in manifest["styles"])
-    script = "\n;\n".join(_source(folder, name, compact_script) for name in manifest["scripts"])
+    style = "\n".join((folder / name).read_text("utf-8") for name in manifest["styles"])
+    script = "\n;\n".join((folder / name).read_text("utf-8") for name in manifest["scripts"])
     markers = [template.find(marker) for marker in (_HEAD, _DATA, _SCRIPT)]
     if markers != sorted(markers) or any(template.count(marker) != 1 for marker in (_HEAD, _DATA, _SCRIPT)):
         raise ValueError(f"{manifest['template']}: needs {_HEAD}, {_DATA} and {_SCRIPT} once each, in this order")
@@ -69,12 +65,6 @@ def page_code(folder: Traversable | None = None, manifest_name: str = "manifest.
     if size_bytes > MOST_CODE_BYTES:
         raise ValueError(f"the page's code has {size_bytes:,} bytes, more than {MOST_CODE_BYTES:,}")
     return PageCode(template=template, style=style, script=script)
-
-
-def _source(folder: Traversable, name: str, compact: Callable[[str], str]) -> str:
-    """Return a file of the page's code, made shorter unless it is from elsewhere."""
-    text = (folder / name).read_text("utf-8")
-    return text if name.startswith(_FROM_ELSEWHERE) else compact(text)
 
 
 def html_page(data: PageData, code: PageCode) -> str:
