@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,14 @@ def torch() -> Any:
 def nothing_written() -> None:
     """The disk budget of the process is unused: probes of other tests do not count."""
     disk.reset_written()
+
+
+@pytest.fixture(autouse=True)
+def nothing_recorded() -> Iterator[None]:
+    """Windows that a test leaves open end, as they would at the exit of the process."""
+    yield
+    for started in list(_started_probes):
+        started.finish()
 
 
 class Runs:
