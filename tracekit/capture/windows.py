@@ -113,8 +113,6 @@ class Windows:
 
     def finish(self, calls: int, *, failing: bool = False) -> None:
         """End and write everything: the loop has ended after `calls` calls. `failing`: because of an error."""
-        if failing:
-            self._writer.hurry()
         if not self.finished:
             self.finished = True
             if self._prepared is not None:

@@ -49,7 +49,6 @@ class Runs:
         """Return the traces, in order of their first step."""
         self.wait()
         found = [json.loads(gzip.decompress(file.read_bytes())) for file in self.path.rglob("rank-*.json.gz")]
-        found += [json.loads(file.read_bytes()) for file in self.path.rglob("rank-*[0-9].json")]
         return sorted(found, key=lambda trace: trace["tracekit"]["steps"][0]["step"])
 
     def steps(self) -> list[list[int]]:
