@@ -156,7 +156,7 @@ def idle_cost(calls: int = CALLS) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder, quiet():
         decorated = tracekit.probe(path=folder, skip=10**9)(train_step)
         with tracekit.probe(path=folder, skip=10**9) as loop:
-            for _ in range(4):  # past the provisional recording of the first calls
+            for _ in range(4):  # past the first calls
                 loop.step()
             for _ in range(4):
                 decorated()

@@ -21,7 +21,7 @@ from torch import nn
 import tracekit
 
 FLAGS = {"record_shapes": True}  # the probe's defaults
-SKIP, WARMUP, EARLY = 3, 1, 2
+SKIP, WARMUP = 3, 1
 WIDTH, HEADS, LAYERS, TOKENS, BATCH, VOCABULARY = 64, 4, 4, 32, 8, 256
 
 __all__ = ["FLAGS", "SKIP", "WARMUP", "Job"]
@@ -113,17 +113,13 @@ class Job:
             experimental_config=torch._C._profiler._ExperimentalConfig(trace_only=True),  # as in the probe
             **FLAGS,
         )
-        # The probe records provisionally before its window opens, which warms the profiler's memory up.
-        with profile():
-            for _ in range(EARLY):
-                self._step()
-        schedule = torch.profiler.schedule(wait=SKIP - EARLY, warmup=WARMUP, active=steps, repeat=1)
+        schedule = torch.profiler.schedule(wait=SKIP, warmup=WARMUP, active=steps, repeat=1)
 
         def export(profiler: torch.profiler.profile) -> None:
             profiler.export_chrome_trace(str(folder / "trace.json"))
 
         with profile(schedule=schedule, on_trace_ready=export) as profiler:
-            for _ in range(SKIP - EARLY + WARMUP + steps + 1):
+            for _ in range(SKIP + WARMUP + steps + 1):
                 self._step()
                 profiler.step()
 

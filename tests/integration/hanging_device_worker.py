@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -37,6 +37,7 @@ def install_stub_device() -> None:
     """Let torch's profilers from now on synchronise a device that takes `BLOCKED_S`."""
     stub = ModuleType("stub")
     stub.synchronize = lambda: time.sleep(BLOCKED_S)  # type: ignore[attr-defined]
+    stub.current_stream = lambda: SimpleNamespace(query=lambda: False)  # type: ignore[attr-defined]
     torch.stub = stub
     profile = torch.autograd.profiler.profile
     prepare = profile._prepare_trace

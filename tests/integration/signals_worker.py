@@ -10,11 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from tests.integration.faulty_training import exit_code_of, in_child, run_faults, train, until
-from tracekit.capture.output import background, packing
-from tracekit.capture.output.packer_process import PackerProcess
+from tests.integration.faulty_training import exit_code_of, in_child, run_faults, train
+from tracekit.capture.output import packing
 from tracekit.capture.profiler_session import ProfilerSession
 
 
@@ -37,23 +34,12 @@ def kill(out: Path) -> dict[str, Any]:
         os.truncate(file, file.stat().st_size // 2)
         die()
 
-    def half_a_pack(write: Callable[..., object], file: Path, parts: list[Any], compress: bool) -> None:
+    def half_a_pack(write: Callable[..., object], file: Path, parts: list[Any]) -> None:
         def dying() -> Iterator[Any]:
             yield from parts
             die()
 
-        write(file, dying(), compress)
-
-    def in_another_process(last: Callable[..., object]) -> None:
-        background.PROCESS_BYTES = 0
-        on_call(PackerProcess, "publish", 2, last)
-
-    def die_behind_the_metadata(_publish: Callable[..., object], process: PackerProcess, metadata: Any) -> None:
-        stream = process._process.stdin
-        assert stream is not None
-        stream.write(msgspec.json.encode(metadata) + b"\n")
-        stream.flush()
-        die()
+        write(file, dying())
 
     points: dict[str, Callable[[], None]] = {
         "export": lambda: on_call(ProfilerSession, "export", 2, half_an_export),
@@ -61,19 +47,13 @@ def kill(out: Path) -> dict[str, Any]:
         "packing": lambda: on_call(packing, "_write", 2, half_a_pack),
         "publication": lambda: on_call(packing, "publish", 3, die),
         "manifest": lambda: on_call(packing, "publish", 4, die),
-        "another process waits": lambda: in_another_process(die),
-        "another process packs": lambda: in_another_process(die_behind_the_metadata),
     }
 
     def run(point: str) -> None:
         points[point]()
         train(out / point, repeat=2)
 
-    codes = {point: exit_code_of(in_child(lambda point=point: run(point))) for point in points}  # type: ignore[misc]
-    # A process of its own ends its work when the training has been killed.
-    until(lambda: len(list((out / "another process packs").rglob("*.manifest.json"))) == 2)
-    until(lambda: not list((out / "another process packs").rglob(".*")))
-    return codes
+    return {point: exit_code_of(in_child(lambda point=point: run(point))) for point in points}  # type: ignore[misc]
 
 
 def terminate(out: Path) -> dict[str, Any]:

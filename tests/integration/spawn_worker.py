@@ -12,7 +12,7 @@ from tracekit.capture.probe import probe
 
 
 def train(rank: int, out: str, store: str) -> None:
-    @probe(path=out)
+    @probe(path=out, skip=0, warmup=0)
     def step() -> None:
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
         dist.all_reduce(torch.ones(3))

@@ -123,8 +123,6 @@ def facts_of(faults: Path, fault: str) -> Any:
         ("packing", [0, 1], [0, 1], ["unfinished_tmp", "truncated"]),
         ("publication", [0, 1], [0, 1, 2, 3], ["ignored_file", "unfinished_tmp"]),  # the manifest, too
         ("manifest", [0, 1, 2, 3], [0, 1, 2, 3], ["ignored_file"]),
-        ("another process waits", [0, 1], [0, 1, 2, 3], ["unfinished_tmp"]),
-        ("another process packs", [0, 1, 2, 3], [0, 1, 2, 3], []),
     ],
 )
 def test_killed_as_it_writes_a_window_a_trace_is_readable_or_absent(

@@ -77,9 +77,8 @@ def probe(
 
     A window skips `skip` calls, starts the profiler in the next `warmup` calls and records the `steps` calls after
     that. There are `repeat` windows, one every `every` calls (default: `warmup + steps`, so they follow each other).
-    On a CPU the first calls, two at most, are recorded provisionally. That recording is dropped when the first window
-    opens. A job that ends before then keeps it, marked partial. Where `skip` and `warmup` leave two calls, it ends, and
-    the window is prepared, a call before the first recorded one: ranks differ in how long that takes them.
+    A window ends with the call after it, with `finish()`, or with the program: then what there is is written, marked
+    partial if it is less.
 
     Args:
         path: folder of the runs; `TRACEKIT_PATH` overrides it.
@@ -100,9 +99,6 @@ def probe(
 
     A window that does not fit on the disk is dropped, and the recording ends with a warning. While a window is being
     written, torch's uncompressed export of it lies beside the files.
-
-    If the loop stops calling, the window ends after a pause (`ending/idle_timeout.py`), provided the loop runs on the
-    main thread.
     """
     if callable(path) or isinstance(path, classmethod):
         return probe()(path)

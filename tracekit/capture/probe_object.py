@@ -18,8 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
-from tracekit.capture.ending.exit_hooks import ExitHooks, is_failing
-from tracekit.capture.ending.sigterm import SigtermHandler
+from tracekit.capture.ending import ExitHooks, SigtermHandler, is_failing
 from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.hooks.tracebacks import hide_this_frame
@@ -71,7 +70,6 @@ class Probe:
             watch,
             number=number,
             on_other_profiler=lambda: self._guarded(self._windows.yield_to_other_profiler),
-            on_idle=self._end_idle,
             budget=budget,
             numbers=numbers,
         )
@@ -146,7 +144,7 @@ class Probe:
                     hide_this_frame()
                     raise
                 finally:
-                    self._guarded(functools.partial(self._windows.loaded, recording, loaded))
+                    self._guarded(functools.partial(recording.log.end_loading, loaded))
             yield item
 
     def count_from(self, step: int) -> None:
@@ -234,16 +232,6 @@ class Probe:
         for part in (self._exit_hooks, self._sigterm):
             with contextlib.suppress(Exception):  # a hook that stays does nothing after the probe has finished
                 part.remove()
-
-    def _end_idle(self) -> None:
-        """End the open recording, which has waited long enough for a call.
-
-        Called in the middle of whatever the program does: nothing happens if that is a step, or the work of a probe.
-        """
-        if not self._in_call and not any(started._busy for started in list(_started_probes)):
-            self._guarded(self._windows.end_idle)
-            if self._windows.open_recording is None and not self._windows.is_writing:
-                self._guarded(self._sigterm.remove)
 
     def _flush(self) -> bool:
         if self._busy:

@@ -8,22 +8,51 @@ another profiler starts.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
-from tracekit.capture.ending.device_wait import DeviceWait
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.rpc.remote_calls import rpc_ready
 
 _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
+_POLL_S = 0.01
 
-__all__ = ["ProfilerSession", "other_profiler", "why_nothing_is_recorded"]
+__all__ = ["ProfilerSession", "acquire_profiler", "other_profiler", "release_profiler", "why_nothing_is_recorded"]
+
+
+class ProfilerUser(Protocol):
+    """Who may use torch's profiler."""
+
+    def end_full_window(self) -> None:
+        """End a window that has all its steps, and waits for the next call."""
+
+
+_users: dict[str, ProfilerUser] = {}  # the one of this process; a dictionary, as its methods are atomic
+
+
+def acquire_profiler(user: ProfilerUser) -> bool:
+    """Return whether `user` may use the profiler until it releases it. The full window of another user ends."""
+    holder = _users.get("profiler", user)
+    if holder is not user:
+        holder.end_full_window()
+    return _users.setdefault("profiler", user) is user
+
+
+def release_profiler(user: ProfilerUser) -> None:
+    if _users.get("profiler") is user:
+        del _users["profiler"]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_users.clear)
 
 
 def why_nothing_is_recorded() -> str | None:
@@ -64,7 +93,6 @@ class ProfilerSession:
         self._other_prepare = Patch(torch.autograd.profiler.profile, "_prepare_trace", self._before_other_starts)
         self._other_start = Patch(torch.autograd.profiler.profile, "_start_trace", self._before_other_starts)
         self._thread: int | None = None
-        self._device_wait: DeviceWait | None = None
         self.running = False
         self.prepared = False
 
@@ -84,23 +112,23 @@ class ProfilerSession:
         self._profiler.start_trace()
         self.running = True
         self._watch_for_others()
-        # The module that torch synchronises as the profiler stops.
-        device = getattr(sys.modules["torch"], getattr(self._profiler.profiler, "use_device", None) or "", None)
-        if hasattr(device, "synchronize"):
-            with contextlib.suppress(RuntimeError):
-                self._device_wait = DeviceWait(device)
 
-    def wait_for_device(self, limit_s: float) -> bool:
-        """Wait until the device ends its work, at most `limit_s`; return whether it has.
+    def wait_for_device(self, limit_s: float, *, failing: bool) -> bool:
+        """Wait until the device has done what this thread queued, at most `limit_s`; return whether it has.
 
-        If not, `stop` does not wait for it either, and work that has not ended is not in the trace. The profiler is
-        stopped in any case, as the process would crash at exit; without the synchronisation that is made in Python,
-        Kineto's stop takes what CUPTI has and waits for no kernel.
+        torch synchronises all of the device as its profiler stops, without a limit. After an error a queue may hold a
+        collective whose peers never come. So a program that fails, or waits for too long, stops without it: Kineto's
+        stop then takes what CUPTI has and waits for no kernel. The profiler is stopped in any case, as the process
+        would crash at exit.
         """
-        if self._device_wait is None or self._device_wait.returns_within(limit_s):
-            return True
-        self._profiler.profiler.use_device = None
-        return False
+        backend = self._profiler.profiler
+        device = getattr(sys.modules["torch"], getattr(backend, "use_device", None) or "", None)
+        deadline_s = time.monotonic() + limit_s
+        while not (is_done := _is_done(device)) and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        if failing or not is_done:
+            backend.use_device = None
+        return is_done
 
     def stop(self) -> None:
         """End the recording, or the warm-up; may be called again after a failure.
@@ -109,8 +137,6 @@ class ProfilerSession:
         """
         if self._thread not in {None, threading.get_ident()}:
             raise RuntimeError("the recording was started on another thread")
-        if self._device_wait is not None:
-            self._device_wait.cancel()
         try:
             self._stop_watching()
         finally:
@@ -174,6 +200,16 @@ class ProfilerSession:
         self._stop_watching()
         self._on_other_profiler()
         return begin(*args, **kwargs)
+
+
+def _is_done(device: Any) -> bool:
+    """Return whether `device`, torch's module of it, has done what is queued on the current stream.
+
+    True for a device that cannot be asked, or that answers with an error: torch's own stop meets that, too.
+    """
+    with contextlib.suppress(Exception):
+        return bool(device.current_stream().query())
+    return True
 
 
 def _trace_only_config(options: dict[str, bool]) -> Any | None:

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from tracekit.capture.default_observers import default_observers
-from tracekit.capture.ending.idle_timeout import idle_timeout_s
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
@@ -32,14 +31,15 @@ from tracekit.capture.output.packing import CheckedExport, export_trace
 from tracekit.capture.output.places import Place
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.profiler_session import ProfilerSession
-from tracekit.capture.rpc.services import return_services
 from tracekit.capture.schedule import WindowPlan
 from tracekit.capture.step_log import StepLog
 from tracekit.model.metadata import CaptureMetadata, Overhead, RecordingNote, Window
 
-FAILED_DEVICE_LIMIT_S = 2.0  # how long to wait for the device of a program that fails or does something else
+FAILED_DEVICE_LIMIT_S = 2.0  # how long to wait for the device of a program that fails
+DEVICE_LIMIT_S = 10.0  # of one that ends; or this many times the longest step, if that is longer
+LONGEST_STEP_FACTOR = 5
 
-__all__ = ["FAILED_DEVICE_LIMIT_S", "Recording"]
+__all__ = ["Recording"]
 
 
 @dataclass
@@ -85,19 +85,14 @@ class Recording:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has fewer whole steps than planned, or is the provisional recording of the first calls."""
-        whole = sum(step.end_ns is not None for step in self.log.steps)
-        return self.plan.early or whole < self.plan.steps
+        """Whether it has fewer whole steps than planned."""
+        return sum(step.end_ns is not None for step in self.log.steps) < self.plan.steps
 
     @property
-    def idle_timeout_s(self) -> float:
-        """How long to wait for the next call after one has returned."""
-        return idle_timeout_s(self.log.longest_ns, all_steps_returned=self.has_all_steps)
-
-    @property
-    def has_all_steps(self) -> bool:
-        """Whether the last planned call was made; asked between calls."""
-        return self.log.current == self.plan.stop - 1
+    def is_full(self) -> bool:
+        """Whether all planned steps have returned, and this is the thread that may end it."""
+        made = len(self.log.steps) + (self.log.returned_ns is not None)
+        return made == self.plan.steps and self._thread == threading.get_ident()
 
     @property
     def saw_process_group(self) -> bool:
@@ -115,7 +110,7 @@ class Recording:
         be millions of objects to search. A second search would add only what was created meanwhile.
         """
         is_prepared = self._prepared_objects is not None
-        if not self.plan.early and not is_prepared:  # an early one is kept in short jobs only, which should not wait
+        if not is_prepared:
             self._guarded(self._clock.measure)
         self._observers = default_observers()
         hide_from_compiler()
@@ -137,14 +132,18 @@ class Recording:
             self.log.begin(call, begin_ns)
         self._cost.bookkeeping_ns += time.time_ns() - begin_ns
 
-    def close(
-        self, objects: LiveObjects | None = None, *, anywhere: bool = False, device_limit_s: float | None = None
-    ) -> None:
-        """Stop recording, and learn about groups and modules while they exist. May be called again.
+    def wait_for_device(self, *, failing: bool) -> None:
+        """Wait for the device of a program that ends, whose queue may hang."""
+        longest_s = self.log.longest_ns / 1e9
+        limit_s = FAILED_DEVICE_LIMIT_S if failing else max(DEVICE_LIMIT_S, LONGEST_STEP_FACTOR * longest_s)
+        if self.is_open and not self._session.wait_for_device(limit_s, failing=failing):
+            self.note(
+                f"the device was still at work {limit_s:.0f} s after the recording had ended: kernels and "
+                "collectives that had not ended are missing"
+            )
 
-        `anywhere`: the program is neither at the start nor at the end of a call. `device_limit_s`: how long to wait for
-        the device, whose queue may hang when the program fails.
-        """
+    def close(self, objects: LiveObjects | None = None) -> None:
+        """Stop recording, and learn about groups and modules while they exist. May be called again."""
         if not self.is_open:
             self.discard()
             return
@@ -152,13 +151,8 @@ class Recording:
         self._end_step(self.log.returned_ns)
         prepared, self._prepared_objects = self._prepared_objects, None
         objects = prepared or objects or LiveObjects(self._watch)
-        if device_limit_s is not None and not self._session.wait_for_device(device_limit_s):
-            self.note(
-                f"the device was still at work {device_limit_s:.0f} s after the recording had ended: kernels and "
-                "collectives that had not ended are missing"
-            )
         self._end_ns = time.time_ns()
-        if not in_step and not anywhere:
+        if not in_step:
             self._attempt(self._meter.while_recording)
         begin_ns = time.time_ns()
         try:
@@ -172,15 +166,11 @@ class Recording:
     def discard(self) -> None:
         """Stop in whatever state this recording is, and remove its patches and hooks from the program."""
         try:
-            self._session.wait_for_device(FAILED_DEVICE_LIMIT_S)
+            if self.is_open:
+                self._session.wait_for_device(FAILED_DEVICE_LIMIT_S, failing=True)
             self._session.stop()
         finally:
             self._detach(LiveObjects(self._watch))
-
-    def drop(self) -> None:
-        """Give up a closed recording: the next one takes the remote calls that this process served."""
-        if self._draft.rpc is not None:
-            return_services(self._draft.rpc.services)
 
     def after_fork(self) -> None:
         """In a forked child: restore the functions that the parent's recording replaced, and record no more.
@@ -209,8 +199,7 @@ class Recording:
     def describe(self, export: CheckedExport, run_id: str, identity: Identity, clock_limit_s: float) -> CaptureMetadata:
         """Return the metadata of the trace. Waits up to `clock_limit_s` for the measurements of the clock."""
         self._attempt(self._meter.count, export.counts)
-        if not self.plan.early:
-            self._guarded(self._facts.read_clock, self._clock, clock_limit_s)
+        self._guarded(self._facts.read_clock, self._clock, clock_limit_s)
         return self._metadata(run_id, identity, export.notes)
 
     def note(self, text: str) -> None:
@@ -241,8 +230,7 @@ class Recording:
         recording is written. Each part is guarded by itself, as private tables of torch differ between versions.
         """
         facts = self._facts
-        if not self.plan.early:
-            self._guarded(self._clock.measure)
+        self._guarded(self._clock.measure)
         self._guarded(facts.list_groups)
         self._guarded(facts.list_collectives, self._start_ns, self._end_ns, self._thread, self.note)
         self._guarded(facts.find_meshes, objects)

@@ -5,11 +5,10 @@ A call is one training step; calls are numbered from 0. Window w of a schedule c
     skip + w * every                                               (nothing, then)
     |-- warmup: the profiler runs, nothing is kept --|-- steps: recorded --|
 
-`every` defaults to `warmup + steps`: windows follow each other without a gap. A job may be shorter than `skip`, so on a
-CPU its first calls (`EARLY_CALLS` at most) are recorded as well. That recording is dropped when the first window opens.
+`every` defaults to `warmup + steps`: windows follow each other without a gap.
 
-Ranks take differently long to end the early recording and to prepare a window. Whoever is done first waits for the
-others in the next call. So that this is no recorded one, both happen a call earlier wherever there is one.
+Ranks take differently long to prepare a window. Whoever is done first waits for the others in the next call. So that
+this is no recorded one, it happens a call earlier wherever there is one.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from pathlib import Path
 
 from tracekit.errors import UsageError
 
-EARLY_CALLS = 2
 NEVER = 1 << 62  # as the number of a call
 ENVIRONMENT_OPTIONS = {"skip": "TRACEKIT_SKIP", "warmup": "TRACEKIT_WARMUP", "steps": "TRACEKIT_STEPS"}
 
-__all__ = ["EARLY_CALLS", "NEVER", "Schedule", "WindowPlan", "path_from_environment", "schedule_from_environment"]
+__all__ = ["NEVER", "Schedule", "WindowPlan", "path_from_environment", "schedule_from_environment"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +30,12 @@ class WindowPlan:
     """The calls of one window.
 
     Attributes:
-        index: the number of the window; 0 for the early recording, too.
+        index: the number of the window.
         prepare: the call at which the profiler is set up and the program's objects are found; `first` or before.
         first: the first recorded call.
         stop: the call after the last recorded one.
         skip: the schedule's option, for the metadata.
         warmup: the schedule's option, for the metadata.
-        early: whether this is the provisional recording of a job's first calls.
     """
 
     index: int
@@ -47,7 +44,6 @@ class WindowPlan:
     stop: int
     skip: int = 0
     warmup: int = 0
-    early: bool = False
 
     @property
     def steps(self) -> int:
@@ -84,13 +80,6 @@ class Schedule:
         """The calls that a job must make to fill the first window."""
         return self.skip + self.warmup + self.steps
 
-    def early(self) -> WindowPlan | None:
-        """Return the provisional recording of a job's first calls, or None if the first window begins with call 0."""
-        first = self.skip + self.warmup
-        if not first:
-            return None
-        return WindowPlan(index=0, prepare=0, first=0, stop=min(EARLY_CALLS, max(first - 1, 1)), early=True)
-
     def window(self, index: int) -> WindowPlan | None:
         """Return window `index`, counted from 0, or None after the last."""
         if index >= self.repeat:
@@ -98,9 +87,8 @@ class Schedule:
         every = self.every or self.warmup + self.steps
         begin = self.skip + index * every
         first = begin + self.warmup
-        early = self.early()
         # Not during the recording before: that would be two profilers at once.
-        recorded_until = first - every + self.steps if index else early.stop if early else 0
+        recorded_until = first - every + self.steps if index else 0
         prepare = max(min(begin, first - 1), recorded_until)
         return WindowPlan(
             index=index, prepare=prepare, first=first, stop=first + self.steps, skip=self.skip, warmup=self.warmup

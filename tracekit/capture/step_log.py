@@ -38,11 +38,6 @@ class StepLog:
         self._loading_start_ns = 0
 
     @property
-    def current(self) -> int | None:
-        """The number of the open step."""
-        return None if self._current is None else self._current.step
-
-    @property
     def is_in_step(self) -> bool:
         """Whether the call of the open step has not returned."""
         return self._current is not None and self._current.returned_ns is None
@@ -56,10 +51,6 @@ class StepLog:
     def returned_ns(self) -> int | None:
         """When the call of the open step returned."""
         return None if self._current is None else self._current.returned_ns
-
-    @property
-    def is_loading(self) -> bool:
-        return self._loading is not None
 
     @property
     def longest_ns(self) -> int:

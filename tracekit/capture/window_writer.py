@@ -18,7 +18,6 @@ from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata
 
 CLOCK_LIMIT_S = 2.0  # how long a finished trace waits for the clock of its host
-HURRIED_CLOCK_LIMIT_S = 0.1
 
 __all__ = ["CLOCK_LIMIT_S", "WindowWriter"]
 
@@ -44,10 +43,6 @@ class WindowWriter:
     def has_failed(self) -> bool:
         """Whether a trace could not be written: no further one will be."""
         return self._background.has_failed
-
-    def hurry(self) -> None:
-        """Wait for nothing any more: the program is failing."""
-        self._background.hurry()
 
     def finish(self) -> None:
         """Return when all files are complete."""
@@ -86,8 +81,7 @@ class WindowWriter:
         place = Place(folder, identity.rank)
 
         def describe(export: CheckedExport) -> CaptureMetadata:
-            limit_s = HURRIED_CLOCK_LIMIT_S if self._background.hurried else CLOCK_LIMIT_S
-            return recording.describe(export, run_id, identity, limit_s)
+            return recording.describe(export, run_id, identity, CLOCK_LIMIT_S)
 
         try:
             recording.export(place, self._budget)

@@ -24,7 +24,7 @@ import pytest
 from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
 from tests.unit.capture.small_training import Job
-from tracekit.capture import observers, overhead, profiler_lock
+from tracekit.capture import observers, overhead, profiler_session
 from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks import patching
 from tracekit.capture.observers.pauses import _CollectionSpans as Collections
@@ -33,10 +33,10 @@ from tracekit.capture.warn import CaptureWarning
 
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
-EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
+PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
 WINDOW_LIFECYCLE = {
-    *("membership", "probe", "profiler_lock", "profiler_session", "recording", "step_log", "windows"),
-    *("background", "exit_hooks", "sigterm"),
+    *("membership", "probe", "profiler_session", "recording", "step_log", "windows"),
+    *("background", "ending"),
 }
 # Each of these files is guarded by itself: a failure in one does not affect the others.
 GUARDED_APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
@@ -133,7 +133,7 @@ def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Ca
     leftovers += ["callback of the garbage collector" for callback in gc.callbacks if isinstance(callback, Collections)]
     leftovers += [f"file {file.name}" for file in folder.rglob("*.tmp")]
     leftovers += [f"hook on {type(module).__name__}" for module in job.modules if _has_hooks_of_ours(module)]
-    if profiler_lock._holder is not None:
+    if profiler_session._users:
         leftovers.append("turn")
     if signal.getsignal(signal.SIGTERM) != handler:
         leftovers.append("handler of SIGTERM")
@@ -244,11 +244,11 @@ def test_every_call_that_a_window_makes_may_fail(
 def test_the_last_of_each_call_around_windows_may_fail(
     torch: Any, tmp_path: Path, losses_without_a_probe: list[float]
 ) -> None:
-    """GIVEN a provisional recording and a window with a warm-up: the last occurrence is in the window."""
-    sites = sites_of(torch, tmp_path / "sites", EARLY_AND_PREPARED)
+    """GIVEN a window with a warm-up: the last occurrence is in the window."""
+    sites = sites_of(torch, tmp_path / "sites", PREPARED)
     chosen = {site: count for site, count in sites.items() if site.file in WINDOW_LIFECYCLE}
 
-    broken = fail_everywhere(torch, tmp_path, losses_without_a_probe, EARLY_AND_PREPARED, chosen)
+    broken = fail_everywhere(torch, tmp_path, losses_without_a_probe, PREPARED, chosen)
 
     assert broken == {}
     assert len(chosen) > 30

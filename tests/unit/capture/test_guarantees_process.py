@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import profiler_lock
+from tracekit.capture import profiler_session
 from tracekit.capture.hooks import patching
 from tracekit.capture.probe import probe
 
@@ -48,7 +48,7 @@ def test_an_interrupt_within_the_probe_reaches_the_program_and_leaves_nothing(
     assert [step() for _ in range(3)] == [4.0] * 3
     assert _patched() == []
     assert torch.distributed.destroy_process_group is destroy
-    assert profiler_lock._holder is None
+    assert not profiler_session._users
     assert not torch.autograd._profiler_enabled()
     assert runs.files() == []
 
@@ -79,27 +79,6 @@ def test_a_child_forked_within_a_window_records_and_writes_nothing(
     step()
     assert runs.steps() == [[0, 1]]
     assert runs.traces()[0]["tracekit"]["pid"] == os.getpid()
-
-
-def test_a_child_forked_while_a_thread_holds_the_lock_does_not_wait_for_it() -> None:
-    taken, done = threading.Event(), threading.Event()
-
-    def take() -> None:
-        with profiler_lock._lock:
-            taken.set()
-            done.wait()
-
-    other = threading.Thread(target=take)
-    other.start()
-    taken.wait()
-    child = os.fork()
-    if child == 0:
-        free = profiler_lock._lock.acquire(blocking=False)
-        os._exit(0 if free and profiler_lock._holder is None else 1)
-    done.set()
-    other.join()
-
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_calls_on_another_thread_are_no_steps(runs: Any, work: Callable[[], float]) -> None:

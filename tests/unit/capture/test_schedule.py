@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.capture.schedule import EARLY_CALLS, Schedule, schedule_from_environment
+from tracekit.capture.schedule import Schedule, schedule_from_environment
 from tracekit.errors import UsageError
 
 
@@ -33,33 +33,27 @@ def test_windows_follow_each_other_without_a_gap_by_default() -> None:
     assert [schedule.window(index).first for index in range(3)] == [0, 2, 4]  # type: ignore[union-attr]
 
 
-def test_a_window_that_begins_with_the_first_call_needs_no_early_recording() -> None:
-    assert Schedule(skip=0, warmup=0).early() is None
-
-
 @pytest.mark.parametrize(
-    ("skip", "warmup", "early_stop", "prepare", "first"),
+    ("skip", "warmup", "prepare", "first"),
     [
-        (3, 1, 2, 3, 4),
-        (1, 1, 1, 1, 2),  # one provisional call, so that its end is not in the first recorded one
-        (0, 2, 1, 1, 2),
-        (3, 0, 2, 2, 3),  # without a warm-up the last skipped call serves
-        (0, 1, 1, 1, 1),  # a job of one call keeps its recording
-        (1, 0, 1, 1, 1),
+        (3, 1, 3, 4),
+        (1, 1, 1, 2),
+        (0, 2, 0, 2),
+        (3, 0, 2, 3),  # without a warm-up the last skipped call serves
+        (0, 1, 0, 1),
+        (1, 0, 0, 1),
+        (0, 0, 0, 0),
     ],
 )
-def test_what_takes_the_probe_long_is_done_a_call_before_the_first_recorded_one(
-    skip: int, warmup: int, early_stop: int, prepare: int, first: int
+def test_a_window_is_prepared_a_call_before_the_first_recorded_one(
+    skip: int, warmup: int, prepare: int, first: int
 ) -> None:
-    """Ranks take differently long to end the provisional recording and to find the program's objects. Those that are
-    done first would wait for the others in the first recorded step.
+    """Ranks take differently long to find the program's objects. Those that are done first would wait for the others in
+    the first recorded step.
     """
-    schedule = Schedule(skip=skip, warmup=warmup)
-    early, window = schedule.early(), schedule.window(0)
+    window = Schedule(skip=skip, warmup=warmup).window(0)
 
-    assert early is not None
     assert window is not None
-    assert (early.first, early.stop) == (0, early_stop)
     assert (window.prepare, window.first) == (prepare, first)
 
 
@@ -76,10 +70,8 @@ def test_later_windows_are_prepared_before_their_first_call_where_there_is_one_b
 @given(skip=st.integers(0, 9), warmup=st.integers(0, 9), steps=st.integers(1, 9), repeat=st.integers(1, 4))
 def test_recordings_never_overlap_and_each_holds_its_steps(skip: int, warmup: int, steps: int, repeat: int) -> None:
     schedule = Schedule(skip=skip, warmup=warmup, steps=steps, repeat=repeat)
-    early = schedule.early()
-    busy_until = early.stop if early else 0
+    busy_until = 0
 
-    assert busy_until <= EARLY_CALLS
     for index in range(repeat):
         plan = schedule.window(index)
         assert plan is not None

@@ -169,14 +169,14 @@ def test_recorded_steps_have_the_jobs_numbers(runs: Any, torch: Any) -> None:
 
 
 def test_a_job_too_short_for_its_window_has_the_jobs_numbers_too(runs: Any, work: Callable[[], float]) -> None:
-    recorded = probe(path=runs.path, first_step=100)
+    recorded = probe(path=runs.path, skip=1, warmup=0, first_step=100)
     step = recorded(work)
-    step()
-    step()
-    with pytest.warns(UserWarning, match="the loop ended after 2 steps"):
+    for _ in range(3):
+        step()
+    with pytest.warns(UserWarning, match="the loop ended after 3 steps"):
         recorded.finish()
 
-    assert first_of(runs.traces()) == [(100, "argument", [100, 101])]
+    assert first_of(runs.traces()) == [(100, "argument", [101, 102])]
 
 
 def test_a_call_that_resumed_wrongly_is_noted(runs: Any, torch: Any) -> None:

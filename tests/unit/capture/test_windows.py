@@ -12,7 +12,6 @@ from tracekit.capture import windows
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.probe import probe
 from tracekit.capture.profiler_session import ProfilerSession
-from tracekit.capture.schedule import Schedule
 from tracekit.capture.warn import CaptureWarning
 
 
@@ -35,13 +34,11 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ("options", "expected"),
     [
         ({"skip": 0, "warmup": 0}, {0: 1, 3: 1}),
-        # The provisional recording opens and closes; the window warms up and closes.
-        ({}, {0: 1, 2: 1, 3: 1}),
-        # The provisional recording closes in the call in which the window warms up.
+        ({}, {0: 1, 3: 1}),
         ({"skip": 2}, {0: 1, 2: 1}),
         # Windows that follow each other: one closes in the call in which the next warms up.
-        ({"repeat": 3}, {0: 1, 2: 1, 3: 1, 7: 1, 11: 1}),
-        ({"repeat": 2, "every": 6}, {0: 1, 2: 1, 3: 1, 9: 1}),
+        ({"repeat": 3}, {0: 1, 3: 1, 7: 1, 11: 1}),
+        ({"repeat": 2, "every": 6}, {0: 1, 3: 1, 9: 1}),
     ],
 )
 def test_each_call_searches_at_most_once_and_none_searches_to_open_or_close_after_a_warm_up(
@@ -84,7 +81,6 @@ def test_no_window_is_prepared_opened_or_closed_while_a_graph_is_captured(
 
         monkeypatch.setattr(ProfilerSession, name, noted)
     monkeypatch.setattr(windows, "is_capturing_graph", lambda: call in captured)
-    monkeypatch.setattr(Schedule, "early", lambda _: None)
     recorder = probe(path=runs.path, skip=2, warmup=1, steps=2)
     step = recorder(work)
     for call in range(10):  # noqa: B007 (read by the stand-ins)
@@ -96,10 +92,7 @@ def test_no_window_is_prepared_opened_or_closed_while_a_graph_is_captured(
     assert runs.traces()[0]["tracekit"]["window"]["partial"] is False
 
 
-def test_on_an_accelerator_nothing_is_recorded_provisionally_and_a_short_job_says_so(
-    runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(windows, "accelerator_module", lambda: object())
+def test_a_job_that_is_too_short_for_its_window_says_so(runs: Any, work: Callable[[], float]) -> None:
     recorder = probe(path=runs.path)
     step = recorder(work)
     for _ in range(3):

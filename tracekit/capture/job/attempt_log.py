@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from tracekit.capture.ending.exit_hooks import is_failing
+from tracekit.capture.ending import is_failing
 from tracekit.capture.job.elastic_launch import group_joined_ns
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.run_agreement import AgreedStep

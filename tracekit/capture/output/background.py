@@ -1,8 +1,4 @@
-"""Writes traces while the training goes on.
-
-A thread of the training process writes one trace after the other. Where an export is large, another process packs it
-(`packer_process.py`), and the thread waits. If the program fails, the rest is published as it is, without compression.
-"""
+"""Writes traces while the training goes on: a thread of the training process writes one after the other."""
 
 from __future__ import annotations
 
@@ -13,14 +9,11 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.packer_process import PackerProcess, PackerProcessError
-from tracekit.capture.output.packing import CheckedExport, ExportPacker, write_trace
+from tracekit.capture.output.packing import CheckedExport, write_trace
 from tracekit.capture.output.places import Place
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata
 
-# Starting Python costs as much as packing this many bytes.
-PROCESS_BYTES = 4 * 2**20
 MAX_WAITING = 1  # exports that wait on the disk, beside the one that is being packed
 
 __all__ = ["BackgroundWriter", "ExportedTrace"]
@@ -31,7 +24,7 @@ class ExportedTrace:
     """An export that is to be packed.
 
     Attributes:
-        describe: returns the metadata; may wait for what is not known yet, but not while the writer is `hurried`.
+        describe: returns the metadata; may wait for what is not known yet.
     """
 
     place: Place
@@ -43,9 +36,6 @@ class BackgroundWriter:
     """Writes exported traces in order, on a thread that lives while there are some.
 
     `on_error` gets the first error, on that thread; what comes after it is dropped.
-
-    Attributes:
-        hurried: whether the program is failing, so that nothing may be waited for.
     """
 
     def __init__(self, on_error: Callable[[str], None]) -> None:
@@ -53,9 +43,7 @@ class BackgroundWriter:
         self._waiting: deque[ExportedTrace | Callable[[], None]] = deque()
         self._changed = Condition()
         self._thread: Thread | None = None
-        self._process: PackerProcess | None = None
         self._failed = False
-        self.hurried = False
 
     @property
     def is_idle(self) -> bool:
@@ -78,13 +66,6 @@ class BackgroundWriter:
             action()
         else:
             self._add(action)
-
-    def hurry(self) -> None:
-        """Write what is left as soon as possible: the program fails."""
-        with self._changed:
-            self.hurried = True
-            if self._process is not None:
-                self._process.kill()
 
     def finish(self) -> None:
         """Return when everything is written."""
@@ -133,35 +114,9 @@ class BackgroundWriter:
     def _write(self, trace: ExportedTrace) -> None:
         try:
             if not self._failed:
-                self._pack(trace)
+                write_trace(trace.place, trace.describe, trace.budget)
         except Exception as error:
             self._failed = True
             self._on_error(str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}")
         finally:
             trace.place.remove_scratch()
-
-    def _pack(self, trace: ExportedTrace) -> None:
-        place, budget = trace.place, trace.budget
-        is_large = place.export.exists() and place.export.stat().st_size >= PROCESS_BYTES
-        if is_large and not self.hurried:
-            with contextlib.suppress(PackerProcessError):
-                process = PackerProcess(place, budget)
-                try:
-                    self._note_process(process)
-                    write_trace(place, process, trace.describe, budget)
-                    return
-                finally:
-                    self._note_process(None)
-            if place.manifest.exists():  # it was complete
-                budget.count_written(place.packed.stat().st_size)
-                place.remove_scratch()
-                return
-            place.packed.unlink(missing_ok=True)  # the process died between its last two renames
-            place.remove_scratch(but_export=True)
-        write_trace(place, ExportPacker(place, budget, compress=not self.hurried), trace.describe, budget)
-
-    def _note_process(self, process: PackerProcess | None) -> None:
-        with self._changed:
-            self._process = process
-            if process is not None and self.hurried:
-                process.kill()

@@ -22,7 +22,7 @@ ENVIRONMENT_OPTIONS = {"max_bytes": "TRACEKIT_MAX_BYTES", "min_free_bytes": "TRA
 _written: list[int] = []  # bytes of each recording of this process; appending is safe on any thread
 
 __all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment"]
-__all__ += ["reset_written", "written_bytes"]
+__all__ += ["reset_written"]
 
 
 @dataclass(kw_only=True)
@@ -52,13 +52,9 @@ class DiskBudget:
                 hint="free some space, pass another path, or lower min_free_bytes (TRACEKIT_MIN_FREE_BYTES)",
             )
 
-    def has_room_for(self, more_bytes: int) -> bool:
-        """Return whether files of `more_bytes` more stay within the total."""
-        return written_bytes() + more_bytes <= self.max_bytes
-
     def check(self, more_bytes: int) -> None:
         """Raise OutputError if files of `more_bytes` more would exceed the total."""
-        if not self.has_room_for(more_bytes):
+        if sum(_written) + more_bytes > self.max_bytes:
             raise OutputError(
                 f"the recordings of this rank would take more than max_bytes={self.max_bytes}",
                 hint="record fewer steps or windows, or raise max_bytes (TRACEKIT_MAX_BYTES)",
@@ -67,11 +63,6 @@ class DiskBudget:
     def count_written(self, size_bytes: int) -> None:
         """Count files of `size_bytes` that were written."""
         _written.append(size_bytes)
-
-
-def written_bytes() -> int:
-    """Return what the recordings of this process take so far."""
-    return sum(_written)
 
 
 def reset_written() -> None:

@@ -2,7 +2,7 @@
 
 The export is verified, and unescaped annotation names are repaired. The metadata is inserted at the front. The trace is
 compressed beside its target, flushed to the disk and renamed; then the manifest is written. If anything fails, no file
-of this process stays. Nothing here imports torch: `packer_process.py` runs it in a process of its own.
+of this process stays. There is at most one uncompressed copy at a time, in memory or on the disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import msgspec
 
@@ -27,7 +27,7 @@ from tracekit.model.metadata import METADATA_VERSION, CaptureMetadata, Manifest,
 
 GZIP_LEVEL = 3  # the last one of zlib that is fast: level 6 takes twice the time for files that are a quarter smaller
 
-__all__ = ["CheckedExport", "ExportPacker", "Packer", "export_trace", "write_trace"]
+__all__ = ["CheckedExport", "export_trace", "write_trace"]
 
 
 class CheckedExport(msgspec.Struct, frozen=True):
@@ -36,17 +36,6 @@ class CheckedExport(msgspec.Struct, frozen=True):
     events: int
     notes: list[RecordingNote]
     counts: EventCounts
-
-
-class Packer(Protocol):
-    """Packs one export: `check` first, then `publish`; `close` in any case. They raise OSError and OutputError."""
-
-    def check(self) -> CheckedExport: ...
-
-    def publish(self, metadata: CaptureMetadata) -> int:
-        """Write trace and manifest; return their bytes."""
-
-    def close(self) -> None: ...
 
 
 def export_trace(place: Place, export: Callable[[Path], None], budget: DiskBudget) -> None:
@@ -65,91 +54,60 @@ def export_trace(place: Place, export: Callable[[Path], None], budget: DiskBudge
         raise
 
 
-def write_trace(
-    place: Place, packer: Packer, describe: Callable[[CheckedExport], CaptureMetadata], budget: DiskBudget
-) -> None:
+def write_trace(place: Place, describe: Callable[[CheckedExport], CaptureMetadata], budget: DiskBudget) -> None:
     """Write the trace of the export at `place`; `describe` returns its metadata. Raises OutputError."""
     try:
-        budget.count_written(packer.publish(describe(packer.check())))
+        text, events, notes = read_verified(place.export)
+        checked = CheckedExport(events=events, notes=notes, counts=count_events(place.export))
+        place.export.unlink()
+        budget.count_written(_publish(place, text, events, describe(checked), budget))
     except (OSError, RuntimeError) as error:
         raise _refusal(place, error) from error
     finally:
-        packer.close()
+        place.remove_scratch()
 
 
-class ExportPacker:
-    """Packs the export at `place` in this process, within `budget`.
-
-    `keep_export`: the export stays until the trace is published, so that another process can take over. Else there is
-    at most one uncompressed copy at a time, in memory or on the disk.
-    """
-
-    def __init__(self, place: Place, budget: DiskBudget, *, compress: bool = True, keep_export: bool = False) -> None:
-        self._place = place
-        self._budget = budget
-        self._compress = compress
-        self._keep_export = keep_export
-        self._text = b""
-        self._events = 0
-
-    def check(self) -> CheckedExport:
-        self._text, self._events, notes = read_verified(self._place.export)
-        checked = CheckedExport(events=self._events, notes=notes, counts=count_events(self._place.export))
-        if not self._keep_export:
-            self._place.export.unlink()
-        return checked
-
-    def publish(self, metadata: CaptureMetadata) -> int:
-        place, budget = self._place, self._budget
-        # What fits only when it is compressed is compressed.
-        compress = self._compress or not budget.has_room_for(len(self._text))
-        target = place.packed if compress else place.unpacked
-        digest, size_bytes = _write(place.unfinished_trace, with_metadata(self._text, metadata, target.name), compress)
-        budget.check(size_bytes)
-        budget.check_free_space(place.folder)
-        manifest = Manifest(
-            version=METADATA_VERSION,
-            run_id=metadata.run_id,
-            attempt=metadata.attempt,
-            rank=metadata.rank,
-            world_size=metadata.world_size,
-            host=metadata.host,
-            file=target.name,
-            bytes=size_bytes,
-            sha256=digest,
-            events=self._events,
-            # A server of remote calls has no steps; there the number of the window distinguishes recordings.
-            steps=(metadata.steps[0].step, metadata.steps[-1].step)
-            if metadata.steps
-            else (metadata.window.index, metadata.window.index),
-        )
-        with _synced_file(place.unfinished_manifest) as stream:
-            stream.write(msgspec.json.encode(manifest) + b"\n")
-        publish(place.unfinished_trace, target)
-        try:
-            publish(place.unfinished_manifest, place.manifest)
-        except BaseException:
-            target.unlink(missing_ok=True)
-            raise
-        return size_bytes
-
-    def close(self) -> None:
-        self._text = b""
-        self._place.remove_scratch()
+def _publish(place: Place, text: bytes, events: int, metadata: CaptureMetadata, budget: DiskBudget) -> int:
+    """Write trace and manifest; return the bytes of the trace. Raises OSError and OutputError."""
+    target = place.packed
+    digest, size_bytes = _write(place.unfinished_trace, with_metadata(text, metadata, target.name))
+    budget.check(size_bytes)
+    budget.check_free_space(place.folder)
+    manifest = Manifest(
+        version=METADATA_VERSION,
+        run_id=metadata.run_id,
+        attempt=metadata.attempt,
+        rank=metadata.rank,
+        world_size=metadata.world_size,
+        host=metadata.host,
+        file=target.name,
+        bytes=size_bytes,
+        sha256=digest,
+        events=events,
+        # A server of remote calls has no steps; there the number of the window distinguishes recordings.
+        steps=(metadata.steps[0].step, metadata.steps[-1].step)
+        if metadata.steps
+        else (metadata.window.index, metadata.window.index),
+    )
+    with _synced_file(place.unfinished_manifest) as stream:
+        stream.write(msgspec.json.encode(manifest) + b"\n")
+    publish(place.unfinished_trace, target)
+    try:
+        publish(place.unfinished_manifest, place.manifest)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return size_bytes
 
 
 def _refusal(place: Place, error: Exception) -> OutputError:
     return OutputError(f"the trace could not be written to {place.folder}: {error}", hint="see the path option")
 
 
-def _write(file: Path, parts: list[bytes | memoryview], compress: bool) -> tuple[str, int]:
-    """Write `parts`, flushed to the disk; return SHA-256 and size of the file."""
-    with _synced_file(file) as stream:
-        if compress:
-            with gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
-                packed.writelines(parts)
-        else:
-            stream.writelines(parts)
+def _write(file: Path, parts: list[bytes | memoryview]) -> tuple[str, int]:
+    """Write `parts`, compressed and flushed to the disk; return SHA-256 and size of the file."""
+    with _synced_file(file) as stream, gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
+        packed.writelines(parts)
     with file.open("rb") as written:
         return hashlib.file_digest(written, "sha256").hexdigest(), file.stat().st_size
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX
 
 MAX_RUN_ID_LENGTH = 64
-TRACE_SUFFIX = ".json"
 PACKED_SUFFIX = ".json.gz"
 RANKS_A_FOLDER = 1000
 MAX_RANKS_IN_ONE_FOLDER = 4096
@@ -68,7 +67,6 @@ class Place:
 
     folder: Path
     rank: int
-    pid: int = 0  # of the training process; 0: this one
 
     @property
     def _name(self) -> str:
@@ -76,16 +74,11 @@ class Place:
 
     @property
     def _scratch(self) -> str:
-        return f".{self._name}.{name_part(os.uname().nodename, 64)}.{self.pid or os.getpid()}"
+        return f".{self._name}.{name_part(os.uname().nodename, 64)}.{os.getpid()}"
 
     @property
     def packed(self) -> Path:
         return self.folder / f"{self._name}{PACKED_SUFFIX}"
-
-    @property
-    def unpacked(self) -> Path:
-        """The trace of a program that could not wait until it was packed."""
-        return self.folder / f"{self._name}{TRACE_SUFFIX}"
 
     @property
     def manifest(self) -> Path:
@@ -106,14 +99,13 @@ class Place:
 
     @property
     def is_taken(self) -> bool:
-        return any(os.path.lexists(file) for file in (self.packed, self.unpacked, self.manifest))
+        return any(os.path.lexists(file) for file in (self.packed, self.manifest))
 
-    def remove_scratch(self, *, but_export: bool = False) -> None:
+    def remove_scratch(self) -> None:
         """Remove this process' scratch files, also those of a killed process with the same pid."""
         with contextlib.suppress(OSError):
             for file in self.folder.glob(f"{self._scratch}.*"):
-                if not (but_export and file == self.export):
-                    file.unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
 
 
 def publish(file: Path, target: Path) -> None:

@@ -113,12 +113,6 @@ COMPILER = (
         fallback="measuring the overhead may compile a backward pass",
     ),
     *entries(
-        "torch._guards",
-        "CompileContext.current_compile_id",
-        use="keeps an idle time-out from ending the recording while something is compiled",
-        fallback="the profiler may be stopped during a compilation",
-    ),
-    *entries(
         "torch._subclasses.fake_tensor",
         "FakeTensor",
         use="leaves tensors without memory out of the memory sums",

@@ -18,7 +18,7 @@ MAX_SERVICES = 100_000  # kept at a time
 _services: list[Service] = []
 _running = threading.local()  # the service that this thread runs
 
-__all__ = ["Service", "begin_service", "return_services", "running_service", "take_services", "use_of"]
+__all__ = ["Service", "begin_service", "running_service", "take_services", "use_of"]
 
 
 @dataclass(slots=True, eq=False)
@@ -140,13 +140,3 @@ def use_of(
         optimizers=optimizers() if services else [],
         threads=worker.threads,
     )
-
-
-def return_services(services: Sequence[RpcService]) -> None:
-    """Put back, for the next recording, what was taken for a recording that is dropped."""
-    returned = []
-    for service in services:
-        fields = {name: getattr(service, name) for name in service.__struct_fields__}
-        # Only the trace of a process without steps names threads, and it takes services once.
-        returned.append(Service(thread=0, **fields))
-    _services[:0] = returned[: max(MAX_SERVICES - len(_services), 0)]

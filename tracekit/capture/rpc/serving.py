@@ -31,7 +31,7 @@ from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.job.run_agreement import await_run, new_run, publish_run
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.packing import CheckedExport, ExportPacker, export_trace, write_trace
+from tracekit.capture.output.packing import CheckedExport, export_trace, write_trace
 from tracekit.capture.output.places import Place, trace_folder, unused_run_id
 from tracekit.capture.rpc.remote_calls import Worker, function_name, read_mark, rpc_module, rpc_store, this_worker
 from tracekit.capture.rpc.services import Service, begin_service, take_services, use_of
@@ -237,7 +237,7 @@ class _Server:
         try:
             place = Place(folder, identity.rank)
             export_trace(place, export, self._budget)
-            write_trace(place, ExportPacker(place, self._budget), describe, self._budget)
+            write_trace(place, describe, self._budget)
         except OutputError as error:
             self._failed = True
             warn(f"rank {identity.rank}: {error}; nothing more is recorded")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import overhead, profiler_lock
+from tracekit.capture import overhead, profiler_session
 from tracekit.capture.output import disk
 from tracekit.capture.output.disk import MAX_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.probe import probe
@@ -107,6 +107,6 @@ def test_after_a_window_that_could_not_be_written_no_other_begins(
         assert [step() for _ in range(9)] == [4.0] * 9
 
     assert len(warned) == 1
-    assert profiler_lock._holder is None
+    assert not profiler_session._users
     assert not torch.autograd._profiler_enabled()
     recorder.finish()

@@ -16,21 +16,19 @@ from tests.unit.capture.output.exports import describe, exporting, files_below, 
 from tracekit.capture.output import export_text, packing, places
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.export_text import repair
-from tracekit.capture.output.packing import ExportPacker, export_trace, write_trace
+from tracekit.capture.output.packing import export_trace, write_trace
 from tracekit.capture.output.places import Place, trace_folder, unused_run_id
 from tracekit.errors import OutputError
 from tracekit.model.metadata import Manifest
 
 
-def write(
-    folder: Path, export: Callable[[Path], None], budget: DiskBudget | None = None, *, compress: bool = True
-) -> Path:
+def write(folder: Path, export: Callable[[Path], None], budget: DiskBudget | None = None) -> Path:
     """Export and pack a window of rank 0, and return its trace."""
     budget = budget or DiskBudget()
     place = Place(folder, 0)
     export_trace(place, export, budget)
-    write_trace(place, ExportPacker(place, budget, compress=compress), describe, budget)
-    return place.packed if compress else place.unpacked
+    write_trace(place, describe, budget)
+    return place.packed
 
 
 @pytest.mark.parametrize(

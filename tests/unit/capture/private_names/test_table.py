@@ -21,8 +21,7 @@ TABLE = PACKAGE / "capture" / "private_names"
 FOLDERS = ("capture", "checks", "integrations", "cli", "model/names")
 # Private names that are not torch's: of the standard library, and of tracekit's own classes beyond `self`.
 NOT_TORCH = {
-    ("capture/ending/idle_timeout.py", "_thread"),
-    ("capture/ending/sigterm.py", "_thread"),
+    ("capture/ending.py", "_thread"),
     ("capture/job/groups.py", "_add"),
     ("capture/job/groups.py", "_find_threads"),
     ("capture/observers/communication_purposes.py", "_getframe"),

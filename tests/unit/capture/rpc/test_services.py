@@ -9,7 +9,7 @@ import pytest
 from tracekit.capture.rpc import services as module
 from tracekit.capture.rpc import updates
 from tracekit.capture.rpc.remote_calls import Worker
-from tracekit.capture.rpc.services import begin_service, return_services, running_service, take_services, use_of
+from tracekit.capture.rpc.services import begin_service, running_service, take_services, use_of
 from tracekit.model.metadata import RpcCallId
 
 torch = pytest.importorskip("torch")
@@ -86,15 +86,3 @@ def test_a_service_within_another_returns_the_thread_to_it() -> None:
     assert running_service() is outer
     outer.leave()
     assert running_service() is None
-
-
-def test_what_is_put_back_is_taken_again_as_it_was(optimizer: torch.optim.Optimizer) -> None:
-    push = begin_service(1, 0, "push")
-    optimizer.step()
-    push.leave()
-    push.end(torch.zeros(3))
-    taken = [service.record() for service in take_services()]
-
-    return_services(taken)
-
-    assert [service.record() for service in take_services()] == taken

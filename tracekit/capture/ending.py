@@ -1,33 +1,108 @@
-"""Writes the open window when SIGTERM arrives, and lets the signal end the process as it would have.
+"""How a recording ends with its program, so that an open window is written.
 
-The handler is installed only while a window is open or being written. If the program has a handler, that is called as
-before, and the window is closed by the next call or at exit. Otherwise the window is flushed at once, and the signal
-then kills the process.
+A loop can end in four ways. The process exits (`atexit`; children of multiprocessing run its finalizers instead). The
+thread of the loop ends. The process group is destroyed. SIGTERM arrives.
+
+The handler of SIGTERM is installed only while a window is open or being written. If the program has a handler, that is
+called as before, and the window is closed by the next call or at exit. Otherwise the window is flushed at once, and the
+signal then kills the process.
 
 Python runs handlers between bytecodes of the main thread. Without the handler the signal would end a main thread that
 is blocked in C, for example in a wait for the device. So another thread hears of the signal through the wake-up file
-descriptor, and ends the process if the handler has not begun to flush within `LIMIT_S`, or has not ended after
-`FLUSH_LIMIT_S`.
+descriptor, and ends the process if the handler has not begun to flush within `LIMIT_S`.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import functools
+import multiprocessing.util
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.tracebacks import hide_this_frame
 
 LIMIT_S = 3.0
-FLUSH_LIMIT_S = 25.0  # schedulers usually kill after 30 s
 
-__all__ = ["SigtermHandler"]
+__all__ = ["ExitHooks", "SigtermHandler", "is_failing"]
+
+
+def is_failing(*, at_exit: bool = False) -> bool:
+    """Return whether the program is ending because of an error: one is on its way up, or at the exit nobody caught it.
+
+    A leave with exit code 0 is no error.
+    """
+    errors = [sys.exc_info()[1]]
+    if at_exit:  # else it may be an old one: an interactive session goes on after an error
+        errors.append(getattr(sys, "last_value", None))
+    return any(
+        not isinstance(error, GeneratorExit | StopIteration | StopAsyncIteration)
+        and not (isinstance(error, SystemExit) and error.code in {None, 0})
+        for error in errors
+        if error is not None
+    )
+
+
+class ExitHooks:
+    """Calls `finish(is_failing)` at the exit of this process and before its process group is destroyed."""
+
+    def __init__(self, finish: Callable[[Callable[[], bool]], None]) -> None:
+        self._finish = finish
+        self._pid: int | None = None
+        self._undo = contextlib.ExitStack()  # runs its other callbacks when one fails
+        self._thread_exit = threading.local()
+
+    def install(self) -> None:
+        self._pid = os.getpid()
+        if threading.current_thread() is not threading.main_thread():
+            self._thread_exit.guard = _ThreadExitGuard(self._at_exit)
+        self._undo.callback(atexit.unregister, self._at_exit)
+        atexit.register(self._at_exit)
+        # With a priority, as finalizers without one do not run in children.
+        self._undo.callback(multiprocessing.util.Finalize(None, self._at_exit, exitpriority=100).cancel)
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available():
+            # Two names of one function; users call either.
+            for owner in (distributed, distributed.distributed_c10d):
+                patch = Patch(owner, "destroy_process_group", self._before_destruction, lasting=True)
+                self._undo.callback(patch.remove)
+                patch.apply()
+
+    def remove(self) -> None:
+        self._undo.close()
+
+    def _at_exit(self, *, at_exit: bool = True) -> None:
+        if os.getpid() == self._pid:  # a forked child inherits the list, but not the recording
+            self._finish(functools.partial(is_failing, at_exit=at_exit))
+
+    def _before_destruction(self, destroy: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        group = args[0] if args else kwargs.get("group")
+        # A group of some ranks may be created and destroyed within a step.
+        if group is None or group is sys.modules["torch.distributed"].GroupMember.WORLD:
+            self._at_exit(at_exit=False)
+        destroy(*args, **kwargs)
+
+
+class _ThreadExitGuard:
+    """Calls `finish` when the thread ends that keeps it in its thread-local storage.
+
+    It runs on that thread, where the profiler has to be stopped: else the process crashes at exit.
+    """
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self._finish = finish
+
+    def __del__(self) -> None:
+        self._finish()
 
 
 class SigtermHandler:
@@ -108,10 +183,10 @@ class SigtermHandler:
         watch = self._watch
         if watch is None:
             return self._flush()
-        watch.flushing.set()
+        watch.answered.set()
         if self._flush():
             return True
-        watch.flushing.clear()  # the probe is at work, where it may be blocked as well
+        watch.answered.clear()  # the probe is at work, where it may be blocked as well
         return False
 
     def _terminate(self) -> None:
@@ -121,16 +196,15 @@ class SigtermHandler:
 
 
 class _BlockedThreadWatch:
-    """Ends the process if the main thread does not flush in time after SIGTERM.
+    """Ends the process if the main thread does not begin to flush in time after SIGTERM.
 
     Attributes:
-        flushing: set while the main thread flushes.
+        answered: set when the main thread flushes, or no longer listens.
     """
 
     def __init__(self, ours: socket.socket, woken: socket.socket) -> None:
-        self.flushing = threading.Event()
+        self.answered = threading.Event()
         self._ours, self._woken = ours, woken
-        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracekit-sigterm", daemon=True)
 
     @classmethod
@@ -150,7 +224,7 @@ class _BlockedThreadWatch:
 
     def end(self) -> None:
         """Give the descriptor back, unless the program has taken it meanwhile. In a forked child the thread is gone."""
-        self._ended.set()
+        self.answered.set()
         number = self._ours.fileno()
         current = signal.set_wakeup_fd(-1)
         if current not in {-1, number}:
@@ -162,11 +236,7 @@ class _BlockedThreadWatch:
     def _run(self) -> None:
         with self._woken:
             while received := self._woken.recv(64):
-                if signal.SIGTERM in received:
-                    self._ended.wait(LIMIT_S)
-                    if self.flushing.is_set():
-                        self._ended.wait(FLUSH_LIMIT_S - LIMIT_S)
-                    if not self._ended.is_set():
-                        # As `signal.signal(SIGTERM, SIG_DFL)`, which Python allows on the main thread only.
-                        ctypes.pythonapi.PyOS_setsig(signal.SIGTERM, None)
-                        os.kill(os.getpid(), signal.SIGTERM)
+                if signal.SIGTERM in received and not self.answered.wait(LIMIT_S):
+                    # As `signal.signal(SIGTERM, SIG_DFL)`, which Python allows on the main thread only.
+                    ctypes.pythonapi.PyOS_setsig(signal.SIGTERM, None)
+                    os.kill(os.getpid(), signal.SIGTERM)

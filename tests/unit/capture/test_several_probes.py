@@ -61,17 +61,16 @@ def test_a_step_within_a_step_is_recorded_when_the_outer_probe_is_done(runs: Any
     assert {len(steps) for _, steps in recorded(runs)} == {3}
 
 
-def test_a_provisional_recording_ends_for_the_window_of_another_probe(runs: Any, work: Callable[[], float]) -> None:
-    check = probe(path=runs.path)
-    train = probe(path=runs.path)(work)
+def test_a_full_window_ends_for_that_of_another_probe(runs: Any, work: Callable[[], float]) -> None:
+    check = probe(path=runs.path, skip=0, warmup=0, steps=2)(work)
+    for _ in range(2):
+        check()  # before training, as some trainers do: no call ends its window
 
-    check(work)()  # before training, as some trainers do: its provisional recording stays open
+    train = probe(path=runs.path)(work)
     for _ in range(8):
         train()
-    with pytest.warns(CaptureWarning, match="ended after 1 steps"):
-        check.finish()
 
-    assert {steps for _, steps in recorded(runs)} == {(4, 5, 6), (0,)}
+    assert {steps for _, steps in recorded(runs)} == {(0, 1), (4, 5, 6)}
     assert len({run_id for run_id, _ in recorded(runs)}) == 2
 
 
@@ -84,7 +83,7 @@ def test_a_probe_that_failed_releases_the_profiler(
     with monkeypatch.context() as broken:
         broken.setattr("tracekit.capture.recording.Recording.mark", fail)
         with pytest.warns(CaptureWarning, match="torch has changed"):
-            probe(path=runs.path)(work)()
+            probe(path=runs.path, skip=0, warmup=0)(work)()
     step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
     step()
     step()

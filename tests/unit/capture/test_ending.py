@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.ending.sigterm import SigtermHandler
+from tracekit.capture.ending import SigtermHandler
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""How a recording ends when its program does: at exit, after an error, by a signal, or because no step follows."""
