@@ -50,7 +50,7 @@ def whatif(
     critical path, slow ranks, stalls, and what removing one outlier saves.
     """
     import tracekit
-    from tracekit.cli.inputs.operation_table import TABLES, diagnose_path, is_operation_table
+    from tracekit.cli.inputs.operation_table import diagnose_path, is_operation_table
     from tracekit.errors import UsageError
     from tracekit.model.safe_text import unicode_text
     from tracekit.render.console import write
@@ -80,7 +80,7 @@ def whatif(
         from tracekit.analysis.whatif.whatif import what_if
         from tracekit.render.sections.whatif import whatif_dict, whatif_table
 
-        run = choice.load(SummaryOptions(steps=steps or StepSelection()), alternative=TABLES)
+        run = choice.load(SummaryOptions(steps=steps or StepSelection()))
         result = what_if(build_run_graph(run))
         notes, found = list(result.notes), {"whatif": whatif_dict(result)}
         parts = [" ".join(choice.shown_paths) + f": {result.steps} steps", "", *whatif_table(result)]

@@ -10,11 +10,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.operation_tables.formats.megatron_timers import PipelineSizes
     from tracekit.analysis.per_rank.options import StepSelection
 
-__all__ = ["TABLES", "diagnose_path", "is_operation_table"]
-
-TABLES = (
-    "a table of operations (.csv, .tsv, .parquet), a log with Megatron's timers (.log, .txt, .out), or MegaScan's JSON"
-)
+__all__ = ["diagnose_path", "is_operation_table"]
 
 
 def is_operation_table(path: str) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from tests.components import require_module
 from tests.unit.analysis.operation_tables.simulated import simulate
@@ -16,7 +15,6 @@ from tracekit.analysis.operation_tables.formats import texts
 from tracekit.analysis.operation_tables.formats.plain import read_plain_table
 from tracekit.analysis.operation_tables.formats.read_table import read_frame
 from tracekit.analysis.operation_tables.formats.table_limits import require_limits
-from tracekit.cli import cli
 from tracekit.errors import InputError
 from tracekit.read.files import inflate
 
@@ -147,11 +145,3 @@ def test_a_marker_is_found_across_chunks_and_a_limit_is_named(tmp_path: Path, mo
     monkeypatch.setenv("TRACEKIT_LIMITS", "table_bytes=2K")
     with pytest.raises(InputError, match="limit table_bytes=2048"):
         texts.has_any(path, ("none of it",))
-
-
-def test_a_text_of_an_unknown_kind_is_told_what_whatif_takes(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["whatif", str(written(tmp_path, "notes of a meeting\n", "notes.txt"))])
-    assert result.exit_code == 3
-    assert "text, not a trace" in result.stderr
-    assert ".csv" in result.stderr
-    assert "Megatron's timers" in result.stderr
