@@ -34,8 +34,8 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
 
     The page opens on the first finding: its step, the findings, who waits, and the ranks that matter.
 
-    RUN is what merge takes, or one trace that Perfetto reads. The page fetches the trace from 127.0.0.1:9001 and keeps
-    it in your browser. It is served to that page only.
+    RUN is what merge takes, or what it writes (.pftrace, .zip). The page fetches the trace from 127.0.0.1:9001 and
+    keeps it in your browser. It is served to that page only.
     """
     from tracekit.errors import OutputError
     from tracekit.model.quantities import file_size

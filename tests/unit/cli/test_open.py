@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import html
 import json
+import pickle
 import re
 import threading
 import urllib.request
@@ -219,7 +220,17 @@ def test_a_merged_trace_in_chromes_format_opens_as_its_run_does(browser: Browser
     ]
     refused = CliRunner().invoke(cli, ["analyze", str(path)])
     assert refused.exit_code == 3
-    assert "a merged trace in Chrome's format, not a recording of torch.profiler" in refused.stderr
+    assert "a merged trace, which tracekit wrote" in refused.stderr
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n" + bytes(100), b"hello\nworld\n" * 1000, pickle.dumps({})])
+@pytest.mark.parametrize("command", [["analyze"], ["merge"], ["open", "--print-url"]])
+def test_a_file_of_another_kind_is_no_trace(tmp_path: Path, command: list[str], content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    result = CliRunner().invoke(cli, [*command, str(path)])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith(f"Error: {path}: not a trace (no traceEvents in it). Hint: give Chrome-trace JSON")
 
 
 def test_print_url_opens_no_browser(browser: Browser, ready: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tracekit.cli.inputs.file_kind import MERGED, MERGED_JSON, kind_of
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.run_choice import RunChoice
 from tracekit.read.files.beginning import beginning_of
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 
 __all__ = ["PerfettoTrace", "perfetto_trace"]
+
+_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".zip")  # .zip: an archive of traces, as merge writes them
+_MERGED_HEAD_BYTES = 1 << 10  # in these bytes a merged trace has its key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +76,9 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
 
 def _arguments_of_ready(path: Path) -> Mapping[str, str]:
     """Return the arguments for a trace in a file: none, unless tracekit merged it."""
-    if kind_of(path) not in (MERGED, MERGED_JSON):
-        return {}
     from tracekit.render.merged.opening_view import view_in
 
-    return view_in(beginning_of(path)).page_arguments
+    return view_in(beginning_of(path)).page_arguments if _is_merged(path) else {}
 
 
 def _options(steps: StepSelection | None) -> SummaryOptions | None:
@@ -86,14 +88,15 @@ def _options(steps: StepSelection | None) -> SummaryOptions | None:
 
 
 def _is_ready(path: Path) -> bool:
-    """Return whether Perfetto reads the file unchanged. JSON counts as a run, unless tracekit merged it.
+    """Return whether Perfetto reads the file unchanged, by its name. JSON is a run, unless tracekit merged it."""
+    if not os.path.isfile(path):  # noqa: PTH113 - false, too, where a folder above it may not be entered
+        return False
+    return path.name.endswith(_SUFFIXES) or _is_merged(path)
 
-    Raises InputError when it is neither.
-    """
-    kind = kind_of(path)
-    if not (kind.is_ready or kind.is_run):
-        from tracekit.errors import InputError
 
-        hint = "give a run, a trace of torch.profiler, or what tracekit merge wrote"
-        raise InputError(f"{path}: {kind.name}, not a trace", hint=hint)
-    return kind.is_ready
+def _is_merged(path: Path) -> bool:
+    from tracekit.model.metadata import MERGED_KEY
+
+    with suppress(OSError, zlib.error):  # whoever reads the file says what is wrong
+        return MERGED_KEY.encode() in beginning_of(path)[:_MERGED_HEAD_BYTES]
+    return False

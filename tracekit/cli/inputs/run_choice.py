@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_std
 if TYPE_CHECKING:
     from tracekit.analysis.events.communication_rules import CommunicationRule
     from tracekit.analysis.per_rank.options import SummaryOptions
-    from tracekit.errors import InputError
     from tracekit.model.names.pseudonyms import Pseudonyms
     from tracekit.model.run import Run
     from tracekit.read.cache.spool import DecodedSpool
@@ -72,24 +70,20 @@ class RunChoice:
     def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
         """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does."""
         from tracekit.analysis.load import load
-        from tracekit.errors import InputError
 
-        try:
-            anonymize = self.pseudonyms_with() if self.anonymize is True else self.anonymize
-            with self.workers() as workers:
-                return load(
-                    self.paths,
-                    run=self.run,
-                    attempt=self.attempt,
-                    ranks=self.ranks,
-                    options=self.with_rules(options),
-                    cache=self.cache,
-                    spool=spool if self.scheduler is None else None,
-                    anonymize=anonymize,
-                    **workers,
-                )
-        except InputError as error:
-            raise self._clarify_error(error) from None
+        anonymize = self.pseudonyms_with() if self.anonymize is True else self.anonymize
+        with self.workers() as workers:
+            return load(
+                self.paths,
+                run=self.run,
+                attempt=self.attempt,
+                ranks=self.ranks,
+                options=self.with_rules(options),
+                cache=self.cache,
+                spool=spool if self.scheduler is None else None,
+                anonymize=anonymize,
+                **workers,
+            )
 
     def pseudonyms_with(self, *others: RunChoice) -> Pseudonyms:
         """Return pseudonyms for the names in this run and others. From now on messages are written with them, too."""
@@ -100,21 +94,6 @@ class RunChoice:
             pseudonyms = pseudonyms_of(chosen, **workers)
         write_with(pseudonyms)
         return pseudonyms
-
-    def _clarify_error(self, error: InputError) -> InputError:
-        """Return an error that names what a file is, if the only path is a file that torch.profiler did not record."""
-        from tracekit.cli.inputs.file_kind import kind_of
-        from tracekit.errors import InputError
-
-        path = Path(self.paths[0])
-        if len(self.paths) > 1:
-            return error
-        kind = kind_of(path)
-        if kind.is_ready:
-            hint = f"give the run that it was made of, or look at it: {shlex.join(['tracekit', 'open', str(path)])}"
-            return InputError(f"{path}: {kind.name}, not a recording of torch.profiler", hint=hint)
-        hint = "give a run, or Chrome-trace JSON files of torch.profiler; tracekit optables takes tables of operations"
-        return error if kind.is_run else InputError(f"{path}: {kind.name}, not a trace", hint=hint)
 
     def with_rules(self, options: SummaryOptions | None = None) -> SummaryOptions:
         """Return the options with the rules that were given on the command line, by default of everything."""
