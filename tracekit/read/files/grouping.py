@@ -6,23 +6,20 @@ Captures of tracekit name their run and attempt. Traces of other tools are group
 
 from __future__ import annotations
 
+import filecmp
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
-from itertools import islice
+from pathlib import Path
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
-from tracekit.read.files.completeness import contents_of
 from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks, started_far_apart
-from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
-from tracekit.read.files.same_window import choose_file, precedence
+from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify, rank_in_name
+from tracekit.read.files.storage import version_of
 
 __all__ = ["RunFiles", "group_into_runs"]
-
-_ASKED_RANKS = 3  # how they number their steps; their files are read for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +30,7 @@ class RunFiles:
         run_id: None if neither the files nor tracekit name the run.
         attempt: Counts from 0.
         world_size: None if no file says it.
-        ranks: The files of each rank, one for each window, in order of time.
+        ranks: The files of each rank, in order of time; of a window there may be several, which differ.
         start_ns: When the first window began, None if no file says it.
         notes: About the files.
     """
@@ -104,7 +101,7 @@ def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
     notes = []
     by_rank: dict[int, dict[object, list[TraceFile]]] = defaultdict(lambda: defaultdict(list))
-    for file in sorted(files, key=precedence):
+    for file in sorted(files, key=_precedence):
         assert file.rank is not None
         by_rank[file.rank][_window_key(file)].append(file)
         if file.rank_from == "nothing" and len(files) > 1:
@@ -113,10 +110,10 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     ranks: dict[int, tuple[TraceFile, ...]] = {}
     for rank, windows in sorted(by_rank.items()):
         used = []
-        for same in windows.values():
-            best, about_others = choose_file(same, partial(_steps_elsewhere, rank, by_rank))
-            used.append(best)
-            notes += about_others
+        for *others, best in windows.values():
+            replaced = [file for file in others if _gives_way(file, best)]
+            used += [file for file in (*others, best) if file not in replaced]
+            notes += [_replaced(file, best) for file in replaced]
         ranks[rank] = tuple(sorted(used, key=lambda f: (f.first_step or 0, f.start_ns or 0, f.path.name)))
     notes += [_unfinished(file) for windows in ranks.values() for file in windows if file.unfinished]
     return RunFiles(
@@ -129,16 +126,30 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     )
 
 
-def _steps_elsewhere(rank: int, by_rank: Mapping[int, Mapping[object, Sequence[TraceFile]]]) -> set[int]:
-    """Return the numbers of steps that a few other ranks have, of whose files none is in doubt."""
-    of_others = (windows.values() for other, windows in by_rank.items() if other != rank)
-    certain = (windows for windows in of_others if all(len(same) == 1 for same in windows))
-    return {
-        step
-        for windows in islice(certain, _ASKED_RANKS)
-        for (file,) in windows
-        for step in contents_of(file.path).steps
-    }
+def _precedence(file: TraceFile) -> tuple[bool, bool, int, str]:
+    """Return what decides between files of one window: no `.tmp`, not named after another rank, newer."""
+    is_named_so = rank_in_name(file.path) in (None, file.rank)
+    return not file.unfinished, is_named_so, version_of(file.path).changed_ns or 0, str(file.path)
+
+
+def _gives_way(file: TraceFile, to: TraceFile) -> bool:
+    """Return whether a file of a window need not be read beside another one of greater or equal precedence.
+
+    Of the others decoding shows which one counts (`analysis.per_rank.same_recording`).
+    """
+    if _precedence(file)[:2] < _precedence(to)[:2]:
+        return True
+    try:
+        is_on_disk = isinstance(file.path, Path) and isinstance(to.path, Path)
+        return is_on_disk and filecmp.cmp(str(file.path), str(to.path), shallow=False)
+    except OSError:  # one of them cannot be read
+        return False
+
+
+def _replaced(file: TraceFile, by: TraceFile) -> Note:
+    kind = "unfinished_tmp" if file.unfinished else "duplicate_rank"
+    text = f"rank {file.rank}: {file.path.name}: another file of the same window; {by.path.name} is used"
+    return Note(kind=kind, severity="info", rank=file.rank, file=file.path.name, text=text)
 
 
 def _window_key(file: TraceFile) -> object:
