@@ -3,33 +3,32 @@
 python -m tests.values record build/values/before
 python -m tests.values diff build/values/before build/values/after
 python -m tests.values freeze
+python -m tests.values ways
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
-from tests.values.canonical import canonical, digests, text_of
+from tests.values.canonical import digests, text_of, values_of
 from tests.values.corpus import ValueCase, cases
-from tests.values.differences import differences
-from tracekit.errors import TracekitError
+from tests.values.differences import differences, kind_of
+from tests.values.frozen import read_frozen, write_frozen
+from tests.values.ways import differing_ways
 
-FROZEN = Path(__file__).with_name("frozen.json")
+R = TypeVar("R")
 
-WAYS = {
-    "portable": ({"TRACEKIT_NATIVE": "0"}, ["--no-cache", "--jobs", "1"]),
-    "two jobs": ({}, ["--no-cache", "--jobs", "2"]),
-    "cold": ({}, ["--jobs", "1"]),
-    "cached": ({}, ["--jobs", "1"]),
-}
-"""Ways to analyse a folder that print the same: their environment and options."""
+only_option = click.option("--only", default="", help="Cases whose name contains this.")
+extra_option = click.option(
+    "--extra", type=click.Path(path_type=Path), help="A folder of traces, each a run of its own."
+)
+jobs_option = click.option("--jobs", default=2, show_default=True, help="Processes.")
 
 
 @click.group()
@@ -39,30 +38,27 @@ def main() -> None:
 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--only", default="", help="Cases whose name contains this.")
-@click.option("--extra", type=click.Path(path_type=Path), help="A folder of traces, each a run of its own.")
-@click.option("--jobs", default=2, show_default=True)
+@only_option
+@extra_option
+@jobs_option
 def record(folder: Path, only: str, extra: Path | None, jobs: int) -> None:
     """Write the canonical result of each case to FOLDER."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = [case.name for case in cases(extra) if only in case.name]
+    chosen = [case for case in cases(extra) if only in case.name]
+    for case, text in _of_each(_recorded, chosen, jobs):
+        (folder / f"{case.name.replace('/', '--')}.json").write_text(text)
+    click.echo(f"{len(chosen)} cases")
+
+
+def _recorded(case: ValueCase) -> str:
+    return text_of(values_of(case))
+
+
+def _of_each(
+    function: Callable[[ValueCase], R], chosen: Sequence[ValueCase], jobs: int
+) -> Iterable[tuple[ValueCase, R]]:
     with ProcessPoolExecutor(jobs) as pool:
-        for name, text in zip(names, pool.map(_recorded, names, [extra] * len(names)), strict=True):
-            (folder / f"{name.replace('/', '--')}.json").write_text(text)
-    click.echo(f"{len(names)} cases")
-
-
-def _recorded(name: str, extra: Path | None = None) -> str:
-    return text_of(values_of(next(case for case in cases(extra) if case.name == name)))
-
-
-def values_of(case: ValueCase) -> dict[str, object]:
-    """Return the canonical result of a case, or why there is none."""
-    try:
-        return canonical(case.report())
-    except TracekitError as error:
-        where = str(case.folder.resolve()) if case.folder is not None else "\0"
-        return {"error": str(error).replace(where, "PATH")}
+        yield from zip(chosen, pool.map(function, chosen), strict=True)
 
 
 @main.command()
@@ -70,45 +66,47 @@ def values_of(case: ValueCase) -> dict[str, object]:
 @click.argument("after", type=click.Path(path_type=Path, exists=True))
 @click.option("--examples", default=1, show_default=True)
 def diff(before: Path, after: Path, examples: int) -> None:
-    """List the fields that differ, with the number of cases, and examples."""
-    for field, found in sorted(differences(before, after).items(), key=lambda item: (-len(item[1]), item[0])):
-        click.echo(f"{field}: {len(found)} cases")
-        for case, old, new in found[:examples]:
+    """List the fields that differ, first those of numbers, with the number of cases, and examples."""
+    found = differences(before, after)
+    heading = ""
+    for field in sorted(found, key=lambda name: (kind_of(found[name]), -len(found[name]), name)):
+        if kind_of(found[field]) != heading:
+            heading = kind_of(found[field])
+            click.echo(f"\n# {heading}")
+        click.echo(f"{field}: {len(found[field])} cases")
+        for case, old, new in found[field][:examples]:
             click.echo(f"    {case}: {str(old)[:160]} -> {str(new)[:160]}")
 
 
 @main.command()
-def freeze() -> None:
-    """Freeze the values of the cases that the tests look at."""
-    chosen = [case.name for case in cases() if case.in_suite]
-    with ProcessPoolExecutor(2) as pool:
-        frozen = {
-            name: digests(json.loads(text)) for name, text in zip(chosen, pool.map(_recorded, chosen), strict=True)
-        }
-    lines = (f"{json.dumps(name)}: {json.dumps(frozen[name], sort_keys=True)}" for name in sorted(frozen))
-    FROZEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+@jobs_option
+def freeze(jobs: int) -> None:
+    """Freeze the values of the cases in reach. Others stay as they are: remove lines of cases that are no more."""
+    frozen = read_frozen() | dict(_frozen_digests(jobs))
+    write_frozen(frozen)
     click.echo(f"{len(frozen)} cases")
 
 
+def _frozen_digests(jobs: int) -> Iterable[tuple[str, dict[str, str]]]:
+    for case, found in _of_each(_digests, [case for case in cases() if case.is_frozen], jobs):
+        yield case.name, found
+
+
+def _digests(case: ValueCase) -> dict[str, str]:
+    return digests(values_of(case))
+
+
 @main.command()
-@click.option("--only", default="", help="Cases whose name contains this.")
-def ways(only: str) -> None:
-    """Compare ways to analyse each recorded run: decoders, jobs, with and without the cache."""
-    apart = 0
-    for case in cases():
-        if case.folder is None or only not in case.name:
-            continue
-        plain = _printed(case.folder, {}, ["--no-cache", "--jobs", "1"])
-        for way, (environment, options) in WAYS.items():
-            if _printed(case.folder, environment, options) != plain:
-                apart += 1
-                click.echo(f"{case.name}: {way} differs")
-    sys.exit(1 if apart else 0)
-
-
-def _printed(folder: Path, environment: dict[str, str], options: list[str]) -> bytes:
-    command = [sys.executable, "-m", "tracekit", "analyze", str(folder), "--json", *options]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=False).stdout
+@only_option
+@extra_option
+def ways(only: str, extra: Path | None) -> None:
+    """Compare ways to analyse each case: decoders, jobs, with and without a cache. The exit code is 1 if any differ."""
+    found = {case.name: differing_ways(case) for case in cases(extra) if only in case.name}
+    for name, differing in found.items():
+        if differing:
+            click.echo(f"{name}: {', '.join(differing)}")
+    click.echo(f"{len(found)} cases")
+    sys.exit(1 if any(found.values()) else 0)
 
 
 if __name__ == "__main__":

@@ -1,38 +1,71 @@
-"""What is compared of a report: its JSON result, which holds all tables, without what no value depends on."""
+"""What is compared of a run: its JSON result and its tables, without tracekit's version and the path of the run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from tracekit.analysis.report import Report
+from tests.values.corpus import ValueCase
+from tracekit.analysis.load import load
+from tracekit.analysis.report import analyze
+from tracekit.errors import TracekitError
 from tracekit.render.json_result import result_dict
 
 _DIGITS = 9
-_NO_VALUES = ("tracekit_version", "paths", "run_id", "other_runs")
+_NOTHING: tuple[Any, ...] = (None, [], {})
 
-__all__ = ["canonical", "digests", "text_of"]
-
-
-def canonical(report: Report) -> dict[str, Any]:
-    """Return the JSON result with numbers of nine digits, and without version and paths."""
-    return _plain(json.loads(json.dumps(result_dict(report), default=str)))
+__all__ = ["canonical", "digests", "exact_text", "rounded", "text_of", "values_of"]
 
 
-def _plain(value: Any) -> Any:
+def values_of(case: ValueCase) -> dict[str, Any]:
+    """Return the canonical result of a case: read natively, by one process, without a cache."""
+    with case.at_hand() as path:
+        return canonical(path)
+
+
+def canonical(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = rounded(json.loads(exact_text(path)))
+    return values
+
+
+def exact_text(path: Path, **how: Any) -> str:
+    """Return result and tables of a run as JSON, or why there are none. `how` goes to `load`.
+
+    A table that stands in the result as it is, under its name, is there once.
+    """
+    try:
+        report = analyze(load(path, **how))
+    except TracekitError as error:
+        return text_of({"error": str(error)}, path)
+    result = result_dict(report)
+    tables = {name: table.rows for name, table in report.filled_tables.items()}
+    for versioned in (result, *tables["run"]):
+        del versioned["tracekit_version"]
+    more = {f"table {name}": rows for name, rows in tables.items() if rows != result.get(name)}
+    return text_of(result | more, path)
+
+
+def text_of(values: Any, path: Path | None = None) -> str:
+    """Return JSON with sorted keys, in which the path of the run is "PATH"."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False, default=str)
+    return text if path is None else text.replace(json.dumps(str(path))[1:-1], "PATH")
+
+
+def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in sorted(value.items()) if key not in _NO_VALUES}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def text_of(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, sort_keys=True, ensure_ascii=False)
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def digests(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return a short digest of each part of a canonical result, such as a table."""
-    return {name: hashlib.sha256(text_of({name: part}).encode()).hexdigest()[:8] for name, part in values.items()}
+    """Return a short digest of each part of a canonical result that says something, such as a table."""
+    return {
+        name: hashlib.sha256(text_of(part).encode()).hexdigest()[:6]
+        for name, part in values.items()
+        if part not in _NOTHING
+    }

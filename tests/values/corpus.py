@@ -1,23 +1,25 @@
-"""The runs whose values are guarded: recorded, public, of the field, simulated, and two that were made by hand."""
+"""The runs whose values are guarded: recorded, public, of the field, of the gallery, simulated, damaged, made."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tests.builders import TraceBuilder
+from tests.damaged_runs.classes import CLASSES
+from tests.damaged_runs.good_run import BAD, write_good_run
 from tests.gpu_jobs import Clocks, simulate
-from tracekit.analysis.load import load
-from tracekit.analysis.report import Report, analyze
+from tests.places import DATA, ROOT
 
-_DATA = Path(__file__).parents[1] / "data"
-_SEEDS_OF_SUITE, _SEEDS = (3, 4), range(2, 20)
+_SEEDS_OF_SUITE, _SEEDS = range(2, 7), range(2, 20)
 
-__all__ = ["ValueCase", "cases", "load_folder"]
+__all__ = ["ValueCase", "cases"]
 
 
 @dataclass(frozen=True)
@@ -26,40 +28,43 @@ class ValueCase:
 
     Attributes:
         name: stable, with the source first.
-        folder: of its files; None for a run that is made in memory.
-        report: analyses it, in this process, without a cache.
-        in_suite: whether each run of the tests looks at it.
+        files: a folder or file that exists, or what writes a run into a folder.
+        is_long: whether only `make test-all` looks at it.
+        is_frozen: whether `frozen.json` has it; recordings that are not at hand everywhere are for comparing states.
     """
 
     name: str
-    folder: Path | None
-    report: Callable[[], Report]
-    in_suite: bool = True
+    files: Path | Callable[[Path], object]
+    is_long: bool = False
+    is_frozen: bool = True
 
-
-def load_folder(folder: Path) -> Report:
-    return analyze(load(folder))
+    @contextmanager
+    def at_hand(self) -> Iterator[Path]:
+        """Yield the path of the files, which are written into a temporary folder where they do not exist."""
+        if isinstance(self.files, Path):
+            yield self.files.resolve()
+            return
+        with TemporaryDirectory() as temporary:
+            folder = Path(temporary).resolve() / "run"
+            self.files(folder)
+            yield folder
 
 
 def cases(extra: Path | None = None) -> list[ValueCase]:
     """Return the cases in reach, and each file below `extra` as a run of one rank."""
-    result = [*_folders("data", _DATA), *_public(), *_simulated(), *_made()]
+    result = [*_folders("data", DATA), *_public(), *_simulated(), *_damaged(), *_made()]
+    result += [replace(case, is_frozen=False) for case in _folders("gallery", ROOT / "build" / "reports")]
     if extra is not None:
         files = sorted(path for path in extra.rglob("*") if path.is_file() and path.suffix in (".gz", ".json"))
-        result += [_of_folder(f"extra/{path.relative_to(extra)}", path, in_suite=False) for path in files]
+        result += [ValueCase(f"extra/{path.relative_to(extra)}", path, is_frozen=False) for path in files]
     return result
-
-
-def _of_folder(name: str, folder: Path, *, in_suite: bool = True) -> ValueCase:
-    return ValueCase(name, folder, lambda: load_folder(folder), in_suite)
 
 
 def _folders(name: str, parent: Path) -> Iterator[ValueCase]:
     """Yield each folder below `parent` that holds traces, or windows of them."""
-    if parent.is_dir():
-        for folder in sorted(path for path in parent.iterdir() if path.is_dir()):
-            if any(folder.rglob("*.json.gz")) or any(folder.rglob("*.json")):
-                yield _of_folder(f"{name}/{folder.name}", folder)
+    for folder in sorted(parent.glob("*/")):
+        if any(folder.rglob("*.json*")):
+            yield ValueCase(f"{name}/{folder.name}", folder)
 
 
 def _public() -> Iterator[ValueCase]:
@@ -67,9 +72,9 @@ def _public() -> Iterator[ValueCase]:
         return
     traces = Path(os.environ["TRACEKIT_REAL_TRACES"])
     for name in ("dlrm_8xV100", "gloo_rank34_of_300", "two_of_128"):
-        yield _of_folder(f"traces/{name}", traces / name)
+        yield ValueCase(f"traces/{name}", traces / name)
     for path in sorted((traces / "single_rank").glob("*.json.gz")):
-        yield _of_folder(f"traces/{path.name}", path)
+        yield ValueCase(f"traces/{path.name}", path)
     yield from _folders("h200_shared", traces / "h200_shared")
     for case in sorted((traces.parent / "field_cases").glob("*/")):
         yield from _folders(f"field/{case.name}", case)
@@ -79,28 +84,40 @@ def _simulated() -> Iterator[ValueCase]:
     """Yield simulated jobs of each group, healthy (even seeds) and with a defect; some with clocks that differ."""
     for group in GROUPS:
         for seed in _SEEDS:
-            spec = Case(group, seed).spec()
-            if seed % 6 in (0, 1):
-                clocks = Clocks(offset_us=(0.0, 2500.0, -40.0, 700.0), drift_ppm=(0.0, -30.0, 25.0, 12.0))
-                spec = replace(spec, ranks_per_host=2, clocks=clocks)
-            yield ValueCase(
-                f"job/{group}/{seed}", None, lambda spec=spec: simulate(spec).report(), seed in _SEEDS_OF_SUITE
-            )
+            yield ValueCase(f"job/{group}/{seed}", partial(_write_job, group, seed), seed not in _SEEDS_OF_SUITE)
+
+
+def _write_job(group: str, seed: int, folder: Path) -> None:
+    spec = Case(group, seed).spec()
+    if seed % 6 in (0, 1):
+        clocks = Clocks(offset_us=(0.0, 2500.0, -40.0, 700.0), drift_ppm=(0.0, -30.0, 25.0, 12.0))
+        spec = replace(spec, ranks_per_host=2, clocks=clocks)
+    simulate(spec).write(folder, compressed=False)
+
+
+def _damaged() -> Iterator[ValueCase]:
+    """Yield a run for each class of damage; the suite looks at those whose steps do not all count."""
+    for name, of_class in CLASSES.items():
+        if name != "gzip bomb":  # it takes long
+            yield ValueCase(f"damaged/{name}", partial(_write_damaged, name), isinstance(of_class.bad_rank, str))
+
+
+def _write_damaged(name: str, folder: Path) -> None:
+    write_good_run(folder)
+    CLASSES[name].write(folder / f"rank{BAD}.json")
 
 
 def _made() -> Iterator[ValueCase]:
-    yield ValueCase("made/two_windows", None, lambda: _report_of(windows=2))
-    yield ValueCase("made/long_first_step", None, lambda: _report_of(longer_us=20_000))
+    yield ValueCase("made/two_windows", partial(_write_made, 2, 0))
+    yield ValueCase("made/long_first_step", partial(_write_made, 1, 20_000))
 
 
-def _report_of(*, windows: int = 1, longer_us: int = 0) -> Report:
-    """Analyse two GPU ranks of five steps a window, of which the first is longer."""
-    with TemporaryDirectory() as folder:
-        for window in range(windows):
-            for rank in range(2):
-                name = f"rank{rank}.{1_000_000 + window}.pt.trace.json.gz"
-                _trace(rank, window, longer_us).write(Path(folder) / name)
-        return load_folder(Path(folder))
+def _write_made(windows: int, longer_us: int, folder: Path) -> None:
+    """Write two GPU ranks of five steps a window, of which the first is longer."""
+    for window in range(windows):
+        for rank in range(2):
+            name = f"rank{rank}.{1_000_000 + window}.pt.trace.json.gz"
+            _trace(rank, window, longer_us).write(folder / name)
 
 
 def _trace(rank: int, window: int, longer_us: int) -> TraceBuilder:

@@ -12,19 +12,22 @@ RENAMES: dict[str, str] = {
     "dimensions[].charged_ns": "dimensions[].exposed_ns",
     "dimensions_by_name[].charged_ns": "dimensions_by_name[].exposed_ns",
     "dimensions_by_name[].worst_charged_ns": "dimensions_by_name[].worst_exposed_ns",
-    "clock[].steps": "clock[].jump_ns",
+    "clock.ranks[].steps": "clock.ranks[].jump_ns",
 }
-"""Fields by their old path, and the path that they have now. Kept until the next release."""
+"""Fields by their old path, and their path now, whose old values do not count. Kept until the next release."""
 
 _EQUAL = 1e-9
 
-__all__ = ["RENAMES", "differences"]
+__all__ = ["RENAMES", "Difference", "differences", "kind_of"]
+
+Difference = tuple[str, Any, Any]
+"""A case, and the first value of a field that differs, before and after."""
 
 
-def differences(before: Path, after: Path) -> dict[str, list[tuple[str, Any, Any]]]:
+def differences(before: Path, after: Path) -> dict[str, list[Difference]]:
     """Return by field the cases in which it differs, each with the first two values; "missing" where one has none."""
     names = sorted({path.name for folder in (before, after) for path in folder.glob("*.json")})
-    found: dict[str, list[tuple[str, Any, Any]]] = defaultdict(list)
+    found: dict[str, list[Difference]] = defaultdict(list)
     for name in names:
         case = name.removesuffix(".json").replace("--", "/")
         if not (before / name).exists() or not (after / name).exists():
@@ -40,6 +43,17 @@ def differences(before: Path, after: Path) -> dict[str, list[tuple[str, Any, Any
             if pair is not None:
                 found[field].append((case, *pair))
     return dict(found)
+
+
+def kind_of(found: list[Difference]) -> str:
+    """Return whether a field that differs holds numbers or texts, or is not there before or after."""
+    if all("missing" in pair for _, *pair in found):
+        return "only before or only after"
+    return "numbers" if any(_is_number(value) for _, *pair in found for value in pair) else "texts, and rows by number"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _by_field(values: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -99,23 +99,28 @@ def _jumps_ns(moments: Moments, places: Sequence[int], least_ns: float) -> dict[
     level = (end_ns - end_ns[0]).astype(np.float64)
     level -= np.median(level[:, : max(_FEWEST_ON_A_SIDE, len(chosen) // 4)], axis=1, keepdims=True)
     level = (level - np.median(level, axis=0)) * (2 if len(places) == 2 else 1)  # the median of two is halfway
-    jumps_ns = {moments.ranks[r]: _jump(x, of_rank) for r, of_rank in zip(places, level, strict=True)}
+    rows = np.flatnonzero(np.ptp(level, axis=1) > least_ns)  # usually none
+    edges = np.linspace(0, len(x), min(_BLOCKS, len(x)) + 1).astype(np.int64).tolist()
+    at = np.array([np.median(x[begin:end]) for begin, end in pairwise(edges)])
+    blocks = np.stack([np.median(level[rows, begin:end], axis=1) for begin, end in pairwise(edges)], axis=1)
+    jumps_ns = {moments.ranks[places[r]]: _jump(at, of_rank) for r, of_rank in zip(rows.tolist(), blocks, strict=True)}
     return {rank: round(jump_ns) for rank, jump_ns in jumps_ns.items() if abs(jump_ns) > least_ns}
 
 
-def _jump(x: Float64, level: Float64) -> float:
-    """Return by how much the level jumps at one place; 0 if it does not. x, level: float64 [n] each, x ascending.
+def _jump(at: Float64, blocks: Float64) -> float:
+    """Return by how much the level jumps at one place; 0 if it does not.
 
     The two levels must explain what a line through all of it does not: a drift is no jump.
+
+    at, blocks: times and levels of blocks of moments, float64 [b] each, in order of time.
     """
-    edges = np.linspace(0, len(level), min(_BLOCKS, len(level)) + 1).astype(np.int64).tolist()
-    at, blocks = (np.array([np.median(values[begin:end]) for begin, end in pairwise(edges)]) for values in (x, level))
     if np.ptp(blocks) <= _SMALLEST_NS:
         return 0.0
     sides = [_sides(blocks, place) for place in range(_FEWEST_ON_A_SIDE, len(blocks) - _FEWEST_ON_A_SIDE + 1)]
     jump, deviations = min(sides, key=lambda side: float(side[1].mean()))
-    at -= at.mean()
-    off_line = np.abs(blocks - blocks.mean() - at * (float(at @ blocks) / max(float(at @ at), 1.0)))
+    from_middle = at - at.mean()
+    slope = float(from_middle @ blocks) / max(float(from_middle @ from_middle), 1.0)
+    off_line = np.abs(blocks - blocks.mean() - slope * from_middle)
     least = min(abs(jump) / _STANDS_OUT, float(np.quantile(off_line, _MOST)) / _BETTER)
     return jump if float(np.quantile(deviations, _MOST)) < least else 0.0
 
