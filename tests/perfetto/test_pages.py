@@ -276,7 +276,7 @@ def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path)
     (page,) = (track for track in tracks if track.name.startswith("rank 1 ·"))
     assert names_under(tracks, page) == ["analysis", "device", "host"]
     (analysis,) = (track for track in tracks if track.parent_uuid == page.uuid and track.name == "analysis")
-    assert names_under(tracks, analysis) == ["rank 1 steps", "phases", "compute", "idle"]
+    assert names_under(tracks, analysis) == ["rank 1 steps", "phases", "compute", "idle", "clock uncertainty"]
 
 
 def test_a_clock_s_uncertainty_is_on_its_page(page: TraceProcessor, folder: Path) -> None:

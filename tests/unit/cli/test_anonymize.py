@@ -260,15 +260,3 @@ def test_whoever_reads_a_trace_says_whose_names_it_has() -> None:
     assert len(calls) > 5
     # The archive has the files themselves, and is refused for an anonymised run.
     assert [name for name, keywords in calls if "namer" not in keywords] == ["manifest.py"]
-
-
-def test_a_table_of_operations_is_shown_without_its_path(root: Path) -> None:
-    table = root / "acme-table.csv"
-    table.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        f"{rank},{step},{name},{step * 10},{step * 10 + 5}" for rank in (0, 1) for step in (1, 2) for name in ("a",)
-    ]
-    table.write_text("\n".join(["rank,step,operation,start_ms,end_ms", *rows]) + "\n")
-    result = run("whatif", table, "--anonymize", "--full", exit_codes=(0, 3))
-    assert "run-1" in result.output
-    assert_no_secret(result.output)

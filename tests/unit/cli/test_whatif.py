@@ -37,11 +37,11 @@ def test_a_recorded_run(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "w.json").read_text()) == found
 
 
-def test_a_table_is_told_which_command_takes_it(tmp_path: Path) -> None:
+def test_a_table_is_no_trace(tmp_path: Path) -> None:
     (tmp_path / "ops.csv").write_text("rank,kind\n")
     result = whatif(tmp_path / "ops.csv")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "tracekit optables takes tables of operations" in result.stderr
+    assert "ops.csv: not a trace" in result.stderr
 
 
 @pytest.mark.parametrize(

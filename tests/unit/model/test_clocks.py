@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import rank
-from tracekit.model.clocks import ClockJump, ClockModel, clocks_are_comparable
+from tracekit.model.clocks import ClockModel, clocks_are_comparable
 
 SECOND_NS = 1_000_000_000
 
@@ -23,36 +23,14 @@ def test_times_of_a_clock_that_is_ahead_and_drifts() -> None:
     assert actual.tolist() == [SECOND_NS - 500, 2 * SECOND_NS - 500 - 100_000, -500 + 100_000]
 
 
-def test_after_a_jump_its_offset_holds() -> None:
-    """GIVEN 5 ns ahead, from 100 on 50 ns, and from 200 on right THEN each time has the offset of its part."""
-    jumps = tuple(ClockJump(from_ns=at, offset_ns=to, at_ns=at) for at, to in ((100, 50), (200, 0)))
-    clock = ClockModel(rank=1, method="collectives", offset_ns=5, jumps=jumps)
-
-    assert clock.to_run(np.array([99, 100, 199, 200])).tolist() == [94, 50, 149, 200]
-
-
-def test_intervals_across_a_jump_back_do_not_end_before_they_start() -> None:
-    """GIVEN a clock that is set back by 50 ns at 100 THEN an interval across it is shorter by that, but never
-    negative.
-    """
-    clock = ClockModel(rank=1, method="collectives", jumps=(ClockJump(from_ns=100, offset_ns=50, at_ns=100),))
-    start_ns, end_ns = clock.intervals_to_run(np.array([10, 90, 100]), np.array([120, 110, 120]))
-    assert start_ns.tolist() == [10, 90, 50]
-    assert end_ns.tolist() == [70, 90, 70]
-
-
 @given(
     times_ns=st.lists(st.integers(-(2**53), 2**61), min_size=1, max_size=5),
     offset_ns=st.integers(-(10**12), 10**12),
     drift_ppm=st.none() | st.floats(-500, 500),
-    steps=st.lists(st.tuples(st.integers(0, 2**61), st.integers(-(10**9), 10**9)), max_size=3),
 )
-def test_single_times_convert_as_arrays_do(
-    times_ns: list[int], offset_ns: int, drift_ppm: float | None, steps: list[tuple[int, int]]
-) -> None:
+def test_single_times_convert_as_arrays_do(times_ns: list[int], offset_ns: int, drift_ppm: float | None) -> None:
     clock = ClockModel(
         rank=1, offset_ns=offset_ns, drift_ppm=drift_ppm, method="probe", at_ns=1_752_000_000_000_000_000,
-        jumps=tuple(ClockJump(from_ns=at, offset_ns=to, at_ns=at) for at, to in sorted(steps)),
     )  # fmt: skip
     expected = clock.to_run(np.array(times_ns, dtype=np.int64)).tolist()
     assert [clock.moment_to_run(time_ns) for time_ns in times_ns] == expected

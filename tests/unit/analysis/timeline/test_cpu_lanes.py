@@ -246,7 +246,7 @@ def test_send_and_receive_are_communication(summarize: Summarize) -> None:
     summary = summarize(trace)
     assert parts(summary) == of(100, 10, 40, 10, 30, 60)
     assert {(row.kind, row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION]} == {
-        ("recv", 1, 30_000, 20_000),
+        ("recv", 1, 30_000, 15_000),
         ("send", 1, 15_000, 15_000),
     }
 

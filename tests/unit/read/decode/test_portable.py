@@ -152,7 +152,7 @@ def test_the_other_end_of_a_message_is_kept(tmp_path: Path) -> None:
 
 def test_threads_and_processes_keep_their_names(tmp_path: Path) -> None:
     tracks = decode(everything().write(tmp_path / "a.json")).events.tracks
-    main = next(track for track in tracks if track.tid == 4001)
+    main = next(track for track in tracks if track.tid == 4010)
     assert (main.process_name, main.thread_name) == ("python3", "main")
     assert any((track.pid, track.tid) == ("Spans", "PyTorch Profiler") for track in tracks)
 

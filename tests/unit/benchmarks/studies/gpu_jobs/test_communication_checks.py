@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,7 +21,6 @@ from tests.unit.benchmarks.studies.gpu_jobs.hand_made import (
     operation,
     times,
 )
-from tracekit.model.clocks import ClockJump
 
 
 def run_of(*groups, ends_ns):
@@ -168,20 +166,6 @@ def test_a_drift_that_is_not_known_is_seen_at_the_ends_of_a_job():
     run = SimpleNamespace(clocks=clocks(0, 5_000, error_ns=1_000))  # right in the middle of 10 ms
 
     assert clock_checks.clocks_within_their_error(evidence(spec, report={"run": run})).verdict == "wrong"
-
-
-@pytest.mark.parametrize(("found_ns", "verdict"), [(7_000_000, "right"), (9_800_000, "wrong")])
-def test_when_a_clock_jumped_is_known_between_two_collectives(found_ns, verdict):
-    """GIVEN a clock that jumps at 5 of 10 ms, and collectives that end at 4 and at 8 ms."""
-    spec = ddp(2, ranks_per_host=1, clocks=Clocks(offset_us=(0.0, 0.0), jump_us=(0.0, 900.0)))
-    truth = {"operations": (operation(0, 3 * MS), operation(5 * MS, 7 * MS, sequence=1))}
-    model = clocks(0, 0)
-    jump = ClockJump(from_ns=SHOWN_NS + found_ns, offset_ns=900_000, at_ns=SHOWN_NS)
-    run = SimpleNamespace(clocks=(model[0], replace(model[1], jumps=(jump,))))
-
-    outcome = clock_checks.clocks_within_their_error(evidence(spec, truth=truth, report={"run": run}))
-
-    assert outcome.verdict == verdict
 
 
 def test_a_large_claimed_error_is_of_no_use():
