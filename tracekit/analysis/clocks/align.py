@@ -57,7 +57,8 @@ def align(
         fitted = replace(fitted, models=models, frame=frame)
     aligned = with_comparable_rates(_as_one_wall_clock(_on_reference(ranks, fitted)))
     aligned = with_jumps(aligned, moments, hosts)
-    return aligned, clock_notes(ranks, aligned, {clock.rank: clock.measured for clock in clocks}, hosts)
+    named = {summary.rank: summary.machine for summary in ranks if summary.machine is not None}
+    return aligned, clock_notes(ranks, aligned, {clock.rank: clock.measured for clock in clocks}, named)
 
 
 def _on_reference(ranks: Sequence[RankSummary], fitted: FittedClocks) -> list[ClockModel]:
