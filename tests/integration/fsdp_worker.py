@@ -192,7 +192,6 @@ def two_ranks(out: Path) -> dict[str, Any]:
         "fsdp2_kept": train(out / "fsdp2_kept", shard_and_keep),
         "fsdp2_padded": train(out / "fsdp2_padded", shard_oddly),
         "fsdp2_accumulate": train(out / "fsdp2_accumulate", shard_twice_nested, micro_batches=2),
-        "fsdp2_one_step": train(out / "fsdp2_one_step", shard_twice_nested, steps=1),
         "fsdp1_plain": train(None, wrap_twice_nested),
         "fsdp1": train(out / "fsdp1", wrap_twice_nested),
         "fsdp1_prefetch": train(

@@ -210,13 +210,6 @@ def test_gradients_that_accumulate_are_reduced_in_the_last_micro_batch_only(job:
     assert {row["module"]: row["count"] for row in rows} == dict.fromkeys(units(job.facts[0][scenario]), STEPS)
 
 
-def test_a_job_of_one_step_names_its_modules(job: Job) -> None:
-    for metadata in job.metadata("fsdp2_one_step"):
-        assert {unit["module"]: unit["unit_bytes"] for unit in metadata["fsdp"]} == units(
-            job.facts[0]["fsdp2_one_step"]
-        )
-
-
 @pytest.mark.parametrize("scenario", HYBRID)
 def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid: Job, scenario: str) -> None:
     result = hybrid.result(scenario)
