@@ -239,8 +239,9 @@ class EventTable:
         new = np.ones(len(rows), dtype=np.bool_)
         differs = [key[among[1:]] != key[among[:-1]] for key in keys]
         new[tied[1:]] = np.any(differs, axis=0)
-        # In order of correlation, those without any come first.
-        new[tied[:-1]] &= np.any(differs[2:], axis=0) | (self.correlation[among[:-1]] != ABSENT) | ~differs[1]
+        group = np.cumsum(np.append(False, np.any(differs[2:], axis=0)))
+        has_id = self.correlation[among] != ABSENT
+        new[tied] &= has_id | (np.bincount(group, weights=has_id)[group] == 0)
         return rows[new]
 
     @cached_property
