@@ -8,7 +8,7 @@ from typing import Any
 from docs.reference.markdown import code, table
 from tracekit.analysis.health.check import Check
 from tracekit.analysis.health.rank_checks import RANK_CHECKS
-from tracekit.analysis.health.run_checks import RUN_CHECKS
+from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
 
 __all__ = ["check_pages"]
 
@@ -17,7 +17,8 @@ _EXCLUDES = {"rank": "the rank", "steps": "steps", "note": ""}
 
 def check_pages() -> str:
     """Return a table of the checks of one recording, and one of those of a run, in the order in which they run."""
-    return f"### Of one recording\n\n{_rows(RANK_CHECKS)}\n\n### Of the ranks of a run\n\n{_rows(RUN_CHECKS)}"
+    of_run = _rows((*RUN_CHECKS, *CLOCK_CHECKS))
+    return f"### Of one recording\n\n{_rows(RANK_CHECKS)}\n\n### Of the ranks of a run\n\n{of_run}"
 
 
 def _rows(checks: Iterable[Check[Any]]) -> str:

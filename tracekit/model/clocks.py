@@ -55,14 +55,13 @@ class ClockModel:
 
 
 def clocks_are_comparable(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> bool:
-    """Return whether times of different ranks can be compared: all clocks are known, or there is one machine.
+    """Return whether times of different ranks can be compared: the clocks of all of them are known.
 
     A rank whose device records are lost does not count: it has no times.
     """
     unmeasured = {summary.rank for summary in ranks if summary.unmeasured is not None}
-    machines = {summary.machine for summary in ranks if summary.rank not in unmeasured}
-    known = all(clock.method != "none" for clock in clocks if clock.rank not in unmeasured)
-    return known or (len(machines) == 1 and None not in machines)
+    counting = [clock for clock in clocks if clock.rank not in unmeasured]
+    return len(counting) == 1 or all(clock.method != "none" for clock in counting)
 
 
 def largest_pair_error_ns(clocks: Iterable[ClockModel]) -> int:

@@ -16,7 +16,6 @@ __all__ = [
     "DTYPES",
     "KINDS",
     "SYNCHRONISING",
-    "SYNCHRONISING_WITH_ANY_SHARES",
     "CommunicationEvents",
     "FlightRecorderMatch",
     "GroupKey",
@@ -45,9 +44,6 @@ KINDS = (
 
 SYNCHRONISING: Bool = np.isin(KINDS, ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier"))
 """Whether no rank leaves a collective of a kind before all others have entered it, bool [KINDS]."""
-
-SYNCHRONISING_WITH_ANY_SHARES: Bool = SYNCHRONISING & ~np.isin(KINDS, ("all_to_all",))
-"""The same whatever the shares of ranks are, bool [KINDS]: in an all-to-all some may be empty."""
 
 DTYPES = (
     *("bool", "int8", "uint8", "float8", "int16", "uint16", "float16", "bfloat16", "int32", "uint32", "float32"),

@@ -295,7 +295,7 @@ def run_of_table(table: OperationTable) -> Run:
         world_size=len(ranks),
         ranks=ranks,
         groups=groups,
-        clocks=tuple(ClockModel(rank=summary.rank, method="none") for summary in ranks),
+        clocks=tuple(ClockModel(rank=summary.rank, method="host") for summary in ranks),
     )
 
 

@@ -1,16 +1,15 @@
 """The checks of a run: which ranks cannot be compared with the others, as their recordings contradict those of most.
 
 Such a rank would make the steps, the means or the verdict of all others wrong. So its times are n/a, as if its device
-records were lost, and a note says why. The checks of clocks are run later (`without_jumping_clocks`), for they need the
+records were lost, and a note says why. The checks of clocks run later, as clocks need the
 collectives of all ranks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from tracekit.analysis.clocks.jumps import odd_rates
 from tracekit.analysis.configuration.parts import CONFIGURATION
@@ -24,21 +23,9 @@ from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.summary import RankFailure, RankSummary
 
-__all__ = ["RUN_CHECKS", "without_incomparable_times", "without_jumping_clocks", "without_times"]
+__all__ = ["CLOCK_CHECKS", "RUN_CHECKS", "without_incomparable_times", "without_jumping_clocks", "without_times"]
 
 _OF_METADATA = (CONFIGURATION, MEMORY)  # parts that need no times
-
-
-class Reason(NamedTuple):
-    """Why a rank cannot be compared with the others.
-
-    Attributes:
-        kind: of the note about it.
-        text: completes "its times are n/a: ".
-    """
-
-    kind: str
-    text: str
 
 
 def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:
@@ -46,44 +33,38 @@ def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) ->
     result = list(outcomes)
     for check in RUN_CHECKS:
         measured = [outcome for outcome in result if isinstance(outcome, RankSummary) and outcome.is_measured]
-        doubts = {doubt.rank: doubt.reason for doubt in check.find(measured)}
-        reasons = {rank: Reason(check.id, reason) for rank, reason in doubts.items() if rank is not None}
-        result = _without_times_of(result, reasons)
+        result = _without_excluded(result, check.id, check.find(measured))
     return result
 
 
 def without_jumping_clocks(
     outcomes: Sequence[RankSummary | RankFailure], clocks: Sequence[ClockModel]
 ) -> list[RankSummary | RankFailure]:
-    """Return the outcomes of all ranks, of which those whose clocks jump, or run at another rate, have no times."""
-    reasons = {
-        clock.rank: Reason("clock_step", f"its clock jumps by {clock.jump_ns / 1e6:+,.3f} ms within the recording")
-        for clock in clocks
-        if clock.method != "none" and clock.jump_ns is not None
-    }
-    as_if = "as if its clock ran at another rate, or it were of another job"
-    for rank, rate in odd_rates(clocks).items():
-        reasons[rank] = Reason("clock_drift", f"its times are {rate:.3g} times those of the other ranks, {as_if}")
-    return _without_times_of(outcomes, reasons)
+    """Return the outcomes of all ranks, of which those whose clocks no line describes have no times."""
+    result = list(outcomes)
+    for check in CLOCK_CHECKS:
+        result = _without_excluded(result, check.id, check.find(clocks))
+    return result
 
 
-def _without_times_of(
-    outcomes: Sequence[RankSummary | RankFailure], reasons: Mapping[int, Reason]
+def _without_excluded(
+    outcomes: Sequence[RankSummary | RankFailure], kind: str, doubts: Iterable[Doubt]
 ) -> list[RankSummary | RankFailure]:
-    """Return the outcomes of all ranks, of which those with a reason have no times."""
+    """Return the outcomes, of which those of ranks in doubt have no times. kind: of the notes about them."""
+    reasons = {doubt.rank: doubt.reason for doubt in doubts}
     return [
-        _with_note(outcome, reasons[outcome.rank])
+        _with_note(outcome, kind, reasons[outcome.rank])
         if isinstance(outcome, RankSummary) and outcome.is_measured and outcome.rank in reasons
         else outcome
         for outcome in outcomes
     ]
 
 
-def _with_note(summary: RankSummary, reason: Reason) -> RankSummary:
+def _with_note(summary: RankSummary, kind: str, reason: str) -> RankSummary:
     file = summary.file_name
-    text = ": ".join(filter(None, (file, f"{reason.text}: {NO_TIMES}")))
-    note = Note(kind=reason.kind, severity="warning", file=file, text=text).about_rank(summary.rank)
-    return without_times(replace(summary, notes=(*summary.notes, note)), reason.text)
+    text = ": ".join(filter(None, (file, f"{reason}: {NO_TIMES}")))
+    note = Note(kind=kind, severity="warning", file=file, text=text).about_rank(summary.rank)
+    return without_times(replace(summary, notes=(*summary.notes, note)), reason)
 
 
 def without_times(summary: RankSummary, reason: str) -> RankSummary:
@@ -142,6 +123,19 @@ def _usual_steps(steps_of_ranks: Collection[set[int]]) -> set[int]:
     return {step for step, ranks_with_it in count.items() if 2 * ranks_with_it > len(steps_of_ranks)}
 
 
+def _jumping(clocks: Sequence[ClockModel]) -> Iterator[Doubt]:
+    for clock in clocks:
+        if clock.method != "none" and clock.jump_ns is not None:
+            reason = f"its clock jumps by {clock.jump_ns / 1e6:+,.3f} ms within the recording"
+            yield Doubt(rank=clock.rank, reason=reason)
+
+
+def _of_another_rate(clocks: Sequence[ClockModel]) -> Iterator[Doubt]:
+    as_if = "as if its clock ran at another rate, or it were of another job"
+    for rank, rate in odd_rates(clocks).items():
+        yield Doubt(rank=rank, reason=f"its times are {rate:.3g} times those of the other ranks, {as_if}")
+
+
 RUN_CHECKS: tuple[Check[Sequence[RankSummary]], ...] = (
     Check(
         *("no_device_records", "rank", _without_device),
@@ -155,3 +149,9 @@ RUN_CHECKS: tuple[Check[Sequence[RankSummary]], ...] = (
     ),
 )
 """In the order in which they run."""
+
+CLOCK_CHECKS: tuple[Check[Sequence[ClockModel]], ...] = (
+    Check("clock_step", "rank", _jumping, "A rank's clock jumps within the recording.", "record again"),
+    Check("clock_drift", "rank", _of_another_rate, "A rank's clock is 1 % faster or slower than those of most ranks."),
+)
+"""In the order in which they run, once the clocks of ranks that can be compared are known."""

@@ -135,25 +135,28 @@ class CompleteSteps:
         time: of these windows.
         counted: the communication events that count there, by their launch, bool [communication events]. A collective
             that ran as several spans counts once.
-        exposed_ns: the exposed time there that is charged to each communication event, int64 [communication events].
     """
 
+    lanes: Lanes
     windows: Bool
     time: Intervals
     counted: Bool
-    exposed_ns: Int64
+
+    @cached_property
+    def exposed_ns(self) -> Int64:
+        """The exposed time there that is charged to each communication event, int64 [communication events]."""
+        return exposed_by_event(self.lanes.communication_events, self.time - self.lanes.compute)
 
 
 def complete_steps(lanes: Lanes, steps: Sequence[StepParts]) -> CompleteSteps:
     """Return the windows of the complete ones among `steps`."""
     complete_numbers = {step.step for step in steps if step.complete}
     is_complete = np.array([int(step) in complete_numbers for step in lanes.windows.step], dtype=np.bool_)
-    time = Intervals.union_of(lanes.windows.start_ns[is_complete], lanes.windows.end_ns[is_complete])
     return CompleteSteps(
+        lanes=lanes,
         windows=is_complete,
-        time=time,
+        time=Intervals.union_of(lanes.windows.start_ns[is_complete], lanes.windows.end_ns[is_complete]),
         counted=lanes.counted & (lanes.window >= 0) & is_complete[np.maximum(lanes.window, 0)],
-        exposed_ns=exposed_by_event(lanes.communication_events, time - lanes.compute),
     )
 
 

@@ -204,6 +204,13 @@ def test_processes_that_were_started_one_after_the_other_share_a_host(tmp_path: 
     assert [clock.method for clock in run.clocks] == ["host", "host", "none", "none"]
 
 
+@pytest.mark.parametrize(("host", "method"), [("localhost", "none"), ("node0", "host")])
+def test_a_name_that_any_machine_has_shows_no_host(tmp_path: Path, host: str, method: str) -> None:
+    """GIVEN two ranks without common collectives THEN "localhost" may be two machines, and "node0" is one."""
+    traces = [TraceBuilder(rank, 2, host=host).step(0, 0, 10).op("op", 0, 5) for rank in range(2)]
+    assert [clock.method for clock in load(write_run(tmp_path, traces)).clocks] == [method] * 2
+
+
 def test_ranks_of_a_host_share_a_clock_unless_collectives_contradict(tmp_path: Path) -> None:
     one_clock = load(write_job(tmp_path / "same", hosts=False)).clocks
     assert [model.offset_ns for model in one_clock] == [0, 0, 0, 0]

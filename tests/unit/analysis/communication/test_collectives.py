@@ -11,13 +11,11 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.communication.collectives import collective_times
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import records
 from tracekit.errors import InputError
-from tracekit.model.clocks import ClockModel
 from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
 from tracekit.model.metadata import Device
 from tracekit.model.run import Run
@@ -98,22 +96,6 @@ def test_transfers_are_known_with_clocks_that_cannot_be_compared(tmp_path: Path)
     (row,) = table(replace(run, clocks=tuple(replace(c, method="none", error_ns=None) for c in run.clocks)))
     assert (row["skew_max_ns"], row["error_ns"], row["link"]) == (None, None, "network")
     assert row["transfer_p50_ns"] == 100_000
-
-
-@pytest.mark.parametrize(("host", "skew_ns"), [("localhost", None), ("node0", 40_000_000)])
-def test_a_name_that_any_machine_has_makes_no_two_ranks_neighbours(host: str, skew_ns: int | None) -> None:
-    """GIVEN two ranks whose clocks are not known WHEN their host has a name of its own THEN it is one machine, whose
-    processes share a clock; "localhost" may be two machines, and 40 ms between them may be their clocks."""
-    cluster = Cluster(2)
-    for _ in cluster.steps(1):
-        cluster.work(1, compute=40_000_000)
-        cluster.collective((0, 1))
-    run = cluster.run(clocks=tuple(ClockModel(rank=rank, method="none") for rank in (0, 1)))
-    run = replace(run, ranks=tuple(replace(summary, host=host) for summary in run.ranks))
-
-    (row,) = table(run)
-
-    assert row["skew_p50_ns"] == skew_ns
 
 
 def test_instances_without_one_of_the_ranks_do_not_count(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.places import DATA
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.health.rank_checks import RANK_CHECKS
-from tracekit.analysis.health.run_checks import RUN_CHECKS
+from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.recording import recording_of
 from tracekit.errors import InputError, UsageError
@@ -22,7 +22,7 @@ from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
 
-IDS = {check.id for check in (*RANK_CHECKS, *RUN_CHECKS)}
+IDS = {check.id for check in (*RANK_CHECKS, *RUN_CHECKS, *CLOCK_CHECKS)}
 SPEAKS = {
     # Recorded without CUDA activity, or by CUPTI's range profiler, which gives no kernels.
     "distributed_info_unavailable/distributed_info_not_found.json.gz": {"no_device_records"},

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from docs.reference.checks import check_pages
 from tracekit.analysis.health.rank_checks import RANK_CHECKS
-from tracekit.analysis.health.run_checks import RUN_CHECKS
+from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
 from tracekit.model.notes import NOTE_KINDS
 
 
 def test_every_check_is_in_the_table_with_what_it_finds() -> None:
     page = check_pages()
-    for check in (*RANK_CHECKS, *RUN_CHECKS):
+    for check in (*RANK_CHECKS, *RUN_CHECKS, *CLOCK_CHECKS):
         assert check.id in NOTE_KINDS
         assert f"| `{check.id}` | {check.text} |" in page
 
