@@ -74,7 +74,8 @@ def with_an_endless_kernel(trace: TraceBuilder) -> TraceBuilder:
 
 
 def step_of_the_wall_clock(trace: TraceBuilder, *, at_us: float, by_us: float) -> TraceBuilder:
-    """Set the clock in mid-recording: all that begins later is shifted."""
+    """Set the clock of the machine, which runs no other rank, in mid-recording: all that begins later is shifted."""
+    trace.host = "node-2"
     at = trace.ts(at_us)
     for event in trace.events:
         if event["ts"] >= at:

@@ -34,8 +34,9 @@ def with_jumps(
     """Return the models, of which those of clocks that jump say by how much.
 
     If as many clocks of a group seem to jump as do not, nothing tells which do: then none of these is known.
-    Ranks of one host may share a device, and leave by turns that change: first last, then first. So a jump must be
-    longer than two transfers.
+    The clock of a host jumps for all of its ranks, so among ranks of one host nothing is a jump: a busy processor, or
+    turns on a device that they share, lets one leave late. Ranks whose hosts are not known may share a device, too: a
+    jump must then be longer than two transfers.
     """
     known = {model.rank: model for model in models if model.method != "none"}
     jumping: dict[int, int] = {}
@@ -44,9 +45,20 @@ def with_jumps(
         places = [r for r, rank in enumerate(group.ranks) if rank in known]
         if len(places) < 2:
             continue
-        apart = len(places) == len({hosts.get(group.ranks[r]) for r in places} - {None})
-        least_ns = _SMALLEST_NS if apart else max(_SMALLEST_NS, 2 * group.transfer_ns)
+        of_host: dict[str, list[int]] = {}
+        for r in places:
+            of_host.setdefault(hosts.get(group.ranks[r], f"of rank {group.ranks[r]} alone"), []).append(group.ranks[r])
+        if len(of_host) < 2:
+            continue
+        are_known = all(group.ranks[r] in hosts for r in places)
+        least_ns = _SMALLEST_NS if are_known else max(_SMALLEST_NS, 2 * group.transfer_ns)
         jumps_ns = _impossible_ns(known, group, places, least_ns) | _jumps_ns(group, places, least_ns)
+        jumps_ns = {
+            rank: jumps_ns[rank]
+            for ranks in of_host.values()
+            for rank in ranks
+            if len({jumps_ns.get(other, 0) > 0 for other in ranks}) == 1 and all(other in jumps_ns for other in ranks)
+        }
         found = unclear if 2 * len(jumps_ns) >= len(places) else jumping
         found |= jumps_ns
     return tuple(

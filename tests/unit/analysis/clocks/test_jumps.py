@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def models_of(
-    clocks: Sequence[Clock], late_ns: Int64, *, hosts: Sequence[str] = (), took_ns: int = 200_000
+    clocks: Sequence[Clock], late_ns: Int64, *, hosts: Sequence[str] = (), took_ns: int | Int64 = 200_000
 ) -> tuple[ClockModel, ...]:
     """Return the models of ranks that leave one collective every 5 ms, `late_ns`, int64 [ranks, collectives]."""
     count = late_ns.shape[1]
@@ -68,6 +68,22 @@ def test_ranks_that_share_a_device_leave_by_turns() -> None:
     models = models_of([Clock(), Clock()], late_ns, hosts=["one", "one"], took_ns=5 * MS)
     assert [(model.method, model.offset_ns, model.jump_ns) for model in models] == [("host", 0, None)] * 2
     assert max(model.error_ns or 0 for model in models) <= 10_000
+
+
+def test_a_rank_that_leaves_late_on_a_busy_host_has_the_clock_of_its_host() -> None:
+    """GIVEN two ranks of one host, of which one enters the only barrier 6 ms after the other left it, by its record."""
+    took_ns = np.array([[-5 * MS], [30_000]])  # before the other left it
+    models = models_of([Clock()] * 2, np.array([[6 * MS], [0]]), hosts=["one", "one"], took_ns=took_ns)
+    assert [(model.method, model.jump_ns) for model in models] == [("host", None)] * 2
+
+
+def test_the_clock_of_a_host_jumps_for_all_of_its_ranks() -> None:
+    jumps = ((BEGIN_NS + 150 * MS, 2 * MS),)
+    late_ns = noise(8, 60, 6)
+    late_ns[1, 30:] += 3 * MS  # one rank alone of host a
+    clocks = [*[Clock()] * 6, *[Clock(jumps=jumps)] * 2]
+    models = models_of(clocks, late_ns, hosts=["a", "a", "b", "b", "c", "c", "d", "d"])
+    assert [model.rank for model in models if model.jump_ns is not None] == [6, 7]
 
 
 def test_exchanges_that_a_rank_leaves_early_each_time_are_no_jump() -> None:
