@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.render.chrome import ChromeFormat, ChromeWriter
-from tracekit.render.merged.document import Document
+from tracekit.render.merged.merge import Document
 from tracekit.render.trace.slices import Argument, Flows, Slices
 
 __all__ = ["BASE_NS", "chrome_document", "read_events", "slices_of"]

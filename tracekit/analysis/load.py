@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
-from tracekit.analysis.loading.counted_steps import run_of_counted_steps
+from tracekit.analysis.loading.assembly import run_of_counted_steps
 from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.pool.workers import Progress

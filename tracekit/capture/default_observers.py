@@ -17,11 +17,10 @@ def default_observers() -> list[Observer]:
     from tracekit.capture.observers.forwards import ForwardObserver
     from tracekit.capture.observers.gradient_modes import GradientModeObserver
     from tracekit.capture.observers.memory import MemoryObserver
-    from tracekit.capture.observers.parallelism.data_parallel import DataParallelObserver
     from tracekit.capture.observers.parallelism.ddp import DdpObserver
     from tracekit.capture.observers.parallelism.deepspeed import DeepSpeedObserver
     from tracekit.capture.observers.parallelism.fsdp import Fsdp1Observer, Fsdp2Observer
-    from tracekit.capture.observers.parallelism.group_parallelism import GroupParallelismObserver
+    from tracekit.capture.observers.parallelism.group_parallelism import DataParallelObserver, GroupParallelismObserver
     from tracekit.capture.observers.parallelism.pipeline import PipelineObserver
     from tracekit.capture.observers.parallelism.rpc import RpcObserver
     from tracekit.capture.observers.parallelism.tensor_parallel import TensorParallelObserver

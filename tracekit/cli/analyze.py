@@ -149,7 +149,7 @@ def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:
 def _with_cross_check(request: OutputRequest, check: CrossCheck) -> OutputRequest:
     from dataclasses import replace
 
-    from tracekit.hta.cross_check_text import cross_check_text
+    from tracekit.hta.cross_check import cross_check_text
 
     text = cross_check_text(check, **{"width": 80, "color": False, **request.style})
     return replace(request, other_results={"cross_check": check.as_dict()}, other_text=text)

@@ -1,8 +1,12 @@
-"""`tracekit check`: whether a run keeps to the limits of a project, for CI."""
+"""`tracekit check`: whether a run keeps to the limits of a project, for CI.
+
+The gates of a project: the table `gates` in its file of settings (`settings_file`), or in a file that is named.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,15 +17,24 @@ from click.exceptions import Exit
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_workflow_commands
 from tracekit.cli.inputs.options import AMOUNT, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.settings import LEFT_TO_CHECK
+from tracekit.cli.inputs.settings_file import SettingsFile, find_settings_file
+from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     from tracekit.analysis.gates.evaluation import Check
     from tracekit.analysis.gates.gates import Gates
     from tracekit.analysis.per_rank.options import StepSelection
 
+__all__ = ["find_gates", "read_gates"]
+
+
 _SUFFIXES = (".json", ".md", ".txt", ".xml")
 _DOUBTS = ("inconclusive", "incomparable", "unavailable", "incomplete")
 _EXIT_FAILED = 1
+
+GateTable = tuple[Mapping[str, object], str]
+"""The table, and what to call it in messages: the file with the table's name."""
 
 
 @click.command()
@@ -89,7 +102,7 @@ def check(
     if as_json:
         echo_json(_render(result, ".json"))
     elif github or not outputs:
-        from tracekit.render.gates.terminal import check_text
+        from tracekit.render.gates.document import check_text
 
         echo_drawn(check_text(result, **terminal_format()))
     if github:
@@ -102,7 +115,7 @@ def check(
 def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> Gates:
     """Return the gates of the file, else of this folder, else the default. Raises UsageError without any."""
     from tracekit.analysis.gates.gates import DEFAULT_GATES, as_doubts, parse_gates
-    from tracekit.cli.inputs.gate_file import find_gates, read_gates
+    from tracekit.cli.check import find_gates, read_gates
     from tracekit.errors import UsageError
 
     config = click.get_current_context().find_root().obj
@@ -119,7 +132,7 @@ def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> 
 def _tell_github(result: Check) -> None:
     """Print annotations, and append Markdown to the file that GitHub shows as the summary of the step."""
     from tracekit.errors import OutputError
-    from tracekit.render.gates.github import check_annotations
+    from tracekit.render.gates.document import check_annotations
 
     echo_workflow_commands(check_annotations(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -138,13 +151,45 @@ def _render(result: Check, suffix: str) -> str:
 
         return check_json(result)
     if suffix == ".md":
-        from tracekit.render.gates.markdown import check_markdown
+        from tracekit.render.gates.document import check_markdown
 
         return check_markdown(result)
     if suffix == ".xml":
-        from tracekit.render.gates.junit import check_junit
+        from tracekit.render.gates.document import check_junit
 
         return check_junit(result)
-    from tracekit.render.gates.terminal import check_text
+    from tracekit.render.gates.document import check_text
 
     return check_text(result, width=80, color=False)
+
+
+def find_gates(config: str | None = None) -> GateTable | None:
+    """Return the gates of the settings that hold; None if there are none.
+
+    config: the file that `tracekit --config` names. Raises what `find_settings_file` raises, and UsageError for gates
+    that are no table.
+    """
+    file = find_settings_file(config)
+    return None if file is None else _table(file)
+
+
+def read_gates(path: Path) -> GateTable:
+    """Return the gates of a file. Raises what `find_gates` raises, and UsageError if it is no file or has no gates."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file of gates", hint="name a TOML file with [gates.step_time] and a limit")
+    table = find_gates(str(path))
+    if table is None:
+        raise UsageError(f"{path}: it has no table of gates", hint="write [gates.step_time] with a limit")
+    return table
+
+
+def _table(file: SettingsFile) -> GateTable | None:
+    value = file.content.get(LEFT_TO_CHECK)
+    if value is None:
+        return None
+    is_near = file.path.is_relative_to(Path.cwd())
+    path = file.path.relative_to(Path.cwd()) if is_near else file.path
+    source = f"{path} [{'tool.tracekit.' if path.name == 'pyproject.toml' else ''}{LEFT_TO_CHECK}]"
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{source}: it is no table", hint="write [gates.step_time] and a limit, such as max = '200ms'")
+    return value, source

@@ -21,7 +21,7 @@ def info(choice: RunChoice, kernels: bool) -> None:
         echo_drawn(RunInfo(**terminal_format()).render(found))
         return
     from tracekit.analysis.kernel_list import list_kernels
-    from tracekit.render.kernel_table import KernelTable
+    from tracekit.render.run_info import KernelTable
 
     with choice.workers() as workers:
         uses = list_kernels(found, options=choice.with_rules(), **workers)

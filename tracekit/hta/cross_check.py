@@ -1,23 +1,36 @@
-"""Our figures of a run against HTA's: what differs, and which convention makes it differ."""
+"""Our figures of a run against HTA's: what differs, and which convention makes it differ.
+
+Which kernels communicate, compute or copy for tracekit, and not for HTA.
+
+A cross-check as text: the conventions that make figures differ, with the figures.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tracekit.analysis.kernel_list import KernelUse
+from tracekit.analysis.events.communication_rules import COMPUTE
+from tracekit.analysis.kernel_list import COPY, KernelUse
 from tracekit.hta.conventions import CLASSES, Comparison, HtaChoices, Variants, compare
-from tracekit.hta.figures import FIGURES, Figures, figures_of_hta, figures_of_run
-from tracekit.hta.kernel_classes import ClassDifference, class_differences
+from tracekit.hta.figures import FIGURES, UNITS, Figures, figures_of_hta, figures_of_run
 from tracekit.hta.package import import_bridge, quiet, rounding
 from tracekit.model.run import Run
+from tracekit.render.console import statement, write
 
-__all__ = ["CrossCheck", "cross_check"]
+__all__ = ["CrossCheck", "class_differences", "cross_check", "cross_check_text"]
+
 
 _HOST_CATEGORIES = ("cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_driver")
+
+_NAMES = {"COMMUNICATION": "communication", "COMPUTATION": COMPUTE, "MEMORY": COPY, "OTHER": "other"}
+
+_SHOWN_KERNELS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,3 +116,66 @@ def _take_host_events_from_streams(analysis: Any) -> None:
     of_host = [symbols[category] for category in _HOST_CATEGORIES if category in symbols]
     for frame in analysis.t.traces.values():
         frame.loc[frame["cat"].isin(of_host), "stream"] = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassDifference:
+    """A function whose kernels count as `ours` for tracekit and as `theirs` for HTA; the sum of their durations."""
+
+    function: str
+    ours: str
+    theirs: str
+    total_ns: int
+
+
+def class_differences(uses: Iterable[KernelUse]) -> list[ClassDifference]:
+    """Return the functions that are classed differently, the longest first. HTA must be installed."""
+    utils: Any = importlib.import_module("hta.utils.utils")
+    differences = []
+    for use in uses:
+        theirs = _NAMES[utils.get_kernel_type(use.function)]
+        if theirs != (use.kind if use.kind in (COMPUTE, COPY) else "communication"):
+            differences.append(
+                ClassDifference(function=use.function, ours=use.kind, theirs=theirs, total_ns=use.total_ns)
+            )
+    return sorted(differences, key=lambda each: -each.total_ns)
+
+
+def cross_check_text(check: CrossCheck, *, width: int, color: bool) -> str:
+    """Return the cross-check in a few lines, for any number of ranks."""
+    equal = sum(not each.reasons for each in check.comparisons)
+    parts: list[object] = [
+        "",
+        f"Cross-check with HTA {check.hta_version}: {equal} of {len(check.comparisons)} figures are equal",
+    ]
+    alike: dict[tuple[str, ...], dict[str, list[Comparison]]] = defaultdict(lambda: defaultdict(list))
+    for each in check.comparisons:
+        if each.reasons:
+            alike[each.reasons][each.figure].append(each)
+    for reasons, by_figure in alike.items():
+        differences = "; ".join(_difference(same) for same in by_figure.values())
+        parts.append(statement("info", f"HTA {_join(reasons)}: {differences}"))
+    for kernel in check.class_differences[:_SHOWN_KERNELS]:
+        text = f"{kernel.function}: {kernel.ours} here, {kernel.theirs} for HTA; {kernel.total_ns / 1e6:,.2f} ms"
+        parts.append(statement("info", text))
+    if (left := len(check.class_differences) - _SHOWN_KERNELS) > 0:
+        parts.append(statement("info", f"{left} more functions are classed differently; --json has all"))
+    parts += [statement("warning", f"HTA fails with {error} in its {name}") for name, error in check.errors.items()]
+    return write(parts, width=width, color=color)
+
+
+def _join(reasons: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(reasons[:-1]), reasons[-1]]))
+
+
+def _difference(same: Sequence[Comparison]) -> str:
+    """Return one figure of ranks that differ alike, on the rank where it differs most."""
+    most = max(same, key=lambda each: abs(each.ours - each.theirs))
+    unit = UNITS[most.figure]
+    where = "all ranks" if most.rank < 0 else f"rank {most.rank}"
+    others = f" and {len(same) - 1} more" * (len(same) > 1)
+    return f"{most.figure} of {where}{others} {_number(most.ours, unit)}, HTA {_number(most.theirs, unit)}"
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:.2f} %" if unit == "%" else f"{value / 1000:,.3f} ms"

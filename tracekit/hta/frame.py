@@ -3,10 +3,13 @@
 It is the table of `hta.common.trace.parse_trace_file`: the same rows, index, columns and dtypes. HTA's parser works row
 by row in Python, and this one on whole columns. HTA has columns in the order in which keys first come in a file; here
 they are always in Kineto's order.
+
+Launches and what they launched, and the profiler's step of each event, as HTA defines them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +18,11 @@ import numpy as np
 import pandas as pd
 
 from tracekit.hta.arguments import ArgumentColumn, argument_columns, counter_names, smallest_integers
-from tracekit.hta.links import linked_events, steps_of_events
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 from tracekit.read.decode.written_events import WrittenEvents
 
-__all__ = ["RankColumns", "SymbolIds", "rank_columns"]
+__all__ = ["RankColumns", "linked_events", "rank_columns", "steps_of_events"]
+
 
 SymbolIds = Callable[[Iterable[str]], Sequence[int]]
 """Gives each text its number in HTA's table of symbols, and adds texts that are new."""
@@ -28,6 +31,8 @@ _COUNTERS = "cuda_profiler_range"
 _SPAN_OF_PROFILER = "Trace"
 _STEP = "ProfilerStep"
 _SYNCHRONISATIONS = {"Event Sync", "Context Sync"}  # on stream -1, and yet on the device
+
+_LINKED_STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -187,3 +192,66 @@ def _track_ids(ids: Sequence[int | str], track: Int32) -> np.ndarray:
     objects = np.empty(len(ids), dtype=object)
     objects[:] = ids
     return objects[track]
+
+
+def linked_events(position: Int32, correlation: Int64, on_device: Bool) -> Int64:
+    """Return the position of the event at the other end of each launch, int64 [n].
+
+    0: the event has a correlation id, but the other end is not recorded. `ABSENT`: it has none. Of several events with
+    an id the last one counts.
+
+    Args:
+        position: int32 [n].
+        correlation: int64 [n].
+        on_device: whether the event is on a device, bool [n].
+    """
+    links = np.minimum(correlation, 0)
+    has_id = correlation != ABSENT
+    host, device = np.flatnonzero(has_id & ~on_device), np.flatnonzero(has_id & on_device)
+    for rows, others in ((host, device), (device, host)):
+        order = np.argsort(correlation[others], kind="stable")
+        ids = correlation[others[order]]
+        last = np.searchsorted(ids, correlation[rows], side="right") - 1
+        linked = np.flatnonzero((last >= 0) & (ids[last] == correlation[rows])) if len(ids) else last[:0]
+        links[rows[linked]] = position[others[order[last[linked]]]]
+    return links
+
+
+def steps_of_events(
+    texts: Sequence[str],
+    name: Int32,
+    ts: np.ndarray,
+    duration: np.ndarray,
+    stream: np.ndarray,
+    position: Int32,
+    links: Int64,
+) -> np.ndarray:
+    """Return the number of the profiler's step in which each event began, or what it was launched by; -1 in none.
+
+    On stream 0 of a device HTA knows no step; there it is NaN, and all numbers are float64. All columns have [n] rows.
+
+    Args:
+        texts: What `name` refers to.
+        ts: In microseconds.
+        duration: In microseconds.
+        stream: -1 for events of the host.
+        position: As in `WrittenEvents`, ascending.
+        links: What `linked_events` returns.
+    """
+    numbers = np.array([_step_number(text) for text in texts], dtype=np.int64)
+    number = numbers[name]
+    steps = np.full(len(name), -1, dtype=np.int64)
+    for row in np.flatnonzero(number != ABSENT).tolist():  # of several steps the last one counts
+        steps[(ts >= ts[row]) & (ts < ts[row] + duration[row])] = number[row]
+    on_stream = np.flatnonzero(stream > 0)
+    launches = links[on_stream]
+    of_launch = np.searchsorted(position, np.maximum(launches, 0))
+    steps[on_stream] = np.where(launches > 0, steps[np.minimum(of_launch, len(steps) - 1)], -1)
+    if (stream == 0).any():
+        return np.where(stream == 0, np.nan, steps)
+    return smallest_integers(steps)
+
+
+def _step_number(text: str) -> int:
+    match = _LINKED_STEP.match(text) if text.startswith("ProfilerStep") else None
+    return int(match[1]) if match else ABSENT

@@ -2,6 +2,8 @@
 
 What is not complete lies beside it as `.<name>.tracekit-<random>.tmp`, locked while its process lives. So the
 next output of that name knows what a killed process left, and removes it.
+
+Whether a file that is to be overwritten is a recording, which no result is worth: `--force` does not replace it.
 """
 
 from __future__ import annotations
@@ -12,15 +14,18 @@ import os
 import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from tracekit.errors import OutputError
-from tracekit.render.recordings import is_recording
+from tracekit.model.metadata import MANIFEST_SUFFIX, MERGED_KEY, PROGRESS_SUFFIX
+from tracekit.read.files.beginning import beginning_of
 
 __all__ = [
+    "is_recording",
     "move_to_end",
     "new_file",
     "new_folder",
@@ -29,7 +34,12 @@ __all__ = [
     "temporary_folder",
 ]
 
+
 _BYTES_A_COPY = 1 << 30
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+# Keys of Kineto's files. In the text of a result the quotes in front of them would be escaped.
+_KEY = re.compile(rb'(?<!\\)"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|ph)"\s*:')
 
 
 @contextmanager
@@ -207,3 +217,17 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def is_recording(path: Path) -> bool:
+    """Return whether a file is a trace of torch.profiler, or what the probe writes beside one. Raises OSError."""
+    if path.name.endswith((MANIFEST_SUFFIX, PROGRESS_SUFFIX)):
+        return True
+    try:
+        beginning = beginning_of(path)
+    except zlib.error:
+        return False
+    if beginning.startswith(_ZSTD):  # no result is packed so
+        return True
+    is_json = beginning.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"["))
+    return is_json and _KEY.search(beginning) is not None and MERGED_KEY.encode() not in beginning

@@ -6,16 +6,14 @@ from typing import Any
 
 from tracekit.render.section_view import SectionView
 from tracekit.render.sections.attempts import ATTEMPTS_VIEW
-from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
+from tracekit.render.sections.breakdown import BREAKDOWN_VIEW, OVERLAP_VIEW
 from tracekit.render.sections.collectives import COLLECTIVES_VIEW
 from tracekit.render.sections.configuration import CONFIGURATION_VIEW
 from tracekit.render.sections.diagnosis import CRITICAL_PATH_VIEW, DIAGNOSIS_VIEW
 from tracekit.render.sections.kernels import KERNELS_VIEW
-from tracekit.render.sections.overlap import OVERLAP_VIEW
 from tracekit.render.sections.parallelism.buckets import BUCKETS_VIEW
-from tracekit.render.sections.parallelism.dimensions import DIMENSIONS_VIEW
 from tracekit.render.sections.parallelism.fsdp import FSDP_VIEW
-from tracekit.render.sections.parallelism.model_parallel import TENSOR_VIEW
+from tracekit.render.sections.parallelism.model_parallel import DIMENSIONS_VIEW, TENSOR_VIEW
 from tracekit.render.sections.parallelism.pipeline import PIPELINE_VIEW
 from tracekit.render.sections.parallelism.rpc import RPC_VIEW
 from tracekit.render.sections.pauses import PAUSES_VIEW

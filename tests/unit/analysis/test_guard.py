@@ -17,7 +17,7 @@ from tests.places import DATA
 from tracekit import __version__
 from tracekit.analysis import report as reporting
 from tracekit.analysis.guard import Guard
-from tracekit.analysis.loading import assembly, counted_steps
+from tracekit.analysis.loading import assembly
 from tracekit.analysis.section import AnalysisInput
 from tracekit.analysis.sections import SECTIONS
 from tracekit.cli import cli
@@ -84,8 +84,8 @@ def test_the_command_ends_as_it_would_for_other_defects(monkeypatch: pytest.Monk
 
 
 OVER_RANKS = {
-    counted_steps: (*("without_incomparable_times", "first_steps_to_leave_out", "without_jumping_clocks"),),
     assembly: (
+        *("without_incomparable_times", "first_steps_to_leave_out", "without_jumping_clocks"),
         *("step_notes", "groups_of_run", "match_collectives", "align"),
         *("with_inferred_peers", "match_messages", "with_inferred_pipelines", "with_manual_pipelines"),
     ),

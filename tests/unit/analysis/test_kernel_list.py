@@ -8,7 +8,7 @@ from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.kernel_list import list_kernels
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.render.kernel_table import KernelTable
+from tracekit.render.run_info import KernelTable
 
 
 def a_rank(rank: int) -> TraceBuilder:

@@ -24,11 +24,10 @@ import pytest
 from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
 from tests.unit.capture.small_training import Job
-from tracekit.capture import observers, overhead, profiler_session
+from tracekit.capture import observers, overhead, profiler_session, window_writer
 from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks import patching
 from tracekit.capture.observers.pauses import _CollectionSpans as Collections
-from tracekit.capture.output import background
 from tracekit.capture.warn import CaptureWarning
 
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
@@ -36,11 +35,11 @@ ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
 PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
 WINDOW_LIFECYCLE = {
     *("membership", "probe", "profiler_session", "recording", "step_log", "windows"),
-    *("background", "ending"),
+    *("window_writer", "ending"),
 }
 # Each of these files is guarded by itself: a failure in one does not affect the others.
 GUARDED_APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
-    *("clock", "ddp_comm_hooks", "default_observers", "facts", "flight_recorder", "groups", "meshes"),
+    *("clock", "ddp_comm_hooks", "default_observers", "facts", "groups", "meshes"),
 }
 
 
@@ -64,7 +63,7 @@ class _NoThread(Thread):
 @pytest.fixture(autouse=True)
 def no_thread_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process with too many threads: traces are written on the thread of the job, whose calls can be listed."""
-    monkeypatch.setattr(background, "Thread", _NoThread)
+    monkeypatch.setattr(window_writer, "Thread", _NoThread)
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,7 @@ from tests.unit.hta.hta_traces import gpu_steps
 from tracekit.analysis.kernel_list import list_kernels
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-from tracekit.hta.cross_check import CrossCheck, cross_check
-from tracekit.hta.cross_check_text import cross_check_text
-from tracekit.hta.kernel_classes import class_differences
+from tracekit.hta.cross_check import CrossCheck, class_differences, cross_check, cross_check_text
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 require_module("hta")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.hta.links import linked_events, steps_of_events
+from tracekit.hta.frame import linked_events, steps_of_events
 
 
 def test_both_ends_of_a_launch_point_at_each_other() -> None:

@@ -3,6 +3,8 @@
 Each row is a mean time a step, in the baseline and in the candidate. Rows of one dimension need not sum to the step.
 The p-value takes the noise within runs and the noise between runs as for the verdict, relative to the row's own time.
 Among so many rows chance makes some stand out. So p-values are adjusted, and what stands out is a hint where to look.
+
+Which of many differences to point at, when chance alone makes some of them look large.
 """
 
 from __future__ import annotations
@@ -18,19 +20,22 @@ from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEst
 from tracekit.analysis.comparison.run_noise import QUANTILE, RunNoise
 from tracekit.analysis.kernels.kernels import MOST_SHOWN
 from tracekit.analysis.report import Report
-from tracekit.analysis.stats.false_discovery import adjusted_p_values
 from tracekit.analysis.stats.significance import error_growth, standard_error
 from tracekit.analysis.table import rows_of
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
 
-__all__ = ["explored_changes"]
+__all__ = ["adjusted_p_values", "explored_changes"]
+
 
 _LEAST_SHARE = 0.001  # of the step, in one of the runs
 _FALSE_DISCOVERIES = 0.05
 
 _Key = tuple[str, str]  # dimension and name
 _Samples = dict[_Key, Float64]
+
+_Times = Iterator[tuple[_Key, Int64, Float64]]
+"""Keys with numbers of steps, int64 [n], and times in them in ns, float64 [n], which add up."""
 
 
 class _Change(NamedTuple):
@@ -136,10 +141,6 @@ def _samples(report: Report) -> _Samples:
     return dict(samples)
 
 
-_Times = Iterator[tuple[_Key, Int64, Float64]]
-"""Keys with numbers of steps, int64 [n], and times in them in ns, float64 [n], which add up."""
-
-
 def _phases(report: Report) -> _Times:
     """Yield the time of each phase on the chain that bounds the step."""
     path = report.critical_path
@@ -173,3 +174,17 @@ def _groups(report: Report) -> _Times:
 
 
 _DIMENSIONS: tuple[Callable[[Report], _Times], ...] = (_phases, _ranks, _groups)
+
+
+def adjusted_p_values(p_values: Float64) -> Float64:
+    """Return the adjusted p-values, float64 [m], of p-values, float64 [m].
+
+    Of the differences whose adjusted p-value is at most q, a share of at most q is expected to be chance (Benjamini and
+    Hochberg, Journal of the Royal Statistical Society B 57, 1995).
+    """
+    count = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    scaled = p_values[order] * count / np.arange(1, count + 1)
+    adjusted = np.empty(count)
+    adjusted[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return adjusted

@@ -9,20 +9,24 @@ max = "200ms"
 
 [gates.mfu]
 min = 0.4
+
+Limits as people write them: `5%`, `200ms`, `40GB`.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NoReturn, cast, get_args
 
 from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
-from tracekit.analysis.gates.limits import parse_limit, parse_share
-from tracekit.analysis.gates.metrics import METRICS, Metric
+from tracekit.analysis.gates.metrics import METRICS, Metric, Unit
 from tracekit.errors import UsageError
 
-__all__ = ["DEFAULT_GATES", "Doubt", "Gate", "Gates", "LimitKind", "as_doubts", "parse_gates"]
+__all__ = ["DEFAULT_GATES", "Doubt", "Gate", "Gates", "as_doubts", "parse_gates", "parse_limit", "parse_share"]
+
 
 LimitKind = Literal["max", "min", "max_increase", "max_decrease"]
 """max, min: the value itself. max_increase, max_decrease: its change against the baseline, as a share of it."""
@@ -35,6 +39,12 @@ does not have the metric. incomplete: ranks of the run are missing.
 """
 
 _KINDS: dict[str, tuple[LimitKind, ...]] = {"higher": ("max", "max_increase"), "lower": ("min", "max_decrease")}
+"""What a run is held to when there is a baseline and no gate."""
+
+_NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +97,6 @@ DEFAULT_GATES = Gates(
     gates=(Gate(metric=METRICS["step_time"], kind="max_increase", limit=0.05, text="5%"),),
     source="no gates are configured, so the default",
 )
-"""What a run is held to when there is a baseline and no gate."""
 
 
 def parse_gates(table: Mapping[str, object], source: str) -> Gates:
@@ -158,3 +167,31 @@ def _run_noise(value: object, source: str) -> float:
 
 def _fail(message: str, hint: str) -> NoReturn:
     raise UsageError(message, hint=hint)
+
+
+def parse_limit(value: object, unit: Unit) -> float:
+    """Return a limit in ns, bytes or as a fraction of 1. Raises ValueError, which says what is wanted."""
+    if unit == "time":
+        return _quantity(value, _NANOSECONDS, "a time with its unit, such as '200ms'")
+    if unit == "bytes":
+        return _quantity(value, _BYTES, "a size with its unit, such as '40GB' or '40GiB'")
+    return parse_share(value)
+
+
+def parse_share(value: object) -> float:
+    """Return a fraction for `'5%'` or 0.05. Raises ValueError for anything else, such as 5, which may mean 5 %."""
+    if isinstance(value, str) and (percent := _PERCENT.fullmatch(value.strip())):
+        return float(percent[1]) / 100
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise ValueError("a percentage such as '5%', or a number from 0 to 1")
+
+
+def _quantity(value: object, units: dict[str, int], wanted: str) -> float:
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or found[2] not in units:
+        raise ValueError(wanted)
+    amount = float(found[1]) * units[found[2]]
+    if not math.isfinite(amount):
+        raise ValueError(wanted)
+    return amount

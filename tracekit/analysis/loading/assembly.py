@@ -1,35 +1,45 @@
-"""One run of the outcomes of its ranks: they are matched, their clocks aligned, and notes say what is missing."""
+"""One run of the outcomes of its ranks: they are matched, their clocks aligned, and notes say what is missing.
+
+Which files count where several say that they are of one rank, or one is of no rank of the job.
+
+Only reading them whole may show it.
+
+What a reader must know of a run as a whole: missing ranks, steps that not all ranks have, what was inferred.
+
+Which steps count: all ranks leave out the same first steps.
+
+A worker knows one rank. The ranks that must leave out other steps than they did are summarised again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.guard import Guard
-from tracekit.analysis.loading.run_notes import (
-    inferred_note,
-    left_out_notes,
-    missing_note,
-    other_run_notes,
-    step_notes,
-)
+from tracekit.analysis.health.run_checks import without_incomparable_times, without_jumping_clocks
+from tracekit.analysis.loading.rank_reader import RankReader
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.matching.peers import with_inferred_peers
+from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.manual import with_manual_pipelines
 from tracekit.analysis.sections import SECTIONS
+from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.model.run import LeftOutStep, OtherRun, Run
 from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.files.discover import Discovery
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "run_of_counted_steps", "without_duplicates", "without_files_of_no_rank"]
+
 
 _LISTED_REASONS = 8
 
@@ -121,3 +131,181 @@ def _with_pipelines(
     ranks: tuple[RankSummary, ...], groups: tuple[GroupKey, ...], messages: MatchedMessages
 ) -> tuple[RankSummary, ...]:
     return with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
+
+
+def without_duplicates(
+    expected: Sequence[int], outcomes: Sequence[RankSummary | RankFailure]
+) -> list[RankSummary | RankFailure]:
+    """Return the outcomes, of which each rank has one: others of it become failures with a note.
+
+    expected: the rank of which each outcome was to be, by what names and headers of the files say. An outcome of
+    another rank gives way to one that was expected to be of that rank, else the first one stays.
+    """
+    pairs = list(zip(expected, outcomes, strict=True))
+    as_expected = {rank for rank, outcome in pairs if isinstance(outcome, RankSummary) and outcome.rank == rank}
+    kept: set[int] = set()
+    result: list[RankSummary | RankFailure] = []
+    for rank, outcome in pairs:
+        if isinstance(outcome, RankFailure):
+            result.append(outcome)
+        elif outcome.rank in kept or (outcome.rank != rank and outcome.rank in as_expected):
+            result.append(RankFailure(rank=rank, notes=(*outcome.notes, _duplicate_note(outcome))))
+        else:
+            kept.add(outcome.rank)
+            result.append(outcome)
+    return result
+
+
+def without_files_of_no_rank(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:
+    """Return the outcomes, of which those of no rank of the job become failures with a note.
+
+    Nothing is known of such a file but a rank that the job does not have, such as of a merged trace or a launcher.
+    """
+    summaries = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
+    world_size = max((summary.world_size or 0 for summary in summaries if summary.is_measured), default=0)
+    return [
+        RankFailure(rank=outcome.rank, notes=(*outcome.notes, _no_rank_note(outcome, world_size)))
+        if isinstance(outcome, RankSummary)
+        and outcome.unmeasured is not None
+        and outcome.world_size is None
+        and 0 < world_size <= outcome.rank
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+def _no_rank_note(summary: RankSummary, world_size: int) -> Note:
+    file = summary.file_name
+    text = f"rank {summary.rank}: {file}: the job has {world_size} ranks, and this file is of none of them; left out"
+    return Note(kind="no_rank", severity="warning", rank=summary.rank, file=file, text=text)
+
+
+def _duplicate_note(summary: RankSummary) -> Note:
+    file = summary.file_name
+    text = f"rank {summary.rank}: {file}: another file is of rank {summary.rank} too; left out"
+    return Note(kind="duplicate_rank", severity="error", rank=summary.rank, file=file, text=text)
+
+
+def missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
+    if not missing:
+        return []
+    text = f"{present} of {expected} ranks; missing: {format_ranges(missing)}"
+    return [Note(kind="missing_rank", severity="warning", text=text)]
+
+
+def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
+    """Return a note if ranks completed different steps: comparisons over ranks leave out the others."""
+    measured = [s for s in ranks if s.is_measured]
+    complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in measured}
+    if len(set(complete.values())) < 2:
+        return []
+    common_steps, all_steps = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
+    incomplete_ranks = [rank for rank, steps in complete.items() if steps != all_steps]
+    of_all = f"{len(common_steps)} of {len(all_steps)} steps are complete on all ranks"
+    if len(incomplete_ranks) > 1:
+        text = f"{of_all}; {ranks_text(incomplete_ranks)} lack some"
+        return [Note(kind="step_mismatch", severity="warning", text=text)]
+    (rank,) = incomplete_ranks
+    file = next(summary.file_name for summary in measured if summary.rank == rank)
+    where = f"rank {rank}: {file}" if file else f"rank {rank}"
+    text = f"{where}: it completed {len(complete[rank])} of the {len(all_steps)} steps; {of_all}, and are compared"
+    return [Note(kind="step_mismatch", severity="warning", rank=rank, file=file, text=text)]
+
+
+def left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:
+    """Return a note about each step that is left out. It names the ranks where the step is long, if these are few."""
+    most_ns = max((step.step_ns for summary in ranks for step in summary.steps if step.complete), default=0)
+    first = "the first recorded" if len(left_out) == 1 else "the first of its window"
+    notes = []
+    for left in left_out:
+        lengths_ns = {
+            summary.rank: part.step_ns for summary in ranks for part in summary.left_out if part.step == left.step
+        }
+        slow = [summary for summary in ranks if lengths_ns.get(summary.rank, 0) > most_ns]
+        few = 2 * len(slow) < len(lengths_ns)
+        where = f" on {ranks_text([summary.rank for summary in slow])} ({slow[0].file_name})" if few and slow else ""
+        text = (
+            f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms{where}, the others at most "
+            f"{most_ns / 1e6:,.1f} ms: it is left out"
+        )
+        notes.append(Note(kind="first_step", severity="info", text=text))
+    return notes
+
+
+def inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
+    notes = []
+    inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
+    if inferred:
+        text = f"parallelism {', '.join(inferred)} inferred from the names of events"
+        notes.append(Note(kind="inferred", severity="info", text=text))
+    if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
+        text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
+        notes.append(Note(kind="inferred", severity="info", text=text))
+    return notes
+
+
+def other_run_notes(discovery: Discovery) -> list[Note]:
+    """Return a note for each run that is there and was not chosen. What a single file is of is said of the file."""
+    notes = []
+    for other in discovery.others:
+        files = [window.path.name for windows in other.ranks.values() for window in windows]
+        file = files[0] if len(files) == 1 else None
+        what = file or f"{len(other.ranks)} ranks"
+        option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
+        text = f"run {other.run_id}, attempt {other.attempt} ({what}) is there too; choose it with {option}"
+        notes.append(Note(kind="other_run", severity="info", file=file, text=text))
+    return notes
+
+
+def run_of_counted_steps(
+    reader: RankReader,
+    discovery: Discovery,
+    outcomes: Sequence[RankSummary | RankFailure],
+    options: SummaryOptions,
+    *,
+    leaves_out_first: bool,
+) -> Run:
+    """Return the run of the outcomes that `reader` has read, in its order. Raises what `assemble` does.
+
+    leaves_out_first: whether a first step that is longer than the others is left out.
+    """
+    outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
+    guard = Guard()
+    outcomes = guard.run("which ranks can be compared", outcomes, without_incomparable_times, outcomes)
+    outcomes = without_files_of_no_rank(outcomes)
+    while True:
+        run, outcomes = _assembled(reader, discovery, outcomes, options, leaves_out_first=leaves_out_first)
+        comparable = guard.run("which clocks can be compared", outcomes, without_jumping_clocks, outcomes, run.clocks)
+        if all(one is other for one, other in zip(comparable, outcomes, strict=True)):
+            return replace(run, notes=(*run.notes, *guard.notes))
+        outcomes = comparable  # what is known of the others may depend on these ranks
+
+
+def _assembled(
+    reader: RankReader,
+    discovery: Discovery,
+    outcomes: Sequence[RankSummary | RankFailure],
+    options: SummaryOptions,
+    *,
+    leaves_out_first: bool,
+) -> tuple[Run, list[RankSummary | RankFailure]]:
+    """Return the run without the first steps that do not count, and its outcomes."""
+    guard = Guard()
+    left_out: tuple[LeftOutStep, ...] = ()
+    if leaves_out_first:
+        ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
+        left_out = guard.run("which first steps to leave out", left_out, first_steps_to_leave_out, ranks)
+    of_rank = dict(zip(reader.ranks_of(discovery), outcomes, strict=True))
+    numbers = tuple(sorted(step.step for step in left_out))
+    again = [rank for rank, outcome in of_rank.items() if _leaves_out_others(outcome, numbers)]
+    if again:
+        of_rank |= zip(again, reader.read(discovery, replace(options, without=numbers), again), strict=True)
+    outcomes = list(of_rank.values())
+    return assemble(reader.paths, discovery, outcomes, reader.selected, left_out, guard), outcomes
+
+
+def _leaves_out_others(outcome: RankSummary | RankFailure, numbers: Collection[int]) -> bool:
+    """Return whether a rank has left out other steps than those of these numbers."""
+    if isinstance(outcome, RankFailure) or not outcome.is_measured:
+        return False
+    return {step.step for step in outcome.left_out} != set(numbers).intersection(outcome.recorded_steps)

@@ -1,27 +1,52 @@
-"""Which ranks pause their training for checkpoints, evaluation or logging, and what that costs the steps."""
+"""Which ranks pause their training for checkpoints, evaluation or logging, and what that costs the steps.
+
+What is said of a pause, and what to do about it.
+
+How long the other ranks wait in communication for the pauses of one.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
+
+import numpy as np
 
 from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.pauses import columns
+from tracekit.analysis.pauses.parts import RankPauses
 from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses
-from tracekit.analysis.pauses.texts import action_text, longer_text, pause_text
-from tracekit.analysis.pauses.waits import WaitsForPauses
+from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import Frame
+from tracekit.model.clocks import clocks_are_comparable
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
+
+__all__ = ["Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
+
 
 _NOTABLE = 0.05  # of the step
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay
 
-__all__ = ["CostlyPause", "Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
+_DISTRIBUTED = "torch.distributed.checkpoint"
+# Of one rank, and of several.
+_DOES = {
+    "save": ("saves a checkpoint", "save a checkpoint"),
+    "load": ("loads a checkpoint", "load a checkpoint"),
+    "async_save": ("copies a checkpoint for the background", "copy a checkpoint for the background"),
+    "await": ("waits for a checkpoint in the background", "wait for a checkpoint in the background"),
+    "evaluation": ("evaluates", "evaluate"),
+    "logging": ("logs", "log"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,3 +181,134 @@ def _finding(costly: CostlyPause) -> Finding:
             "function": longest.function,
         },
     )
+
+
+def pause_text(pause: RankPause, ranks: Sequence[int], waiting: int = 0, wait_kind: str | None = None) -> str:
+    """Return who pauses, for how long in how many steps, and who waits.
+
+    ranks: who pauses about as long; empty: all ranks. waiting: how many ranks wait for them. wait_kind: the kind of
+    communication in which they wait.
+    """
+    steps = len(pause.by_step_ns)
+    often = "a step" if steps == pause.of_steps else f"in {steps} of {pause.of_steps} steps"
+    text = f"{_who_does(pause, ranks)} for {pause.each_ns / 1e6:.0f} ms {often}"
+    if not waiting:
+        return text
+    its = "its" if len(ranks) == 1 else "their"
+    kind = "" if wait_kind is None else f" in {wait_kind}"
+    return f"{text} while {its} {'peer waits' if waiting == 1 else 'peers wait'}{kind}"
+
+
+def longer_text(pause: RankPause, ranks: Sequence[int], longer_ns: float) -> str:
+    """Return by how much longer some ranks pause than the others, which pause as well."""
+    return f"{_who_does(pause, ranks)} for {longer_ns / 1e6:.0f} ms a step longer than others"
+
+
+def _who_does(pause: RankPause, ranks: Sequence[int]) -> str:
+    who = ranks_text(ranks) if ranks else "all ranks"
+    return f"{who} {_DOES[pause.action or pause.pause][len(ranks) != 1]}"
+
+
+def action_text(pause: RankPause, *, everywhere: bool) -> str:
+    """Return what to do about a pause. everywhere: all ranks have it."""
+    match pause.action or pause.pause:
+        case "save" if pause.function == _DISTRIBUTED:
+            return f"save in the background: {_DISTRIBUTED}.async_save; or save less often"
+        case "save" if everywhere:
+            return f"let each rank save its shard in the background ({_DISTRIBUTED}.async_save), or save less often"
+        case "save":
+            return f"save in the background ({_DISTRIBUTED}.async_save), or less often"
+        case "load":
+            return "load once, before the training"
+        case "async_save":
+            return "save less often, or copy into pinned memory: the stager's use_pinned_memory"
+        case "await":
+            return "save less often: the next checkpoint begins before the last one is written"
+        case "evaluation" if not everywhere:
+            return "evaluate on all ranks, each its part of the data, or less often"
+        case "evaluation":
+            return "evaluate less often, or on fewer batches"
+        case _:
+            return "log less often, or from another thread"
+
+
+class WaitsForPauses:
+    """The waits for pauses of a run: what they are found from is made once, and only if there are any."""
+
+    def __init__(self, run: Run, found: Sequence[RankPause]) -> None:
+        """found: the pauses of all ranks."""
+        self._run, self._found = run, found
+        self._comparable = clocks_are_comparable(run.ranks, run.clocks)
+        self._place = {summary.rank: place for place, summary in enumerate(run.ranks)}
+        self._ready_ns: dict[int, Int64] = {}
+        self._in_group: dict[int, tuple[Int64, Bool]] = {}
+
+    def by_kind_ns(self, pause: RankPause) -> dict[str, int] | None:
+        """Return for how long the others waited, the median of them, by kind of communication.
+
+        A pause delays the rank's next collective. Others wait there until the rank comes, and for as long as the pause
+        is longer than their own of the same step. None if the clocks of the ranks cannot be compared.
+        """
+        if not self._comparable:
+            return None
+        kept, waits = pause.kept, Counter[str]()
+        place = self._place[pause.rank]
+        ready_ns = self._run.ranks[place].collectives.ready_ns
+        order = np.argsort(ready_ns, kind="stable")
+        following = np.append(order, ABSENT)[np.searchsorted(ready_ns[order], kept.end_ns, side="left")]
+        longer_ns = self._longer_ns(pause, kept)
+        for matched in self._run.collectives:
+            for kind, row, late_ns in self._late_ns(matched, pause.rank, following):
+                waits[kind] += min(max(late_ns, 0), int(longer_ns[following == row].sum()))
+        return {kind: time_ns for kind, time_ns in waits.items() if time_ns}
+
+    def _longer_ns(self, pause: RankPause, kept: RankPauses) -> Int64:
+        """Return by how much each pause is longer than those of the others in its step, int64 [n].
+
+        The pauses of a step are shorter in proportion.
+        """
+        others = [each for each in self._found if each.pause == pause.pause and each.rank != pause.rank]
+        lacking = len(self._run.ranks) - 1 - len(others)
+        share = {
+            step: 1 - min(np.median([each.by_step_ns.get(step, 0) for each in others] + [0] * lacking) / time_ns, 1.0)
+            for step, time_ns in pause.by_step_ns.items()
+            if others
+        }
+        shares = np.array([share.get(step, 1.0) for step in kept.step.tolist()])
+        longer_ns: Int64 = np.rint(shares * kept.duration_ns).astype(np.int64)
+        return longer_ns
+
+    def _late_ns(self, matched: MatchedGroup, rank: int, rows: Int64) -> Iterator[tuple[str, int, int]]:
+        """Yield which of some rows of a rank are collectives of a group: kind, row, and how much later than the median
+        of the others the rank was ready.
+        """
+        column = np.flatnonzero(matched.ranks == rank)
+        if not len(column) or len(matched.ranks) < 2:
+            return
+        of_rank = matched.row[int(column[0])]
+        late_ns, known = self._lateness(matched)
+        instances = np.flatnonzero((of_rank != ABSENT) & np.isin(of_rank, rows) & known)
+        for instance in instances.tolist():
+            late = int(late_ns[int(column[0]), instance])
+            yield KINDS[int(matched.kind[instance])], int(of_rank[instance]), late
+
+    def _lateness(self, matched: MatchedGroup) -> tuple[Int64, Bool]:
+        """Return how much later than the median of the others each rank was ready, int64 [k, m], and a mask [m] of the
+        instances that several ranks have.
+        """
+        if id(matched) not in self._in_group:
+            present = matched.row != ABSENT
+            ready_ns = np.zeros(matched.row.shape, dtype=np.int64)
+            for column, rank in enumerate(matched.ranks.tolist()):
+                rows = matched.row[column][present[column]]
+                ready_ns[column][present[column]] = self._ready_of(self._place[rank])[rows]
+            others_ns = leave_one_out_medians(ready_ns.T, present.T).T
+            self._in_group[id(matched)] = ready_ns - others_ns, present.sum(axis=0) > 1
+        return self._in_group[id(matched)]
+
+    def _ready_of(self, place: int) -> Int64:
+        """Return when a rank was ready for each of its collectives, on the run's clock, int64 [n]."""
+        if place not in self._ready_ns:
+            collectives = self._run.ranks[place].collectives
+            self._ready_ns[place] = self._run.clocks[place].to_run(collectives.ready_ns)
+        return self._ready_ns[place]

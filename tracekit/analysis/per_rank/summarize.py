@@ -7,10 +7,15 @@ from dataclasses import replace
 
 from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.health.run_checks import without_times
-from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
+from tracekit.analysis.per_rank.merge import (
+    SummarizedFile,
+    merge_recordings,
+    summarized_file,
+    without_copies,
+    without_repeated_steps,
+)
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording import Recording, recording_of
-from tracekit.analysis.per_rank.same_recording import SummarizedFile, summarized_file, without_copies
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
 from tracekit.analysis.sections import parts_for
 from tracekit.analysis.step_time.per_rank.step_parts import step_parts

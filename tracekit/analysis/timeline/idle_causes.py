@@ -2,37 +2,29 @@
 
 Each moment at which the rank neither computes, communicates nor copies has one cause. The rules are those of
 docs/definitions.md, "Idle time".
+
+Calls of a rank's host that explain why its device has nothing to do.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.timeline.host_calls import (
-    Synchronisations,
-    allocations,
-    checkpoints,
-    garbage_collections,
-    synchronisations,
-)
+from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.analysis.events.pauses.pause_times import checkpoint_calls
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import loading_times
-from tracekit.model.events import Bool, EventTable, Int64
+from tracekit.model.events import ROUNDED_NS, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
-from tracekit.model.spans import WAIT_SPAN
+from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, WAIT_SPAN
 
-__all__ = [
-    "IDLE_CAUSES",
-    "IdleBehindCalls",
-    "host_threads",
-    "idle_behind_calls",
-    "idle_by_cause",
-    "synchronising_calls",
-]
+__all__ = ["IDLE_CAUSES", "idle_behind_calls", "idle_by_cause"]
+
 
 IDLE_CAUSES = (
     "host_bound",
@@ -57,6 +49,15 @@ _STALL_NS = 200_000  # a host that is not heard of for so long does something el
 _COMMUNICATES = ("c10d::", "_c10d_functional::", "c10d_functional::")
 _NEVER_NS = np.iinfo(np.int64).max
 _NEIGHBOURS = 256  # rows that are looked at together
+
+_SYNCHRONISES = re.compile(r"\w*Synchronize|(?:cuda|hip)(?:Memcpy|MemcpyWithStream)")
+_COPIES = re.compile(r"(?:cuda|hip|cu)Memcpy\w*")
+# Of the runtime and of the driver, with virtual memory (expandable segments) and pinned memory of the host.
+_ALLOCATES = re.compile(
+    r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister|MemPool)\w*|"
+    r"(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree)\w*"
+)
+_BLOCKS_NS = 20_000  # a shorter copy call may have returned before its copy ended
 
 
 def idle_by_cause(recorded: RecordedSteps) -> Mapping[str, Intervals]:
@@ -252,3 +253,55 @@ def _between_steps(recorded: RecordedSteps) -> Intervals:
     pairs = [(s.returned_ns, s.end_ns) for s in steps if s.returned_ns is not None and s.end_ns is not None]
     times_ns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return Intervals.union_of(times_ns[:, 0], times_ns[:, 1])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Synchronisations:
+    """n calls that return when the device is done, in order of their end.
+
+    Attributes:
+        row: in the event table, int64 [n].
+        begin_ns: int64 [n].
+        until_ns: int64 [n].
+    """
+
+    row: Int64
+    begin_ns: Int64
+    until_ns: Int64
+
+
+def synchronisations(events: EventTable, device: DeviceEvents, threads: Int64) -> Synchronisations:
+    """Return the synchronising calls on these tracks.
+
+    A copy call synchronises if it is named so (`cudaMemcpy`), or if it took long and returned after its copy had ended:
+    `cudaMemcpyAsync` from or to memory that is not pinned does.
+    """
+    named = events.named(lambda name: _SYNCHRONISES.fullmatch(name) is not None)
+    rows = np.flatnonzero(named & events.in_category(*RUNTIME_CATEGORIES))
+    copies = np.flatnonzero(device.linked & ~device.is_kernel)
+    calls = device.launch_row[copies]
+    blocks = events.duration_ns[calls] >= _BLOCKS_NS
+    blocks &= events.end_ns[calls] + ROUNDED_NS >= events.end_ns[device.row[copies]]
+    calls = calls[blocks]
+    is_copy = events.named(lambda name: _COPIES.fullmatch(name) is not None)
+    rows = np.union1d(rows, calls[is_copy[calls]]).astype(np.int64)
+    rows = rows[events.on_tracks(threads)[rows]]
+    rows = rows[np.argsort(events.end_ns[rows], kind="stable")]
+    return Synchronisations(row=rows, begin_ns=events.start_ns[rows], until_ns=events.end_ns[rows])
+
+
+def allocations(events: EventTable, threads: Int64) -> Intervals:
+    """Return when these tracks allocated or freed memory of the device, or pinned memory of the host."""
+    named = events.named(lambda name: _ALLOCATES.fullmatch(name) is not None)
+    return Intervals.of_events(events, named & events.in_category(*RUNTIME_CATEGORIES) & events.on_tracks(threads))
+
+
+def garbage_collections(events: EventTable) -> Intervals:
+    """Return when Python collected garbage. It stops all threads, whichever it runs on."""
+    return Intervals.of_events(events, events.named(GARBAGE_COLLECTION_SPAN.__eq__))
+
+
+def checkpoints(events: EventTable, threads: Int64) -> Intervals:
+    """Return when these tracks saved or loaded a checkpoint."""
+    calls = checkpoint_calls(events, threads)
+    return Intervals.union_of(calls.start_ns, calls.end_ns)

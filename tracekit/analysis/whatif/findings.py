@@ -1,17 +1,33 @@
-"""Which savings of a what-if are worth a finding."""
+"""Which savings of a what-if are worth a finding.
+
+What to set so that FSDP keeps parameters from forward to backward, where a replay shows that it pays.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tracekit.analysis.configuration.settings import value_of, value_text
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.fsdp.parts import FSDP_UNITS
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
+from tracekit.analysis.section import Unavailable
+from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
-from tracekit.analysis.whatif.kept_parameters import kept_parameters_findings
+from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
-__all__ = ["whatif_findings"]
+__all__ = ["kept_parameters_findings", "whatif_findings"]
+
 
 _NOTABLE_SHARE = 0.05
+
+_NOTABLE_KEPT_SHARE = 0.02  # of the step
+_FULL = 0.95  # of a device's memory: beyond, an allocation may fail
+# Strategies of FSDP1 that gather again, with those that do not.
+_SHARDING = {"FULL_SHARD": "SHARD_GRAD_OP", "HYBRID_SHARD": "_HYBRID_SHARD_ZERO2"}
 
 
 def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None) -> list[Finding]:
@@ -55,3 +71,66 @@ def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None)
             )
         )
     return findings
+
+
+def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Finding]:
+    """Yield the finding that gathers in the backward pass cost time that keeping the parameters saves.
+
+    change: that of the replay without them; None where it saves nothing. There is no finding where the devices' memory
+    would not suffice, as far as that is known.
+    """
+    if change is None or change.share < _NOTABLE_KEPT_SHARE:
+        return
+    memory_bytes = _kept_bytes(run)
+    if not _fits(run, memory_bytes):
+        return
+    modules = {
+        row.module
+        for summary in run.ranks
+        for row in summary[FSDP_UNITS]
+        if (row.kind, row.phase) == ("all_gather", "backward") and row.module is not None
+    }
+    more = "" if memory_bytes is None else f", for {file_size(memory_bytes)} more a rank"
+    yield Finding(
+        severity="warning",
+        text=f"FSDP frees the parameters of {len(modules)} modules after forward and gathers them again in backward",
+        cause="transfer",
+        saving_ns=change.saves_ns_per_step,
+        saving_error_ns=change.error_ns,
+        action=f"{_setting(run)}{more}",
+        evidence={"modules": sorted(modules), "memory_bytes": memory_bytes},
+        remedy="reshard",
+    )
+
+
+def _setting(run: Run) -> str:
+    """Return what to set, with what it is now where all modules agree."""
+    if "fsdp2" in run.strategies:
+        name, new, component = "reshard_after_forward", "False", "fsdp2"
+        now = value_of(run, component, name)
+    else:
+        name, component = "sharding_strategy", "fsdp1"
+        now = value_of(run, component, name)
+        new = _SHARDING.get(str(now), _SHARDING["FULL_SHARD"])
+    present = "" if isinstance(now, Unavailable) else f" (now {value_text(now)})"
+    return f"set {name}={new}{present}"
+
+
+def _kept_bytes(run: Run) -> int | None:
+    """Return the bytes of parameters that a rank would keep, at most; None where sizes are not known."""
+    of_ranks = []
+    for summary in run.ranks:
+        rows = [row for row in summary[FSDP_UNITS] if (row.kind, row.phase) == ("all_gather", "backward") and row.count]
+        if any(row.size_bytes is None for row in rows):
+            return None
+        of_ranks.append(sum((row.size_bytes or 0) // row.count for row in rows))
+    return max(of_ranks, default=None)
+
+
+def _fits(run: Run, memory_bytes: int | None) -> bool:
+    uses = [summary[MEMORY] for summary in run.ranks]
+    known = [(use.peak_bytes, use.device_bytes) for use in uses if use is not None]
+    return not any(
+        peak is not None and device is not None and peak + (memory_bytes or 0) > _FULL * device
+        for peak, device in known
+    )

@@ -9,11 +9,13 @@ slowdown S is T / T_ideal. S of a rank, stage or type is the same if only its op
 share of T - T_ideal that disappears if the slowest 3 % of the ranks are ideal, M_S the share that disappears if the
 last stage is. The replay leaves out what the graph does not know, such as gaps between operations: `replay_error` =
 T / measured step - 1 says how far to trust the other figures.
+
+For which ranks others wait, as a replay shows: if such a rank is faster, another one ends its steps earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,19 +29,22 @@ from tracekit.analysis.table import DerivedFrame, Rows
 from tracekit.analysis.whatif import columns
 from tracekit.analysis.whatif.changes import Change, find_worthwhile_changes
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
+from tracekit.analysis.whatif.peer_levels import at_peers_level
 from tracekit.analysis.whatif.replays import Replays
-from tracekit.analysis.whatif.waited_for import ranks_waited_for
 from tracekit.errors import InputError
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 
-__all__ = ["WhatIf", "what_if", "what_if_of_run"]
+__all__ = ["WhatIf", "ranks_waited_for", "what_if", "what_if_of_run"]
+
 
 _SLOWEST_PERCENT = 3
 _NO_SLOWNESS = 0.001  # T - T_ideal below this share of T: there is nothing to divide among causes
 _MOST_REPLAYED_OPERATIONS = 200_000_000  # over all replays of one question
 _MISSING = "ranks are missing, and waiting for them cannot be told from transfer"
 _REPLAYED_RANKS = 64  # of many ranks these are replayed one by one, those first that can add most to the step
+
+_SHARE = 0.1  # of what the rank itself gains: less may be an error of the clocks
 
 
 def _change_rows(result: WhatIf) -> Rows:
@@ -221,3 +226,19 @@ def _slowdown_by_rank(replays: Replays, by_stage: Mapping[int, float], notes: li
 def _slowest_count(ranks: int) -> int:
     """Return how many ranks the slowest 3 % are, rounded up."""
     return -(-_SLOWEST_PERCENT * ranks // 100)
+
+
+def ranks_waited_for(graph: OperationGraph, changes: Iterable[Change]) -> frozenset[int]:
+    """Return the ranks that are changed alone and that others wait for. A message that nobody waits for is no wait."""
+    ranks = [change.rank for change in changes if change.remedy == "ranks" and change.rank is not None]
+    return frozenset(rank for rank in ranks if _is_waited_for(graph, rank))
+
+
+def _is_waited_for(graph: OperationGraph, rank: int) -> bool:
+    for group, faster_ns in zip(graph.step_groups, at_peers_level(graph, (rank,)), strict=True):
+        before_ns, after_ns = group.rank_ends_ns(group.duration_ns), group.rank_ends_ns(faster_ns)
+        gains_ns = {other: end_ns - after_ns[other] for other, end_ns in before_ns.items()}
+        own_ns = gains_ns.pop(rank, 0.0)
+        if own_ns > 0 and max(gains_ns.values(), default=0.0) >= _SHARE * own_ns:
+            return True
+    return False

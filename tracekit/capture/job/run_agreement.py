@@ -2,6 +2,13 @@
 
 Rank 0 decides and publishes in the job's store. The store may be older than the attempt, and then holds what an earlier
 attempt agreed on. So what was published before this process started does not count.
+
+Finds the attempt of this job before this one by what it left on the disk, where the job's store is new.
+
+It is the newest attempt of a run that this agent launched with another worker process. Where rank 0 has moved to
+another agent, it is that of a run with the same id, chosen by the user, which lived after this agent had started and
+was dead when this process started. A run of another day under the same id ended before this agent started; one at the
+same time still lives.
 """
 
 from __future__ import annotations
@@ -11,26 +18,25 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tracekit.capture.job.earlier_attempts import find_earlier_attempt, is_name_taken
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.store import BoundedStore
-from tracekit.capture.output.places import MAX_RUN_ID_LENGTH, name_part
-
-RUN_KEY = "tracekit/run"
-RUN_WAIT_S = 2.0
-ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
+from tracekit.capture.output.places import MAX_RUN_ID_LENGTH, name_part, newest_attempt
+from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
 
 __all__ = [
     "AgreedRun",
     "AgreedStep",
+    "EarlierAttempt",
     "await_run",
+    "find_earlier_attempt",
     "is_of_this_attempt",
     "look_up_step",
     "new_run",
@@ -38,6 +44,13 @@ __all__ = [
     "publish_step",
     "read_run",
 ]
+
+
+RUN_KEY = "tracekit/run"
+RUN_WAIT_S = 2.0
+ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
+
+_LATEST_RUNS = 8  # of one id; there may be hundreds
 
 
 class AgreedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,3 +197,56 @@ def _new_name(path: Path, launch: ElasticLaunch | None, number: int) -> str:
         unique = launch.run_suffix(number)
     prefix = "" if launch is None else launch.run_prefix
     return f"{prefix}{began:%Y%m%dT%H%M%SZ}-{unique}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierAttempt:
+    """The newest attempt of the run that this job belongs to."""
+
+    run_id: str
+    attempt: int
+
+
+def find_earlier_attempt(path: Path, launch: ElasticLaunch | None, number: int) -> EarlierAttempt | None:
+    """Return the attempt before this one below `path`; None if there is none or it cannot be known.
+
+    number: which probe of the process this is.
+    """
+    if launch is None or not launch.may_restart or not launch.agent:
+        return None
+    with contextlib.suppress(OSError):
+        of_agent = list(path.glob(f"*-{launch.run_suffix(number)}"))
+        named = sorted(path.glob(f"{launch.run_prefix}*"), reverse=True) if launch.run_prefix else []
+        for run in [*of_agent, *named[:_LATEST_RUNS]]:
+            attempt = newest_attempt(run)
+            if attempt is None:
+                continue
+            progress = _any_progress(run / f"attempt-{attempt}")
+            if run in of_agent:
+                is_earlier = progress is None or progress.header.worker != launch.worker
+            else:
+                is_earlier = progress is not None and _precedes(progress, launch)
+            if is_earlier:
+                return EarlierAttempt(run_id=run.name, attempt=attempt)
+    return None
+
+
+def is_name_taken(path: Path, launch: ElasticLaunch, number: int) -> bool:
+    """Return whether a run has the name that this launch would give it."""
+    with contextlib.suppress(OSError):
+        return any(path.glob(f"*-{launch.run_suffix(number)}"))
+    return False
+
+
+def _precedes(progress: Progress, launch: ElasticLaunch) -> bool:
+    if launch.agent_start_ns is None or launch.start_ns is None or progress.header.elastic_id != launch.elastic_id:
+        return False
+    return launch.agent_start_ns < progress.last_sign_ns < launch.start_ns
+
+
+def _any_progress(attempt: Path) -> Progress | None:
+    """Return the progress of any rank."""
+    for file in attempt.rglob(f"rank-*{PROGRESS_SUFFIX}"):
+        with contextlib.suppress(OSError, ValueError):
+            return Progress.parse(file.read_bytes())
+    return None

@@ -10,14 +10,17 @@ DTensor do not call these methods. Calls by torch's wrappers are left to the wra
   else, while nothing joins the autograd graph. (An evaluation gathers its results once.)
 * Activations sent with split sizes are tokens for experts. The group is expert parallel.
 * Scalars, such as a loss for a log, are ignored. The parallelism of a group may remain unknown.
+
+Finds the parameter whose gradient a tensor is, by its address.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Literal
@@ -26,9 +29,11 @@ from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.gradients import GradientAddresses
 from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
+
+__all__ = ["PurposeObserver"]
+
 
 # The methods under the names of all versions, with the index of the argument that this rank contributes.
 _REDUCTIONS = {
@@ -55,7 +60,8 @@ _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "
 # By module: a cache, as each call looks up all its frames.
 _caller_kinds: dict[str, Literal["wrapper", "program", "between"]] = {}
 
-__all__ = ["PurposeObserver"]
+_MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
+_MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 
 
 @dataclass
@@ -280,3 +286,80 @@ def _is_split(arguments: tuple[Any, ...]) -> bool:
         return True
     lists = [argument for argument in arguments[:2] if isinstance(argument, list)]
     return any(len({tensor.numel() for tensor in tensors}) > 1 for tensors in lists)
+
+
+class GradientAddresses:
+    """Finds the parameter of a gradient.
+
+    Addresses of gradients change from step to step. For a tensor at a new address, the gradients of all parameters of
+    its size are looked up, which makes the others of that size known, too.
+    """
+
+    def __init__(self, parameters: Iterable[Any]) -> None:
+        self._parameters = list(parameters)
+        self._addresses = {parameter.data_ptr() for parameter in self._parameters}
+        self._same_size: dict[int, list[int]] = {}  # indices of parameters by their number of elements
+        for index, parameter in enumerate(self._parameters):
+            self._same_size.setdefault(parameter.numel(), []).append(index)
+        self._index_at: dict[int, int] = {}  # by the address of the gradient
+        self._index_of = {id(parameter): index for index, parameter in enumerate(self._parameters)}
+        self._returned: dict[int, tuple[weakref.ref[Any], int]] = {}  # by address, gradients that no parameter holds
+        self._next_by_shape: Counter[int] = Counter()
+        self._failed_look_ups: Counter[int] = Counter()
+        self.count = len(self._parameters)
+        self._elements = sum(parameter.numel() for parameter in self._parameters)
+
+    def parameter_index(self, tensor: Any, in_backward: bool) -> int | None:
+        """Return the index of the parameter whose gradient `tensor` is, or None.
+
+        In a backward pass the gradient may not be assigned yet. Then the shape decides, and the parameters of one shape
+        are returned one after the other.
+        """
+        elements, address = tensor.numel(), tensor.data_ptr()
+        returned, index_of_returned = self._returned.get(address, (None, None))
+        if returned is not None and returned() is not None:
+            return index_of_returned
+        same_size = self._same_size.get(elements)
+        if same_size is None:
+            return None
+        if not self._is_at(self._index_at.get(address), address) and self._failed_look_ups[elements] < _MAX_LOOK_UPS:
+            self._look_up(same_size)
+        index = self._index_at.get(address)
+        if self._is_at(index, address):
+            self._failed_look_ups[elements] = 0
+            return index
+        self._failed_look_ups[elements] += 1
+        index = same_size[self._next_by_shape[elements] % len(same_size)]
+        if in_backward and self._parameters[index].shape == tensor.shape:
+            self._next_by_shape[elements] += 1
+            return index
+        return None
+
+    def add_returned(self, inputs: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Take in what `torch.autograd.grad` returned. It counts while the program keeps it."""
+        for parameter, gradient in zip(inputs, gradients, strict=False):
+            index = self._index_of.get(id(parameter))
+            if index is not None and gradient is not None:
+                self._returned[gradient.data_ptr()] = weakref.ref(gradient), index
+
+    def is_parameter(self, tensor: Any) -> bool:
+        return tensor.data_ptr() in self._addresses
+
+    def are_all_gradients(self, elements: int) -> bool:
+        """Return whether so many elements can be all gradients, once or several times, as in flat buffers."""
+        return elements > 0 and self._elements >= _MIN_FLAT_ELEMENTS and elements % self._elements == 0
+
+    def release(self) -> None:
+        """Drop the parameters; the counts stay."""
+        self._parameters, self._addresses, self._same_size, self._index_at = [], set(), {}, {}
+        self._index_of, self._returned = {}, {}
+
+    def _is_at(self, index: int | None, address: int) -> bool:
+        gradient = None if index is None else self._parameters[index].grad
+        return gradient is not None and gradient.data_ptr() == address
+
+    def _look_up(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            gradient = self._parameters[index].grad
+            if gradient is not None:
+                self._index_at[gradient.data_ptr()] = index

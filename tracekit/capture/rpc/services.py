@@ -1,24 +1,49 @@
-"""Keeps the marked remote calls that this process has served until a recording takes them."""
+"""Keeps the marked remote calls that this process has served until a recording takes them.
+
+Finds the tensors that a served call returns, and keeps their shapes, each set of shapes once.
+
+Counts the steps of this process's optimizers, from the first recorded call that it serves on.
+
+A parameter server's parameters have a version: how many steps their optimizer has taken. What a call read and what it
+applied is told by the versions before and after it. No function is known by its name.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracekit.capture.hooks.patching import fail_safe
 from tracekit.capture.rpc.remote_calls import Worker
-from tracekit.capture.rpc.results import note_result, results
-from tracekit.capture.rpc.updates import optimizers, steps_taken, versions, watch_optimizers
-from tracekit.model.metadata import RpcCall, RpcCallId, RpcService, RpcUpdate, RpcUse, RpcWait
+from tracekit.model.metadata import RpcCall, RpcCallId, RpcOptimizer, RpcResult, RpcService, RpcUpdate, RpcUse, RpcWait
+
+__all__ = ["Service", "begin_service", "note_result", "results", "running_service", "take_services", "use_of"]
+
 
 MAX_SERVICES = 100_000  # kept at a time
-
-_services: list[Service] = []
 _running = threading.local()  # the service that this thread runs
 
-__all__ = ["Service", "begin_service", "running_service", "take_services", "use_of"]
+_MAX_TENSORS = 10_000  # in a result
+_MAX_RESULTS = 64  # different ones; of further ones nothing is known
+
+_results: dict[str, RpcResult] = {}
+
+_MAX_OPTIMIZERS = 16  # of a process; where there are more, no version is known
+
+_lock = threading.Lock()
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_versions: list[int] = []
+_optimizers: list[RpcOptimizer] = []
+_is_watching = False
+
+
+_services: list[Service] = []
 
 
 @dataclass(slots=True, eq=False)
@@ -140,3 +165,89 @@ def use_of(
         optimizers=optimizers() if services else [],
         threads=worker.threads,
     )
+
+
+def note_result(value: Any) -> str | None:
+    """Return a key for the shapes of the tensors in `value`; None without any, or if there are too many."""
+    shapes: list[list[int]] = []
+    for tensor in _tensors(value):
+        if len(shapes) == _MAX_TENSORS:
+            return None
+        shapes.append(list(tensor.shape))
+    if not shapes:
+        return None
+    key = f"{zlib.crc32(repr(shapes).encode()):08x}"
+    if key not in _results:
+        if len(_results) >= _MAX_RESULTS:
+            return None
+        _results[key] = RpcResult(key=key, shapes=shapes)
+    return key
+
+
+def results(keys: Iterable[str | None]) -> list[RpcResult]:
+    """Return what these keys stand for, each once."""
+    return [_results[key] for key in dict.fromkeys(keys) if key is not None and key in _results]
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Yield the tensors in lists, tuples, dicts and modules; of a module parameters and buffers."""
+    torch = sys.modules["torch"]
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, torch.nn.Module):
+            pending += [*item.parameters(), *item.buffers()]
+        elif isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, list | tuple):
+            pending += item
+
+
+def watch_optimizers(note: Callable[[RpcUpdate], None]) -> None:
+    """Count each step from now on, and pass it to `note` on the thread that took it. Further calls do nothing."""
+    global _is_watching
+    module = sys.modules.get("torch.optim.optimizer")
+    if _is_watching or module is None:
+        return
+    with _lock:
+        if _is_watching:
+            return
+        _is_watching = True
+
+    def count(optimizer: Any, *_: Any) -> None:
+        with _lock:
+            number = _number(optimizer)
+            if number is None:
+                return
+            _versions[number] += 1
+            update = RpcUpdate(optimizer=number, version=_versions[number])
+        note(update)
+
+    module.register_optimizer_step_post_hook(fail_safe(count))
+
+
+def versions() -> list[int] | None:
+    """Return how many steps each optimizer has taken, by number; None where they are not counted."""
+    return _versions.copy() if _is_watching and len(_versions) <= _MAX_OPTIMIZERS else None
+
+
+def steps_taken() -> int:
+    """Return how many steps all optimizers have taken together."""
+    return sum(_versions)
+
+
+def optimizers() -> list[RpcOptimizer]:
+    return _optimizers.copy()
+
+
+def _number(optimizer: Any) -> int | None:
+    """Return the number of an optimizer, from its first step on; None beyond the limit."""
+    number = _numbers.get(optimizer)
+    if number is None and len(_versions) <= _MAX_OPTIMIZERS:
+        number = _numbers[optimizer] = len(_versions)
+        _versions.append(0)
+        shapes = [list(parameter.shape) for group in optimizer.param_groups for parameter in group["params"]]
+        _optimizers.append(RpcOptimizer(number=number, shapes=shapes))
+    return number

@@ -2,6 +2,8 @@
 
 A message is one line, escaped here. What renderers draw has styles, which pass: `write` of `tracekit.render.console`
 puts them on, after it has escaped the text.
+
+The names in what a user has typed: messages of a command that anonymises its run quote its arguments.
 """
 
 from __future__ import annotations
@@ -9,19 +11,20 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.typed_names import asks_for_pseudonyms, typed_names
 from tracekit.model.safe_text import safe_json, safe_lines, safe_text
 
 if TYPE_CHECKING:
     from tracekit.model.names.pseudonyms import Pseudonyms
 
 __all__ = [
+    "asks_for_pseudonyms",
     "echo",
     "echo_drawn",
     "echo_json",
@@ -30,14 +33,23 @@ __all__ = [
     "echo_written",
     "remember_arguments",
     "shown",
+    "typed_names",
     "write_with",
 ]
+
 
 _PSEUDONYMS = "tracekit.pseudonyms"  # keys in the metadata of click's context
 _TYPED = "tracekit.typed"
 _STYLE = re.compile(r"(\x1b\[[\d;]*m)")
 # What the runner of GitHub takes for a command, in any output of a step: `::` first on a line, `##[` anywhere.
 _WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
+
+_NAMES = {"--run": "job-x", "--annotation": "annotation-x", "--scheduler": "host-x"}
+_PATHS = ("--config", "--gates", "--baseline", "--against", "--links", "--cache-dir")
+_OUTPUTS = ("-o", "--output")
+_PATH = "path-x"
+_NO = ("", "0", "false", "no", "off", "n", "f")
+_LEAST_OF_A_NAME = 3
 
 
 def remember_arguments(context: click.Context, arguments: Sequence[str]) -> None:
@@ -111,3 +123,56 @@ def _write(text: str, *, err: bool = False) -> None:
     except UnicodeEncodeError as error:  # PYTHONIOENCODING names a coding that has no character for some of it
         known = text.encode(error.encoding, "replace").decode(error.encoding)
         click.echo(known, err=err, nl=False)  # noqa: TID251
+
+
+def asks_for_pseudonyms(arguments: Sequence[str]) -> bool:
+    """Return whether the command line or the environment asks for --anonymize. A file of settings is not read."""
+    return "--anonymize" in arguments or os.environ.get("TRACEKIT_ANONYMIZE", "").strip().lower() not in _NO
+
+
+def typed_names(arguments: Sequence[str]) -> dict[str, str]:
+    """Return pseudonyms for the paths and names among the arguments of a command, and for the current folder.
+
+    An argument with a slash counts as a path. A relative path of an output stays, as do very short texts.
+    """
+    names = dict.fromkeys(_with_folders(Path.cwd()), _PATH)
+    for option, value in _values(arguments):
+        if len(value) < _LEAST_OF_A_NAME:
+            continue
+        if option in _NAMES:
+            names[value] = _NAMES[option]
+        elif option in _PATHS or ("/" in value and (option not in _OUTPUTS or value[0] in "/~.")):
+            path = Path(value)
+            names |= dict.fromkeys((value, str(path), *_with_folders(path), *_with_folders(_absolute(path))), _PATH)
+    return names
+
+
+def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each argument that is a value, with the option before it: "" if there is none."""
+    before = ""
+    for argument in arguments:
+        option, sign, value = argument.partition("=")
+        if argument.startswith("--"):
+            if sign:
+                yield option, value
+            before = "" if sign else option
+        elif argument.startswith("-o") and argument != "-o":
+            yield "-o", argument.removeprefix("-o")
+            before = ""
+        elif argument.startswith("-") and argument != "-":
+            before = argument
+        else:
+            yield before, argument
+            before = ""
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:  # a user of that name is not known
+        return path.absolute()
+
+
+def _with_folders(path: Path) -> list[str]:
+    """Return an absolute path and those of the folders above it; none for a relative one."""
+    return [str(each) for each in (path, *path.parents) if path.is_absolute() and each != each.parent]

@@ -3,6 +3,8 @@
 An entry is given back only while its files, the code and the options are the same, and only if nobody but this user or
 the owner of the files can have written it. Whatever else is there, damage included, is a miss. Nothing here raises
 because of the disk: a cache that cannot be read or written is no cache.
+
+What changes when a trace file does.
 """
 
 from __future__ import annotations
@@ -31,11 +33,21 @@ from tracekit.read.cache.cache_dir import (
     user_cache_dir,
 )
 from tracekit.read.cache.code_version import CODE_VERSION
-from tracekit.read.cache.file_stamp import FileStamp, current_stamp, stamp_of
 from tracekit.read.files.run_folder import is_of_probe
-from tracekit.read.files.storage import RemotePath, TracePath
+from tracekit.read.files.storage import RemotePath, TracePath, version_of
 
-__all__ = ["CACHE_VARIABLE", "Cache", "CacheChoice", "Entry", "chosen_cache", "store"]
+__all__ = [
+    "CACHE_VARIABLE",
+    "Cache",
+    "CacheChoice",
+    "Entry",
+    "FileStamp",
+    "chosen_cache",
+    "current_stamp",
+    "stamp_of",
+    "store",
+]
+
 
 CACHE_VARIABLE = "TRACEKIT_CACHE"
 
@@ -242,3 +254,49 @@ def _touch(path: Path) -> None:
 
 def _now_ns() -> int:
     return time.time_ns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileStamp:
+    """The state of one file. Without its device number, which differs between hosts that mount a shared folder.
+
+    Attributes:
+        name: Of the file, as its entry was asked for.
+        size_bytes: Of the file as it is stored, packed or not.
+        modified_ns: Time of the last change of the content, which anybody can set back.
+        inode: 0 in a store.
+        changed_ns: Time of the last change of the inode, which nobody can set back; 0 in a store.
+        tag: What a store calls the version of the content; empty on a disk.
+    """
+
+    name: str
+    size_bytes: int
+    modified_ns: int
+    inode: int = 0
+    changed_ns: int = 0
+    tag: str = ""
+
+
+def stamp_of(file: TracePath, name: str) -> FileStamp:
+    """Return the stamp of `file`; for a file in a store, as it was when it was listed.
+
+    Raises OSError when the file is not there, ValueError when its store does not say when it was written.
+    """
+    if isinstance(file, RemotePath):
+        version = version_of(file)
+        if version.changed_ns is None:
+            raise ValueError(f"{file}: no time of its last change")
+        return FileStamp(name=name, size_bytes=version.size_bytes, modified_ns=version.changed_ns, tag=version.tag)
+    status = file.stat()
+    return FileStamp(
+        name=name,
+        size_bytes=status.st_size,
+        modified_ns=status.st_mtime_ns,
+        inode=status.st_ino,
+        changed_ns=status.st_ctime_ns,
+    )
+
+
+def current_stamp(file: TracePath, name: str) -> FileStamp:
+    """`stamp_of`, but a store is asked again."""
+    return stamp_of(RemotePath(file.url) if isinstance(file, RemotePath) else file, name)

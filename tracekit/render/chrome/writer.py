@@ -14,31 +14,32 @@ its depth from that order.
 
 Arrows. The event of an arrow is written right after its slice, at the slice's start. The format binds it by thread and
 time: of slices that start together and have a duration, viewers draw it to the innermost.
+
+Format columns of events as lines of JSON, one line an event.
+
+Times are formatted from integers: a float of microseconds since 1970 has a precision of 250 ns only.
+
+Group rows by which optional columns they have, so that many rows are written with one template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracekit.limits import limits
-from tracekit.model.events import ABSENT, Float64, Int64
-from tracekit.render.chrome.event_text import (
-    MICROSECONDS,
-    JsonStrings,
-    argument_texts,
-    format_lines,
-    json_members,
-    json_text,
-    microseconds,
-)
-from tracekit.render.chrome.presence_groups import PresenceGroups
+from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
+from tracekit.model.safe_text import unicode_text
+from tracekit.read.decode.extra_args import is_in_range
 from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries, split_lanes
 from tracekit.render.trace.slices import RUN_PAGE, Argument, Rows, Sink, Slices
 
-__all__ = ["ChromeTrack", "ChromeWriter"]
+__all__ = ["ChromeTrack", "ChromeWriter", "JsonStrings"]
+
 
 _BLOCK = 1 << 14  # values of a counter that are written at once
 _BLOCK_BYTES = 4 << 20  # text of slices that is written at once, about
@@ -53,6 +54,12 @@ _PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
 _PHASES = dict(enumerate("stf"))  # of an arrow's event, by index in `ROLES`
 _DEPTH = MAX_DEPTH // 2
+
+MICROSECONDS = "%d.%03d"
+"""Part of a template, for the two columns of `microseconds`."""
+_TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|(-?[0-9][0-9.eE+-]*)|\s+')
+
+_COLUMNS_A_PASS = 8  # one bit each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,3 +288,114 @@ def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
     first = place.copy()
     first[1:][follows] = 0
     return np.asarray(place - np.maximum.accumulate(first))
+
+
+def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
+    """Return a line for each row. `template` has a `%` place for each column."""
+    return [template % cells for cells in zip(*columns, strict=True)]
+
+
+def microseconds(time_ns: Int64) -> list[list[int]]:
+    """Return whole microseconds, and the remaining nanoseconds, of times >= 0."""
+    whole, rest = np.divmod(time_ns, 1000)
+    return [whole.tolist(), rest.tolist()]
+
+
+def json_text(text: str) -> str:
+    """Return `text` as JSON, in quotes, with question marks for lone surrogates, which UTF-8 cannot express.
+
+    Perfetto's trace processor (v52) refuses a whole trace for an escaped surrogate pair. It also refuses one for a text
+    that ends with an escaped backslash: it takes the quote after that for a part of the text.
+    """
+    encoded = json.dumps(text, ensure_ascii=False)
+    if text.endswith("\\"):
+        encoded = encoded[:-3] + '\\u005c"'
+    return unicode_text(encoded)
+
+
+def json_members(text: str) -> str:
+    """Return the members of a JSON object, without the braces and without white space.
+
+    Strings and keys are formatted by `json_text`. Numbers keep their digits; those that are out of the range of readers
+    of JSON become texts.
+    """
+    return _TOKEN.sub(_formatted, text)[1:-1]
+
+
+def _formatted(token: re.Match[str]) -> str:
+    string, number = token.groups(default="")
+    if string:
+        return json_text(json.loads(string))
+    return number if not number or is_in_range(number) else json_text(number)
+
+
+class JsonStrings:
+    """A cache of what `encode` returns for strings, over all tables of strings that share it."""
+
+    def __init__(self, encode: Callable[[str], str] = json_text) -> None:
+        self._encode = encode
+        self._known: dict[str, str] = {}
+
+    def of(self, strings: Sequence[str], ids: np.typing.NDArray[np.int32]) -> list[str]:
+        """Return the encoded string of each of the `ids`, indexes into `strings`, int32 [n]. `ABSENT` is encoded as an
+        empty text."""
+        table = np.empty(len(strings) + 1, dtype=object)
+        table[-1] = self._encoded("")
+        for string_id in np.unique(ids[ids >= 0]).tolist():
+            table[string_id] = self._encoded(strings[string_id])
+        texts: list[str] = table[ids].tolist()
+        return texts
+
+    def _encoded(self, text: str) -> str:
+        if text not in self._known:
+            self._known[text] = self._encode(text)
+        return self._known[text]
+
+
+def argument_texts(argument: Argument, rows: Rows, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
+    """Return the values of `rows` as they are put into a `%s` place."""
+    values = argument.values[rows]
+    if argument.is_text:
+        return list(encoded.of(strings, values.astype(np.int32, copy=False)))
+    return list(values.tolist())
+
+
+class PresenceGroups:
+    """Groups of n rows that have the same columns.
+
+    present: a mask for each column, bool [n]; None: all rows have the column.
+    """
+
+    def __init__(self, present: Sequence[Bool | None], rows: int) -> None:
+        masks = {
+            column: mask.view(np.uint8) for column, mask in enumerate(present) if mask is not None and not mask.all()
+        }
+        always = [column for column in range(len(present)) if column not in masks]
+        optional = list(masks)
+        sets: list[list[int]] = [[]]
+        group = np.zeros(rows, dtype=np.uint32)
+        for first in range(0, len(optional), _COLUMNS_A_PASS):
+            columns = optional[first : first + _COLUMNS_A_PASS]
+            code = np.zeros(rows, dtype=np.uint8)
+            for bit, column in enumerate(columns):
+                code |= masks[column] << bit
+            group = group.astype(np.uint32) << np.uint32(_COLUMNS_A_PASS) | code
+            occurring = np.flatnonzero(np.bincount(group))  # few of all combinations occur
+            sets = [
+                [*sets[number >> _COLUMNS_A_PASS], *(column for bit, column in enumerate(columns) if number >> bit & 1)]
+                for number in occurring.tolist()
+            ]
+            renumbered = np.zeros(int(occurring[-1]) + 1, dtype=np.uint32)
+            renumbered[occurring] = np.arange(len(occurring))
+            group = renumbered[group]
+        self._sets = [sorted([*always, *columns]) for columns in sets]
+        self._group = group.astype(np.min_scalar_type(len(sets)))  # numpy sorts a narrow type by counting
+
+    def of(self, rows: Int32 | Int64) -> Iterator[tuple[Int64, list[int]]]:
+        """Yield for each group among `rows`, integers [k], the positions of its rows in `rows`, and its columns."""
+        group = self._group[rows]
+        order = np.argsort(group, kind="stable")
+        edges = np.cumsum(np.bincount(group, minlength=len(self._sets)))
+        for positions, columns in zip(np.split(order, edges[:-1]), self._sets, strict=True):
+            if len(positions):
+                yield positions, columns

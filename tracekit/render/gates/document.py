@@ -1,17 +1,43 @@
-"""The results of gates as JSON."""
+"""The results of gates as JSON.
+
+The results of gates as annotations of a GitHub workflow: commands that a step prints.
+
+Their syntax and escapes: docs.github.com, "Workflow commands for GitHub Actions", and `command.ts` of actions/toolkit.
+
+The results of gates as JUnit XML, which CI systems show as tests: a test case for each gate.
+
+A gate that is over its limit is a failure. One in doubt is an error, or skipped where its doubt is allowed.
+
+The results of gates as GitHub-flavoured Markdown: a table, and below it the comparison with the baseline.
+
+The results of gates in the terminal: a line or two for each, and the sum.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import xml.etree.ElementTree as ET  # writes XML, and reads none
+from typing import TYPE_CHECKING, Any
 
 import tracekit
 from tracekit.analysis.gates.evaluation import Check, GateResult
 from tracekit.analysis.gates.metrics import Unit
-from tracekit.model.safe_text import unicode_text
+from tracekit.model.safe_text import safe_text, unicode_text
+from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import comparison_dict, json_text
+from tracekit.render.comparison.markdown import comparison_markdown
+from tracekit.render.comparison.texts import line_of, run_text, runs_text
+from tracekit.render.console import write
+from tracekit.render.files.markdown import markdown_table, markdown_text
+from tracekit.render.gates.texts import outcome_text, result_text, summary_text
 from tracekit.render.json_result import SCHEMA_VERSION
 
-__all__ = ["check_json"]
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["check_annotations", "check_json", "check_junit", "check_markdown", "check_text"]
+
+
+_INDENT = "  "
 
 
 def check_json(check: Check) -> str:
@@ -53,3 +79,93 @@ def _gate(result: GateResult) -> dict[str, Any]:
 def _number(value: float | None, unit: Unit) -> float | None:
     """Return ns and bytes as whole numbers."""
     return value if value is None or unit == "ratio" else round(value)
+
+
+def check_annotations(check: Check) -> str:
+    """Return a line for each gate that is over its limit or in doubt, and one for all gates."""
+    lines = [_annotation(result) for result in check.results if result.status != "passed"]
+    return "\n".join([*lines, _command("notice", "tracekit check", summary_text(check))]) + "\n"
+
+
+def _annotation(result: GateResult) -> str:
+    level = "warning" if result.passes else "error"
+    return _command(level, f"tracekit: {result.gate.name}", f"{outcome_text(result)}: {result_text(result)}")
+
+
+def _command(level: str, title: str, message: str) -> str:
+    escaped = _escape(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={escaped}::{_escape(message)}"
+
+
+def _escape(text: str) -> str:
+    return safe_text(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def check_junit(check: Check) -> str:
+    """Return the XML document. Characters that XML cannot have are escaped as in the terminal."""
+    elements = [_element(result) for result in check.results]
+    counts = {
+        "tests": len(elements),
+        "failures": elements.count("failure"),
+        "errors": elements.count("error"),
+        "skipped": elements.count("skipped"),
+    }
+    attributes = {"name": "tracekit check"} | {name: str(count) for name, count in counts.items()}
+    suites = ET.Element("testsuites", attributes)
+    suite = ET.SubElement(suites, "testsuite", attributes)
+    for result, element in zip(check.results, elements, strict=True):
+        case = ET.SubElement(suite, "testcase", {"classname": f"tracekit.{result.gate.metric.name}"})
+        case.set("name", result.gate.name)
+        text = safe_text(result_text(result))
+        if element is None:
+            ET.SubElement(case, "system-out").text = text
+        else:
+            ET.SubElement(case, element, {"message": text, "type": safe_text(outcome_text(result))})
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _element(result: GateResult) -> str | None:
+    """Return the XML element of a result; None for one that passed."""
+    if result.status == "passed":
+        return None
+    if result.allowed:
+        return "skipped"
+    return "failure" if result.status == "failed" else "error"
+
+
+def check_markdown(check: Check) -> str:
+    rows = [
+        ("✅" if result.passes else "❌", result.gate.name, outcome_text(result), result_text(result))
+        for result in check.results
+    ]
+    lines = [f"## tracekit check {markdown_text(summary_text(check))}", ""]
+    lines += [*markdown_table(("", "gate", "outcome", "measured"), rows, left=4), ""]
+    if check.comparison is None:
+        lines.append(f"Run: {markdown_text(run_text(check.run))}")
+        return "\n".join(lines) + "\n"
+    return "\n".join([*lines, comparison_markdown(check.comparison)])
+
+
+def check_text(check: Check, *, width: int, color: bool) -> str:
+    lines = [_text(line_of("run", run_text(check.run), width))]
+    if check.comparison is not None:
+        lines.append(_text(line_of("baseline", runs_text(check.comparison.baselines), width)))
+    for result in check.results:
+        lines += _lines(result, width)
+    lines += wrapped_lines(summary_text(check), "", width, 2, "bold")
+    return write(lines, width=width, color=color)
+
+
+def _lines(result: GateResult, width: int) -> list[Text]:
+    style = "" if result.status == "passed" else "yellow" if result.passes else "bold red"
+    mark = "pass" if result.passes else "FAIL"
+    outcome = f": {outcome_text(result)}" if result.reason is not None else ""
+    head = wrapped_lines(f"{result.gate.name}{outcome}", f"{mark}  ", width, 1, style)
+    return head + wrapped_lines(result_text(result), f"{_INDENT}    ", width, 3, "")
+
+
+def _text(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text)

@@ -13,6 +13,8 @@ Each of them has three groups of tracks:
 Compute, communication, the exposed parts and idle show complete steps only, so that their sums equal the report's
 numbers. Every slice of the input is there once, on the track it was recorded on. It has all its arguments but the
 numbers with which the profiler counts its own records. Times are on the run's clock.
+
+Join the pages of a merged trace in one file. A page is written here, or comes from a file that a worker wrote.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.render.chrome import ChromeFormat
-from tracekit.render.merged.document import Document
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view
 from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
-from tracekit.render.output import new_file, scratch_folder
+from tracekit.render.output import move_to_end, new_file, scratch_folder
 from tracekit.render.perfetto import PerfettoFormat
 from tracekit.render.trace.slices import Sink, TraceFormat
 
-__all__ = ["Form", "Merged", "merge"]
+__all__ = ["Document", "Form", "Merged", "merge"]
+
 
 Form = Literal["perfetto", "chrome"]
 
@@ -187,3 +189,37 @@ def _write_part(pages: _Pages, rank: RankPlan, part: Path) -> PageCounts:
     """Write the page to the file `part`, in a worker."""
     with part.open("wb") as stream:
         return pages.write(rank, stream)
+
+
+class Document:
+    """A merged trace that is being written. What is written to it belongs to the page that was begun last.
+
+    A page may be empty. The trace is complete after `end`.
+    """
+
+    def __init__(self, stream: BinaryIO, form: TraceFormat) -> None:
+        self._stream = stream
+        self._form = form
+        self._is_empty = True
+        self._between = b""
+        stream.write(form.head)
+
+    def begin_page(self) -> None:
+        self._between = b"" if self._is_empty else self._form.separator
+
+    def write(self, content: bytes | memoryview, /) -> None:
+        if content:
+            self._stream.write(self._between)
+            self._stream.write(content)
+            self._is_empty, self._between = False, b""
+
+    def add_page(self, part: Path) -> None:
+        """Append the page in the file `part`, and remove the file."""
+        self.begin_page()
+        if part.stat().st_size:
+            self._stream.write(self._between)
+            self._is_empty = False
+        move_to_end(part, self._stream)
+
+    def end(self) -> None:
+        self._stream.write(self._form.tail)

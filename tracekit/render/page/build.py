@@ -20,10 +20,9 @@ from tracekit.render.page.communication import message_pairs, skews_and_bandwidt
 from tracekit.render.page.contract import CONTRACT_VERSION, ColumnText, Cut, Page, PageData
 from tracekit.render.page.definitions import definitions
 from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
-from tracekit.render.page.fsdp_ladder import fsdp_ladder
 from tracekit.render.page.inert import inert
 from tracekit.render.page.lanes import LaneReader, lane_views
-from tracekit.render.page.pipeline_view import pipeline_view
+from tracekit.render.page.pipeline_view import fsdp_ladder, pipeline_view
 from tracekit.render.page.rank_map import rank_map
 from tracekit.render.page.rank_steps import rank_steps
 from tracekit.render.page.size import Amounts, cut_tables, rows_cut

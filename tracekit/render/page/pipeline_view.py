@@ -1,17 +1,26 @@
-"""One step of a pipeline as it ran: its actions, and its bubbles with their causes."""
+"""One step of a pipeline as it ran: its actions, and its bubbles with their causes.
+
+The all-gathers of one rank in one step, in the order in which FSDP's modules are used: what hides each of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.fsdp.parts import FSDP_GATHERS
 from tracekit.analysis.pipeline.bubble_causes import step_bubbles
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.report import Report
+from tracekit.analysis.step_time.step_lengths import typical_step
 from tracekit.analysis.table import rows_of
-from tracekit.render.page.chart_contract import PipelineGaps, PipelineView
+from tracekit.render.page.chart_contract import FsdpLadder, PipelineGaps, PipelineView
 
-__all__ = ["MOST_ACTIONS", "pipeline_view"]
+__all__ = ["fsdp_ladder", "pipeline_view"]
+
 
 MOST_ACTIONS = 4096
 
@@ -65,4 +74,27 @@ def _gaps(pipeline: Pipeline, ranks: list[int], step: int, begin_ns: int) -> Pip
         start_ns=[bubble.start_ns - begin_ns for bubble in bubbles],
         end_ns=[bubble.end_ns - begin_ns for bubble in bubbles],
         cause=[bubble.cause for bubble in bubbles],
+    )
+
+
+def fsdp_ladder(report: Report) -> FsdpLadder | None:
+    """Return the step of median length on the rank that waits longest for its gathers; None without gathers."""
+    step = typical_step(report.run)
+    ladders = [
+        (s.rank, s[FSDP_GATHERS].rows(s[FSDP_GATHERS].step == step))
+        for s in report.run.ranks
+        if FSDP_GATHERS.name in s.parts  # not where only other sections were asked for
+    ]
+    rank, gathers = max(ladders, key=lambda ladder: int(ladder[1].wait_ns.sum()), default=(0, None))
+    if step is None or gathers is None or not len(gathers):
+        return None
+    return FsdpLadder(
+        rank=rank,
+        step=step,
+        module=gathers.module.tolist(),
+        phase=[PHASES[phase] if phase >= 0 else None for phase in gathers.phase.tolist()],
+        ahead=gathers.ahead.tolist(),
+        transfer_ns=gathers.transfer_ns.tolist(),
+        wait_ns=gathers.wait_ns.tolist(),
+        compute_before_ns=[None, *np.maximum(gathers.compute_ns[:-1], 0).tolist()],
     )

@@ -1,19 +1,25 @@
-"""Where each rank's time goes, by rank and step."""
+"""Where each rank's time goes, by rank and step.
+
+How much communication compute hides, by kind, phase and group.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
+from tracekit.analysis.communication.overlap import Overlap
+from tracekit.analysis.communication.sections import OVERLAP_SECTION
 from tracekit.analysis.step_time.breakdown import Breakdown
 from tracekit.analysis.step_time.idle import place_text
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION
 from tracekit.analysis.table import rows_of
-from tracekit.model.quantities import milliseconds
+from tracekit.model.quantities import file_size, milliseconds
 from tracekit.render.console import table
 from tracekit.render.section_view import SectionView
 
-__all__ = ["BREAKDOWN_VIEW"]
+__all__ = ["BREAKDOWN_VIEW", "OVERLAP_VIEW"]
+
 
 _MOST_RANKS = 16
 _SHOWN_RANKS = 8  # where there are more
@@ -113,4 +119,29 @@ BREAKDOWN_VIEW = SectionView(
         "idle_places": rows_of(result, "idle_places"),
     },
     text=lambda result, run, width: [*_breakdown_table(result), *_idle_table(result)],
+)
+
+
+def _communication_table(overlap: Overlap) -> list[object]:
+    rows = [
+        (
+            row["kind"],
+            row["phase"] or "n/a",
+            row["group"] or "n/a",
+            f"{row['count']:.3g}",
+            "n/a" if row["size_bytes"] is None else file_size(row["size_bytes"]),
+            milliseconds(row["total_ns"]),
+            milliseconds(row["exposed_ns"]),
+            f"{row['worst_rank']}: {milliseconds(row['worst_exposed_ns'])}",
+        )
+        for row in rows_of(overlap, "by_kind")
+    ]
+    columns = ("kind", "phase", "group", "count", "size", "total", "exposed", "worst\nrank")
+    return table("Communication (ms a step, mean over the ranks that take part)", columns, rows, left=3)
+
+
+OVERLAP_VIEW = SectionView(
+    section=OVERLAP_SECTION,
+    json=lambda result: {"communication": rows_of(result, "communication")},
+    text=lambda result, run, width: _communication_table(result) if rows_of(result, "by_kind") else [],
 )

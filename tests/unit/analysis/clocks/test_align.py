@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.clocks.hosts import host_of_ranks
+from tracekit.analysis.clocks.align import host_of_ranks
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.model.clocks import ClockModel

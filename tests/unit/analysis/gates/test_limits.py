@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.analysis.gates.limits import parse_limit, parse_share
+from tracekit.analysis.gates.gates import parse_limit, parse_share
 from tracekit.analysis.gates.metrics import Unit
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.exchanges import rank as summary_of
 from tests.unit.analysis.gpu_runs import gpu_rank, result
-from tracekit.analysis.loading.duplicate_ranks import without_duplicates, without_files_of_no_rank
+from tracekit.analysis.loading.assembly import without_duplicates, without_files_of_no_rank
 from tracekit.model.summary import RankFailure, RankSummary
 
 

@@ -8,7 +8,7 @@ from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import records
 from tracekit.render.console import write
-from tracekit.render.sections.parallelism.expert_communication import expert_communication_tables
+from tracekit.render.sections.parallelism.model_parallel import expert_communication_tables
 
 
 def a_rank(rank: int, combine_us: int) -> TraceBuilder:

@@ -21,7 +21,7 @@ import pytest
 from tests import mortal
 from tests.places import ROOT
 from tracekit import __version__
-from tracekit.analysis.pool import executors
+from tracekit.analysis.pool import workers
 from tracekit.analysis.pool.workers import LOST, map_ranks
 from tracekit.errors import InputError, UsageError
 from tracekit.limits import Limits
@@ -156,7 +156,7 @@ class Forgetful(Executor):
 
 
 def test_a_call_that_a_cluster_loses_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "worker_deaths", lambda: (Forgetful.WorkerLostError,))
+    monkeypatch.setattr(workers, "worker_deaths", lambda: (Forgetful.WorkerLostError,))
     cluster = Forgetful({1: 1, 3: 2, 4: 9})
     assert map_ranks(abs, [(n,) for n in range(6)], executor=cluster) == [0, 1, 2, LOST, LOST, 5]
     assert cluster.losses == {1: 0, 3: 0, 4: 7}
@@ -199,9 +199,9 @@ def test_after_an_error_no_call_is_started() -> None:
 
 
 def test_a_worker_of_another_version_refuses() -> None:
-    assert executors._as_here(__version__, Limits(), abs, -1) == 1
+    assert workers._as_here(__version__, Limits(), abs, -1) == 1
     with pytest.raises(UsageError, match=r"a worker has tracekit .*, this one is 0\.0\.9") as caught:
-        executors._as_here("0.0.9", Limits(), abs, -1)
+        workers._as_here("0.0.9", Limits(), abs, -1)
     assert caught.value.hint == "where the workers run: pip install torch-tracekit==0.0.9"
 
 

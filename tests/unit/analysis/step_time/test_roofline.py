@@ -11,8 +11,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.load import load
-from tracekit.analysis.step_time.device_peaks import peak_tflops
-from tracekit.analysis.step_time.roofline import KnownWork, Roofline, roofline
+from tracekit.analysis.step_time.roofline import KnownWork, Roofline, peak_tflops, roofline
 from tracekit.analysis.table import records
 from tracekit.render.sections.roofline import roofline_text
 

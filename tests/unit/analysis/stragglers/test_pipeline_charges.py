@@ -13,8 +13,8 @@ from tests.unit.analysis.stage_lines import line
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
-from tracekit.analysis.stragglers.pipeline_charges import with_pipeline_delays
 from tracekit.analysis.stragglers.slow_transfers import Link, SlowTransfers
+from tracekit.analysis.stragglers.stragglers import with_pipeline_delays
 from tracekit.model.run import Run
 
 STEPS = (4, 5, 6)  # the pipeline ran in steps 5 and 6

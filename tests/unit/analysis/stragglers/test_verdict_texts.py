@@ -7,7 +7,7 @@ import pytest
 from tracekit.analysis.communication.link_references import Reference
 from tracekit.analysis.model_parallel.overload import Overload
 from tracekit.analysis.stragglers.slow_transfers import Link
-from tracekit.analysis.stragglers.verdict_texts import action_text, link_text, rank_text, until_sure
+from tracekit.analysis.stragglers.verdict import action_text, link_text, rank_text, until_sure
 
 
 @pytest.mark.parametrize(

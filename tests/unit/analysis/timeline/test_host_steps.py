@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.timeline.host_steps import HostSteps, host_steps
+from tracekit.analysis.timeline.steps import HostSteps, host_steps
 from tracekit.read.decode.portable import decode
 
 

@@ -11,9 +11,8 @@ import pytest
 from tests.builders import TraceBuilder
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.recording import recording_of
-from tracekit.analysis.timeline.host_steps import HostSteps
 from tracekit.analysis.timeline.passes import Passes, kinds_in_order, rank_passes
-from tracekit.analysis.timeline.steps import StepWindows
+from tracekit.analysis.timeline.steps import HostSteps, StepWindows
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.read.decode.portable import decode
 

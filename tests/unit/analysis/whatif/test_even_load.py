@@ -10,7 +10,7 @@ import pytest
 from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO
 from tracekit.analysis.replay.operation_graph import Exchanges, GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
-from tracekit.analysis.whatif.even_load import even_load
+from tracekit.analysis.whatif.candidates import even_load
 from tracekit.analysis.whatif.whatif import what_if
 
 STEPS = 3

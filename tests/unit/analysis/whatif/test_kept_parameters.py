@@ -13,7 +13,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.whatif.changes import Change
-from tracekit.analysis.whatif.kept_parameters import kept_parameters_findings
+from tracekit.analysis.whatif.findings import kept_parameters_findings
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.model.metadata import MemoryUse, Settings, SettingValue
 from tracekit.model.run import Run

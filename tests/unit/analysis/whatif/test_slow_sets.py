@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.analysis.whatif.hand_made import TRANSFER, TaskOf, graph_of
 from tracekit.analysis.replay.operation_graph import LIMIT, SYNCHRONISATION, OperationGraph
-from tracekit.analysis.whatif.slow_sets import name_of_set, slow_sets
+from tracekit.analysis.whatif.candidates import name_of_set, slow_sets
 
 TWO_MACHINES = {0: "a", 1: "a", 2: "b", 3: "b"}
 

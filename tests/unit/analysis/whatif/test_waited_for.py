@@ -13,8 +13,7 @@ from tracekit.analysis.replay.operation_graph import OperationGraph
 from tracekit.analysis.replay.replay import build_graph
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.whatif.changes import Change
-from tracekit.analysis.whatif.waited_for import ranks_waited_for
-from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
+from tracekit.analysis.whatif.whatif import WhatIf, ranks_waited_for, what_if_of_run
 from tracekit.model.run import Run
 
 MS = 1_000_000.0

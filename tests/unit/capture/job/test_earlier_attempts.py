@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.capture.job.elastic import AGENT_START_NS, LAUNCH, S, attempt_of, leave_progress
-from tracekit.capture.job.earlier_attempts import EarlierAttempt, find_earlier_attempt
+from tracekit.capture.job.run_agreement import EarlierAttempt, find_earlier_attempt
 
 RUN = f"myjob-20260101T000000Z-{LAUNCH.run_suffix(0)}"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.job.flight_recorder import (
+from tracekit.capture.job.facts import (
     collective_records,
     flight_recorder_dump,
     flight_recorder_is_on,

@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from tests.unit.capture.output.exports import describe, exporting, files_below, kineto_text
-from tracekit.capture.output import export_text, packing, places
+from tracekit.capture.output import packing, places
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.export_text import repair
-from tracekit.capture.output.packing import export_trace, write_trace
+from tracekit.capture.output.packing import export_trace, repair, write_trace
 from tracekit.capture.output.places import Place, trace_folder, unused_run_id
 from tracekit.errors import OutputError
 from tracekit.model.metadata import Manifest
@@ -147,7 +146,7 @@ def _no_links(*_: object) -> None:
 
 
 def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_text, "MAX_EXPORT_BYTES", 10)
+    monkeypatch.setattr(packing, "MAX_EXPORT_BYTES", 10)
 
     with pytest.raises(OutputError, match="record fewer steps"):
         write(tmp_path, exporting(kineto_text(b"a")))

@@ -13,7 +13,7 @@ from tests.components import require_module
 from tests.places import ROOT
 from tracekit.capture.private_names.entry import OLDEST_TORCH, PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
-from tracekit.checks.private_names import in_this_build, is_there
+from tracekit.checks.recording import in_this_build, is_there
 
 PACKAGE = ROOT / "tracekit"
 TABLE = PACKAGE / "capture" / "private_names"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.rpc import results as module
-from tracekit.capture.rpc.results import note_result, results
+from tracekit.capture.rpc import services as module
+from tracekit.capture.rpc.services import note_result, results
 
 torch = pytest.importorskip("torch")
 

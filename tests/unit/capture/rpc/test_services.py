@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tracekit.capture.rpc import services
 from tracekit.capture.rpc import services as module
-from tracekit.capture.rpc import updates
 from tracekit.capture.rpc.remote_calls import Worker
 from tracekit.capture.rpc.services import begin_service, running_service, take_services, use_of
 from tracekit.model.metadata import RpcCallId
@@ -19,9 +19,9 @@ torch = pytest.importorskip("torch")
 def _empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import torch.optim.optimizer as optimizers
 
-    for name, value in (("_numbers", type(updates._numbers)()), ("_versions", []), ("_optimizers", [])):
-        monkeypatch.setattr(updates, name, value)
-    monkeypatch.setattr(updates, "_is_watching", False)
+    for name, value in (("_numbers", type(services._numbers)()), ("_versions", []), ("_optimizers", [])):
+        monkeypatch.setattr(services, name, value)
+    monkeypatch.setattr(services, "_is_watching", False)
     monkeypatch.setattr(module, "_services", [])
     hooks = optimizers._global_optimizer_post_hooks.copy()
     yield

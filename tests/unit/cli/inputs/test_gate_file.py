@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.cli.inputs.gate_file import find_gates, read_gates
+from tracekit.cli.check import find_gates, read_gates
 from tracekit.errors import UsageError
 
 GATES = "[gates.step_time]\nmax = '1s'\n"

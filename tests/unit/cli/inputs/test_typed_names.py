@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.cli.inputs.typed_names import asks_for_pseudonyms, typed_names
+from tracekit.cli.inputs.echo import asks_for_pseudonyms, typed_names
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import fsspec  # noqa: F401  # its registry
 import pytest
 
 from tests.stores import FolderStore
-from tracekit.read.cache.file_stamp import FileStamp, current_stamp, stamp_of
+from tracekit.read.cache.store import FileStamp, current_stamp, stamp_of
 from tracekit.read.files.storage import FileVersion, RemotePath
 
 

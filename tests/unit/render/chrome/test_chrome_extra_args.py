@@ -13,7 +13,7 @@ from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices
 from tests.unit.render.chrome.test_writer import HOSTILE, one_track
 from tracekit.model.events import ABSENT
 from tracekit.render.chrome import ChromeWriter
-from tracekit.render.chrome.event_text import JsonStrings
+from tracekit.render.chrome.writer import JsonStrings
 from tracekit.render.trace.slices import Argument
 
 

@@ -14,7 +14,7 @@ from tests.unit.render.files.reports import hostile_report, recorded_report
 from tracekit.analysis.report import Report
 from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import UsageError
-from tracekit.render.notebook.shapes import draw_bars, label, size_unit
+from tracekit.render.notebook.plots import draw_bars, label, size_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,22 +1,31 @@
-"""What the host of a GPU rank launched between the points at which it, or its device, depends on anything else."""
+"""What the host of a GPU rank launched between the points at which it, or its device, depends on anything else.
+
+When the host of a GPU rank launched communication, and what each had to wait for.
+
+When the host of a GPU rank waited for its device, and for what.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 
+from tracekit.analysis.events.kernel_launches import BEFORE_RECORDING, RUNTIME_CATEGORIES
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.replay.operation_graph import NO_TRAINING
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import loading_times
 from tracekit.analysis.whatif.parts import CUTS, Interruptions, LaunchSegments
-from tracekit.analysis.whatif.per_rank.communication_launches import communication_launches
 from tracekit.analysis.whatif.per_rank.cuts import Cuts, plain_cuts
-from tracekit.analysis.whatif.per_rank.kernel_starts import KernelStarts, kernel_starts
-from tracekit.analysis.whatif.per_rank.synchronisations import synchronisations, unrecorded_synchronisations
-from tracekit.model.events import ABSENT, Int64
+from tracekit.analysis.whatif.per_rank.kernel_starts import RELEASED_NS, KernelStarts, kernel_starts
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT, ROUNDED_NS, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["interruptions", "launch_segments"]
+
 
 _EDGES = ("start_ns", "end_ns")
 _SHORTEST_NS = 50_000  # of logging that the host's time is cut at
@@ -24,6 +33,15 @@ _LINKED_SHARE = 0.9  # of the kernels: with fewer launches the host's time is no
 _BEGIN, _WAIT, _RESUME, _STEP, _END, _MARK = (
     CUTS.index(what) for what in ("begin", "wait", "resume", "step", "end", "mark")
 )
+
+_LAUNCH = CUTS.index("launch")
+_EARLIER_ENDS = 4  # so many ends before its start are looked at for what communication waited for
+_INDEPENDENT_SHARE = 0.2  # of the collectives of a group and kind that could: so many ran before earlier kernels ended
+
+_SYNCHRONISES = re.compile(r"\w*Synchronize|(?:cuda|hip)(?:Memcpy|MemcpyWithStream|Free)")
+_SYNCHRONISE = CUTS.index("synchronise")
+_WOKEN_NS = 30_000  # from the end of what a host waits for to the end of its call
+_LONG_NS = 200_000  # a host that is not heard of for so long may be waiting
 
 
 def interruptions(recorded: RecordedSteps) -> Interruptions:
@@ -165,3 +183,150 @@ def _last_maximum(values: Int64, number: Int64, first: Int64) -> Int64:
     """
     largest = np.flatnonzero(values == np.maximum.reduceat(values, first)[number])
     return largest[np.searchsorted(number[largest], np.arange(len(first)), side="right") - 1]
+
+
+def communication_launches(recorded: RecordedSteps, kernels: KernelStarts) -> Cuts:
+    """Return a cut at each launch of communication, and at each message whose launch is another call."""
+    communication = recorded.lanes.communication_events
+    rows = np.flatnonzero(communication.launch_ns != BEFORE_RECORDING)
+    launch_ns, start_ns = communication.launch_ns[rows], communication.start_ns[rows]
+    position = np.searchsorted(kernels.launch_ns, launch_ns, side="left")
+    last = np.searchsorted(kernels.launch_ns, launch_ns, side="right")
+    for i in np.flatnonzero(last > position).tolist():  # one launch of a graph: its kernels run in order of time
+        position[i] += np.searchsorted(kernels.start_ns[position[i] : last[i]], start_ns[i], side="left")
+    before_ns = np.where(position > 0, np.append(kernels.reach_ns, ABSENT)[position - 1], ABSENT)
+    end_ns, stream = communication.end_ns[rows], recorded.trace.events.track[communication.row[rows]].astype(np.int64)
+    ran_before = start_ns < before_ns - ROUNDED_NS
+    # Nothing can be learned from one that was launched after the kernels, or queued behind other communication.
+    telling = (launch_ns < before_ns) & (_ends_before(start_ns, end_ns, stream) < before_ns)
+    sort = communication.group[rows].astype(np.int64) * len(KINDS) + communication.kind[rows]
+    numbers, number = np.unique(sort, return_inverse=True)
+    independent = np.bincount(number, ran_before, len(numbers))
+    needs = ~ran_before & (independent <= _INDEPENDENT_SHARE * np.bincount(number, telling, len(numbers)))[number]
+    since_ns = np.maximum(np.where(needs, before_ns, ABSENT), launch_ns)
+    at_launch = replace(
+        plain_cuts(_LAUNCH, launch_ns, kernels, position),
+        awaited_communication_ns=_awaited_communication(start_ns, end_ns, stream, since_ns),
+        communication_end_ns=end_ns,
+        needs_kernels=needs.astype(np.int64),
+    )
+    messages = recorded.messages
+    others_ns = messages.issue_ns[(messages.end_ns != ABSENT) & ~np.isin(messages.end_ns, end_ns)]
+    elsewhere = plain_cuts(_LAUNCH, np.setdiff1d(others_ns, launch_ns), kernels)
+    elsewhere = replace(elsewhere, needs_kernels=np.ones(len(elsewhere.what), dtype=np.int64))
+    return Cuts.concatenate([at_launch, elsewhere])
+
+
+def _awaited_communication(start_ns: Int64, end_ns: Int64, stream: Int64, since_ns: Int64) -> Int64:
+    """Return the end of the communication that each of n events waited for, or -1: int64 [n].
+
+    Communication waits for what is before it on its stream, and for what its rank's compute stream waits for. Then it
+    begins as soon as that has ended.
+
+    stream: of each event, int64 [n]. since_ns: when each could have begun but for other communication, int64 [n].
+    """
+    by_end = np.argsort(end_ns, kind="stable")
+    place = np.searchsorted(end_ns[by_end], start_ns + ROUNDED_NS, side="right") - 1
+    result = np.full(len(start_ns), ABSENT, dtype=np.int64)
+    ended_ns = _ends_before(start_ns, end_ns, stream)
+    since_ns = np.maximum(since_ns, ended_ns)
+    for _ in range(_EARLIER_ENDS):
+        at = by_end[np.maximum(place, 0)]
+        found = (place >= 0) & (stream[at] != stream) & (result == ABSENT)
+        found &= (start_ns - end_ns[at] <= RELEASED_NS) & (end_ns[at] > since_ns + ROUNDED_NS)
+        result[found] = end_ns[at[found]]
+        place = place - 1
+    return np.where(result == ABSENT, ended_ns, result)
+
+
+def _ends_before(start_ns: Int64, end_ns: Int64, stream: Int64) -> Int64:
+    """Return when the events before each one on its stream had ended, or -1: int64 [n]."""
+    result = np.full(len(start_ns), ABSENT, dtype=np.int64)
+    for number in np.unique(stream).tolist():
+        here = np.flatnonzero(stream == number)
+        here = here[np.argsort(start_ns[here], kind="stable")]
+        result[here[1:]] = np.maximum.accumulate(end_ns[here])[:-1]
+    return result
+
+
+def synchronisations(recorded: RecordedSteps, kernels: KernelStarts) -> Cuts:
+    """Return a cut at each call that waits for the device, on threads that launch kernels, with what it waited for.
+
+    That is the kernel that was launched last before the call, if it has ended by the end of the call. Otherwise it is
+    the kernel or communication that ended right before the end of the call.
+    """
+    trace, lanes = recorded.trace, recorded.lanes
+    launch_rows = lanes.device_events.launch_row[lanes.device_events.linked]
+    events = trace.events
+    synchronises = events.named(lambda name: _SYNCHRONISES.fullmatch(name) is not None)
+    rows = np.flatnonzero(synchronises & events.in_category(*RUNTIME_CATEGORIES))
+    launching = np.bincount(events.track[launch_rows], minlength=len(events.tracks)) > 0
+    rows = rows[launching[events.track[rows]]]
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    begin_ns, until_ns = events.start_ns[rows], events.end_ns[rows]
+    by_ns = until_ns + ROUNDED_NS
+    position = np.searchsorted(kernels.launch_ns, begin_ns, side="left")
+    last = np.minimum(np.searchsorted(kernels.reach_ns, by_ns, side="right"), position) - 1
+    kernel_ns = np.append(kernels.reach_ns, ABSENT)[last]
+    ends_ns = np.sort(lanes.communication_events.end_ns)
+    over_ns = np.append(ends_ns, ABSENT)[np.searchsorted(ends_ns, by_ns, side="right") - 1]
+    for_all = last == position - 1
+    woken_by_kernel, woken_by_communication = (
+        (time_ns > begin_ns) & (until_ns - time_ns <= _WOKEN_NS) for time_ns in (kernel_ns, over_ns)
+    )
+    for_communication = woken_by_communication & (over_ns > kernel_ns + ROUNDED_NS)
+    none = np.full(len(rows), ABSENT, dtype=np.int64)
+    for_kernel = (kernel_ns != ABSENT) & (for_all | (woken_by_kernel & ~for_communication))
+    return Cuts(
+        what=np.full(len(rows), _SYNCHRONISE, dtype=np.int64),
+        position=position,
+        begin_ns=begin_ns,
+        until_ns=until_ns,
+        awaited_kernel_ns=np.where(for_kernel, kernel_ns, ABSENT),
+        awaited_communication_ns=np.where(for_communication, over_ns, ABSENT),
+        communication_end_ns=none,
+        needs_kernels=none,
+    )
+
+
+def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, synchronised: Cuts) -> Cuts:
+    """Return a cut where the host waited for its device although no call shows it.
+
+    The host launched nothing and ran no operator for a long time, and went on right when all that it had launched was
+    over.
+    """
+    trace, lanes = recorded.trace, recorded.lanes
+    events, device = trace.events, lanes.device_events
+    linked = np.flatnonzero(device.linked)
+    linked = linked[np.argsort(device.launch_ns[linked], kind="stable")]
+    launch_ns = device.launch_ns[linked]
+    steps_ns = np.append(lanes.windows.host_start_ns, lanes.windows.host_end_ns)
+    points_ns = np.sort(np.concatenate((launch_ns[1:][np.diff(launch_ns) >= _LONG_NS], steps_ns)))
+    place = np.searchsorted(launch_ns, points_ns, side="left") - 1
+    points_ns, place = points_ns[place >= 0], place[place >= 0]
+    last_ns = launch_ns[place]
+    done_ns = np.maximum.accumulate(events.end_ns[device.row[linked]])[place]
+    woken_ns = points_ns - done_ns
+    found = (points_ns - last_ns >= _LONG_NS) & (done_ns - last_ns >= _LONG_NS // 2)
+    found &= (woken_ns >= -ROUNDED_NS) & (woken_ns <= _WOKEN_NS)
+    found &= np.searchsorted(synchronised.until_ns, points_ns) <= np.searchsorted(synchronised.until_ns, last_ns)
+    points_ns, last_ns, done_ns = points_ns[found], last_ns[found], done_ns[found]
+    if not len(points_ns):
+        return Cuts.empty()
+    # Rows are nearly in order of time, which a stable sort makes use of.
+    begins_ns = np.sort(events.start_ns[events.in_category("cpu_op", "Operator")], kind="stable")
+    first, stop = (np.searchsorted(begins_ns, t) for t in (last_ns + _LONG_NS // 4, done_ns - ROUNDED_NS))
+    quiet = first >= stop
+    points_ns, last_ns, done_ns = points_ns[quiet], last_ns[quiet], done_ns[quiet]
+    kernel_ns = np.append(kernels.reach_ns, ABSENT)[np.searchsorted(kernels.launch_ns, last_ns, side="right") - 1]
+    none = np.full(len(points_ns), ABSENT, dtype=np.int64)
+    return Cuts(
+        what=np.full(len(points_ns), _SYNCHRONISE, dtype=np.int64),
+        position=np.searchsorted(kernels.launch_ns, points_ns, side="left"),
+        begin_ns=np.minimum(last_ns + _LONG_NS // 4, points_ns),
+        until_ns=np.minimum(done_ns, points_ns),
+        awaited_kernel_ns=np.where(kernel_ns == done_ns, done_ns, ABSENT),
+        awaited_communication_ns=np.where(kernel_ns == done_ns, ABSENT, done_ns),
+        communication_end_ns=none,
+        needs_kernels=none,
+    )

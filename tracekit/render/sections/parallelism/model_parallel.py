@@ -1,10 +1,18 @@
-"""Communication within layers: what layers wait for, and how even the load of experts is. Times are ms a step."""
+"""Communication within layers: what layers wait for, and how even the load of experts is. Times are ms a step.
+
+Dimensions of the mesh in the terminal: what each one's communication costs.
+
+Dispatch and combine of expert parallelism, in the terminal. Times are ms a step.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any
 
+from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
+from tracekit.analysis.communication.sections import DIMENSIONS_SECTION
+from tracekit.analysis.model_parallel.expert_communication import ExpertCommunication
 from tracekit.analysis.model_parallel.expert_load import ESTIMATED, ExpertLoad
 from tracekit.analysis.model_parallel.layers import TensorParallel
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
@@ -13,9 +21,16 @@ from tracekit.model.quantities import file_size, milliseconds
 from tracekit.model.run import Run
 from tracekit.render.console import statement, table
 from tracekit.render.section_view import SectionView
-from tracekit.render.sections.parallelism.expert_communication import expert_communication_tables
 
-__all__ = ["TENSOR_VIEW", "expert_table", "tensor_table"]
+__all__ = [
+    "DIMENSIONS_VIEW",
+    "TENSOR_VIEW",
+    "dimension_table",
+    "expert_communication_tables",
+    "expert_table",
+    "tensor_table",
+]
+
 
 _SHOWN = 12
 _LONGEST_NAME = 15  # with it the table is 80 columns wide
@@ -23,6 +38,8 @@ _SHOWN_RANKS = 8
 _NEARLY_THE_SAME = 1.1
 _COUNTED_COLUMNS = ("rank", "received", "to mean\nof others", "most in layer", "to mean\nof others")
 _ESTIMATED_COLUMNS = ("rank", "experts\ncompute", "to mean\nof others")
+
+_SHOWN_EXPERTS = 16
 
 
 def tensor_table(tensor: TensorParallel) -> list[object]:
@@ -115,3 +132,65 @@ TENSOR_VIEW = SectionView(
     },
     text=_text,
 )
+
+
+def dimension_table(dimensions: MeshDimensions) -> list[object]:
+    rows = rows_of(dimensions, "by_name")
+    title = "Dimensions of the mesh (ms a step, mean over ranks)"
+    if any(row["inferred"] for row in rows):
+        title += "; *: inferred"
+    cells = [
+        (
+            f"{row['dimension'] or 'n/a'}{'*' * row['inferred']}",
+            "n/a" if row["group_size"] is None else str(row["group_size"]),
+            "n/a" if row["hosts"] is None else str(row["hosts"]),
+            milliseconds(row["total_ns"]),
+            milliseconds(row["exposed_ns"]),
+            f"{row['share']:.0%}",
+            "n/a" if row["waiting_ratio"] is None else f"{row['waiting_ratio']:.0%}",
+            f"{row['worst_rank']}: {milliseconds(row['worst_exposed_ns'])}",
+        )
+        for row in rows
+    ]
+    columns = ("group", "ranks", "hosts", "total", "exposed", "of\nstep", "late\nranks", "worst\nrank")
+    return table(title, columns, cells)
+
+
+DIMENSIONS_VIEW = SectionView(
+    section=DIMENSIONS_SECTION,
+    json=lambda result: {
+        "dimensions": rows_of(result, "by_rank"),
+        "dimensions_by_name": rows_of(result, "by_name"),
+    },
+    text=lambda result, run, width: dimension_table(result) if rows_of(result, "by_name") else [],
+)
+
+
+def expert_communication_tables(communication: ExpertCommunication) -> list[object]:
+    """Return a row for each direction, phase and microbatch; nothing without expert parallelism."""
+    rows = rows_of(communication, "means")
+    if not rows:
+        return []
+    title = "Tokens to experts and back (ms a step, mean over the ranks that take part)"
+    if len(rows) > _SHOWN_EXPERTS:
+        title += f"; {_SHOWN_EXPERTS} of {len(rows)} rows, --json has all"
+    labelled = any(row["microbatch"] is not None for row in rows)
+    columns = ["", "phase", *["micro-\nbatch"] * labelled, "count", "size", "total", "hidden", "exposed", "worst\nrank"]
+    cells = [_cells(row, labelled=labelled) for row in rows[:_SHOWN_EXPERTS]]
+    return table(title, columns, cells, left=2)
+
+
+def _cells(row: dict[str, Any], *, labelled: bool) -> list[str]:
+    microbatch = ["n/a" if row["microbatch"] is None else str(row["microbatch"])] * labelled
+    hidden = f"{row['overlapped_ns'] / row['total_ns']:.0%}" if row["total_ns"] else "n/a"
+    return [
+        row["direction"],
+        row["phase"] or "n/a",
+        *microbatch,
+        f"{row['count']:.3g}",
+        "n/a" if row["size_bytes"] is None else file_size(row["size_bytes"]),
+        milliseconds(row["total_ns"]),
+        hidden,
+        milliseconds(row["exposed_ns"]),
+        f"{row['worst_rank']}: {milliseconds(row['worst_exposed_ns'])}",
+    ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.model_parallel.experts import EXPERTS_NS, LAYERS, STEPS, exchange_tokens
-from tracekit.analysis.whatif.graph.estimated_amounts import estimated_amounts
+from tracekit.analysis.whatif.graph.run_communication import estimated_amounts
 from tracekit.model.communication import KINDS
 
 HOT = (0.8, 0.8, 1.6, 0.8)  # the mean of a layer is 1

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.read.decode.anonymous.with_pseudonyms import with_pseudonyms
-from tracekit.read.decode.anonymous.arguments import anonymous_arguments
+from tracekit.read.decode.anonymous.trace import anonymous_arguments
 from tracekit.read.decode.extra_args import select_extra_args
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
 from tracekit.render.console import write
-from tracekit.render.sections.parallelism.dimensions import dimension_table
+from tracekit.render.sections.parallelism.model_parallel import dimension_table
 
 TENSOR = {
     "dimension": "tp", "inferred": False, "ranks": 8, "group_size": 2, "hosts": 1, "total_ns": 4e6, "exposed_ns": 3e6,
