@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.medians import MEDIAN_TO_MEAN_ERROR
 from tracekit.analysis.stats.robust_line import Line, fit_line
-from tracekit.analysis.stats.student import student_deviations
+from tracekit.analysis.stats.uncertainty import MEDIAN_TO_MEAN_ERROR, student_deviations
 from tracekit.model.clocks import ClockModel
 from tracekit.model.events import Float64, Int64
 

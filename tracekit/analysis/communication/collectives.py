@@ -19,6 +19,7 @@ from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.link_comparison import LinkClass, idle_time_ns, link_class
 from tracekit.analysis.communication.transfer_times import transfer_times
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
 from tracekit.analysis.table import Frame
 from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.collectives import MatchedGroup
@@ -32,7 +33,6 @@ __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times", "
 
 _SLOW = 1.5  # times the median of equal groups
 _FAR_BELOW = 0.5  # of the bandwidth of idle links
-_NOTABLE = 0.02  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     if not lost:
         return []
     lost_ns, row = max(lost, key=lambda loss: loss[0])
-    if lost_ns < _NOTABLE * run.mean_rank_step_ns() or row.algbw_bps is None or row.link_share is None:
+    if lost_ns < NOTABLE_SAVING * run.mean_rank_step_ns() or row.algbw_bps is None or row.link_share is None:
         return []
     factor = bus_factor(row.kind, row.members)
     text = (

@@ -29,6 +29,7 @@ from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.parts import GROUP_TIMES, GroupTime
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
 from tracekit.model.names.mesh import parallelism_of_group
@@ -39,7 +40,6 @@ from tracekit.model.summary import RankSummary
 __all__ = ["MeshDimensions", "mesh_dimensions"]
 
 
-_NOTABLE = 0.05  # of a step
 _AMONG_OTHERS = 0.01  # of all communication: a dimension with less does not count
 _ALIKE = 0.8  # of the largest: with at least that much, two are equally large
 _EXACT = 0.1  # of transfers: only clocks with a smaller error show whether ranks waited
@@ -224,7 +224,7 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
 # ---- the finding ----------------------------------------------------------------------------------------------------
 def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
     """Find the dimension with most of the exposed communication."""
-    if not summed or summed[0].dimension.name is None or summed[0].share < _NOTABLE:
+    if not summed or summed[0].dimension.name is None or summed[0].share < NOTABLE_SHARE:
         return []
     first, second = summed[:2]
     alike = second.share >= _ALIKE * first.share

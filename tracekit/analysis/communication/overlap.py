@@ -13,12 +13,11 @@ from tracekit.analysis.communication.communication_sums import (
 )
 from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Run
 
 __all__ = ["Overlap", "exposed_communication", "overlap"]
-
-_NOTABLE = 0.05  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +95,7 @@ def exposed_communication(run: Run) -> list[Finding]:
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     step_ns = sum(step.step_ns for step in steps)
     exposed_ns = sum(step.exposed_comm_ns for step in steps)
-    if not step_ns or exposed_ns < _NOTABLE * step_ns:
+    if not step_ns or exposed_ns < NOTABLE_SHARE * step_ns:
         return []
     share = exposed_ns / step_ns
     by_kind: dict[tuple[str, str | None], int] = {}

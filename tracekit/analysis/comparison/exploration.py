@@ -20,7 +20,7 @@ from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEst
 from tracekit.analysis.comparison.run_noise import QUANTILE, RunNoise
 from tracekit.analysis.kernels.kernels import MOST_SHOWN
 from tracekit.analysis.report import Report
-from tracekit.analysis.stats.significance import error_growth, standard_error
+from tracekit.analysis.stats.uncertainty import error_growth, standard_error
 from tracekit.analysis.table import rows_of
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tracekit.analysis.stats.student import student_deviations
+from tracekit.analysis.stats.uncertainty import student_deviations
 from tracekit.model.events import Float64
 
 __all__ = ["CONFIDENCE", "DEFAULT_RUN_NOISE", "QUANTILE", "RunNoise", "noise_between_runs"]

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.ddp.bucket_whatif import LEAST_SHARE, NOTABLE, BucketWhatIf, best_limit
+from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, best_limit
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
 from tracekit.analysis.step_time.savings import saving_of_ns
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
@@ -61,7 +62,7 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
     best = best_limit(outcome.caps, step_ns)
     gain_ns = min(present.exposed_ns - best.exposed_ns, best.saving_ns)
     error_ns = max(present.error_ns, best.error_ns)
-    if best.present or gain_ns - error_ns < NOTABLE * step_ns:
+    if best.present or gain_ns - error_ns < NOTABLE_SAVING * step_ns:
         return []
     text = (
         f"DDP's buckets of {present.bucket_cap_mb:g} MB leave {present.exposed_ns / step_ns:.0%} of the step exposed; "
@@ -104,7 +105,7 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
         if row["turn"] < last[row["rank"], row["step"], row["module"]]:
             early_ns[row["rank"], row["step"]] += row["added_ns"]
     time_ns = saving_of_ns(run, early_ns) or 0
-    if time_ns < NOTABLE * step_ns:
+    if time_ns < NOTABLE_SAVING * step_ns:
         return
     text = (
         f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; those before the last take "
@@ -125,7 +126,7 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
             if row["module"] == module.module:
                 added_ns[row["rank"], row["step"]] += row["added_ns"]
         time_ns = min(saving_of_ns(run, added_ns) or 0, _least_ns(run, added_ns))
-        if time_ns < NOTABLE * step_ns:
+        if time_ns < NOTABLE_SAVING * step_ns:
             continue
         size_mb = module.buckets[0].size_bytes / (1 << 20)
         limit = "" if module.bucket_cap_bytes is None else f" (bucket_cap_mb={module.bucket_cap_bytes / (1 << 20):g})"
@@ -223,7 +224,7 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
             f"{module.module} looks for unused parameters in every step, with an all-reduce; all {count} parameters "
             f"had gradients in every recorded step"
         )
-        severity: Severity = "warning" if cost_ns >= NOTABLE * step_ns else "info"
+        severity: Severity = "warning" if cost_ns >= NOTABLE_SAVING * step_ns else "info"
         yield Finding(
             severity=severity,
             text=text,
@@ -270,7 +271,7 @@ def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, s
     if run.device == "cpu" or halved is None or not whole or any(module.comm_hook != "none" for module in modules):
         return
     gain_ns = min(present_ns - halved.exposed_ns, halved.saving_ns)
-    if gain_ns - halved.error_ns < LEAST_SHARE * step_ns:
+    if gain_ns - halved.error_ns < NOTABLE_SAVING * step_ns:
         return
     hook = "bf16_compress_hook"
     yield Finding(
@@ -293,7 +294,7 @@ def _as_bucket_view(modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns
     viewed = outcome.without_copies
     if viewed is None or any(module.gradient_as_bucket_view is not False for module in modules):
         return
-    if viewed.saving_ns - viewed.error_ns < LEAST_SHARE * step_ns:
+    if viewed.saving_ns - viewed.error_ns < NOTABLE_SAVING * step_ns:
         return
     size_bytes = sum(bucket.size_bytes for module in modules for bucket in module.buckets)
     yield Finding(

@@ -25,19 +25,17 @@ from tracekit.analysis.ddp.bucket_assignment import assigned_buckets
 from tracekit.analysis.ddp.bucket_replay import Transfers, replay
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.medians import median_error
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, median_error
 from tracekit.model.run import Run
 
 __all__ = [
-    *("CAPS_MB", "LEAST_SHARE", "NOTABLE", "BucketWhatIf", "CapOutcome", "SettingOutcome"),
+    *("CAPS_MB", "BucketWhatIf", "CapOutcome", "SettingOutcome"),
     *("best_limit", "bucket_whatif", "outcomes"),
 ]
 
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
-NOTABLE = 0.015  # of a step
-LEAST_SHARE = 0.02  # of a step: what saves less is not advised
 _MOST_BUCKETS = 512
 _CORRECTIONS = (0.5, 2.0)  # limits of the correction of a replay
 
@@ -94,7 +92,7 @@ def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf 
         return groups
     fits = [fit_transfers(group.stretches) for group in groups]
     now = [_replayed(group, fit, None) for group, fit in zip(groups, fits, strict=True)]
-    return outcomes(groups, fits, now, _present_bytes(run), caps_mb, LEAST_SHARE * run.mean_rank_step_ns())
+    return outcomes(groups, fits, now, _present_bytes(run), caps_mb, NOTABLE_SAVING * run.mean_rank_step_ns())
 
 
 def _present_bytes(run: Run) -> int | None:
@@ -108,7 +106,7 @@ def _present_bytes(run: Run) -> int | None:
 def best_limit(caps: Sequence[CapOutcome], step_ns: float) -> CapOutcome:
     """Return the limit with the fewest buckets, of those that expose hardly more of a step than the best one."""
     least_ns = min(cap.exposed_ns for cap in caps)
-    near_ns = max(NOTABLE / 3 * step_ns, 0.05 * least_ns)
+    near_ns = max(NOTABLE_SAVING / 3 * step_ns, 0.05 * least_ns)
     near = (cap for cap in caps if cap.exposed_ns <= least_ns + near_ns)
     return min(near, key=lambda cap: (cap.buckets, cap.exposed_ns))
 

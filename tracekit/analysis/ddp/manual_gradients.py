@@ -16,18 +16,16 @@ import numpy as np
 
 from tracekit.analysis.ddp.backward_passes import GroupPasses, elements_of, groups_that_reduce, joined_passes
 from tracekit.analysis.ddp.bucket_assignment import Parameters, default_buckets
-from tracekit.analysis.ddp.bucket_whatif import CAPS_MB, NOTABLE, CapOutcome, best_limit, outcomes
+from tracekit.analysis.ddp.bucket_whatif import CAPS_MB, CapOutcome, best_limit, outcomes
 from tracekit.analysis.ddp.parts import MANUAL_GRADIENT_TIMES, MANUAL_REDUCTIONS, ManualReductions
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, NOTABLE_SHARE, is_worthwhile
 from tracekit.model.run import Run
 
 __all__ = ["manual_data_parallel", "manual_whatif"]
 
-_NOTABLE = 0.05  # of a step
-_LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
-_LEAST_SHARE = 0.01  # of a step
 _DEFAULT_BYTES = 25 << 20  # the limit of DDP's buckets, but for the first
 _NOT_RECORDED = "not all gradients, or not all ranks that reduce together, are recorded"
 _NOTHING_SAVED = "a replay with the buckets of DistributedDataParallel saves no more than its error"
@@ -47,7 +45,7 @@ def manual_data_parallel(run: Run) -> tuple[Finding, ...]:
     one_each = ", one a parameter" if count == parameters else ""
     after = 2 * in_backward < len(reductions)
     finding = Finding(
-        severity="warning" if share >= _NOTABLE else "info",
+        severity="warning" if share >= NOTABLE_SHARE else "info",
         text=(
             f"gradients are averaged by hand: {count:g} all-reduce{'s' * (count != 1)} a step{one_each}, "
             f"{'after' if after else 'one by one in'} the backward pass; compute does not hide {share:.0%} of the step"
@@ -86,7 +84,7 @@ def _saving(finding: Finding, outcome: CapOutcome | Unavailable, step_ns: float)
         return {"evidence": {**finding.evidence, "no_replay": outcome.reason}}
     cap_mb = None if outcome.present else outcome.bucket_cap_mb
     evidence = {**finding.evidence, "buckets": outcome.buckets, "bucket_cap_mb": cap_mb}
-    if outcome.saving_ns <= max(_LEAST_ERRORS * outcome.error_ns, _LEAST_SHARE * step_ns):
+    if not is_worthwhile(outcome.saving_ns, outcome.error_ns, step_ns):
         return {"evidence": {**evidence, "no_replay": _NOTHING_SAVED}}
     return {
         "saving_ns": outcome.saving_ns,
@@ -106,7 +104,7 @@ def manual_whatif(run: Run) -> CapOutcome | Unavailable:
     late_ns = max(statistics.median(_late_ns(group, fit)) for group, fit in zip(groups, fits, strict=True))
     caps = outcomes(groups, fits, now, _DEFAULT_BYTES, CAPS_MB, np.inf, late_ns).caps
     default, best = next(cap for cap in caps if cap.present), best_limit(caps, step_ns := run.mean_rank_step_ns())
-    return best if best.saving_ns - default.saving_ns > NOTABLE * step_ns else default
+    return best if best.saving_ns - default.saving_ns > NOTABLE_SAVING * step_ns else default
 
 
 def _groups(run: Run) -> Iterator[GroupPasses]:

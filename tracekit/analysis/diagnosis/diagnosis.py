@@ -13,14 +13,13 @@ from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.units import gathers_block
 from tracekit.analysis.pipeline.bubbles import Pipeline
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Run
 
 __all__ = ["Diagnosis", "diagnose"]
-
-_NOTABLE = 0.05  # of the step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Itera
     transfers = {cause: time_ns for cause, time_ns in in_training.items() if cause.cause == "transfer"}
     on_path_ns = sum(transfers.values())
     time_ns = min(on_path_ns, _exposed_ns(run))
-    if time_ns < _NOTABLE * step_ns:
+    if time_ns < NOTABLE_SHARE * step_ns:
         return
     largest = max(transfers, key=lambda cause: transfers[cause])
     group = f" ({largest.group})" if largest.group else ""
@@ -116,7 +115,7 @@ def _exposed_ns(run: Run) -> int:
 def _variation(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
     """Yield a finding if ranks that take turns at being late take a notable share of the step."""
     time_ns = causes.get(StepCause(cause="variation"), 0)
-    if time_ns < _NOTABLE * step_ns:
+    if time_ns < NOTABLE_SHARE * step_ns:
         return
     yield Finding(
         severity="info",

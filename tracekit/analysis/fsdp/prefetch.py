@@ -24,7 +24,7 @@ from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.significance import standard_error
+from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.quantities import file_size
@@ -34,9 +34,7 @@ __all__ = ["Forecast", "gathers_of_gpus", "prefetch_findings", "prefetch_forecas
 
 _AHEAD = (1, 2)
 _PASSES = ("forward", "backward")
-_NOTABLE = 0.02  # of a step
 _AS_GOOD = 0.9  # of the saving with more modules ahead
-_SIGNIFICANT = 2.0  # standard errors
 _SETTINGS = {
     ("fsdp2", "forward"): "set_modules_to_forward_prefetch",
     ("fsdp2", "backward"): "set_modules_to_backward_prefetch",
@@ -173,9 +171,7 @@ def _forecast(
         predictions.append(waits[-1] - hidden_ns[rank, step])
         by_module.update(dict(zip(in_pass.module.tolist(), in_pass.wait_ns.tolist(), strict=True)))
     savings = savings_ns(run, hidden_ns)
-    error_ns = None
-    if len(savings) > 1:
-        error_ns = _SIGNIFICANT * standard_error(savings)
+    error_ns = standard_error(savings) if len(savings) > 1 else None
     # All modules that are gathered ahead of their use are in memory at once.
     sizes = [int(size) for in_pass in gathers.values() for size in in_pass.size_bytes]
     return Forecast(
@@ -203,7 +199,7 @@ def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
         chosen = next(forecast for forecast in several if forecast.saving_ns >= _AS_GOOD * best_ns)
         if _is_set(run, phase):
             continue
-        if chosen.error_ns is None or chosen.saving_ns < max(chosen.error_ns, _NOTABLE * step_ns):
+        if chosen.error_ns is None or not is_worthwhile(chosen.saving_ns, chosen.error_ns, step_ns):
             continue
         findings.append(
             Finding(

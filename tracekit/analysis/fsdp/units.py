@@ -38,7 +38,7 @@ from tracekit.analysis.fsdp.prefetch import (
 )
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_latency_bandwidth
-from tracekit.analysis.stats.significance import standard_error
+from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import KINDS
@@ -57,7 +57,6 @@ _MANY = 8  # units
 _APART = 4.0  # times: sizes with this ratio tell latency from bandwidth
 _MOSTLY = 0.5  # of a transfer
 _LITTLE = 0.2  # of a transfer: that much may be latency
-_NOTABLE = 0.02  # of a step
 _SOLVED = 0.8  # of the waits, by prefetching
 _SIGNIFICANT = 2.0  # standard errors
 
@@ -205,7 +204,7 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
             waits_ns.append(int(of_rank.wait_ns[here].sum()) + reduction_ns)
     savings = savings_ns(run, hideable_ns)
     saving_ns = statistics.fmean(savings)
-    if saving_ns < max(_error_ns(savings), _NOTABLE * run.mean_rank_step_ns()):
+    if not is_worthwhile(saving_ns, standard_error(savings), run.mean_rank_step_ns()):
         return []
     wait_ns = statistics.fmean(waits_ns)
     text = (
@@ -261,12 +260,12 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
                 waits_ns[rank, step] += wait_ns
     savings = savings_ns(run, hidden_ns)
     saving_ns, waiting_ns = statistics.fmean(savings), statistics.fmean(waits_ns.values())
-    error_ns = _error_ns(savings) + saving_ns * _latency_error_ns(fit) / fit.latency_ns
+    error_ns = standard_error(savings) + saving_ns * _latency_error_ns(fit) / fit.latency_ns
     best_ns: dict[str, float] = defaultdict(float)
     for forecast in forecasts:
         best_ns[forecast.phase] = max(best_ns[forecast.phase], forecast.saving_ns)
     solved_ns = sum(best_ns.values())
-    if saving_ns < max(error_ns, _NOTABLE * run.mean_rank_step_ns()) or solved_ns >= _SOLVED * waiting_ns:
+    if not is_worthwhile(saving_ns, error_ns, run.mean_rank_step_ns()) or solved_ns >= _SOLVED * waiting_ns:
         return []
     text = (
         f"{len(tiny)} FSDP units of {usual_bytes / 1e3:.0f} kB each are too small: {fit.latency_ns / 1e3:.0f} us of "
@@ -324,7 +323,3 @@ def _fit(
 def _latency_error_ns(fit: LatencyBandwidth) -> float:
     """Return how far the latency may be off, by how far the units' transfers are off the line."""
     return _SIGNIFICANT * math.sqrt(fit.misfit) * fit.latency_error_ns
-
-
-def _error_ns(savings: Sequence[int]) -> float:
-    return _SIGNIFICANT * standard_error(savings)

@@ -23,7 +23,7 @@ from tracekit.analysis.model_parallel.imbalance import (
     over_modules,
 )
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
-from tracekit.analysis.stats.significance import least_significant
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, least_significant
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Run
@@ -31,7 +31,6 @@ from tracekit.model.run import Run
 __all__ = ["ESTIMATED", "ExpertLoad", "expert_load", "received_bytes"]
 
 _UNEVEN = 1.5  # times the load of the others; less is usual while a router learns
-_NOTABLE = 0.02  # of a step
 
 ESTIMATED = "estimated from how long they compute, not from counts of tokens"
 """Added to every load that is estimated because the trace has no sizes."""
@@ -159,7 +158,7 @@ def _finding(run: Run, group: _Group) -> Finding | None:
     waiting_ns = _waiting_ns(imbalance.rank, exposed_ns)
     # With even loads the busiest rank has the mean of all: (n - 1) / n of its excess over the others goes away.
     avoidable_ns = 0.0 if waiting_ns is None else waiting_ns * (members - 1) / members
-    notable = waiting_ns is not None and round(avoidable_ns) >= _NOTABLE * run.mean_rank_step_ns()
+    notable = waiting_ns is not None and round(avoidable_ns) >= NOTABLE_SAVING * run.mean_rank_step_ns()
     return Finding(
         severity="warning" if notable else "info",
         rank=imbalance.rank,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.stats.significance import least_significant
+from tracekit.analysis.stats.uncertainty import least_significant
 
 __all__ = ["HIGHEST_RATIO", "LEAST_OVERLOAD", "Imbalance", "Load", "most_loaded", "over_modules"]
 

@@ -21,6 +21,7 @@ from tracekit.analysis.pauses import columns
 from tracekit.analysis.pauses.parts import RankPauses
 from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import Frame
 from tracekit.model.clocks import clocks_are_comparable
@@ -33,7 +34,6 @@ from tracekit.model.run import Run
 __all__ = ["Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
 
 
-_NOTABLE = 0.05  # of the step
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay
 
@@ -109,7 +109,7 @@ def _costly_pauses(run: Run, found: Sequence[RankPause], waits: WaitsForPauses) 
     for pause in PAUSES:
         of_kind = [each for each in found if each.pause == pause]
         longest = max(of_kind, key=lambda each: (each.mean_ns, -each.rank), default=None)
-        if longest is None or longest.mean_ns < _NOTABLE * step_ns:
+        if longest is None or longest.mean_ns < NOTABLE_SHARE * step_ns:
             continue
         ranks = tuple(each.rank for each in of_kind if each.mean_ns >= _AS_LONG * longest.mean_ns)
         if len(ranks) == len(training):
@@ -117,7 +117,7 @@ def _costly_pauses(run: Run, found: Sequence[RankPause], waits: WaitsForPauses) 
             result.append(CostlyPause(longest=longest, ranks=ranks, text=pause_text(longest, ranks)))
             continue
         waits_ns = waits.by_kind_ns(longest)
-        if waits_ns is not None and sum(waits_ns.values()) < _NOTABLE * step_ns * longest.of_steps:
+        if waits_ns is not None and sum(waits_ns.values()) < NOTABLE_SHARE * step_ns * longest.of_steps:
             continue
         waiting = 0 if waits_ns is None else len(training) - len(ranks)
         text = pause_text(longest, ranks, waiting, _longest_wait(waits_ns))

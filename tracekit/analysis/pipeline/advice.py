@@ -25,15 +25,13 @@ from tracekit.analysis.pipeline.layout.schedules import ORDERED_SCHEDULES, Order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.analysis.pipeline.typical_times import TypicalTimes
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
-from tracekit.analysis.stats.significance import standard_error
+from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
 from tracekit.model.events import ABSENT, Float64
 from tracekit.model.ranks import ranks_text
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = ["FILLED", "PipelineChange", "find_pipeline_changes", "pipeline_findings"]
 
-_LEAST_SHARE = 0.02  # of the span of a step: a smaller saving is not named
-_LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
 _NOTABLE_BUBBLES = 0.1  # of the pipeline's time
 FILLED = 0.2  # of the bubbles: the first and the last recorded step have one neighbour each
 _SHOWN_SHARE = 0.01  # of the pipeline's time
@@ -100,7 +98,7 @@ def find_pipeline_changes(
         more_ns = beyond_ns * (len(changed[0]) / len(orders[0]) - 1)  # late peers and the host, of more actions
         error_ns = float(np.sqrt((saves_ns * beyond_ns / measured_ns) ** 2 + more_ns**2 + spread_ns**2))
         saves_ns -= max(more_ns, 0.0)
-        if saves_ns > max(_LEAST_ERRORS * error_ns, _LEAST_SHARE * measured_ns):
+        if is_worthwhile(saves_ns, error_ns, measured_ns):
             share = saves_ns / measured_ns
             changes.append(
                 PipelineChange(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share)

@@ -14,13 +14,12 @@ import numpy as np
 
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, longest_pipeline
 from tracekit.analysis.pipeline.delays import replay_with_less
-from tracekit.analysis.stats.significance import standard_error
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, standard_error
 from tracekit.model.events import Float64
 from tracekit.model.spans import ACTION_KINDS
 
 _LEAST = 1.05  # times as long as the other stages
 _CLEARLY = 1.15  # times as long; a stage that is less slow must cost something, and be slow in every action
-_LEAST_SHARE = 0.02  # of the time from the first to the last action
 _PERSISTENT = 0.75  # of the steps
 _SIGNIFICANT = 4.0  # standard errors of the mean over steps
 _COMPUTED = 0.5  # of what a stage takes longer; the rest may be gaps between kernels
@@ -85,7 +84,7 @@ def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping
     share = float(saved_ns.sum() / spans_ns.sum())
     fastest_ns = _fastest_of_stages(pipelines, len(by_step_ns))
     always = fastest_ns[slowest] >= _LEAST * np.median(fastest_ns[others])
-    if mean_ns[slowest] < _CLEARLY * others_ns and (share < _LEAST_SHARE or not always):
+    if mean_ns[slowest] < _CLEARLY * others_ns and (share < NOTABLE_SAVING or not always):
         return None
     return UnevenStage(
         stage=slowest,

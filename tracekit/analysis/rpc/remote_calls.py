@@ -38,7 +38,7 @@ from tracekit.model.summary import RankSummary
 __all__ = ["remote_call_notes", "remote_calls", "server_loads", "server_rows", "service_rows", "waiting_findings"]
 
 
-_NOTABLE = 0.2  # of a step
+_LARGE = 0.2  # of a step
 _SERVICE = 0.5  # of a round trip: the service decides
 _ON_CPU = 0.5  # of the service: less, and the function itself waits for something
 _HELD = 0.5  # of the service: it waits for the calls of others
@@ -113,7 +113,7 @@ def waiting_findings(
     callers = [summary for summary in run.ranks if sums.get(summary.rank)]
     steps = [step for summary in callers for step in summary.steps if step.complete]
     step_ns, wait_ns = sum(step.step_ns for step in steps), sum(waits_ns(summary) for summary in callers)
-    if not step_ns or wait_ns < _NOTABLE * step_ns or not by_function:
+    if not step_ns or wait_ns < _LARGE * step_ns or not by_function:
         return
     worst = by_function[0]
     callee, function = str(worst["callee"]), str(worst["function"])

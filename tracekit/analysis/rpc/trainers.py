@@ -12,12 +12,12 @@ from tracekit.analysis.rpc.joined import JoinedCalls
 from tracekit.analysis.rpc.per_rank import WHAT
 from tracekit.analysis.rpc.updates import NO_UPDATES, ParameterUpdate
 from tracekit.analysis.rpc.waits import blocked_time, time_of
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import NAMED_WAITS
 from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-_NOTABLE = 0.05  # of the step, that others wait at a server for a trainer
 _MOSTLY = 0.5  # of that wait: it is that trainer's
 
 __all__ = ["HeldCalls", "held_calls", "trainer_findings", "trainer_rows", "waits_ns"]
@@ -183,7 +183,7 @@ def _waited_for(trainers: Sequence[RankSummary], joined: JoinedCalls, held: Sequ
     others = [summary for summary in trainers if summary.rank != rank]
     steps = sum(_steps(summary) for summary in others)
     step_ns = sum(step.step_ns for summary in others for step in summary.steps if step.complete)
-    if rank is None or not others or total_ns < _NOTABLE * step_ns or total_ns < _MOSTLY * by.total():
+    if rank is None or not others or total_ns < NOTABLE_SHARE * step_ns or total_ns < _MOSTLY * by.total():
         return
     callee = Counter({pair.callee: pair.total_ns for pair in held if pair.by == rank}).most_common(1)[0][0]
     wait_ns = total_ns // max(steps, 1)

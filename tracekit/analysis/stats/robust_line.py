@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.medians import MAD_TO_SIGMA
+from tracekit.analysis.stats.uncertainty import MAD_TO_SIGMA
 from tracekit.model.events import Float64
 
 _FEWEST_ROBUST = 16  # of fewer points the median deviation says too little

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.stats.latency_bandwidth import fit_latency_bandwidth
-from tracekit.analysis.stats.medians import median_error
+from tracekit.analysis.stats.uncertainty import median_error
 from tracekit.model.events import Bool, Int64
 from tracekit.model.intervals import Intervals
 

@@ -22,7 +22,7 @@ __all__ = ["Breakdown", "breakdown", "nothing_notable"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
-_NOTABLE = 0.01  # of a step
+_LEAST_UNCLASSIFIED = 0.01  # of a step
 RULE_OPTION = "--communication-rule"
 
 
@@ -100,7 +100,7 @@ def unclassified_communication(run: Run) -> list[Finding]:
         return []
     kernels = [kernel for summary in run.ranks for kernel in summary[UNCLASSIFIED_KERNELS]]
     total_ns = sum(kernel.total_ns for kernel in kernels)
-    if total_ns >= _NOTABLE * step_ns:
+    if total_ns >= _LEAST_UNCLASSIFIED * step_ns:
         by_rule: Counter[tuple[str, str]] = Counter()
         for kernel in kernels:
             by_rule[kernel.pattern, kernel.kind] += kernel.total_ns

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.finding import Finding, Remedy
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import IDLE, MOST_PLACES, NAMED_WAITS, HostPlace
 from tracekit.analysis.table import Rows
 from tracekit.model.run import Run
@@ -15,7 +16,6 @@ from tracekit.model.run import Run
 __all__ = ["idle_findings", "idle_place_rows", "idle_rows", "place_text"]
 
 _NOTABLY_IDLE = 0.2  # of a step
-_NOTABLE = 0.05  # of a step
 _MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
 _LONGEST_NAME = 36
@@ -108,8 +108,10 @@ def idle_findings(run: Run) -> list[Finding]:
     place = main.longest
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step"
-    aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= _NOTABLE * step_ns]
-    aside += [f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= _NOTABLE * step_ns]
+    aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
+    aside += [
+        f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= NOTABLE_SHARE * step_ns
+    ]
     if aside:
         text += f" ({' and '.join(aside)} aside)"
     text += f": {main.ns / idle_ns:.0%} of it as {main.reason(run)}"

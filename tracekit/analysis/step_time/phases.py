@@ -6,6 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.analysis.table import Frame
@@ -13,7 +14,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 _DATA = STEP_PHASES.index("data")
-_NOTABLE = 0.05  # of a step
 _FAR_ABOVE = 1.25  # times the mean of the ranks
 
 __all__ = ["StepPhases", "step_phases"]
@@ -114,7 +114,7 @@ def _data_loading(run: Run) -> list[Finding]:
     step_ns = {s.rank: _mean_step_ns(s) for s in ranks}
     data_ns = {s.rank: s[PHASE_SUMS].parts[_DATA].total_ns / _complete_steps(s) for s in ranks}
     worst = max(data_ns, key=lambda rank: (data_ns[rank] / step_ns[rank], -rank), default=None)
-    if worst is None or data_ns[worst] < _NOTABLE * step_ns[worst]:
+    if worst is None or data_ns[worst] < NOTABLE_SHARE * step_ns[worst]:
         return []
     mean_ns = statistics.fmean(data_ns.values())
     share = sum(data_ns.values()) / sum(step_ns.values())

@@ -21,6 +21,7 @@ from typing import Literal
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import KnownWork, Unavailable
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.parts import FLOPS
 from tracekit.analysis.table import Frame
@@ -29,8 +30,6 @@ from tracekit.model.summary import RankSummary
 
 __all__ = ["Roofline", "peak_tflops", "roofline"]
 
-
-_NOTABLE = 0.05  # of a step
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
 # The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
@@ -220,7 +219,7 @@ def _without_tensor_cores(works: Sequence[_RankWork]) -> list[Finding]:
         return []
     least_ns = min(gains)
     step_ns = max(work.step_ns / work.steps for work in works)
-    if least_ns < _NOTABLE * step_ns:
+    if least_ns < NOTABLE_SHARE * step_ns:
         return []
     text = "matrix products run in float32 without tensor cores"
     action = "use TF32, by torch.set_float32_matmul_precision('high'), or autocast to bfloat16"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.stats.significance import standard_error
+from tracekit.analysis.stats.uncertainty import standard_error
 from tracekit.model.run import LeftOutStep, Run
 from tracekit.model.summary import RankSummary, StepParts
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.stats.student import student_deviations
+from tracekit.analysis.stats.uncertainty import student_deviations
 from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary

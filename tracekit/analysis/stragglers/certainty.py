@@ -38,23 +38,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.finding import Certainty
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, student_quantile, student_tail
 from tracekit.model.events import Float64, Int64
 
-__all__ = ["NOTABLE", "Evidence", "Grading", "Lack", "LastArrivals", "student_quantile", "student_tail"]
+__all__ = ["Evidence", "Grading", "Lack", "LastArrivals"]
 
 Lack = Literal["size", "significance", "another step", "persistence", "distance"]
 """What keeps a candidate from a grade: it is small, or no more than noise; the steps are too few to tell; it shows in
 too few of them; or another rank is nearly as slow.
 """
 
-NOTABLE = 0.02  # of a step: less is not named
 _FEW_STEPS = 4
 _USUAL_SHARE, _FLOOR_SHARE = 0.01, 0.02  # of a step, f above
 _BURST_CHANCE, _BURST_SHARE = 0.05, 0.06  # q and h above
@@ -185,7 +184,7 @@ class Grading:
         error_ns, freedom = self._noise(evidence)
         quantile = student_quantile(1 - _RULES[grade].alpha / max(self.candidates, 1), freedom)
         bursts_ns = self._bursts_ns(len(evidence.series_ns), _RULES[grade].bursts)
-        return max(quantile * error_ns, bursts_ns, evidence.clock_ns, NOTABLE * self.step_ns)
+        return max(quantile * error_ns, bursts_ns, evidence.clock_ns, NOTABLE_SAVING * self.step_ns)
 
     def _bursts_ns(self, steps: int, chance: float) -> float:
         """Return the delay that bursts in all steps exceed with this chance, for the candidate with the largest."""
@@ -201,7 +200,7 @@ class Grading:
     def lacks(self, evidence: Evidence, grade: Certainty) -> Lack | None:
         """Return the first thing that a grade takes and a candidate does not have; None if it has all."""
         rule, size_ns, only_step = _RULES[grade], evidence.size_ns, evidence.last_arrivals
-        if size_ns < NOTABLE * self.step_ns:
+        if size_ns < NOTABLE_SAVING * self.step_ns:
             return "size"
         if only_step is None and size_ns < self.threshold_ns(evidence, grade):
             return "significance"
@@ -242,18 +241,3 @@ class Grading:
 def _without_outliers(values: npt.NDArray[np.floating]) -> Float64:
     """Leave out one value of five, those farthest from 0: without peers nothing else tells that a step was unusual."""
     return values[np.argsort(np.abs(values))][: len(values) - len(values) // _OUTLIERS].astype(np.float64)
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """Return a quantile above the median of Student's t: the inverse of `student_tail`."""
-    z = float(NormalDist().inv_cdf(probability)) * (8 * freedom + 3) / (8 * freedom + 1)
-    return math.sqrt(freedom * math.expm1(z * z / freedom))
-
-
-def student_tail(t: float, freedom: int) -> float:
-    """Return the chance that Student's t exceeds `t`, at least 0.
-
-    Source: Wallace, "Bounds on normal approximations to Student's and the chi-square distributions" (1959).
-    """
-    z = (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t * t / freedom))
-    return 0.5 * math.erfc(z / math.sqrt(2))

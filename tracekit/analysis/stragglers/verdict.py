@@ -14,11 +14,12 @@ from tracekit.analysis.communication.link_references import Reference
 from tracekit.analysis.finding import Certainty, Finding
 from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
 from tracekit.analysis.pauses.pauses import reason_of_delay
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.candidates import Candidate, candidates, first_to_name
-from tracekit.analysis.stragglers.certainty import NOTABLE, Grading, Lack
+from tracekit.analysis.stragglers.certainty import Grading, Lack
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
 from tracekit.analysis.stragglers.last_arrivals import WaitsForRank, count_last_arrivals, waits_for
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes, work_times
@@ -173,7 +174,7 @@ def name_culprit(
         action += f"; {until_sure(len(steps), missing)}"
     waiting_ns = _mean_ns(others, steps, "exposed_comm_ns")
     saving_ns = min(size_ns, waiting_ns)
-    if saving_ns < NOTABLE * step_ns:
+    if saving_ns < NOTABLE_SAVING * step_ns:
         return verdict, []
     evidence = {
         "cause": verdict.cause,
@@ -291,7 +292,7 @@ def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
 
 def _abstention_text(grading: Grading, first: Candidate, clock_ns: int, job_step_ns: int) -> str:
     size_ns = first.evidence.size_ns
-    if size_ns <= 0 and clock_ns >= NOTABLE * grading.step_ns:
+    if size_ns <= 0 and clock_ns >= NOTABLE_SAVING * grading.step_ns:
         return f"no rank is named: times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only"
     if size_ns <= 0:
         return "no rank is named: none is late more than the others"

@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, OperationGraph
-from tracekit.analysis.stats.significance import standard_error
+from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
 from tracekit.analysis.whatif.candidates import Candidate, candidates, made_together
 from tracekit.analysis.whatif.replays import Replays
 from tracekit.model.events import Float64
@@ -20,8 +20,6 @@ __all__ = ["Change", "find_worthwhile_changes"]
 _SHOWN = 3
 _SHOWN_TOGETHER = 4  # changes that are made at once
 _CLEARLY_MORE = 1.02  # times the saving without one of several changes: with less it is not worth the effort
-_LEAST_SHARE = 0.01  # of the measured step: a smaller saving is not shown
-_LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
 _MORE_THAN_ONE = 1.25  # times the saving of one of its ranks: with less a set says nothing new
 _LEAST_OF_EVEN_LOAD = 0.5  # of what it saves if the rank with the most is as the others
 _PAUSED = 0.1  # of the largest saving of a step
@@ -86,7 +84,7 @@ def _change(
     mean_ns = min(float(saved_ns.mean()), measured_ns)
     varies_ns = _pauses_error_ns(saved_ns) if candidate.remedy in PAUSES else standard_error(saved_ns)
     error_ns = float(np.sqrt((mean_ns * replay_error) ** 2 + varies_ns**2 + clock_error_ns**2))
-    if mean_ns <= _LEAST_ERRORS * error_ns or mean_ns <= _LEAST_SHARE * measured_ns:
+    if not is_worthwhile(mean_ns, error_ns, measured_ns):
         return None
     return Change(
         what=candidate.what,

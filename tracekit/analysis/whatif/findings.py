@@ -12,6 +12,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_UNITS
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.section import Unavailable
+from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
 from tracekit.analysis.whatif.changes import Change
@@ -22,9 +23,6 @@ from tracekit.model.run import Run
 __all__ = ["kept_parameters_findings", "whatif_findings"]
 
 
-_NOTABLE_SHARE = 0.05
-
-_NOTABLE_KEPT_SHARE = 0.02  # of the step
 _FULL = 0.95  # of a device's memory: beyond, an allocation may fail
 # Strategies of FSDP1 that gather again, with those that do not.
 _SHARDING = {"FULL_SHARD": "SHARD_GRAD_OP", "HYBRID_SHARD": "_HYBRID_SHARD_ZERO2"}
@@ -41,7 +39,7 @@ def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None)
     """
     stages = {summary.rank for summary in run.ranks if summary.pipeline is not None}
     named = frozenset(uneven.ranks if uneven is not None else ())
-    notable = [change for change in result.changes if change.share >= _NOTABLE_SHARE and change.rank not in named]
+    notable = [change for change in result.changes if change.share >= NOTABLE_SHARE and change.rank not in named]
     if uneven is not None:
         notable = [change for change in notable if change.remedy != "stages"]
     slow_rank = [change for change in notable if change.remedy == "ranks" and change.rank in result.waited_for]
@@ -79,7 +77,7 @@ def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Findin
     change: that of the replay without them; None where it saves nothing. There is no finding where the devices' memory
     would not suffice, as far as that is known.
     """
-    if change is None or change.share < _NOTABLE_KEPT_SHARE:
+    if change is None or change.share < NOTABLE_SAVING:
         return
     memory_bytes = _kept_bytes(run)
     if not _fits(run, memory_bytes):

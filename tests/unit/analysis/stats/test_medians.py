@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analysis.stats.medians import median_error
+from tracekit.analysis.stats.uncertainty import median_error
 
 
 def test_the_error_is_that_of_the_deviations_from_the_median() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tracekit.analysis.stats.robust_line import fit_line
-from tracekit.analysis.stats.student import student_deviations
+from tracekit.analysis.stats.uncertainty import student_deviations
 
 SLOPE = 73e-6
 LENGTH = 170e6

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analysis.stats.significance import error_growth, least_significant
+from tracekit.analysis.stats.uncertainty import error_growth, least_significant
 
 
 @pytest.mark.parametrize(("count", "least"), [(1, 40.0), (4, 20.0), (16, 10.0), (100, 10.0)])

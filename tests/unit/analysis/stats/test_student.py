@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import pytest
 
-from tracekit.analysis.stats.student import student_deviations
+from tracekit.analysis.stats.uncertainty import student_deviations
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
+from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import MOST_PLACES, HostPlace, IdleSum
 from tracekit.analysis.timeline.idle_causes import idle_behind_calls, idle_by_cause
 from tracekit.analysis.timeline.lanes import complete_steps
@@ -28,7 +29,6 @@ __all__ = ["HostPlaces", "Place", "idle_sums"]
 _PLACE_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
 
 _MOST_STRETCHES = 1000  # of a cause: the longest, of which the places are found
-_NOTABLE = 0.05  # of the steps: of a cause that takes less, nobody wants to know the places
 
 Place = tuple[str | None, str | None, str | None]
 """The operator, the annotation where there is no operator, and the source. None: nothing is recorded."""
@@ -55,7 +55,7 @@ def idle_sums(recorded: RecordedSteps) -> tuple[IdleSum, ...]:
 def _places(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostPlace]]:
     """Return what the host was in during the idle time of each cause, the most first."""
     result: dict[str, list[HostPlace]] = {cause: [] for cause in in_steps}
-    least_ns = _NOTABLE * sum(step.step_ns for step in recorded.steps if step.complete)
+    least_ns = NOTABLE_SHARE * sum(step.step_ns for step in recorded.steps if step.complete)
     of_host = [cause for cause in in_steps if cause in _PLACE_IS_TELLING and in_steps[cause].len_ns > least_ns]
     if not of_host:
         return result

@@ -1,0 +1,119 @@
+"""How well a number is known, whether it differs from zero by more than chance, and whether it is worth a word.
+
+An error is one standard error everywhere: a saving of 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases.
+
+What takes less than `NOTABLE_SHARE` of a step is no finding. What saves less than `NOTABLE_SAVING` of it, or less than
+two of its errors, is no advice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tracekit.model.events import Float64
+
+__all__ = [
+    "MAD_TO_SIGMA",
+    "MEDIAN_TO_MEAN_ERROR",
+    "NOTABLE_SAVING",
+    "NOTABLE_SHARE",
+    "error_growth",
+    "is_worthwhile",
+    "least_significant",
+    "median_error",
+    "standard_error",
+    "student_deviations",
+    "student_quantile",
+    "student_tail",
+]
+
+NOTABLE_SHARE = 0.05
+NOTABLE_SAVING = 0.02
+MAD_TO_SIGMA = 1.4826  # for a normal distribution
+MEDIAN_TO_MEAN_ERROR = 1.2533  # standard error of a median over that of a mean
+_CLEAR_ERRORS = 2.0
+_STANDARD_ERRORS = 4.0
+_MOST_CORRELATED = 0.8  # a series that drifts has no error that its values show
+_FAR = 3.0  # deviations; what is farther off counts as that far: it is an outlier, and tells nothing of its neighbours
+_QUARTILES_TO_SIGMA = 1 / 1.349  # for a normal distribution
+
+
+def is_worthwhile(saving_ns: float, error_ns: float, step_ns: float) -> bool:
+    """Return whether a change that saves so much of a step is worth its name: it is notable, and surely not 0."""
+    return saving_ns > max(_CLEAR_ERRORS * error_ns, NOTABLE_SAVING * step_ns)
+
+
+def standard_error(values: Sequence[float] | Float64) -> float:
+    """Return the standard error of the mean, in the unit of the values; 0 for a single value: it is not known."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def median_error(values: ArrayLike) -> float:
+    """Return the standard error of the median of at least one value, in the unit of the values.
+
+    It is from the median absolute deviation, which a few values that are far off do not change (Huber, "Robust
+    Statistics", 1981).
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    deviation = float(np.median(np.abs(numbers - np.median(numbers))))
+    return MEDIAN_TO_MEAN_ERROR * MAD_TO_SIGMA * deviation / math.sqrt(len(numbers))
+
+
+def least_significant(deviation: float, count: int) -> float:
+    """Return what the mean of `count` values must exceed, in their unit: 4 standard errors, and never less than one
+    standard deviation, which is `deviation`.
+    """
+    return deviation * max(1.0, _STANDARD_ERRORS / math.sqrt(count))
+
+
+def error_growth(series: Sequence[Float64]) -> float:
+    """Return the factor by which correlation makes the errors of means larger, at least 1. series: float64 [n] each.
+
+    The correlation of neighbours is that of an autoregressive process of first order, the mean over the series. Short
+    series show it as too small, by (1 + 3 r) / n (M. G. Kendall, "Note on bias in the estimation of autocorrelation",
+    Biometrika 41, 1954), which is added. Only what exceeds one standard error counts.
+    """
+    values = sum(map(len, series))
+    correlation = sum(len(each) * _neighbour_correlation(each) for each in series) / values
+    correlation += (1 + 3 * correlation) * len(series) / values - 1 / math.sqrt(values)
+    correlation = min(max(correlation, 0.0), _MOST_CORRELATED)
+    return math.sqrt((1 + correlation) / (1 - correlation))
+
+
+def _neighbour_correlation(values: Float64) -> float:
+    first, middle, last = np.quantile(values, [0.25, 0.5, 0.75])
+    limit = _FAR * _QUARTILES_TO_SIGMA * (last - first)
+    deviations = np.clip(values - middle, -limit, limit)
+    square = float(deviations @ deviations)
+    return float(deviations[1:] @ deviations[:-1]) / square if square else 0.0
+
+
+def student_deviations(normal: float, degrees: float) -> float:
+    """Return how many standard errors are as improbable as `normal` ones of a normal distribution.
+
+    It is the quantile of Student's distribution, the inverse of `student_tail`; infinity for fewer than 2 degrees of
+    freedom. At 2 deviations it is 0.5 % high for 4 degrees, at 3 deviations 3 %; better for more.
+    """
+    if degrees < 2:
+        return math.inf
+    z = normal * (8 * degrees + 3) / (8 * degrees + 1)
+    return math.sqrt(degrees * math.expm1(z * z / degrees))
+
+
+def student_quantile(probability: float, degrees: float) -> float:
+    """Return a quantile above the median of Student's t: the inverse of `student_tail`."""
+    return student_deviations(float(NormalDist().inv_cdf(probability)), degrees)
+
+
+def student_tail(t: float, degrees: float) -> float:
+    """Return the chance that Student's t exceeds `t`, at least 0.
+
+    Source: Wallace, "Bounds on normal approximations to Student's and the chi-square distributions" (1959).
+    """
+    z = (8 * degrees + 1) / (8 * degrees + 3) * math.sqrt(degrees * math.log1p(t * t / degrees))
+    return 0.5 * math.erfc(z / math.sqrt(2))
