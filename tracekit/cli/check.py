@@ -115,7 +115,6 @@ def check(
 def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> Gates:
     """Return the gates of the file, else of this folder, else the default. Raises UsageError without any."""
     from tracekit.analysis.gates.gates import DEFAULT_GATES, as_doubts, parse_gates
-    from tracekit.cli.check import find_gates, read_gates
     from tracekit.errors import UsageError
 
     config = click.get_current_context().find_root().obj

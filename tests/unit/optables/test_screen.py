@@ -7,7 +7,7 @@ import json
 import pandas as pd
 
 from tests.unit.optables.simulated import diagnose, simulate
-from tracekit.optables.command import table_answer, table_details, table_dict
+from tracekit.optables.screen import table_answer, table_details, table_dict
 from tracekit.render.answer import LINES
 from tracekit.render.console import write
 

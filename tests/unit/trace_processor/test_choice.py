@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.errors import InputError
-from tracekit.trace_processor import VARIABLE, choice, open_trace_processor, wasm
+from tracekit.trace_processor import VARIABLE, choice, open_trace_processor, shell, wasm
 
 # Answers as the engine does, with an empty message for each, until the trace is complete.
 ENGINE = """
@@ -66,7 +66,7 @@ def test_only_the_named_one_is_used(bare_machine: pytest.MonkeyPatch, tmp_path: 
     binary = program(tmp_path)
     bare_machine.setenv(VARIABLE, str(binary))
     with open_trace_processor() as processor:
-        assert isinstance(processor, choice.ShellTraceProcessor)
+        assert isinstance(processor, shell.ShellTraceProcessor)
     bare_machine.setenv(VARIABLE, str(tmp_path / "none"))
     with pytest.raises(InputError, match="none: not a program"):
         open_trace_processor()
@@ -95,9 +95,9 @@ def test_the_last_choice_is_what_perfetto_has_downloaded(tmp_path: Path) -> None
     for at, path in enumerate((older, newer, unfinished)):
         os.utime(path, (at, at))
     unfinished.chmod(0o644)
-    assert choice.installed_shell() == newer
+    assert shell.installed_shell() == newer
     with open_trace_processor() as processor:
-        assert isinstance(processor, choice.ShellTraceProcessor)
+        assert isinstance(processor, shell.ShellTraceProcessor)
 
 
 @pytest.mark.usefixtures("bare_machine")
@@ -105,7 +105,7 @@ def test_one_in_path_precedes_a_download(tmp_path: Path) -> None:
     program(downloads(tmp_path))
     in_path = program(tmp_path / "bin")
     program(tmp_path / "bin", "trace_processor")  # the script that downloads
-    assert choice.installed_shell() == in_path
+    assert shell.installed_shell() == in_path
 
 
 NO_MEMORY = "RangeError: WebAssembly.Instance(): Out of memory: Cannot allocate Wasm memory for new instance"

@@ -1,47 +1,21 @@
-"""The formats of a comparison, by the suffix of a file's name.
-
-A comparison as one HTML page that opens offline.
-
-It shares style, charts and tables with the page of a report. Its data block has the JSON result as `result`, and as
-`page` what only the page shows.
-"""
+"""The formats of a comparison, by the suffix of a file's name."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tracekit.analysis.comparison.comparison import Comparison, steps_ns
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian
-from tracekit.analysis.table import rows_of
+from tracekit.analysis.comparison.comparison import Comparison
 from tracekit.errors import UsageError
-from tracekit.model.run import Run
-from tracekit.render.comparison.document import comparison_dict
-from tracekit.render.comparison.texts import (
-    advice_text,
-    cause_text,
-    causes_title,
-    noise_text,
-    remark_text,
-    run_text,
-    runs_text,
-    verdict_text,
-)
-from tracekit.render.page.inert import inert
-from tracekit.render.page.write import offline_page, page_code
 
-__all__ = ["SUFFIXES", "comparison_html", "render_comparison"]
-
+__all__ = ["SUFFIXES", "render_comparison", "write_comparison"]
 
 SUFFIXES = (".html", ".json", ".md", ".txt")
-
-_MANIFEST = "comparison.json"
 
 
 def render_comparison(comparison: Comparison, suffix: str) -> str:
     """Return the comparison in the format of a suffix, one of `SUFFIXES`."""
     if suffix == ".html":
-        from tracekit.render.comparison.formats import comparison_html
+        from tracekit.render.comparison.page import comparison_html
 
         return comparison_html(comparison)
     if suffix == ".json":
@@ -65,44 +39,3 @@ def write_comparison(comparison: Comparison, path: Path, *, force: bool = False)
         raise UsageError(f"{path}: the name does not end in {', '.join(SUFFIXES)}", hint="it says the format")
     with new_file(path, force=force) as stream:
         stream.write(render_comparison(comparison, path.suffix).encode())
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """Return the page of a comparison as text."""
-    data = comparison_page_data(comparison)
-    return offline_page(data["page"]["header"]["title"], data, page_code(manifest_name=_MANIFEST))
-
-
-def comparison_page_data(comparison: Comparison) -> dict[str, Any]:
-    """Return what the page consists of, plain values whose texts are inert."""
-    baselines, candidate = comparison.baselines, comparison.candidate
-    several = len(baselines) > 1
-    names = [f"Baseline {number}" if several else "Baseline" for number in range(1, len(baselines) + 1)]
-    page = {
-        "header": {
-            "title": f"{candidate.path} against {baselines[0].path}" + (" and others" if several else ""),
-            "facts": [f"Baseline: {runs_text(baselines)}", f"Candidate: {run_text(candidate)}"],
-        },
-        "verdict": verdict_text(comparison),
-        "noise": noise_text(comparison).removeprefix("noise: "),
-        "advice": advice_text(comparison),
-        "remark": remark_text(comparison),
-        "causes_title": causes_title(comparison),
-        "causes": [{**row, "label": cause_text(row)} for row in rows_of(comparison, "causes")],
-        "runs": [
-            *(_steps(run, name, is_baseline=True) for run, name in zip(baselines, names, strict=True)),
-            _steps(candidate, "Candidate", is_baseline=False),
-        ],
-    }
-    return inert({"result": comparison_dict(comparison), "page": page})
-
-
-def _steps(run: Run, name: str, *, is_baseline: bool) -> dict[str, Any]:
-    lengths_ns = steps_ns(run)
-    return {
-        "name": name,
-        "is_baseline": is_baseline,
-        "steps": sorted(run.common_steps()),
-        "lengths_ns": [round(length_ns) for length_ns in lengths_ns.tolist()],
-        "typical_ns": round(pseudomedian(lengths_ns)),
-    }
