@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.job import clock
+from tracekit.capture.job import clock_leader
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.store import BoundedStore
@@ -113,8 +113,8 @@ def test_every_rank_of_a_host_gets_the_offset_that_one_of_them_measured(job: Cal
 
 
 def test_offsets_add_up_along_the_tree(job: Callable[..., SimulatedJob], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "FAN_OUT", 1)  # a chain: the parent of each host is the one before it
-    monkeypatch.setattr(clock, "ROUNDS", 5)
+    monkeypatch.setattr(clock_leader, "FAN_OUT", 1)  # a chain: the parent of each host is the one before it
+    monkeypatch.setattr(clock_leader, "ROUNDS", 5)
     made = job("abcd", {"a": 0, "b": 10**9, "c": -(10**9), "d": 5 * 10**9})
 
     for rank, result in enumerate(made.run(one_window)):
@@ -173,11 +173,11 @@ def test_without_the_host_of_rank_0_the_offset_is_unknown_and_costs_its_limit(jo
 def test_a_host_that_asks_and_goes_holds_up_no_other(
     job: Callable[..., SimulatedJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "REPLY_S", 0.05)
+    monkeypatch.setattr(clock_leader, "REPLY_S", 0.05)
     made = job("abc", {"a": 0, "b": 10**9, "c": 2 * 10**9})
     for host_clock in made.clocks:
         host_clock.register()
-    ask_parent = clock.ClockLeader._ask_parent
+    ask_parent = clock_leader.ClockLeader._ask_parent
 
     def ask_and_go(leader: Any, session: int, place: int) -> Any:
         if leader._host_id == "b":
@@ -186,7 +186,7 @@ def test_a_host_that_asks_and_goes_holds_up_no_other(
             raise ConnectionError
         return ask_parent(leader, session, place)
 
-    monkeypatch.setattr(clock.ClockLeader, "_ask_parent", ask_and_go)
+    monkeypatch.setattr(clock_leader.ClockLeader, "_ask_parent", ask_and_go)
     made.clocks[1].measure()
     made.clocks[0].measure()
     made.clocks[2].measure()
