@@ -43,7 +43,7 @@ MOST_IDLE_NS = 1000
 
 # What the probe does at the edges of a window. The CPU time of each excludes that of others that run within it.
 EDGES = {
-    "pass over the program's objects": ("tracekit.capture.hooks.live_objects:live_instances",),
+    "pass over the program's objects": ("tracekit.capture.hooks.live_objects:_of_types",),
     "profiler starts": (
         "tracekit.capture.profiler_session:ProfilerSession.prepare",
         "tracekit.capture.profiler_session:ProfilerSession.start",

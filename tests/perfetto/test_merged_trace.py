@@ -62,7 +62,7 @@ def test_steps_have_their_windows(trace_processor: TraceProcessor, tmp_path: Pat
     assert sorted({row["page"] for row in rows}) == names
 
 
-def gpu_rank(rank: int, *, skew_us: int = 0, drift_ppm: float = 0, error_ns: int = 0) -> TraceBuilder:
+def gpu_rank(rank: int, *, skew_us: int = 0, drift_ppm: float = 0) -> TraceBuilder:
     """20 steps of 100 ms, with an all-reduce at the same true time on every rank. The clock is ahead by `skew_us`."""
 
     def clock(true_us: float) -> float:
@@ -73,10 +73,8 @@ def gpu_rank(rank: int, *, skew_us: int = 0, drift_ppm: float = 0, error_ns: int
         at = 100_000 * k
         trace.step(k, clock(at), 100_000).kernel("gemm", clock(at + 10_000), 20_000 + 100 * rank, launched_at=clock(at))
         trace.nccl("all_reduce", clock(at + 40_000), 10_000, launched_at=clock(at + 1))
-    samples = [
-        (clock(at), round(1000 * (clock(at) - at)) if rank else 0, error_ns) for at in (0, 10_000, 1_990_000, 2_000_000)
-    ]
-    return trace.capture(clock=samples)
+    times = (0, 10_000, 1_990_000, 2_000_000)
+    return trace.capture(clock=[(clock(at), round(1000 * (clock(at) - at)) if rank else 0, 0) for at in times])
 
 
 @pytest.mark.parametrize("skew_us", [0, 12_345, -1_500_000, 250_000_000])

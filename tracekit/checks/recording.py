@@ -26,7 +26,7 @@ from tracekit.capture.job.process import identify
 from tracekit.capture.private_names.entry import PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
 
-__all__ = ["Capability", "in_this_build", "is_there", "missing_names", "recorded_activities", "try_job", "try_torch"]
+__all__ = ["Capability", "in_this_build", "is_there", "missing_names", "try_job", "try_torch"]
 
 
 JOIN_TIMEOUT_S = 60  # for the other ranks of the job
@@ -155,14 +155,8 @@ def _profiler(torch: Any) -> Capability:
     names = {event.name for event in recording.events()}
     if not any(name.startswith("aten::") for name in names):
         raise RuntimeError("it recorded no operator")
-    return Capability(name="profiler", works=True, detail=f"records {recorded_activities()}")
-
-
-def recorded_activities() -> str:
-    """Return what this process's profiler can record, as in "CPU, CUDA". Needs torch."""
-    import torch
-
-    return ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
+    recorded = ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
+    return Capability(name="profiler", works=True, detail=f"records {recorded}")
 
 
 def _gpu(torch: Any) -> Capability:

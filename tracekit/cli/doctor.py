@@ -1,7 +1,4 @@
-"""`tracekit doctor`: show what is installed, what works, and the command that gets what is missing.
-
-`tracekit doctor SCRIPT` shows what the probe sees of a training script.
-"""
+"""`tracekit doctor`: show what is installed, what works, and the command that gets what is missing."""
 
 from __future__ import annotations
 
@@ -25,26 +22,12 @@ __all__ = ["advise", "doctor", "draw"]
 _FAILED = 1
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module.")
-@click.option("--whole", is_flag=True, help="Let SCRIPT run to its end.")
-@click.argument("script", required=False)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def doctor(script: str | None, arguments: tuple[str, ...], module: bool, whole: bool) -> None:
+@click.command()
+def doctor() -> None:
     """Check this installation and name what is missing.
 
     The exit code is 1 when something that is needed does not work; extras that are not installed are no problem.
-
-    With SCRIPT and its arguments: run it until its tracekit.probe has recorded a step, and say what the probe sees of
-    the job. In each process of a job, so under torchrun:
-
-        torchrun --nproc-per-node 2 -m tracekit doctor train.py --epochs 3
     """
-    if script is not None:
-        from tracekit.cli.jobs.doctor_script import see_script
-
-        see_script(script, arguments, module=module, whole=whole)
-        return
     rank, in_job = identify().rank, "MASTER_ADDR" in os.environ and "RANK" in os.environ
     checks = examine() if rank == 0 else []
     if in_job:

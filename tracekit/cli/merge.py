@@ -11,7 +11,7 @@ import click
 
 from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.merged_run import merged_run
-from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS, progress_on_stderr
+from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _SUFFIXES = {
     "perfetto": (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
     "chrome": (".json", ".json.gz"),
-    "manifest": (".zip",),
 }
 # Phases of the Chrome format that are not slices. Metadata and arrows are written anew; the others cannot be shown.
 _WRITTEN_ANEW = "Mstf"
@@ -33,27 +32,29 @@ _NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
 @click.option("--categories", type=SECTIONS, metavar="kernel,cpu_op", help="Only events of these categories.")
 @click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events at least this long.")
 @click.option("--format", "form", type=click.Choice([*_SUFFIXES]), default="perfetto", show_default=True,
-              help="Perfetto's format; Chrome's JSON; the files unchanged, with offsets.")  # fmt: skip
+              help="Perfetto's format; Chrome's JSON.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
-              help="The trace to write (run.pftrace, run.json.gz, run.zip); .gz packs it.")  # fmt: skip
+              help="The trace to write (run.pftrace, run.json.gz); .gz packs it.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def merge(
     choice: RunChoice,
     steps: StepSelection | None,
     categories: tuple[str, ...] | None,
     min_duration_ns: int | None,
-    form: Literal["perfetto", "chrome", "manifest"],
+    form: Literal["perfetto", "chrome"],
     output: Path | None,
     force: bool,
 ) -> None:
     """Write one trace of all ranks, on one clock.
 
-    Filters do not apply to what tracekit adds: lanes, collectives, waits, findings, ... The format `manifest` is an
-    archive of the unchanged files and a perfetto_manifest that aligns their clocks (for Perfetto 58 or newer).
+    Filters do not apply to what tracekit adds: lanes, collectives, waits, findings, ...
     """
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.errors import UsageError
+    from tracekit.model.quantities import count_text, file_size
+    from tracekit.render.merged.input_slices import SliceFilter
 
-    name = {"perfetto": "run.pftrace", "chrome": "run.json.gz", "manifest": "run.zip"}[form]
+    name = {"perfetto": "run.pftrace", "chrome": "run.json.gz"}[form]
     output = output or Path(name)
     if output.is_dir():
         raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {shlex.quote(str(output / name))}")
@@ -63,28 +64,6 @@ def merge(
             f", or give --format {each}" for each in others
         )
         raise UsageError(f"-o {output}: not a name for --format {form}", hint=hint)
-    if form == "manifest":
-        if (steps, categories, min_duration_ns) != (None, None, None):
-            raise UsageError("--format manifest leaves the files as they are", hint="choose another format to filter")
-        _write_manifest(choice, output, force=force)
-    else:
-        _write_pages(choice, steps, categories, min_duration_ns, form, output, force=force)
-
-
-def _write_pages(
-    choice: RunChoice,
-    steps: StepSelection | None,
-    categories: tuple[str, ...] | None,
-    min_duration_ns: int | None,
-    form: Literal["perfetto", "chrome"],
-    output: Path,
-    *,
-    force: bool,
-) -> None:
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-    from tracekit.model.quantities import count_text, file_size
-    from tracekit.render.merged.input_slices import SliceFilter
-
     shown = SliceFilter(
         categories=None if categories is None else frozenset(categories),
         min_duration_ns=min_duration_ns or 0,
@@ -99,27 +78,11 @@ def _write_pages(
     echo(f"{output}: {what}, {file_size(merged.size_bytes)}")
     left_out = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
     echo(f"slices left out: {left_out or 'none; names and arrows are written anew'}")
-    others = Counter[str]()
+    not_shown = Counter[str]()
     for phase, count in merged.left_out.items():
         if phase not in _WRITTEN_ANEW:
-            others[_NOT_SHOWN.get(phase, f"events of phase {phase}")] += count
-    if others:
-        echo("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items()))
+            not_shown[_NOT_SHOWN.get(phase, f"events of phase {phase}")] += count
+    if not_shown:
+        echo("not shown: " + ", ".join(f"{count:,} {name}" for name, count in not_shown.items()))
     following = shlex.join(["tracekit", "open", str(output)])
     echo(f"Next: {following}" if form == "perfetto" else "Next: open it in chrome://tracing")
-
-
-def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
-    from tracekit.model.quantities import count_text, file_size
-    from tracekit.render.perfetto.manifest import write_manifest
-
-    found = choice.load()
-    with progress_on_stderr("reading ranks") as progress:
-        archive = write_manifest(found, output, force=force, jobs=choice.jobs, progress=progress)
-    for file in archive.left_out:
-        echo(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files", err=True)
-    left_ns = max(file.left_ns for file in archive.files)
-    echo(f"{output}: {count_text(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
-    if left_ns:
-        echo(f"clocks drift: an error of up to {left_ns / 1000:,.1f} us remains, as a file has one offset")
-    echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")

@@ -34,7 +34,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
 
     The page opens on the first finding: its step, the findings, who waits, and the ranks that matter.
 
-    RUN is what merge takes, or what it writes (.pftrace, .zip). The page fetches the trace from 127.0.0.1:9001 and
+    RUN is what merge takes, or what it writes (.pftrace). The page fetches the trace from 127.0.0.1:9001 and
     keeps it in your browser. It is served to that page only.
     """
     from tracekit.errors import OutputError

@@ -63,7 +63,6 @@ def assert_controls_nothing(text: str) -> None:
         "whatif --json",
         "merge --min-dur 1us",
         "merge --format chrome",
-        "merge --format manifest",
     ],
 )
 def test_names_of_a_run_do_not_reach_a_terminal(

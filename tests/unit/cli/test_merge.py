@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import re
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -35,9 +34,7 @@ def slices_on_page(result: Result) -> int:
     return int(result.stdout.split(", ")[1].split(" slices")[0].replace(",", ""))
 
 
-@pytest.mark.parametrize(
-    ("form", "name"), [("perfetto", "run.pftrace"), ("chrome", "run.json"), ("manifest", "run.zip")]
-)
+@pytest.mark.parametrize(("form", "name"), [("perfetto", "run.pftrace"), ("chrome", "run.json")])
 def test_paths_need_not_be_unicode(run: Path, tmp_path: Path, form: str, name: str) -> None:
     """GIVEN a folder and files whose names are bytes that are no UTF-8 THEN each format is written, and is UTF-8."""
     for file in run.glob("rank*"):
@@ -158,14 +155,6 @@ def test_chrome_format(run: Path, tmp_path: Path) -> None:
     assert {event["name"] for event in shown if event["cat"] == "kernel"} == {"gemm"}
 
 
-def test_unchanged_files_with_a_manifest(run: Path, tmp_path: Path) -> None:
-    result = merge(run, "--format", "manifest", "-o", tmp_path / "run.zip")
-    assert result.exit_code == 0, result.stderr
-    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
-        assert sorted(archive.namelist()) == ["perfetto_manifest.json", "rank-000000.json", "rank-000001.json"]
-    assert "run.zip: 2 files with offsets" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -173,7 +162,6 @@ def test_unchanged_files_with_a_manifest(run: Path, tmp_path: Path) -> None:
         (["-o", "run.json"], "end it in .pftrace or .pftrace.gz, or give --format chrome"),
         (["-o", "run"], "end it in .pftrace or .pftrace.gz"),
         (["-o", "."], "-o .: a folder. Hint: name the file, too: -o run.pftrace"),
-        (["--format", "manifest", "--min-dur", "1us"], "leaves the files as they are"),
     ],
 )
 def test_contradicting_options_are_refused_in_one_line(run: Path, options: list[str], said: str) -> None:
@@ -183,14 +171,10 @@ def test_contradicting_options_are_refused_in_one_line(run: Path, options: list[
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("form", ["chrome", "manifest"])
-def test_a_file_of_the_run_is_never_overwritten(run: Path, form: str) -> None:
+def test_a_file_of_the_run_is_never_overwritten(run: Path) -> None:
     (first, *_) = sorted(path for path in run.rglob("*.json*"))
-    if form == "manifest":
-        first = first.rename(first.with_name("rank0.zip"))
-        (run / "rank0.json.gz").symlink_to(first)
     before = first.read_bytes()
-    result = merge(run, "--format", form, "-o", first, "--force")
+    result = merge(run, "--format", "chrome", "-o", first, "--force")
     assert result.exit_code != 0
     assert "a recording, which is not overwritten" in result.stderr
     assert first.read_bytes() == before

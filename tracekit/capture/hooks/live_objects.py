@@ -25,22 +25,15 @@ _ROOTS = (
 # Of these types alone, without subclasses: those are parts of wrappers, and their attributes may run code.
 _TENSORS = (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
 
-__all__ = ["LiveObjects", "live_instances"]
+__all__ = ["LiveObjects"]
 
 
-def live_instances(*kinds: type) -> dict[type, list[Any]]:
-    """Return the live instances of each of `kinds`, subclasses included, in no order to rely on.
+def _of_types(types: set[int]) -> list[Any]:
+    """Return the live objects whose type has one of these ids.
 
     It reads `type(x)`, never `x.__class__`, which makes proxies and lazy modules do work. Objects hidden by
     `gc.freeze()` are not found; `tracekit.probe(watch=...)` names them.
     """
-    subclasses = {kind: _with_subclasses(kind) for kind in kinds}
-    matches = _of_types(set(itertools.chain.from_iterable(subclasses.values())))
-    return {kind: [each for each in matches if id(type(each)) in types] for kind, types in subclasses.items()}
-
-
-def _of_types(types: set[int]) -> list[Any]:
-    """Return the live objects whose type has one of these ids."""
     objects = gc.get_objects()
     # No Python code runs per object: there may be millions.
     return list(itertools.compress(objects, map(types.__contains__, map(id, map(type, objects)))))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PerfettoTrace", "perfetto_trace"]
 
-_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".zip")  # .zip: an archive of traces, as merge writes them
+_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace")
 _MERGED_HEAD_BYTES = 1 << 10  # in these bytes a merged trace has its key
 
 

@@ -10,7 +10,7 @@ from tracekit.model.quantities import file_size, milliseconds
 from tracekit.render.console import statement, table
 from tracekit.render.section_view import SectionView
 
-__all__ = ["MEMORY_VIEW", "PHASES_VIEW", "memory_text", "phase_facts", "phase_tables"]
+__all__ = ["MEMORY_VIEW", "PHASES_VIEW", "phase_tables"]
 
 
 def phase_tables(phases: StepPhases) -> list[object]:
@@ -27,14 +27,14 @@ def phase_tables(phases: StepPhases) -> list[object]:
     ]
     columns = ("phase", "share", "time", "compute", "exposed\ncomm", "idle", "most on\nrank")
     title = "What the step does (ms a step, mean over ranks)"
-    facts = phase_facts(phases)
+    facts = _phase_facts(phases)
     return [
         *(table(title, columns, cells) if len(rows) > 1 else []),
         *([statement("info", facts), ""] if facts else []),
     ]
 
 
-def phase_facts(phases: StepPhases) -> str:
+def _phase_facts(phases: StepPhases) -> str:
     """Return what happened in the steps, of the first rank that shows it: ranks rarely differ. May be empty."""
     ranks = rows_of(phases, "ranks")
     parts = []
@@ -57,7 +57,7 @@ def phase_facts(phases: StepPhases) -> str:
     return "; ".join(parts)
 
 
-def memory_text(memory: Memory) -> str:
+def _memory_text(memory: Memory) -> str:
     """Return a line about the rank with the highest peak; empty without any."""
     rows = rows_of(memory, "ranks")
     if not rows:
@@ -70,7 +70,7 @@ def memory_text(memory: Memory) -> str:
 
 
 def _memory_line(memory: Memory) -> list[object]:
-    line = memory_text(memory)
+    line = _memory_text(memory)
     return [statement("info", f"Memory: {line}")] if line else []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.hooks.live_objects import LiveObjects, live_instances
+from tracekit.capture.hooks.live_objects import LiveObjects
 
 
 class Base:
@@ -36,27 +36,30 @@ class Unrelated:
 
 @pytest.fixture
 def torch_like(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """`torch.nn.modules.module` as if its `Module` were `Base`."""
+    """`torch.nn.modules.module` as if its `Module` were `Base`, and a class of it `Derived`."""
     module = types.ModuleType("torch.nn.modules.module")
-    module.Module = Base  # type: ignore[attr-defined]
+    module.Module, module.Derived = Base, Derived  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.nn.modules.module", module)
     return module
 
 
-def test_instances_of_subclasses_are_found_once_and_others_are_not_asked_for_their_class() -> None:
+def test_instances_of_subclasses_are_found_once_and_others_are_not_asked_for_their_class(
+    torch_like: types.ModuleType,
+) -> None:
     """GIVEN objects from before and after a garbage collection, and one whose `__class__` must not be read."""
     old = [Derived(), Base(), Unrelated()]
     gc.collect()
     new = [Derived()]
-    found = live_instances(Base, Derived)
-    assert sorted(map(id, found[Base])) == sorted([id(old[0]), id(old[1]), id(new[0])])
-    assert sorted(map(id, found[Derived])) == sorted([id(old[0]), id(new[0])])
+    program = LiveObjects()
+    found = {name: program.instances(torch_like.__name__, name) for name in ("Module", "Derived")}
+    assert sorted(map(id, found["Module"])) == sorted([id(old[0]), id(old[1]), id(new[0])])
+    assert sorted(map(id, found["Derived"])) == sorted([id(old[0]), id(new[0])])
 
 
-def test_a_deleted_object_is_not_found() -> None:
+def test_a_deleted_object_is_not_found(torch_like: types.ModuleType) -> None:
     kept, gone = Derived(), Derived()
     del gone
-    assert live_instances(Derived)[Derived] == [kept]
+    assert LiveObjects().instances(torch_like.__name__, "Derived") == [kept]
 
 
 def test_a_module_that_training_has_not_imported_has_no_instances() -> None:
@@ -99,7 +102,7 @@ def test_the_modules_of_a_watched_model_are_found(torch_like: types.ModuleType) 
     assert {id(each) for each in found} == {id(model), id(model.inner)}
 
 
-def test_types_that_cannot_be_compared_or_hashed_are_skipped() -> None:
+def test_types_that_cannot_be_compared_or_hashed_are_skipped(torch_like: types.ModuleType) -> None:
     class Odd(type):
         def __eq__(cls, other: object) -> bool:
             raise AssertionError("asked whether it is another")
@@ -111,7 +114,7 @@ def test_types_that_cannot_be_compared_or_hashed_are_skipped() -> None:
             self.items: list[int] = []  # so that the collector tracks it
 
     foreign, wanted = Foreign(), Base()
-    assert any(found is wanted for found in live_instances(Base)[Base])
+    assert any(found is wanted for found in LiveObjects().instances(torch_like.__name__, "Module"))
     assert foreign.items == []
 
 
@@ -137,23 +140,6 @@ def test_objects_for_a_later_call_are_not_kept_alive_and_not_searched_again(
     gc.collect()
     monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
     assert later.instances(torch_like.__name__, "Module") == [kept]
-
-
-def test_the_search_does_not_ask_proxies_for_their_class() -> None:
-    class Wanted:
-        pass
-
-    class Special(Wanted):
-        pass
-
-    class Proxy:
-        @property
-        def __class__(self) -> type:  # type: ignore[override]
-            raise AssertionError("a proxy was made to work")
-
-    kept = [Wanted(), Special(), Proxy()]
-
-    assert live_instances(Wanted, Special) == {Wanted: kept[:2], Special: [kept[1]]}
 
 
 def test_of_tensors_the_leaves_that_get_gradients_are_found_and_no_mode_is_asked() -> None:
