@@ -20,6 +20,7 @@ _DOCS = "docs/"
 
 def outside_files(root: Path) -> list[str]:
     """Return the paths in the repository of what the site has from other folders than `docs/`."""
+    single = ["CHANGELOG.md", "probes/README.md", "tests/data/README.md"]
     reports = (file for file in root.glob("reports/**/*") if file.suffix in {".md", ".png", ".txt", ".json", ".html"})
     return [*single, *sorted(file.relative_to(root).as_posix() for file in reports)]
 
