@@ -33,8 +33,6 @@ from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pandas as pd
 
 __all__ = ["Report", "analyze", "wanted_sections"]
@@ -156,15 +154,14 @@ def analyze(
     only: str | Iterable[str] | None = None,
     links: LinkMeasurements | str | os.PathLike[str] | None = None,
     work: KnownWork | None = None,
-    executor: Executor | None = None,
     cache: CacheChoice = False,
     communication_rules: Iterable[CommunicationRule | str] = (),
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
     `only` names the sections to compute, by default all of `SECTIONS`. `links` is the result of `tracekit links`, or
-    the path of its file. `work` says what is known of the model's operations and the device's peak. `executor`,
-    `cache` and `communication_rules` are passed to `load`; with a run that is already loaded they have no effect.
+    the path of its file. `work` says what is known of the model's operations and the device's peak. `cache`
+    and `communication_rules` are passed to `load`; with a run that is already loaded they have no effect.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -174,7 +171,7 @@ def analyze(
         links = read_links(Path(links))
     if not isinstance(run, Run):
         options = SummaryOptions(sections=wanted).with_rules(communication_rules)
-        run = load(run, options=options, executor=executor, cache=cache)
+        run = load(run, options=options, cache=cache)
     if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
         raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)

@@ -1,8 +1,6 @@
-"""Call a function once for each rank: in this process, in worker processes, or on an executor.
+"""Call a function once for each rank: in this process, or in worker processes.
 
-Calls on an executor that somebody else runs, such as a Dask cluster.
-
-Calls in worker processes on this machine, each of which may die without costing the others their calls.
+Each worker process may die without costing the others their calls.
 
 This process starts no thread for them: where memory is short (`ulimit -v`), a thread that cannot start would leave an
 executor of the standard library waiting for ever.
@@ -18,23 +16,16 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from tracekit import __version__
-from tracekit.analysis.pool.dask_cluster import worker_deaths
-from tracekit.errors import InputError, UsageError
-from tracekit.limits import Limits, limits, using
+from tracekit.errors import UsageError
 from tracekit.process_tuning import tune_cli_process
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 __all__ = ["LOST", "Progress", "map_ranks", "processors"]
 
@@ -66,17 +57,15 @@ def map_ranks(
     calls: Sequence[tuple[object, ...]],
     *,
     jobs: int | None = None,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[T | Literal[_Lost.LOST]]:
-    """Return `[work(*call) for call in calls]`, computed on `executor` or in `jobs` processes.
+    """Return `[work(*call) for call in calls]`, computed in `jobs` processes.
 
     `jobs` is by default the number of processors; with one job the calls run in this process. `work` must stand at the
     top level of a module, and arguments and results must be picklable.
 
     A call whose worker dies is tried once more, alone, after all others: a worker that ran out of memory then has all
-    of it. It is never tried in this process. If its second worker dies too, its result is `LOST`. An executor that
-    breaks as a whole is replaced by worker processes.
+    of it. It is never tried in this process. If its second worker dies too, its result is `LOST`.
     """
     workers = min(jobs or processors(), len(calls))
     results: dict[int, T] = {}
@@ -90,72 +79,15 @@ def map_ranks(
     if progress is not None and calls:
         progress(0, len(calls))
 
-    def left() -> list[int]:
-        return [position for position in range(len(calls)) if position not in results]
-
-    if executor is None and workers <= 1:
+    if workers <= 1:
         collect((position, work(*call)) for position, call in enumerate(calls))
-        return [results[position] for position in range(len(calls))]
-    # Imported here, because it takes 15 ms: a run that is small or in the cache needs no workers.
-    from concurrent.futures import BrokenExecutor
-
-    from tracekit.analysis.pool.workers import run_in_processes, run_on_executor
-
-    if executor is None:
-        collect(run_in_processes(workers, work, calls, left()))
     else:
-        try:
-            collect(run_on_executor(executor, work, calls, left()))
-            for position in left():
-                collect(run_on_executor(executor, work, calls, [position]))
-        except BrokenExecutor:
-            collect(run_in_processes(workers, work, calls, left()))
+        collect(run_in_processes(workers, work, calls))
     return [results.get(position, LOST) for position in range(len(calls))]
 
 
-def run_on_executor(
-    executor: Executor, work: Callable[..., T], calls: Sequence[tuple[object, ...]], positions: Iterable[int]
-) -> Iterator[tuple[int, T]]:
-    """Yield positions and results as calls finish, except calls whose worker died.
-
-    Raises BrokenExecutor after the last result.
-    """
-    broken: BrokenExecutor | None = None
-    waiting: dict[Future[T], int] = {}
-    try:
-        for position in positions:
-            waiting[executor.submit(_as_here, __version__, limits(), work, *calls[position])] = position
-        for future in as_completed(waiting):
-            position = waiting.pop(future)
-            try:
-                result = future.result()
-            except BrokenExecutor as error:
-                broken = error
-            except worker_deaths():
-                continue
-            except CancelledError:
-                hint = "its scheduler may have gone away; start it again"
-                raise InputError("the executor gave up before all ranks were read", hint=hint) from None
-            else:
-                yield position, result
-    finally:
-        for future in waiting:
-            future.cancel()
-    if broken is not None:
-        raise broken
-
-
-def _as_here(version: str, allowed: Limits, work: Callable[..., T], *call: object) -> T:
-    """Run a call in a worker, under the caller's limits. Raises UsageError when it has another version of tracekit."""
-    if version != __version__:
-        what = f"a worker has tracekit {__version__}, this one is {version}: their results would not fit together"
-        raise UsageError(what, hint=f"where the workers run: pip install torch-tracekit=={version}")
-    with using(allowed):
-        return work(*call)
-
-
 def run_in_processes(
-    workers: int, work: Callable[..., T], calls: Sequence[tuple[object, ...]], positions: Sequence[int]
+    workers: int, work: Callable[..., T], calls: Sequence[tuple[object, ...]]
 ) -> Iterator[tuple[int, T]]:
     """Yield positions and results as calls finish, except calls that two processes did not survive.
 
@@ -164,8 +96,8 @@ def run_in_processes(
     lost: list[int] = []
     any_started = False
     with ExitStack() as at_end:
-        idle = [at_end.enter_context(WorkerProcess()) for _ in range(min(workers, len(positions)))]
-        todo = list(reversed(positions))
+        idle = [at_end.enter_context(WorkerProcess()) for _ in range(workers)]
+        todo = list(reversed(range(len(calls))))
         running: dict[Any, tuple[int, WorkerProcess]] = {}  # by what `wait` returns, a connection
         while running or (idle and todo):
             while idle and todo:

@@ -128,7 +128,7 @@ def test_flops_and_peak_of_the_file_give_the_mfu(folder: Path, tmp_path: Path) -
     [
         ("job = 2", "no setting is named 'job'. Did you mean 'jobs'?"),
         ("communication-rules = []", "no setting is named 'communication-rules'. Did you mean 'communication_rules'?"),
-        ("scheduler = 'tcp://evil:8786'", "no setting is named 'scheduler'."),
+        ("speed = 2", "no setting is named 'speed'."),
         ("[gate]\nmax = 1", "no setting is named 'gate'. Did you mean 'gates'?"),
         ("jobs = 'many'", 'jobs = "many": not a whole number'),
         ("jobs = true", "jobs = true: not a whole number"),
