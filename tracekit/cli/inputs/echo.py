@@ -45,7 +45,7 @@ _STYLE = re.compile(r"(\x1b\[[\d;]*m)")
 _WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 _NAMES = {"--run": "job-x", "--annotation": "annotation-x"}
-_PATHS = ("--config", "--gates", "--baseline", "--against", "--links", "--cache-dir")
+_PATHS = ("--config", "--gates", "--baseline", "--against", "--cache-dir")
 _OUTPUTS = ("-o", "--output")
 _PATH = "path-x"
 _NO = ("", "0", "false", "no", "off", "n", "f")
