@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from tracekit.errors import UsageError
 
-__all__ = ["VARIABLE", "Limits", "limits", "parse_limits", "using"]
+__all__ = ["VARIABLE", "Limits", "limits", "parse_limits"]
 
 VARIABLE = "TRACEKIT_LIMITS"
 
 _SETTING = re.compile(r"([a-z_]+)=([1-9][0-9]{0,14})([KMG]?)")
-_used: ContextVar[Limits | None] = ContextVar("_used", default=None)
 _MOST_EVENTS = (1 << 31) - 1
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -57,17 +54,7 @@ class Limits:
 
 def limits() -> Limits:
     """Return the limits that hold. Raises UsageError when $TRACEKIT_LIMITS cannot be followed."""
-    return _used.get() or _limits(os.environ.get(VARIABLE, ""))
-
-
-@contextmanager
-def using(values: Limits) -> Iterator[None]:
-    """Let `values` hold in this thread, whatever its process is set to: a worker on a cluster follows its caller."""
-    token = _used.set(values)
-    try:
-        yield
-    finally:
-        _used.reset(token)
+    return _limits(os.environ.get(VARIABLE, ""))
 
 
 def parse_limits(texts: Iterable[str]) -> Limits:

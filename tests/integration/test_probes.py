@@ -2,7 +2,7 @@
 is, who talks to whom, in which units, and the defect that it plants.
 
 The commands are those of `probe_commands.py`. The probe of meshes has its tests in test_hybrid_capture.py, that of
-elastic jobs in test_elastic.py, `tracekit links` in test_links.py.
+elastic jobs in test_elastic.py.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_every_import_is_required(imported: set[str], distributions: dict[str, s
 
 def test_all_is_every_extra_of_a_user_but_hta_which_brings_jupyterlab() -> None:
     assert EXTRAS["all"] == [f"torch-tracekit[{','.join(name for name in FOR_USERS if name != 'hta')}]"]
-    assert set(FOR_USERS) == {"torch", "dask", "parquet", "xlsx", "plot", "viewer", "isal", "zstd", "hta"}
+    assert set(FOR_USERS) == {"torch", "parquet", "xlsx", "plot", "viewer", "isal", "zstd", "hta"}
 
 
 def test_every_extra_stands_where_installing_is_described() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 __all__ = ["COPY", "KernelUse", "list_kernels"]
 
@@ -55,17 +51,16 @@ def list_kernels(
     *,
     options: SummaryOptions | None = None,
     jobs: int | None = 1,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[KernelUse]:
     """Return what ran on the devices of the run's ranks, the longest first. Their files are read again.
 
-    `options` are those that the run was loaded with, of which the rules count; `jobs`, `executor` and `progress` are
-    as for `load`. Raises InputError when a file of the run has become unreadable or its worker dies.
+    `options` are those that the run was loaded with, of which the rules count; `jobs` and `progress` are as
+    for `load`. Raises InputError when a file of the run has become unreadable or its worker dies.
     """
     rules = (options or SummaryOptions()).rules
     calls = [(summary.files, rules, run.pseudonyms) for summary in run.ranks]
-    by_rank = map_ranks(_kernels_of_files, calls, jobs=jobs, executor=executor, progress=progress)
+    by_rank = map_ranks(_kernels_of_files, calls, jobs=jobs, progress=progress)
     uses: list[KernelUse] = []
     for summary, rank_uses in zip(run.ranks, by_rank, strict=True):
         if rank_uses is LOST:

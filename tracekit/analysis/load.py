@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.loading.assembly import run_of_counted_steps
@@ -25,9 +24,6 @@ from tracekit.read.files.discover import discover
 from tracekit.read.files.foreign_jobs import started_far_apart
 from tracekit.read.files.identify import identify
 
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
 __all__ = ["Paths", "load"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -42,7 +38,6 @@ def load(
     ranks: Iterable[int] | None = None,
     options: SummaryOptions | None = None,
     jobs: int | None = 1,
-    executor: Executor | None = None,
     progress: Progress | None = None,
     cache: CacheChoice = False,
     spool: DecodedSpool | None = None,
@@ -57,10 +52,8 @@ def load(
     If `cache` is a path, the folder is there.
 
     `jobs=None` starts as many workers as there are processors, and none for a small run. Workers import the main module
-    again, so a script with workers needs the guard `if __name__ == "__main__":`. An `executor`, such as
-    `dask.distributed.Client(...).get_executor(pure=False)`, replaces the workers. A call whose worker dies is tried
-    again. If that worker dies too, only its rank is lost. Workers of this machine put what they decode into the
-    `spool`.
+    again, so a script with workers needs the guard `if __name__ == "__main__":`. A call whose worker dies is tried
+    again. If that worker dies too, only its rank is lost. Workers put what they decode into the `spool`.
 
     A first step of a window that is longer than the others is left out of everything, and a note says so; steps that
     the `options` select are all kept.
@@ -81,7 +74,7 @@ def load(
         from tracekit.analysis.loading.anonymity import RunPaths, pseudonyms_of
 
         meant = RunPaths(paths=path_texts, run=run, attempt=attempt)
-        anonymize = pseudonyms_of([meant], jobs=jobs, executor=executor, progress=progress)
+        anonymize = pseudonyms_of([meant], jobs=jobs, progress=progress)
     pseudonyms = anonymize or None
     reader = RankReader(
         paths=path_texts,
@@ -89,7 +82,6 @@ def load(
         cache=None if pseudonyms is not None else chosen_cache(cache),
         spool=spool,
         jobs=jobs,
-        executor=executor,
         progress=progress,
     )
     summary_options = replace((options or SummaryOptions()).with_rules(communication_rules), pseudonyms=pseudonyms)

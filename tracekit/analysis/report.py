@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracekit.analysis.communication.link_comparison import read_links
 from tracekit.analysis.diagnosis.ranking import rank_findings, with_noise
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.finding import Finding
@@ -27,14 +26,11 @@ from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps, 
 from tracekit.analysis.table import FilledTable
 from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
-from tracekit.model.links import LinkMeasurements
 from tracekit.model.quantities import count_text
 from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pandas as pd
 
 __all__ = ["Report", "analyze", "wanted_sections"]
@@ -154,31 +150,27 @@ def analyze(
     run: Run | Paths,
     *,
     only: str | Iterable[str] | None = None,
-    links: LinkMeasurements | str | os.PathLike[str] | None = None,
     work: KnownWork | None = None,
-    executor: Executor | None = None,
     cache: CacheChoice = False,
     communication_rules: Iterable[CommunicationRule | str] = (),
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
-    `only` names the sections to compute, by default all of `SECTIONS`. `links` is the result of `tracekit links`, or
-    the path of its file. `work` says what is known of the model's operations and the device's peak. `executor`,
-    `cache` and `communication_rules` are passed to `load`; with a run that is already loaded they have no effect.
+    `only` names the sections to compute, by default all of `SECTIONS`. `work` says what is known of the model's
+    operations and the device's peak. `cache` and `communication_rules` are passed to `load`; with a run that is already
+    loaded they have no effect.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
     wanted = wanted_sections(only)
     requested = frozenset(SECTIONS) if wanted is None else wanted
-    if links is not None and not isinstance(links, LinkMeasurements):
-        links = read_links(Path(links))
     if not isinstance(run, Run):
         options = SummaryOptions(sections=wanted).with_rules(communication_rules)
-        run = load(run, options=options, executor=executor, cache=cache)
+        run = load(run, options=options, cache=cache)
     if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
         raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)
-    analysis_input = AnalysisInput(run=run, wanted=requested, links=links, known_work=work)
+    analysis_input = AnalysisInput(run=run, wanted=requested, known_work=work)
     results = {name: analysis_input.result(section) for name, section in SECTIONS.items() if name in requested}
     guard = analysis_input.guard
     results = guard.run("savings of findings", results, with_stated_savings, results)

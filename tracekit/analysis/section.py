@@ -14,7 +14,6 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.table import Table
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.model.links import LinkMeasurements
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
@@ -66,7 +65,6 @@ class AnalysisInput:
     """The input of all analyses of one report.
 
     Attributes:
-        links: what idle links can do, to compare transfers with.
         known_work: FLOPs a step and peak FLOP/s, as the user gave them.
         wanted: names of the sections that were asked for.
         guard: keeps an error in one section from costing the others.
@@ -74,7 +72,6 @@ class AnalysisInput:
 
     run: Run
     wanted: frozenset[str]
-    links: LinkMeasurements | None = None
     known_work: KnownWork | None = None
     guard: Guard = field(default_factory=Guard)
     _results: dict[Any, Any] = field(default_factory=dict)

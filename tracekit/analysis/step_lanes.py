@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 __all__ = ["LANES", "Lane", "Operation", "StepLanes", "StepTime", "read_step_lanes"]
 
@@ -100,13 +97,12 @@ def read_step_lanes(
     most_operations: int,
     options: SummaryOptions | None = None,
     jobs: int | None = 1,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[StepLanes]:
     """Return what the ranks did in these steps, in the order of the ranks of the run.
 
-    `options` are those that the run was loaded with; `jobs`, `executor` and `progress` are as for `load`. A step that
-    is in none of its rank's files any more has no result. Raises InputError when a file has become unreadable or its
+    `options` are those that the run was loaded with; `jobs` and `progress` are as for `load`. A step that is
+    in none of its rank's files any more has no result. Raises InputError when a file has become unreadable or its
     worker dies.
     """
     options = options or SummaryOptions()
@@ -115,13 +111,13 @@ def read_step_lanes(
         by_rank.setdefault(time.rank, []).append(time)
     chosen: list[RankSummary] = [summary for summary in run.ranks if summary.rank in by_rank]
     files = [tuple(parse_path(file) for file in summary.files) for summary in chosen]
-    if jobs is None and executor is None and size_bytes_of(files) < SMALL_RUN_BYTES:
+    if jobs is None and size_bytes_of(files) < SMALL_RUN_BYTES:
         jobs = 1
     calls = [
         (s.files, options.rules, options.steps.whole, by_rank[s.rank], most_operations, run.pseudonyms) for s in chosen
     ]
     found: list[StepLanes] = []
-    outcomes = map_ranks(_of_files, calls, jobs=jobs, executor=executor, progress=progress)
+    outcomes = map_ranks(_of_files, calls, jobs=jobs, progress=progress)
     for summary, lanes in zip(chosen, outcomes, strict=True):
         if lanes is LOST:
             raise InputError(f"rank {summary.rank}: the worker that read it died, twice", hint="try --jobs 1")

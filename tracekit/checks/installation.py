@@ -78,7 +78,6 @@ class Extra:
 
 EXTRAS = (
     Extra(name="torch", distribution="torch", purpose="recording a training run"),
-    Extra(name="dask", distribution="distributed", purpose="analysing on a cluster"),
     Extra(name="parquet", distribution="pyarrow", purpose="Parquet files: operations to read, tables to write"),
     Extra(name="xlsx", distribution="openpyxl", purpose="tables as Excel files"),
     Extra(name="plot", distribution="matplotlib", purpose="pictures of a report in Python"),

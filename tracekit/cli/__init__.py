@@ -38,7 +38,6 @@ COMMANDS = {
     "open": "Show a run or a trace in Perfetto's UI.",
     "query": "Ask the merged trace in SQL.",
     "hta": "Run an analysis of Holistic Trace Analysis (HTA).",
-    "links": "Time collectives between the ranks of a job.",
     "config": "Show which settings hold, and from where.",
     "cache": "Show where the cache is and how large, or empty it.",
     "demo": "Train a small model on two processes and analyse it.",

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="The tables of this section only, such as breakdown; may be given again, or as a list with commas.",
 )
-@click.option(
-    "--links", type=click.Path(path_type=Path), metavar="FILE", help="Measured speeds of the links (links.json)."
-)
 @click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank.")
 @click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s.")
 @click.option(
@@ -51,7 +48,6 @@ def analyze(
     steps: StepSelection | None,
     full: bool,
     sections: tuple[tuple[str, ...], ...],
-    links: Path | None,
     flops_per_step: float | None,
     peak_tflops: float | None,
     cross_check: str | None,
@@ -94,7 +90,7 @@ def analyze(
     found = choice.load(options)
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
-    report = analyze_run(found, only=only, links=links, work=work)
+    report = analyze_run(found, only=only, work=work)
     check = None if cross_check is None else _cross_check(choice, found)
     request = OutputRequest(
         force=force,

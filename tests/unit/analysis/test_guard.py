@@ -120,7 +120,7 @@ def test_a_debugger_gets_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_error_of_the_user_passes() -> None:
     def refuse() -> None:
-        raise InputError("links.json: not a file of links", hint="make one with: tracekit links")
+        raise InputError("rank0.json: not a trace", hint="record it again")
 
     with pytest.raises(InputError):
         Guard().run("section collectives", None, refuse)

@@ -184,7 +184,6 @@ def spaced(root: Path) -> Path:
         ("analyze", ["-o", "{}/there.html"]),
         ("analyze", ["-o{}/there.html"]),
         ("analyze", ["-o", "{}/report.html", "--force"]),
-        ("analyze", ["--links", "{}/links.json"]),
         ("analyze", ["--cache-dir={}/there.html/cache"]),
         ("analyze", ["--ranks", "{}"]),
         ("analyze", ["--run", "acme"]),

@@ -37,7 +37,7 @@ def test_each_setting_has_its_value_and_its_source() -> None:
     assert shown["jobs"] == ["7", "TRACEKIT_JOBS"]
     assert shown["cache"] == ["none", "tracekit.toml"]
     assert shown["peak_tflops"] == ["989.0", "tracekit.toml"]
-    assert shown["links"] == ["not", "measured", "default"]
+    assert shown["strict"] == ["false", "default"]
 
 
 def test_the_file_is_named_whole_and_another_can_be_taken(folder: Path) -> None:

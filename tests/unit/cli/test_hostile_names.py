@@ -83,7 +83,6 @@ def test_names_of_a_run_do_not_reach_a_terminal(
     [
         ["analyze", "--section", ARGUMENT],
         ["analyze", "--ranks", ARGUMENT],
-        ["analyze", "--links", ARGUMENT],
         ["analyze", "--cache-dir", "/dev/null/" + NAME_OF_A_FILE],
         ["analyze", "--communication-rule", ARGUMENT],
         ["analyze", "--run", ARGUMENT],
@@ -101,7 +100,6 @@ def test_names_of_a_run_do_not_reach_a_terminal(
         ["query", ARGUMENT, "select 1"],
         ["doctor", ARGUMENT],
         ["cache", "size", ARGUMENT],
-        ["links", "--kinds", ARGUMENT],
         ["--config", ARGUMENT, "analyze"],
         [ARGUMENT],
         ["x" + ARGUMENT],
@@ -164,7 +162,7 @@ def test_rows_of_a_query_do_not_reach_a_terminal(
 def test_settings_do_not_reach_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = HOSTILE[:-1]
     for environment in (
-        {"TRACEKIT_LINKS": text},
+        {"TRACEKIT_PEAK_TFLOPS": text},
         {"TRACEKIT_JOBS": text},
         {"TRACEKIT_CONFIG": text},
         {f"TRACEKIT_{text.replace('=', '')}": "1"},

@@ -8,31 +8,29 @@ transfer begins.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from tracekit.analysis.communication import columns
-from tracekit.analysis.communication.link_comparison import LinkClass, idle_time_ns, link_class
 from tracekit.analysis.communication.transfer_times import transfer_times
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
 from tracekit.analysis.table import Frame
 from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.links import LinkMeasurements, bus_factor
-from tracekit.model.ranks import format_ranges
+from tracekit.model.links import bus_factor
 from tracekit.model.run import Run
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times", "groups_with_matches"]
 
+_LinkClass = Literal["host", "network", "mixed"]
+
 _SLOW = 1.5  # times the median of equal groups
-_FAR_BELOW = 0.5  # of the bandwidth of idle links
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +110,13 @@ def groups_with_matches(run: Run) -> list[MatchedGroup]:
     return [matched for matched in groups if len(matched.ranks) > 1]
 
 
-def collective_times(run: Run, links: LinkMeasurements | None = None) -> CollectiveTimes:
+def collective_times(run: Run) -> CollectiveTimes:
     """Return the table over all groups with at least two recorded ranks, and findings about slow transfers."""
-    rows = [row for matched in groups_with_matches(run) for row in _rows(run, matched, links)]
+    rows = [row for matched in groups_with_matches(run) for row in _rows(run, matched)]
     rows.sort(key=lambda row: (-row.weight_ns, row.group, row.kind, row.size_bytes or 0))
     return CollectiveTimes(
         table=[row.as_dict() for row in rows],
-        findings=(*_below_links(run, rows), *_slow_groups(run, rows)),
+        findings=tuple(_slow_groups(run, rows)),
     )
 
 
@@ -133,13 +131,12 @@ class _Row:
     matched_by: str
     ranks: tuple[int, ...]
     members: int
-    link: LinkClass | None
+    link: _LinkClass | None
     skew_p50_ns: int | None
     skew_max_ns: int | None
     wait_mean_ns: int | None
     queued_p50_ns: int | None
     transfer_p50_ns: int
-    idle_ns: float  # time on idle links, or NaN
     error_ns: int | None
 
     @property
@@ -149,11 +146,6 @@ class _Row:
     @property
     def algbw_bps(self) -> float | None:
         return None if not self.size_bytes or not self.transfer_p50_ns else self.size_bytes / self.transfer_p50_ns * 1e9
-
-    @property
-    def link_share(self) -> float | None:
-        """Which part of the bandwidth of idle links the transfers reach."""
-        return None if math.isnan(self.idle_ns) or not self.transfer_p50_ns else self.idle_ns / self.transfer_p50_ns
 
     def as_dict(self) -> dict[str, object]:
         algbw_bps = self.algbw_bps
@@ -172,7 +164,6 @@ class _Row:
             "transfer_p50_ns": self.transfer_p50_ns,
             "algbw_bps": algbw_bps,
             "busbw_bps": None if algbw_bps is None else algbw_bps * bus_factor(self.kind, self.members),
-            "link_share": self.link_share,
             "error_ns": self.error_ns,
             "significant": self.skew_max_ns is not None,
         }
@@ -184,10 +175,10 @@ def _without_silent(matched: MatchedGroup) -> MatchedGroup:
     return replace(matched, ranks=matched.ranks[takes_part], row=matched.row[takes_part])
 
 
-def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> Iterator[_Row]:
+def _rows(run: Run, matched: MatchedGroup) -> Iterator[_Row]:
     times = group_times(run, matched)
     ranks = tuple(matched.ranks.tolist())
-    where = link_class(run, ranks)
+    where = _link_class(run, ranks)
     pairs = np.stack((matched.kind[times.place].astype(np.int64), matched.size_bytes[times.place]))
     each, which = np.unique(pairs, axis=1, return_inverse=True)
     for i, (kind, size) in enumerate(each.T.tolist()):
@@ -195,9 +186,6 @@ def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> It
         skew_ns = times.skew_ns[here]
         queued_ns = float(np.median(times.queued_ns[here]))  # without a queue 0 on any clock
         members = len(run.groups[matched.group].ranks) or len(ranks)
-        idle_ns = math.nan
-        if links is not None and size != ABSENT:
-            idle_ns = idle_time_ns(links, KINDS[kind], run.groups[matched.group].ranks or ranks, where, size)
         yield _Row(
             group=matched.group,
             kind=KINDS[kind],
@@ -212,9 +200,17 @@ def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> It
             wait_mean_ns=_significant(float(times.wait_ns[:, here].mean()), times.error_ns),
             queued_p50_ns=_significant(queued_ns, times.error_ns) if queued_ns else 0,
             transfer_p50_ns=round(float(np.median(times.transfer_ns[here]))),
-            idle_ns=idle_ns,
             error_ns=times.error_ns,
         )
+
+
+def _link_class(run: Run, ranks: Sequence[int]) -> _LinkClass | None:
+    """Return whether the ranks share a host, each have a different one, or neither; None where a host is not known."""
+    of_ranks = [run.ranks[run.places[rank]].machine if rank in run.places else None for rank in ranks]
+    if None in of_ranks or len(of_ranks) < 2:
+        return None
+    different = len(set(of_ranks))
+    return "host" if different == 1 else "network" if different == len(of_ranks) else "mixed"
 
 
 def _significant(time_ns: float, error_ns: int | None) -> int | None:
@@ -223,42 +219,6 @@ def _significant(time_ns: float, error_ns: int | None) -> int | None:
 
 
 # ---- findings -------------------------------------------------------------------------------------------------------
-
-
-def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
-    """Find the transfers that lose the most time against idle links."""
-    steps = len(run.common_steps())
-    lost = [
-        (row.count * (row.transfer_p50_ns - row.idle_ns) / steps, row) for row in rows if row.link_share is not None
-    ]
-    lost = [(ns, row) for ns, row in lost if row.link_share is not None and row.link_share < _FAR_BELOW]
-    if not lost:
-        return []
-    lost_ns, row = max(lost, key=lambda loss: loss[0])
-    if lost_ns < NOTABLE_SAVING * run.mean_rank_step_ns() or row.algbw_bps is None or row.link_share is None:
-        return []
-    factor = bus_factor(row.kind, row.members)
-    text = (
-        f"{row.kind} in group {run.groups[row.group].label or 'all ranks'} (ranks {format_ranges(row.ranks)}) runs at "
-        f"{row.algbw_bps * factor / 1e9:.2f} GB/s, {row.link_share:.0%} of what its links do when idle"
-    )
-    evidence = {
-        "group": row.group,
-        "kind": row.kind,
-        "size_bytes": row.size_bytes,
-        "link_share": row.link_share,
-        "no_replay": "no replay has links as fast as when idle",
-    }
-    return [
-        Finding(
-            severity="warning",
-            text=text,
-            cause="transfer",
-            time_ns=round(lost_ns),
-            action="look for other traffic on these links, and for compute that shares their processors",
-            evidence=evidence,
-        )
-    ]
 
 
 def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:

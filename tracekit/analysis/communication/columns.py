@@ -53,7 +53,6 @@ COLLECTIVES = Table(
         Column("transfer_p50_ns", "int", "ns", "Median time from then to the last end."),
         Column("algbw_bps", "float?", "B/s", "Size by that time."),
         Column("busbw_bps", "float?", "B/s", "algbw times the factor of its kind and number of ranks (nccl-tests)."),
-        Column("link_share", "float?", "ratio", "Of the bandwidth of idle links (--links); null: not measured."),
         Column("error_ns", "int?", "ns", "Uncertainty of the skew; null: clocks that cannot be compared."),
         Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
     ),

@@ -33,7 +33,7 @@ OVERLAP_SECTION: Section[Overlap] = Section(
 COLLECTIVES_SECTION: Section[CollectiveTimes] = Section(
     name="collectives",
     keeps={FLIGHT_RECORDER: lambda recorded: recorded.lanes.flight_recorder},
-    analyze=lambda given: collective_times(given.run, given.links),
+    analyze=lambda given: collective_times(given.run),
     tables=(columns.COLLECTIVES,),
 )
 DIMENSIONS_SECTION: Section[MeshDimensions] = Section(

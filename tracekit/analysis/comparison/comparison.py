@@ -26,8 +26,6 @@ from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pandas as pd
 
 __all__ = ["SECTIONS_READ", "Comparison", "Source", "compare", "steps_ns"]
@@ -124,14 +122,13 @@ def compare(
     *,
     margin: float = DEFAULT_MARGIN,
     run_noise: float = DEFAULT_RUN_NOISE,
-    executor: Executor | None = None,
     cache: CacheChoice = False,
 ) -> Comparison:
     """Compare a run with one or several baseline runs of the same job.
 
     Each is a path, a loaded run, or a report, which should have the sections `SECTIONS_READ`. margin: changes of the
     step by less than this share do not matter. run_noise: the share by which two runs of one job are taken to differ
-    where fewer than three baseline runs show it. `executor` and `cache` are passed to `load`.
+    where fewer than three baseline runs show it. `cache` is passed to `load`.
 
     Raises InputError with the reason if the runs cannot be compared, UsageError for shares that are not between 0 and 1
     or without a baseline, and whatever `load` raises.
@@ -142,7 +139,7 @@ def compare(
     sources = [baselines] if isinstance(baselines, str | os.PathLike | Run | Report) else list(baselines)
     if not sources:
         raise UsageError("there is no baseline", hint="give the run to compare with, or a list of runs")
-    *before, after = [_report(source, executor, cache) for source in (*sources, candidate)]
+    *before, after = [_report(source, cache) for source in (*sources, candidate)]
     runs = tuple(report.run for report in before)
     for run in runs:
         if reason := why_incomparable(run, after.run):
@@ -163,8 +160,8 @@ def compare(
     )
 
 
-def _report(source: Source, executor: Executor | None, cache: CacheChoice) -> Report:
-    return source if isinstance(source, Report) else analyze(source, only=SECTIONS_READ, executor=executor, cache=cache)
+def _report(source: Source, cache: CacheChoice) -> Report:
+    return source if isinstance(source, Report) else analyze(source, only=SECTIONS_READ, cache=cache)
 
 
 def steps_ns(run: Run) -> Float64:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tracekit.analysis.per_rank.names import names_in_files
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
@@ -18,9 +17,6 @@ from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonym
 from tracekit.model.run import Run
 from tracekit.read.decode.anonymous.metadata import anonymous_progress, anonymous_run_id
 from tracekit.read.files.discover import Discovery, discover
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 __all__ = ["RunPaths", "anonymous_run", "pseudonyms_of"]
 
@@ -38,7 +34,6 @@ def pseudonyms_of(
     runs: Iterable[RunPaths],
     *,
     jobs: int | None = 1,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Pseudonyms:
     """Return pseudonyms for all names in some runs. Raises what `discover` raises."""
@@ -55,7 +50,7 @@ def pseudonyms_of(
         for file in found.progress:
             anonymous_progress(file, collector)
     names: dict[KindOfName, set[str]] = defaultdict(set, collector.names)
-    for of_rank in map_ranks(names_in_files, calls, jobs=jobs, executor=executor, progress=progress):
+    for of_rank in map_ranks(names_in_files, calls, jobs=jobs, progress=progress):
         if of_rank is not LOST:  # loading the rank will say so
             for kind, found_names in of_rank.items():
                 names[kind] |= found_names

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_store
@@ -17,9 +16,6 @@ from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import Cache
 from tracekit.read.files.discover import Discovery
 from tracekit.read.files.storage import TracePath, version_of
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 __all__ = ["SMALL_RUN_BYTES", "RankReader", "size_bytes_of"]
 
@@ -41,7 +37,6 @@ class RankReader:
     cache: Cache | None
     spool: DecodedSpool | None
     jobs: int | None
-    executor: Executor | None
     progress: Progress | None
 
     def ranks_of(self, discovery: Discovery) -> list[int]:
@@ -56,7 +51,7 @@ class RankReader:
         ranks: some of `ranks_of`; None: all of them.
         """
         files = {
-            rank: tuple(window.path.absolute() for window in discovery.chosen.ranks[rank])  # workers have other folders
+            rank: tuple(window.path.absolute() for window in discovery.chosen.ranks[rank])
             for rank in self.ranks_of(discovery)
             if ranks is None or rank in ranks
         }
@@ -67,12 +62,11 @@ class RankReader:
             )
         lookup = look_up([(rank, windows, options) for rank, windows in files.items()], self.cache, self.spool)
         size_bytes = size_bytes_of(task.paths for (task,) in lookup.missing)
-        is_small = self.jobs is None and self.executor is None and size_bytes < SMALL_RUN_BYTES
+        is_small = self.jobs is None and size_bytes < SMALL_RUN_BYTES
         outcomes_of_missing = map_ranks(
             summarize_and_store,
             lookup.missing,
             jobs=1 if is_small else self.jobs,
-            executor=self.executor,
             progress=self.progress,
         )
         return lookup.complete(

@@ -1,1 +1,1 @@
-"""Which process does a rank's work: workers of this machine, or of a Dask cluster."""
+"""Which process does a rank's work: this one, or a worker."""

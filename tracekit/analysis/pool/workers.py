@@ -1,52 +1,16 @@
-"""Call a function once for each rank: in this process, in worker processes, or on an executor.
-
-Calls on an executor that somebody else runs, such as a Dask cluster.
-
-Calls in worker processes on this machine, each of which may die without costing the others their calls.
-
-This process starts no thread for them: where memory is short (`ulimit -v`), a thread that cannot start would leave an
-executor of the standard library waiting for ever.
-"""
+"""Call a function once for each rank: in this process, or in worker processes."""
 
 from __future__ import annotations
 
 import enum
-import multiprocessing
 import os
-import pickle
-import signal
-import threading
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
-
-from tracekit import __version__
-from tracekit.analysis.pool.dask_cluster import worker_deaths
-from tracekit.errors import InputError, UsageError
-from tracekit.limits import Limits, limits, using
-from tracekit.process_tuning import tune_cli_process
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-__all__ = ["LOST", "Progress", "map_ranks", "processors"]
-
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 """Called with (ranks done, ranks in all): at the beginning and after each rank, never when there is none."""
-"""The result of a call that two workers did not survive."""
-
-_READY = b"ready"
-_END_S = 5.0
 
 
 class _Lost(enum.Enum):
@@ -54,6 +18,9 @@ class _Lost(enum.Enum):
 
 
 LOST = _Lost.LOST
+"""The result of a call that two workers did not survive."""
+
+__all__ = ["LOST", "Progress", "map_ranks", "processors"]
 
 
 def processors() -> int:
@@ -66,17 +33,15 @@ def map_ranks(
     calls: Sequence[tuple[object, ...]],
     *,
     jobs: int | None = None,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[T | Literal[_Lost.LOST]]:
-    """Return `[work(*call) for call in calls]`, computed on `executor` or in `jobs` processes.
+    """Return `[work(*call) for call in calls]`, computed in `jobs` processes.
 
     `jobs` is by default the number of processors; with one job the calls run in this process. `work` must stand at the
     top level of a module, and arguments and results must be picklable.
 
     A call whose worker dies is tried once more, alone, after all others: a worker that ran out of memory then has all
-    of it. It is never tried in this process. If its second worker dies too, its result is `LOST`. An executor that
-    breaks as a whole is replaced by worker processes.
+    of it. It is never tried in this process. If its second worker dies too, its result is `LOST`.
     """
     workers = min(jobs or processors(), len(calls))
     results: dict[int, T] = {}
@@ -90,257 +55,11 @@ def map_ranks(
     if progress is not None and calls:
         progress(0, len(calls))
 
-    def left() -> list[int]:
-        return [position for position in range(len(calls)) if position not in results]
-
-    if executor is None and workers <= 1:
+    if workers <= 1:
         collect((position, work(*call)) for position, call in enumerate(calls))
-        return [results[position] for position in range(len(calls))]
-    # Imported here, because it takes 15 ms: a run that is small or in the cache needs no workers.
-    from concurrent.futures import BrokenExecutor
-
-    from tracekit.analysis.pool.workers import run_in_processes, run_on_executor
-
-    if executor is None:
-        collect(run_in_processes(workers, work, calls, left()))
     else:
-        try:
-            collect(run_on_executor(executor, work, calls, left()))
-            for position in left():
-                collect(run_on_executor(executor, work, calls, [position]))
-        except BrokenExecutor:
-            collect(run_in_processes(workers, work, calls, left()))
+        # Imported here, because it takes 15 ms: a run that is small or in the cache needs no workers.
+        from tracekit.analysis.pool.worker_processes import run_in_processes
+
+        collect(run_in_processes(workers, work, calls))
     return [results.get(position, LOST) for position in range(len(calls))]
-
-
-def run_on_executor(
-    executor: Executor, work: Callable[..., T], calls: Sequence[tuple[object, ...]], positions: Iterable[int]
-) -> Iterator[tuple[int, T]]:
-    """Yield positions and results as calls finish, except calls whose worker died.
-
-    Raises BrokenExecutor after the last result.
-    """
-    broken: BrokenExecutor | None = None
-    waiting: dict[Future[T], int] = {}
-    try:
-        for position in positions:
-            waiting[executor.submit(_as_here, __version__, limits(), work, *calls[position])] = position
-        for future in as_completed(waiting):
-            position = waiting.pop(future)
-            try:
-                result = future.result()
-            except BrokenExecutor as error:
-                broken = error
-            except worker_deaths():
-                continue
-            except CancelledError:
-                hint = "its scheduler may have gone away; start it again"
-                raise InputError("the executor gave up before all ranks were read", hint=hint) from None
-            else:
-                yield position, result
-    finally:
-        for future in waiting:
-            future.cancel()
-    if broken is not None:
-        raise broken
-
-
-def _as_here(version: str, allowed: Limits, work: Callable[..., T], *call: object) -> T:
-    """Run a call in a worker, under the caller's limits. Raises UsageError when it has another version of tracekit."""
-    if version != __version__:
-        what = f"a worker has tracekit {__version__}, this one is {version}: their results would not fit together"
-        raise UsageError(what, hint=f"where the workers run: pip install torch-tracekit=={version}")
-    with using(allowed):
-        return work(*call)
-
-
-def run_in_processes(
-    workers: int, work: Callable[..., T], calls: Sequence[tuple[object, ...]], positions: Sequence[int]
-) -> Iterator[tuple[int, T]]:
-    """Yield positions and results as calls finish, except calls that two processes did not survive.
-
-    Raises UsageError when no process can be started, and what the work raises.
-    """
-    lost: list[int] = []
-    any_started = False
-    with ExitStack() as at_end:
-        idle = [at_end.enter_context(WorkerProcess()) for _ in range(min(workers, len(positions)))]
-        todo = list(reversed(positions))
-        running: dict[Any, tuple[int, WorkerProcess]] = {}  # by what `wait` returns, a connection
-        while running or (idle and todo):
-            while idle and todo:
-                worker, position = idle.pop(), todo.pop()
-                try:
-                    running[worker.begin(work, calls[position])] = position, worker
-                except _CannotStartError:  # nor could the next one
-                    lost.append(position)
-            for connection in wait(list(running)) if running else []:  # of no connection it would wait for ever
-                position, worker = running[connection]
-                try:
-                    outcome = worker.receive()
-                except _DiedError:
-                    lost.append(position)
-                else:
-                    any_started = True
-                    if outcome is None:
-                        continue
-                    yield position, outcome.result()
-                del running[connection]
-                if worker.has_started and todo:
-                    idle.append(worker)
-                else:
-                    worker.dismiss()
-        lost += reversed(todo)
-    if lost and not any_started:
-        hint = 'give --jobs 1; a script that asks for workers needs the guard if __name__ == "__main__"'
-        raise UsageError("no worker process can start", hint=hint)
-    for position in lost:
-        with WorkerProcess() as worker, suppress(_CannotStartError, _DiedError):
-            worker.begin(work, calls[position])
-            while (outcome := worker.receive()) is None:
-                pass
-            yield position, outcome.result()
-
-
-class _CannotStartError(Exception):
-    pass
-
-
-class _DiedError(Exception):
-    pass
-
-
-class WorkerProcess:
-    """A process that runs one call after the other. The first call starts it; when it has died, the next one does."""
-
-    def __init__(self) -> None:
-        self.has_started = False
-        self._process: BaseProcess | None = None
-        self._connection: Connection | None = None
-        self._is_busy = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the process. It does not finish its call."""
-        if self._process is not None and self._is_busy:
-            self._process.terminate()
-        self._end()
-
-    def begin(self, work: Callable[..., Any], call: tuple[object, ...]) -> Connection:
-        """Begin a call, whose outcome `receive` returns once there is something to read from this connection.
-
-        Raises _CannotStartError when no process can be started.
-        """
-        connection = self._connection or self._start()
-        self._is_busy = True
-        with suppress(ConnectionError):  # it has died, as `receive` will find
-            connection.send_bytes(pickle.dumps((work, call), pickle.HIGHEST_PROTOCOL))
-        return connection
-
-    def receive(self) -> _Outcome | None:
-        """Return what the call came to; None when the process says that it has started. Raises _DiedError."""
-        assert self._connection is not None
-        try:
-            message = self._connection.recv_bytes()
-        except (EOFError, ConnectionError):
-            self._end()
-            raise _DiedError from None
-        if message == _READY:
-            self.has_started = True
-            return None
-        self._is_busy = False
-        return _Outcome(*pickle.loads(message))  # noqa: S301 (only processes that this one has started write there)
-
-    def dismiss(self) -> None:
-        """Let the process end by itself, without waiting for it: it gets no other call."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _start(self) -> Connection:
-        # Forking a process that has threads can hang its child; a fresh interpreter costs 0.2 s a worker, once.
-        context = multiprocessing.get_context("spawn")
-        try:
-            self._connection, of_worker = context.Pipe()
-            process = context.Process(target=_run_calls, args=(of_worker,), daemon=True)
-            resource_tracker.ensure_running()  # which `start` would do, and unblock the signal
-            # Ctrl-C reaches all processes of a terminal. In one that imports it would show as a traceback.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                process.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                of_worker.close()
-        except OSError as error:
-            self._end()
-            raise _CannotStartError from error
-        self._process = process
-        return self._connection
-
-    def _end(self) -> None:
-        self.dismiss()
-        if self._process is not None:
-            self._process.join(_END_S)
-            self._process.kill()
-            self._process.join()
-        self._process = None
-        self._is_busy = False
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What a call returned; `error` is what it raised instead."""
-
-    value: Any
-    error: Exception | None
-
-    def result(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
-def _run_calls(connection: Connection) -> None:
-    """Run the calls that arrive until the connection is closed. This is all that a worker process does."""
-    _begin_work()
-    connection.send_bytes(_READY)
-    with suppress(EOFError, ConnectionError):
-        while True:
-            connection.send_bytes(_run_call(connection.recv_bytes()))
-
-
-def _run_call(message: bytes) -> bytes:
-    """Return the packed outcome of a packed call."""
-    try:
-        work, call = pickle.loads(message)  # noqa: S301 (the process that started this one has written it)
-        return pickle.dumps((work(*call), None), pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        with suppress(Exception):  # some exceptions take no notes
-            error.add_note("".join(traceback.format_exception(error)))  # a traceback itself cannot be sent
-        try:
-            message = pickle.dumps((None, error), pickle.HIGHEST_PROTOCOL)
-            pickle.loads(message)  # noqa: S301 (some exceptions can be packed and not unpacked)
-        except Exception:
-            message = pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
-        return message
-
-
-def _begin_work() -> None:
-    """Prepare a worker process: it must end when its parent ends, for whatever reason."""
-    tune_cli_process()
-    # The worker ends at once with Ctrl-C and prints nothing, also for one that came while it was blocked.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        with suppress(RuntimeError):  # no memory for a thread: then it ends after its call
-            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)

@@ -44,8 +44,8 @@ _STYLE = re.compile(r"(\x1b\[[\d;]*m)")
 # What the runner of GitHub takes for a command, in any output of a step: `::` first on a line, `##[` anywhere.
 _WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
-_NAMES = {"--run": "job-x", "--annotation": "annotation-x", "--scheduler": "host-x"}
-_PATHS = ("--config", "--gates", "--baseline", "--against", "--links", "--cache-dir")
+_NAMES = {"--run": "job-x", "--annotation": "annotation-x"}
+_PATHS = ("--config", "--gates", "--baseline", "--against", "--cache-dir")
 _OUTPUTS = ("-o", "--output")
 _PATH = "path-x"
 _NO = ("", "0", "false", "no", "off", "n", "f")

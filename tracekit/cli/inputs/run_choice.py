@@ -38,7 +38,6 @@ class RunChoice:
     attempt: int | None
     ranks: frozenset[int] | None
     jobs: int | None
-    scheduler: str | None
     cache: CacheChoice
     communication_rules: tuple[CommunicationRule, ...] = ()
     anonymize: bool | Pseudonyms = False
@@ -68,7 +67,7 @@ class RunChoice:
         return replace(self, paths=(path,), run=None, attempt=None)
 
     def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
-        """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does."""
+        """Read it, with a progress bar; workers use the `spool`. Raises what `analysis.load` does."""
         from tracekit.analysis.load import load
 
         anonymize = self.pseudonyms_with() if self.anonymize is True else self.anonymize
@@ -80,7 +79,7 @@ class RunChoice:
                 ranks=self.ranks,
                 options=self.with_rules(options),
                 cache=self.cache,
-                spool=spool if self.scheduler is None else None,
+                spool=spool,
                 anonymize=anonymize,
                 **workers,
             )
@@ -104,14 +103,8 @@ class RunChoice:
     @contextmanager
     def workers(self) -> Iterator[dict[str, Any]]:
         """Yield the workers that read the ranks, as keyword arguments of `load`."""
-        if self.scheduler is None:
-            with progress_on_stderr("reading ranks") as progress:
-                yield {"jobs": self.jobs, "progress": progress}
-            return
-        from tracekit.analysis.pool.dask_cluster import dask_cluster
-
-        with dask_cluster(self.scheduler) as executor, progress_on_stderr("reading ranks") as progress:
-            yield {"executor": executor, "progress": progress}
+        with progress_on_stderr("reading ranks") as progress:
+            yield {"jobs": self.jobs, "progress": progress}
 
 
 def _ensure_cache_dir(cache_dir: str) -> Path:
@@ -193,7 +186,6 @@ def _with_choice(command: F) -> F:
         attempt: int | None = None,
         ranks: frozenset[int] | None,
         jobs: int | None,
-        scheduler: str | None,
         cache_dir: str | None,
         no_cache: bool,
         communication_rule: tuple[str, ...],
@@ -210,8 +202,6 @@ def _with_choice(command: F) -> F:
             write_with(Pseudonyms.of_names({}, [paths]))  # until all names are known
         if _is_typed("no_cache") and _is_typed("cache_dir"):
             raise UsageError("--no-cache and --cache-dir contradict each other", hint="leave one out")
-        if _is_typed("jobs") and scheduler is not None:
-            raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
         if _is_typed("cache_dir"):
             no_cache = False  # of the settings
         _set_limits(limit)
@@ -220,8 +210,7 @@ def _with_choice(command: F) -> F:
             run=run,
             attempt=attempt,
             ranks=ranks,
-            jobs=jobs if scheduler is None else None,
-            scheduler=scheduler,
+            jobs=jobs,
             cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
             communication_rules=_rules(communication_rule),
             anonymize=anonymize,
@@ -247,7 +236,6 @@ _READING_OPTIONS = (
         metavar="NAME=N",
         help="What a trace file may cost, e.g. ratio=1000 (docs/settings.md).",
     ),
-    click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
     click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
     click.option("--anonymize", is_flag=True, help="Replace names of hosts, paths, modules and groups in all outputs."),

@@ -61,22 +61,19 @@ class _Limits(ParamType[tuple[str, ...]]):
         return texts
 
 
-class _Path(ParamType[str]):
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            self.fail("the path is empty")
-        return str(Path(value).expanduser())
-
-
-class _Cache(_Path):
+class _Cache(ParamType[str]):
     """A folder, or no cache: "0", and in a file `false`."""
+
+    name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value is True:
             self.fail("true is neither a folder nor false")
-        return _NO_CACHE if value is False or value == _NO_CACHE else super().convert(value, param, ctx)
+        if value is False or value == _NO_CACHE:
+            return _NO_CACHE
+        if not value:
+            self.fail("the path is empty")
+        return str(Path(value).expanduser())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +104,7 @@ class Key:
 
     @property
     def is_path(self) -> bool:
-        return isinstance(self.kind, _Path)
+        return isinstance(self.kind, _Cache)
 
 
 KEYS: tuple[Key, ...] = (
@@ -154,17 +151,6 @@ KEYS: tuple[Key, ...] = (
         called="a folder, or false",
         default="as tracekit cache says",
         example='"/scratch/tracekit"',
-    ),
-    Key(
-        name="links",
-        variable="TRACEKIT_LINKS",
-        option="--links",
-        parameter="links",
-        kind=_Path(),
-        file_types=(str,),
-        called="a text",
-        default="not measured",
-        example='"links.json"',
     ),
     Key(
         name="flops_per_step",
@@ -311,7 +297,7 @@ def _converted(key: Key, value: object, named: str, with_value: str, *, hint: st
     try:
         return key.kind.convert(value, None, None)
     except click.BadParameter as error:
-        if isinstance(key.kind, _Rules | _Limits | _Path | Amount):
+        if isinstance(key.kind, _Rules | _Limits | _Cache | Amount):
             raise UsageError(f"{named}: {error.message}", hint=hint) from None
         # Click would say "not a valid integer range" of text.
         raise UsageError(f"{with_value}: not {key.called}", hint=hint) from None

@@ -141,8 +141,6 @@ class Bandwidth(TypedDict):
         busbw_bps: By the median transfer time, as in `result.collectives`.
         low_bps: By the transfer time that 90 % of the instances stay below.
         high_bps: By the transfer time that 10 % of the instances stay below.
-        ceiling_bps: What the link does when idle, for this kind and size, as bus bandwidth; null: not known.
-        ceiling_source: "measured": by `tracekit links`. Null: not known.
     """
 
     row: int
@@ -150,8 +148,6 @@ class Bandwidth(TypedDict):
     busbw_bps: float
     low_bps: float
     high_bps: float
-    ceiling_bps: float | None
-    ceiling_source: Literal["measured"] | None
 
 
 class MessagePairs(TypedDict):

@@ -58,15 +58,12 @@ def _bandwidth(row: int, collective: dict[str, Any], transfer_ns: Int64) -> Band
     if not busbw_bps or not collective["size_bytes"]:
         return None
     short_ns, long_ns = (max(int(value), 1) for value in np.quantile(transfer_ns, (0.1, 0.9), method="inverted_cdf"))
-    share = collective["link_share"]
     return Bandwidth(
         row=row,
         size_bytes=collective["size_bytes"],
         busbw_bps=busbw_bps,
         low_bps=busbw_bps * usual_ns / long_ns,
         high_bps=busbw_bps * usual_ns / short_ns,
-        ceiling_bps=busbw_bps / share if share else None,
-        ceiling_source="measured" if share else None,
     )
 
 

@@ -36,8 +36,6 @@ transfer
     The time from the last arrival, or from when the stream is free, to the end of a collective.
 bus bandwidth
     Size by transfer time, times the factor of nccl-tests that makes kinds of collectives comparable.
-ceiling
-    The bus bandwidth of the same collective when nothing else runs, as "tracekit links" measured it.
 caused delay
     What a rank's own slowness adds to a step. What it passes on from others is charged to these.
 longest chain

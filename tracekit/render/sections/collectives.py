@@ -36,7 +36,6 @@ def collectives_table(collectives: CollectiveTimes, run: Run) -> list[object]:
     if len(rows) > _SHOWN:
         title += f"; {_SHOWN} of {len(rows)} rows, --json has all"
     with_queues = any(row["queued_p50_ns"] for _, row in rows[:_SHOWN])
-    with_links = any(row["link_share"] is not None for _, row in rows)
     cells = [
         (
             row["kind"],
@@ -49,7 +48,6 @@ def collectives_table(collectives: CollectiveTimes, run: Run) -> list[object]:
             *((_significant(row["queued_p50_ns"]),) if with_queues else ()),
             milliseconds(row["transfer_p50_ns"]),
             "n/a" if row["busbw_bps"] is None else f"{row['busbw_bps'] / 1e9:.3g}",
-            *((("n/a" if row["link_share"] is None else f"{row['link_share']:.0%}"),) if with_links else ()),
         )
         for (name, _, _), row in rows[:_SHOWN]
     ]
@@ -57,7 +55,6 @@ def collectives_table(collectives: CollectiveTimes, run: Run) -> list[object]:
         *("kind", "group", "size", "count", "skew\np50", "skew\nmax", "wait\nmean"),
         *(("queued",) if with_queues else ()),
         *("trans-\nfer", "bus\nGB/s"),
-        *(("of\nlink",) if with_links else ()),
     )
     return table(title, columns, cells, left=2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,6 @@ from tracekit.analysis.communication.collectives import collective_times
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import records
-from tracekit.errors import InputError
-from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
-from tracekit.model.metadata import Device
 from tracekit.model.run import Run
 from tracekit.render.terminal import TerminalReport
 
@@ -55,8 +51,8 @@ def job(
     return load(write_run(folder, traces))
 
 
-def table(run: Run, **options: Any) -> list[dict[str, Any]]:
-    return records(collective_times(run, **options).table)
+def table(run: Run) -> list[dict[str, Any]]:
+    return records(collective_times(run).table)
 
 
 def test_skew_wait_transfer_and_bandwidth(tmp_path: Path) -> None:
@@ -68,7 +64,7 @@ def test_skew_wait_transfer_and_bandwidth(tmp_path: Path) -> None:
     assert row["transfer_p50_ns"] == 100_000
     assert row["algbw_bps"] == 1e6 / 100e-6
     assert row["busbw_bps"] == 1e6 / 100e-6 * 1.5
-    assert (row["link"], row["link_share"], row["significant"]) == ("host", None, True)
+    assert (row["link"], row["significant"]) == ("host", True)
 
 
 @pytest.mark.parametrize(("kind", "factor"), [("all_gather", 0.75), ("all_to_all", 0.75), ("broadcast", 1.0)])
@@ -133,71 +129,3 @@ def test_equal_hosts_are_not_named(tmp_path: Path) -> None:
     groups = [[0, 1], [2, 3], [4, 5], [6, 7]]
     run = job(tmp_path, [[100]] * 8, hosts=hosts, groups=groups, transfers=[100, 110, 120, 90])
     assert collective_times(run).findings == ()
-
-
-# ---- against the links -----------------------------------------------------------------------------------------------
-
-
-def links(time_ns: Callable[[int], int], ranks: list[int]) -> LinkMeasurements:
-    rows = [
-        LinkRow(
-            kind="all_reduce",
-            group=0,
-            size_bytes=size,
-            repeats=5,
-            time_ns=time_ns(size),
-            min_ns=time_ns(size),
-            algbw_bps=size / time_ns(size) * 1e9,
-            busbw_bps=size / time_ns(size) * 1e9,
-        )
-        for size in (100_000, 1_000_000, 4_000_000)
-    ]
-    return LinkMeasurements(
-        version=1,
-        tracekit="0.1.0",
-        torch="2.13.0",
-        world_size=len(ranks),
-        backend="nccl",
-        device=Device(type="cuda", index=0, name="GPU"),
-        hosts=[LinkHost(host="node0", host_id="0", ranks=ranks)],
-        groups=[LinkGroup(id=0, link="host", ranks=ranks)],
-        rows=rows,
-        left_out=[],
-    )
-
-
-def test_share_of_what_the_links_can_do(tmp_path: Path) -> None:
-    """GIVEN 1 MB in 10 + 20 us on idle links and 100 us in the job.
-
-    THEN it reaches 30 % of them, which is a finding.
-    """
-    run = job(tmp_path, [[100 + 900 * i for i in range(40)]] * 2)
-    result = collective_times(run, links(lambda size: 10_000 + size // 50, [0, 1]))
-    assert records(result.table)[0]["link_share"] == pytest.approx(0.3)
-    (finding,) = result.findings
-    assert (finding.saving_ns, finding.time_ns) == (None, 40 * 70_000)
-    assert "30% of what its links do when idle" in finding.text
-
-
-def test_equally_many_ranks_in_the_same_place_replace_a_missing_measurement(tmp_path: Path) -> None:
-    run = job(tmp_path, [[100]] * 4, groups=[[0, 1], [2, 3]])
-    shares = [row["link_share"] for row in table(run, links=links(lambda size: size // 20, [0, 1]))]
-    assert shares == pytest.approx([0.5, 0.5])
-    other = job(tmp_path / "b", [[100]] * 3)
-    assert [row["link_share"] for row in table(other, links=links(lambda size: size // 20, [0, 1]))] == [None]
-
-
-def test_links_come_from_a_file(tmp_path: Path) -> None:
-    run = job(tmp_path / "run", [[100]] * 2)
-    path = tmp_path / "links.json"
-    path.write_bytes(msgspec.json.encode(links(lambda size: size // 20, [0, 1])))
-    report = analyze(replace(run, paths=("run",)), links=path)
-    assert report.collectives is not None
-    assert records(report.collectives.table)[0]["link_share"] == pytest.approx(0.5)
-    assert "50%" in TerminalReport().render(report)
-    assert max(map(len, TerminalReport().render(report).splitlines())) <= 80
-    path.write_text("{}")
-    with pytest.raises(InputError, match=r"links\.json: not a result of tracekit links"):
-        analyze(run, links=path)
-    with pytest.raises(InputError, match="No such file"):
-        analyze(run, links=tmp_path / "none.json")

@@ -7,12 +7,9 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from multiprocessing import get_context
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, CompletedProcess, Popen, run
+from subprocess import PIPE, Popen
 from typing import Any
 
 import fsspec
@@ -21,12 +18,10 @@ import pytest
 import tracekit
 from tests import mortal
 from tests.builders import TraceBuilder, write_run
-from tests.components import require_module
 from tests.places import ROOT
 from tracekit.analysis.loading import rank_reader
 from tracekit.analysis.per_rank import summarize as summarizing
-from tracekit.analysis.pool.dask_cluster import dask_cluster
-from tracekit.errors import InputError, OutputError, UsageError
+from tracekit.errors import InputError, OutputError
 from tracekit.model.events import DecodedTrace
 from tracekit.read.decode import decoder
 from tracekit.render.json_result import JsonResult
@@ -54,31 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("run"), [gpu_rank(rank) for rank in range(RANKS)])
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """The scheduler of two Dask workers."""
-    require_module("distributed")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.dask_cluster"]
-    with Popen(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True) as cluster:
-        assert cluster.stdin is not None
-        assert cluster.stdout is not None
-        address = cluster.stdout.readline().strip()
-        assert address.startswith("tcp://127.0.0.1:")
-        yield address
-        cluster.stdin.close()
-        cluster.wait(60)
-
-
-def tracekit_command(*arguments: str, without: str = "") -> CompletedProcess[str]:
-    """Run the command in another process; its output is all that a user sees."""
-    hide = f"import sys; sys.modules[{without!r}] = None; " if without else ""
-    code = f"{hide}from tracekit.cli import main; main()"
-    command = [sys.executable, "-c", code, *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-
-
 def plain(folder: Path) -> str:
     return JsonResult().render(tracekit.analyze(folder))
 
@@ -86,9 +56,7 @@ def plain(folder: Path) -> str:
 # ---- the same bytes ----------------------------------------------------------------------------------------------
 
 
-def test_process_and_thread_executors_give_the_same_result(folder: Path) -> None:
-    with ThreadPoolExecutor(3) as threads:
-        assert JsonResult().render(tracekit.analyze(folder, executor=threads)) == plain(folder)
+def test_worker_processes_give_the_same_result(folder: Path) -> None:
     assert JsonResult().render(tracekit.analyze(tracekit.load(folder, jobs=2))) == plain(folder)
 
 
@@ -96,42 +64,10 @@ def test_a_run_in_an_object_store(folder: Path) -> None:
     memory = fsspec.filesystem("memory")
     try:
         memory.put(f"{folder}/", "/fan_out/", recursive=True)
-        with ThreadPoolExecutor(3) as threads:
-            there = JsonResult().render(tracekit.analyze("memory://fan_out", executor=threads))
+        there = JsonResult().render(tracekit.analyze("memory://fan_out"))
         assert there.replace("memory://fan_out", str(folder)) == plain(folder)
     finally:
         memory.rm("/fan_out", recursive=True)
-
-
-def test_on_a_cluster(folder: Path, address: str) -> None:
-    """The command writes the same result, and nothing of Dask's."""
-    command = tracekit_command("analyze", str(folder), "--json", "--scheduler", address)
-    assert (command.stdout, command.stderr, command.returncode) == (plain(folder), "", 0)
-
-
-def test_a_cluster_from_another_folder(folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers run in another folder: a relative path is resolved here."""
-    monkeypatch.chdir(folder)
-    seen: list[tuple[int, int]] = []
-    with dask_cluster(address) as cluster:
-        run = tracekit.load("rank*.json.gz", executor=cluster, progress=lambda *now: seen.append(now))
-    assert len(run.ranks) == RANKS
-    assert seen == [(n, RANKS) for n in range(RANKS + 1)]
-
-
-def test_a_cluster_follows_the_limits_of_the_command(folder: Path, address: str) -> None:
-    """GIVEN a limit that each file reaches THEN its workers, which were started without one, stop there too."""
-    command = ["analyze", str(folder), "--json", "--limit", "text_bytes=1K"]
-    here = tracekit_command(*command)
-    assert here.stdout.count("text_bytes=1024") == RANKS
-    assert tracekit_command(*command, "--scheduler", address).stdout == here.stdout
-
-
-def test_other_commands_read_on_a_cluster(folder: Path, address: str, tmp_path: Path) -> None:
-    for arguments in (["info"], ["whatif"], ["merge", "-o", str(tmp_path / "run.pftrace")]):
-        command = tracekit_command(arguments[0], str(folder), *arguments[1:], "--scheduler", address)
-        assert (command.stderr, command.returncode) == ("", 0)
-    assert (tmp_path / "run.pftrace").stat().st_size > 0
 
 
 # ---- the killed --------------------------------------------------------------------------------------------------
@@ -154,19 +90,10 @@ def test_a_killed_process_loses_only_its_rank(folder: Path) -> None:
     assert [row["rank"] for row in result["ranks"]] == [0, 2, 3, 4, 5]
 
 
-@pytest.mark.usefixtures("killed")
-def test_a_killed_cluster_worker_loses_only_its_rank(folder: Path, address: str) -> None:
-    with dask_cluster(address) as cluster:
-        run = tracekit.load(folder, executor=cluster)
-    assert [summary.rank for summary in run.ranks] == [0, 2, 3, 4, 5]
-    assert tuple(note.text for note in run.notes) == LOST
-
-
-@pytest.mark.usefixtures("killed")
-def test_a_run_without_any_usable_rank_is_an_error(folder: Path) -> None:
-    left = r"no trace in it can be used \(rank 1: .* died, twice"
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, pytest.raises(InputError, match=left):
-        tracekit.load(folder / "rank1.json.gz", executor=pool)
+def test_a_run_without_any_usable_rank_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_reader, "summarize_and_store", mortal.die)
+    with pytest.raises(InputError, match=r"no trace in it can be used \(rank 0: .* died, twice"):
+        tracekit.load(folder, ranks=range(2), jobs=2)
 
 
 def test_a_rank_too_large_for_memory_loses_only_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,39 +164,3 @@ elif {busy!r} == "importing":
         os.killpg(group.pid, signal.SIGINT)
         output, errors = group.communicate(timeout=60)
     assert (output, errors, group.returncode) == ("", "Interrupted.\n", 130)
-
-
-# ---- no cluster --------------------------------------------------------------------------------------------------
-
-
-def test_an_address_that_nobody_answers(folder: Path) -> None:
-    require_module("distributed")
-    command = tracekit_command("analyze", str(folder), "--scheduler", "tcp://127.0.0.1:9")
-    assert command.returncode == 3
-    assert command.stderr == (
-        "Error: --scheduler tcp://127.0.0.1:9: no Dask scheduler answers there. "
-        "Hint: leave out --scheduler, or start one with: dask scheduler\n"
-    )
-
-
-def test_without_dask(folder: Path) -> None:
-    command = tracekit_command("analyze", str(folder), "--scheduler", "tcp://127.0.0.1:9", without="distributed")
-    assert command.returncode == 2
-    assert command.stderr == (
-        "Error: --scheduler needs the package distributed. Hint: pip install 'torch-tracekit[dask]'\n"
-    )
-
-
-@pytest.mark.parametrize(
-    "address_text", ["nonsense", "127.0.0.1:8786", "http://127.0.0.1:8786", "tcp://host", "tcp://:"]
-)
-def test_text_that_is_no_address(address_text: str) -> None:
-    require_module("distributed")
-    with pytest.raises(UsageError, match="no address of a scheduler"), dask_cluster(address_text):
-        pass
-
-
-def test_jobs_and_a_cluster_contradict_each_other(folder: Path) -> None:
-    command = tracekit_command("analyze", str(folder), "--scheduler", "tcp://127.0.0.1:9", "--jobs", "2")
-    assert (command.returncode, command.stderr.count("\n")) == (2, 1)
-    assert command.stderr.startswith("Error: --jobs is for this machine, --scheduler for a cluster.")

@@ -11,8 +11,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -20,11 +18,8 @@ import pytest
 
 from tests import mortal
 from tests.places import ROOT
-from tracekit import __version__
-from tracekit.analysis.pool import workers
 from tracekit.analysis.pool.workers import LOST, map_ranks
-from tracekit.errors import InputError, UsageError
-from tracekit.limits import Limits
+from tracekit.errors import UsageError
 
 
 def attempts(folder: Path) -> Counter[int]:
@@ -35,20 +30,15 @@ def attempts(folder: Path) -> Counter[int]:
 
 
 def test_results_come_in_the_order_of_the_calls() -> None:
-    with ThreadPoolExecutor(4) as threads:
-        assert map_ranks(divmod, [(n, 7) for n in range(1024)], executor=threads) == [divmod(n, 7) for n in range(1024)]
     assert map_ranks(divmod, [(n, 7) for n in range(5)], jobs=1) == [divmod(n, 7) for n in range(5)]
     assert map_ranks(divmod, [(n, 7) for n in range(5)], jobs=2) == [divmod(n, 7) for n in range(5)]
     assert map_ranks(divmod, [], jobs=2) == []
 
 
-@pytest.mark.parametrize("how", ["here", "processes", "threads"])
-def test_progress_counts_each_rank_once(how: str) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_counts_each_rank_once(jobs: int) -> None:
     seen: list[tuple[int, int]] = []
-    with ThreadPoolExecutor(2) as threads:
-        executor = threads if how == "threads" else None
-        jobs = 2 if how == "processes" else 1
-        map_ranks(abs, [(n,) for n in range(6)], jobs=jobs, executor=executor, progress=lambda *now: seen.append(now))
+    map_ranks(abs, [(n,) for n in range(6)], jobs=jobs, progress=lambda *now: seen.append(now))
     assert seen == [(n, 6) for n in range(7)]
 
 
@@ -126,83 +116,10 @@ def test_several_killed_workers(tmp_path: Path) -> None:
     assert attempts(tmp_path) == {0: 2, 1: 1, 2: 2}
 
 
-def test_a_pool_that_breaks_is_replaced(tmp_path: Path) -> None:
-    """A pool that the caller passed fails for all its calls; what it had finished is kept."""
-    calls = [(tmp_path, n, [2]) for n in range(8)]
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        assert map_ranks(mortal.note_process, calls, jobs=2, executor=pool) == [0, 1, LOST, 3, 4, 5, 6, 7]
-    assert attempts(tmp_path)[2] == 3  # once in the pool
-
-
-class Forgetful(Executor):
-    """A cluster that loses the worker of a call as often as it is told to."""
-
-    class WorkerLostError(Exception):
-        pass
-
-    def __init__(self, losses: dict[int, int]) -> None:
-        self.losses = losses
-        self.at_once = self.most_at_once = 0
-
-    def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
-        future: Future[object] = Future()
-        call = args[-1]
-        if self.losses.get(call, 0):
-            self.losses[call] -= 1
-            future.set_exception(self.WorkerLostError())
-        else:
-            future.set_result(fn(*args, **kwargs))
-        return future
-
-
-def test_a_call_that_a_cluster_loses_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "worker_deaths", lambda: (Forgetful.WorkerLostError,))
-    cluster = Forgetful({1: 1, 3: 2, 4: 9})
-    assert map_ranks(abs, [(n,) for n in range(6)], executor=cluster) == [0, 1, 2, LOST, LOST, 5]
-    assert cluster.losses == {1: 0, 3: 0, 4: 7}
-
-
-def test_a_cancelled_call_gives_a_one_line_error() -> None:
-    class GivesUp(Executor):
-        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
-            future: Future[object] = Future()
-            future.cancel()
-            future.set_running_or_notify_cancel()
-            return future
-
-    with pytest.raises(InputError, match="gave up before all ranks were read"):
-        map_ranks(abs, [(1,), (2,)], executor=GivesUp())
-
-
 def test_an_error_of_the_work_reaches_the_caller() -> None:
     for jobs in (1, 2):
         with pytest.raises(ZeroDivisionError):
             map_ranks(divmod, [(1, 1), (1, 0), (2, 1)], jobs=jobs)
-    with ThreadPoolExecutor(1) as threads, pytest.raises(ZeroDivisionError):
-        map_ranks(divmod, [(1, 1), (1, 0), (2, 1)], executor=threads)
-
-
-def test_after_an_error_no_call_is_started() -> None:
-    begun, go = [], threading.Event()
-
-    def work(n: int) -> None:
-        begun.append(n)
-        if n == 0:
-            raise ValueError
-        go.wait(60)
-
-    with ThreadPoolExecutor(1) as threads:
-        with pytest.raises(ValueError):
-            map_ranks(work, [(n,) for n in range(50)], executor=threads)
-        go.set()
-    assert begun in ([0], [0, 1])
-
-
-def test_a_worker_of_another_version_refuses() -> None:
-    assert workers._as_here(__version__, Limits(), abs, -1) == 1
-    with pytest.raises(UsageError, match=r"a worker has tracekit .*, this one is 0\.0\.9") as caught:
-        workers._as_here("0.0.9", Limits(), abs, -1)
-    assert caught.value.hint == "where the workers run: pip install torch-tracekit==0.0.9"
 
 
 def test_a_script_without_main_guard_gets_a_hint(tmp_path: Path) -> None:

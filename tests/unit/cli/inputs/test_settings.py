@@ -49,7 +49,6 @@ communication_rules = ["^my_ring=all_to_all", "my_mlp=compute"]
 limits = ["ratio=1000", "text_bytes=128G"]
 jobs = 3
 cache = "caches/tracekit"
-links = "links.json"
 flops_per_step = 1.2e15
 peak_tflops = 989
 anonymize = true
@@ -64,7 +63,6 @@ def test_a_file_sets_every_key(folder: Path) -> None:
         "limits": ("ratio=1000", "text_bytes=128G"),
         "jobs": 3,
         "cache": str(folder / "caches/tracekit"),
-        "links": str(folder / "links.json"),
         "flops_per_step": 1.2e15,
         "peak_tflops": 989.0,
         "anonymize": True,
@@ -128,7 +126,7 @@ def test_flops_and_peak_of_the_file_give_the_mfu(folder: Path, tmp_path: Path) -
     [
         ("job = 2", "no setting is named 'job'. Did you mean 'jobs'?"),
         ("communication-rules = []", "no setting is named 'communication-rules'. Did you mean 'communication_rules'?"),
-        ("scheduler = 'tcp://evil:8786'", "no setting is named 'scheduler'."),
+        ("speed = 2", "no setting is named 'speed'."),
         ("[gate]\nmax = 1", "no setting is named 'gate'. Did you mean 'gates'?"),
         ("jobs = 'many'", 'jobs = "many": not a whole number'),
         ("jobs = true", "jobs = true: not a whole number"),
@@ -136,7 +134,7 @@ def test_flops_and_peak_of_the_file_give_the_mfu(folder: Path, tmp_path: Path) -
         ("peak_tflops = -1", "peak_tflops: -1 is not a number above 0"),
         ("strict = 1", "strict = 1: not true or false"),
         ("cache = true", "cache: true is neither a folder nor false"),
-        ("links = ''", "links: the path is empty"),
+        ("cache = ''", "cache: the path is empty"),
         ('limits = ["speed=3"]', "limits: 'speed=3' is none of the limits text_bytes, ratio, "),
         ("communication_rules = 'a=b'", 'communication_rules = "a=b": not a list of texts'),
         ("communication_rules = [1]", "communication_rules: 1 is no text"),
@@ -186,7 +184,7 @@ def test_defaults_are_read_when_they_are_asked_for_and_not_before(folder: Path) 
     defaults = option_defaults()
     (folder / "tracekit.toml").write_text("jobs = 4")
     assert defaults["jobs"]() == 4
-    assert (defaults["strict"](), defaults["communication_rule"](), defaults["links"]()) == (False, (), None)
+    assert (defaults["strict"](), defaults["communication_rule"](), defaults["peak_tflops"]()) == (False, (), None)
     with pytest.raises(UsageError):
         settings("missing.toml")
 

@@ -14,7 +14,6 @@ from tracekit.cli.inputs.echo import asks_for_pseudonyms, typed_names
     [
         (["--run", "acme"], {"acme": "job-x"}),
         (["--run=acme"], {"acme": "job-x"}),
-        (["--scheduler", "tcp://acme:1"], {"tcp://acme:1": "host-x"}),
         (["--annotation", "acme"], {"acme": "annotation-x"}),
         (["--gates", "acme.toml"], {"acme.toml": "path-x"}),
         (["analyze", "a/acme", "--json"], {"a/acme": "path-x"}),

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.analysis.communication.link_comparison import read_links
-from tracekit.errors import InputError
 from tracekit.read.files.small_file import read_small_file
 
 
@@ -30,8 +28,3 @@ def test_a_file_without_end_is_refused(tmp_path: Path) -> None:
         stream.truncate(65 << 20)
     with pytest.raises(OSError, match="over 64 MiB long"):
         read_small_file(tmp_path / "large")
-
-
-def test_links_of_a_device_are_an_error_that_names_it() -> None:
-    with pytest.raises(InputError, match="/dev/zero: not a regular file"):
-        read_links(Path("/dev/zero"))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.unit.analysis.simulated import Cluster
 from tests.unit.render.page.jobs import job
 from tracekit.analysis.communication.distributions import times_of_groups
 from tracekit.analysis.report import analyze
-from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
-from tracekit.model.metadata import Device
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.communication import message_pairs, skews_and_bandwidths
@@ -37,35 +33,6 @@ def two_ranks(late_ns: list[int]) -> Run:
     return cluster.run()
 
 
-def idle_links(time_ns: Callable[[int], int]) -> LinkMeasurements:
-    """Return what `tracekit links` measured for all-reduces of ranks 0 and 1."""
-    rows = [
-        LinkRow(
-            kind="all_reduce",
-            group=0,
-            size_bytes=size,
-            repeats=5,
-            time_ns=time_ns(size),
-            min_ns=time_ns(size),
-            algbw_bps=size / time_ns(size) * 1e9,
-            busbw_bps=size / time_ns(size) * 1e9,
-        )
-        for size in (2**18, 2**20, 2**22)
-    ]
-    return LinkMeasurements(
-        version=1,
-        tracekit="0.1.0",
-        torch="2.13.0",
-        world_size=2,
-        backend="gloo",
-        device=Device(type="cpu", index=0, name="CPU"),
-        hosts=[LinkHost(host="node0", host_id="0", ranks=[0, 1])],
-        groups=[LinkGroup(id=0, link="host", ranks=[0, 1])],
-        rows=rows,
-        left_out=[],
-    )
-
-
 def test_every_instance_is_in_one_bin_of_the_histogram() -> None:
     run = two_ranks([0, 500, 3_000, 90_000, 90_000])
 
@@ -87,18 +54,6 @@ def test_bandwidths_of_short_and_long_transfers_are_around_the_usual_one() -> No
     assert point["busbw_bps"] == pytest.approx(2**20 / 3e-6)
     assert point["low_bps"] == pytest.approx(2**20 / 5e-6)
     assert point["high_bps"] == pytest.approx(2**20 / 1e-6)
-    assert (point["ceiling_bps"], point["ceiling_source"]) == (None, None)
-
-
-def test_the_ceiling_is_what_the_links_did_when_idle() -> None:
-    """GIVEN a measurement by which 1 MiB takes 2 us THEN the ceiling is that bandwidth, whatever the run reached."""
-    run = two_ranks([0] * 5)
-    links = idle_links(lambda size: size * 2_000 // 2**20)
-
-    _, (point,) = skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="collectives", links=links)))
-
-    assert point["ceiling_bps"] == pytest.approx(2**20 / 2e-6, rel=1e-3)
-    assert point["ceiling_source"] == "measured"
 
 
 def test_without_the_section_there_is_neither() -> None:

@@ -76,19 +76,18 @@ const CORNERS = [null, [[-1, -1], [1, -1], [1, 1], [-1, 1]], [[0, -1.2], [1.1, 0
 function bandwidthChart() {
   const shown = () => shownCollectives(page.bandwidth).filter((point) => point.size_bytes > 0 && point.busbw_bps > 0).sort((a, b) => a.size_bytes - b.size_bytes);
   const kinds = [...new Set(page.bandwidth.map((point) => result.collectives[point.row]?.kind))];
-  const hasCeiling = page.bandwidth.some((point) => point.ceiling_bps);
   const around = (values) => extent(values.filter((value) => value > 0), [1, 10]).map((end, at) => (at ? end * 2 : end / 2));
   return plotChart({
     id: "bandwidth", title: "Bandwidth by size", follows: ["ranks", "dimension"],
-    summary: () => `Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth. ${hasCeiling ? "A dash is what the idle link reaches." : "What the links can reach is not known; \"tracekit links\" measures it."}`,
+    summary: () => "Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth.",
     legend: () => samples(kinds.map((kind, at) => [pointSample(at), kind])),
     readout: (at) => {
-      const { of, size_bytes, busbw_bps, ceiling_bps } = shown()[at];
-      return `${of.kind} in ${groupText(of.group)}, ${bytesText(size_bytes)}: ${valueText(busbw_bps, "B/s")}${ceiling_bps ? `, ${percentText(busbw_bps / ceiling_bps)} of ${valueText(ceiling_bps, "B/s")}` : ""}`;
+      const { of, size_bytes, busbw_bps } = shown()[at];
+      return `${of.kind} in ${groupText(of.group)}, ${bytesText(size_bytes)}: ${valueText(busbw_bps, "B/s")}`;
     },
     plot: () => {
       const points = shown();
-      const [x, y] = [around(points.map((point) => point.size_bytes)), around(points.flatMap((point) => [point.low_bps, point.high_bps, point.ceiling_bps]))];
+      const [x, y] = [around(points.map((point) => point.size_bytes)), around(points.flatMap((point) => [point.low_bps, point.high_bps]))];
       return {
         data: ["size_bytes", "busbw_bps"].map((key) => points.map((point) => point[key])),
         options: {
@@ -99,7 +98,7 @@ function bandwidthChart() {
         },
       };
     },
-    table: () => ({ rows: shown(), columns: [...collectiveColumns, "busbw_bps=bus bandwidth", "low_bps=slowest tenth", "high_bps=fastest tenth", "ceiling_bps=idle link"] }),
+    table: () => ({ rows: shown(), columns: [...collectiveColumns, "busbw_bps=bus bandwidth", "low_bps=slowest tenth", "high_bps=fastest tenth"] }),
   });
 }
 
@@ -107,16 +106,12 @@ function drawBandwidth(plot, point, kind) {
   const context = plot.ctx;
   const scale = pixelRatio();
   const x = plot.valToPos(point.size_bytes, "x", true);
-  const [low, high, middle, ceiling] = ["low_bps", "high_bps", "busbw_bps", "ceiling_bps"].map((key) => plot.valToPos(point[key] || 1, "y", true));
+  const [low, high, middle] = ["low_bps", "high_bps", "busbw_bps"].map((key) => plot.valToPos(point[key] || 1, "y", true));
   context.strokeStyle = context.fillStyle = palette[MARKS[kind % MARKS.length]];
   context.lineWidth = 1.5 * scale;
   context.beginPath();
   context.moveTo(x, low);
   context.lineTo(x, high);
-  if (point.ceiling_bps) {
-    context.moveTo(x - 8 * scale, ceiling);
-    context.lineTo(x + 8 * scale, ceiling);
-  }
   context.stroke();
   drawPoint(context, kind, x, middle, 4.5 * scale);
 }
