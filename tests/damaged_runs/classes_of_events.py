@@ -75,12 +75,6 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="malformed_event",
         says="1 event",
     ),
-    "nanoseconds for microseconds": DamagedRun(
-        write=of_trace(e.nanoseconds_for_microseconds),
-        bad_rank="missing",
-        kind="unit",
-        says="its times are 1000 times those of the other files",
-    ),
     "durations times 1000": DamagedRun(
         write=of_trace(e.durations_times_1000),
         bad_rank="n/a",

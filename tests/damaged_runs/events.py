@@ -43,13 +43,6 @@ def with_events_of(trace: TraceBuilder, other: TraceBuilder) -> TraceBuilder:
 # ---- times ---------------------------------------------------------------------------------------------------------
 
 
-def nanoseconds_for_microseconds(trace: TraceBuilder) -> TraceBuilder:
-    """Write nanoseconds where microseconds belong (kineto#109)."""
-    for event in trace.events:
-        event.update({key: event[key] * 1000 for key in ("ts", "dur") if key in event})
-    return trace
-
-
 def durations_times_1000(trace: TraceBuilder) -> TraceBuilder:
     """Lengthen the recording 1000-fold from its first event on, as a wrong unit does that spares the base time."""
     start = min(event["ts"] for event in trace.events)

@@ -16,7 +16,7 @@ NOTE_KINDS = frozenset(
         # the file
         *("truncated", "unterminated", "unfinished_tmp", "ignored_file", "empty", "permission", "limit", "encoding"),
         # its events
-        *("escape", "non_finite", "negative_duration", "out_of_range", "unit", "malformed_event", "duplicate_event"),
+        *("escape", "non_finite", "negative_duration", "out_of_range", "malformed_event", "duplicate_event"),
         *("overlapping", "unlinked", "unclassified", "lost_device_records", "no_device_records", "before_recording"),
         *("mixed_processes", "other_device", "nothing_ran", "empty_step", "unlinked_kernels", "profiler_loss"),
         # its steps, rank and clock

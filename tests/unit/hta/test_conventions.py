@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.hta.conventions import CLASSES, Comparison, HtaChoices, Variants, compare
+from tracekit.hta.cross_check import CLASSES, Comparison, HtaChoices, Variants, compare
 from tracekit.hta.figures import ALL_RANKS, Figures
 
 LAST, ROUNDED = "leaves out the last step", "rounds times to whole microseconds"

@@ -37,7 +37,7 @@ from tracekit.analysis.fsdp.prefetch import (
     shortest_transfers_ns,
 )
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_latency_bandwidth
+from tracekit.analysis.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.analysis.table import Frame

@@ -13,8 +13,8 @@ import numpy as np
 
 from tracekit.analysis.events.missing_kernels import other_device
 from tracekit.analysis.health.check import NO_TIMES, Check, Doubt, Evidence
-from tracekit.analysis.health.cut_off import cut_off
 from tracekit.analysis.health.lost_records import (
+    cut_off,
     lost_device_records,
     messages_of_loss,
     other_messages,

@@ -1,22 +1,25 @@
 """The pseudonyms of runs that are to be anonymised: all names are collected before a run is loaded.
 
 Runs that are compared share their pseudonyms. Each of their files is read one more time.
+
+Which names a rank's files have, for the pseudonyms of an anonymised run. Runs in a worker.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracekit.analysis.per_rank.names import names_in_files
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.errors import UsageError
 from tracekit.model.metadata import Progress as ProgressFile
 from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonyms
 from tracekit.model.run import Run
 from tracekit.read.decode.anonymous.metadata import anonymous_progress, anonymous_run_id
+from tracekit.read.decode.decoder import decode
 from tracekit.read.files.discover import Discovery, discover
+from tracekit.read.files.storage import TracePath
 
 __all__ = ["RunPaths", "anonymous_run", "pseudonyms_of"]
 
@@ -85,3 +88,15 @@ def anonymous_run(run: Run, pseudonyms: Pseudonyms) -> Run:
         progress=tuple(progress),
         pseudonyms=pseudonyms,
     )
+
+
+def names_in_files(paths: Sequence[TracePath]) -> Mapping[KindOfName, frozenset[str]]:
+    """Return the names in these files, by kind. A file that cannot be used has none: reading it again says why."""
+    collector = NameCollector()
+    for path in paths:
+        collector.name("file", path.name)
+        try:
+            decode(path, extra_args=True, namer=collector)
+        except Exception:  # noqa: S112
+            continue
+    return {kind: frozenset(names) for kind, names in collector.names.items()}

@@ -10,6 +10,8 @@ copies are left out where there are enough others.
 Stretches of equal waves and bytes count by their median, and deviations count relatively: a machine that is busy now
 and then makes single stretches many times as long. The latency is at most the time of the quickest size. It counts as
 zero where the sizes differ too little to tell it.
+
+Latency and bandwidth of transfers, fitted to how long transfers of several sizes took.
 """
 
 from __future__ import annotations
@@ -19,18 +21,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tracekit.analysis.stats.latency_bandwidth import fit_latency_bandwidth
 from tracekit.analysis.stats.uncertainty import median_error
 from tracekit.model.events import Bool, Int64
 from tracekit.model.intervals import Intervals
 
-__all__ = ["Stretches", "TransferFit", "fit_transfers", "stretches_of"]
+__all__ = ["LatencyBandwidth", "Stretches", "TransferFit", "fit_latency_bandwidth", "fit_transfers", "stretches_of"]
+
 
 _COPYING = 0.05  # share of a stretch, from which on it is one with copies
 _ENOUGH = 3  # stretches without copies, to fit those alone
 _APART = 1.5  # ratio of largest to smallest size; closer sizes tell no latency
 _LEAST_ERROR = 0.02  # relative, of the median of equal stretches: the model is not better than this
+
+_INDEPENDENT = 1e-4  # with less, latencies and bytes are proportional, and cannot be told apart
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,3 +189,46 @@ def _medians(stretches: Stretches) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
         error = median_error(alike_ns) / medians_ns[-1] if len(alike_ns) > 2 else 1.0
         errors.append(float(np.hypot(error, _LEAST_ERROR)))
     return kinds[0].astype(float), kinds[1].astype(float), np.array(medians_ns), np.array(errors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyBandwidth:
+    """A line: `latencies * latency_ns + size_bytes * ns_per_byte` is how long transfers take.
+
+    Attributes:
+        latency_ns: may be negative.
+        ns_per_byte: may be negative.
+        latency_error_ns: standard error of the latency for the errors that were given; infinity where latency and
+            bandwidth cannot be told apart.
+        misfit: mean square of the deviations from the line, in units of the errors that were given.
+    """
+
+    latency_ns: float
+    ns_per_byte: float
+    latency_error_ns: float
+    misfit: float
+
+
+def fit_latency_bandwidth(
+    size_bytes: ArrayLike, time_ns: ArrayLike, *, error_ns: ArrayLike = 1.0, latencies: ArrayLike = 1.0
+) -> LatencyBandwidth:
+    """Return the line of least squares through n transfers, each weighted by its error.
+
+    The arguments are float [n]; one number holds for all. `latencies` says how many latencies a transfer contains.
+    """
+    time, error = np.asarray(time_ns, dtype=np.float64), np.asarray(error_ns, dtype=np.float64)
+    terms = np.stack(np.broadcast_arrays(np.asarray(latencies, float), np.asarray(size_bytes, float)), axis=1)
+    terms = terms / np.broadcast_to(error, time.shape)[:, None]
+    scale = np.linalg.norm(terms, axis=0)
+    solution, _, rank, _ = np.linalg.lstsq(terms / scale, time / error, rcond=_INDEPENDENT)
+    deviations = (terms / scale) @ solution - time / error
+    latency_error_ns = np.inf
+    if rank == 2:
+        latency_error_ns = float(np.sqrt(np.linalg.inv((terms / scale).T @ (terms / scale))[0, 0]) / scale[0])
+    latency_ns, ns_per_byte = (solution / scale).tolist()
+    return LatencyBandwidth(
+        latency_ns=latency_ns,
+        ns_per_byte=ns_per_byte,
+        latency_error_ns=latency_error_ns,
+        misfit=float((deviations**2).sum()) / max(len(time) - 2, 1),
+    )

@@ -22,7 +22,7 @@ import numpy as np
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.pauses.pauses import pauses_behind_delays
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
-from tracekit.analysis.pipeline.delays import SlowLink, gaps_before_ns, pipeline_delays, replay_with_less
+from tracekit.analysis.pipeline.uneven_stage import SlowLink, gaps_before_ns, pipeline_delays, replay_with_less
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
 from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals, arrivals_of

@@ -18,10 +18,16 @@ from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
-from tracekit.analysis.stragglers.candidates import Candidate, candidates, first_to_name
+from tracekit.analysis.stragglers.candidates import (
+    Candidate,
+    WaitsForRank,
+    candidates,
+    count_last_arrivals,
+    first_to_name,
+    waits_for,
+)
 from tracekit.analysis.stragglers.certainty import Grading, Lack
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
-from tracekit.analysis.stragglers.last_arrivals import WaitsForRank, count_last_arrivals, waits_for
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.analysis.stragglers.slow_transfers import Link
 from tracekit.model.clocks import largest_pair_error_ns

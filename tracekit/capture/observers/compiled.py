@@ -2,19 +2,23 @@
 
 Modules are named by their path below the outermost one. Of compiled functions torch keeps the names of those that it
 has compiled. Numbers of graphs and of graph breaks are those of the whole process.
+
+Puts settings into the form of the metadata: modules with equal values together.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.settings import settings_by_values
 from tracekit.model.metadata import Settings, SettingValue
 from tracekit.model.names.modules import clean_module_name
+
+__all__ = ["CompileObserver", "dtype_name", "settings_by_values"]
+
 
 _CONTEXT = ("torch._dynamo.eval_frame", "OptimizeContext")
 _MODULE = ("torch.nn.modules.module", "Module")
@@ -26,7 +30,7 @@ _MODES = {
     (False, True): "max-autotune-no-cudagraphs",
 }
 
-__all__ = ["CompileObserver"]
+Values = Mapping[str, SettingValue]
 
 
 class CompileObserver:
@@ -126,3 +130,16 @@ def _counts() -> dict[str, SettingValue]:
     if graphs is None:
         return {}
     return {"graphs": int(graphs), "graph_breaks": sum(counters.get("graph_break", {}).values())}
+
+
+def settings_by_values(component: str, modules: Iterable[tuple[str, Values]]) -> list[Settings]:
+    """Return one entry for all modules with equal values, in order of the first of them. modules: names and values."""
+    names: dict[tuple[tuple[str, SettingValue], ...], list[str]] = {}
+    for name, values in modules:
+        names.setdefault(tuple(values.items()), []).append(name)
+    return [Settings(component=component, modules=of_values, values=dict(key)) for key, of_values in names.items()]
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """Return `bfloat16` for `torch.bfloat16`; None for None."""
+    return None if dtype is None else str(dtype).removeprefix("torch.")

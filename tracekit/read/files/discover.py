@@ -18,7 +18,7 @@ from tracekit.errors import InputError, UsageError
 from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX, Progress
 from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
-from tracekit.read.files.foreign_jobs import in_other_units, is_plainly_one_job
+from tracekit.read.files.foreign_jobs import is_plainly_one_job
 from tracekit.read.files.grouping import RunFiles, group_into_runs
 from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast, rank_in_name
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
@@ -92,7 +92,6 @@ def discover(
         _collect(typed, search)
     if not is_plainly_one_job(search.files):
         _identify_again(search)
-    _leave_out_other_units(search)
     if not search.files:
         raise _no_trace_error(paths, search.ignored)
     runs, notes = _with_ignored(group_into_runs(search.files), search.ignored)
@@ -219,17 +218,6 @@ def _identify_again(search: _Search) -> None:
     others = [file.path for file in search.files if file.relative_start_ns is not None]
     search.files = known
     _add_identified(search, _map(lambda file: _identify(identify, file), others))
-
-
-def _leave_out_other_units(search: _Search) -> None:
-    odd = in_other_units(file for file in search.files if file.run_id is None)
-    left_out = {file.path for file in odd}
-    search.files = [file for file in search.files if file.path not in left_out]
-    reason = "its times are 1000 times those of the other files, as if nanoseconds were written for microseconds"
-    hint = "write times in microseconds"
-    search.ignored += [
-        _IgnoredFile(path=file.path, kind="unit", reason=reason, hint=hint, rank=file.rank) for file in odd
-    ]
 
 
 def _add_identified(search: _Search, traces: Iterable[TraceFile | _IgnoredFile]) -> None:

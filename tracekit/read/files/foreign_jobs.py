@@ -24,18 +24,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePath
-from statistics import median_low
 
 from tracekit.read.files.identify import TraceFile, rank_in_name
 
-__all__ = ["group_into_jobs", "in_other_units", "is_plainly_one_job", "number_ranks", "started_far_apart"]
+__all__ = ["group_into_jobs", "is_plainly_one_job", "number_ranks", "started_far_apart"]
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
 _MIN_RESTART_NS = 10**9  # a job that starts again loads its libraries first
 _MAX_BETWEEN_WINDOWS_NS = 6 * 60 * _MINUTE_NS
-_UNIT_FACTOR = 1000
-_UNIT_TOLERANCE = 0.02  # ranks begin to record minutes apart, weeks or years after the base time
 _NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
 
 
@@ -261,23 +258,6 @@ def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
 
 def _shared_parts(folder: PurePath, other: PurePath) -> int:
     return next((i for i, (a, b) in enumerate(zip(folder.parts, other.parts, strict=False)) if a != b), 1 << 20)
-
-
-def in_other_units(files: Iterable[TraceFile]) -> list[TraceFile]:
-    """Return the files in which times of the same moment are a thousand times those of most files of their world.
-
-    They are written in nanoseconds for microseconds. On the wall clock they seem to be of the far future, and so of the
-    newest job.
-    """
-    of_world: dict[int | None, list[tuple[int, TraceFile]]] = defaultdict(list)
-    for file in files:
-        if file.first_ts_ns is not None and file.first_ts_ns > 0 and file.wall_clock_ns is not None:
-            of_world[file.world_size].append((file.first_ts_ns, file))
-    odd = []
-    for timed in of_world.values():
-        usual_ns = median_low(first_ts_ns for first_ts_ns, _ in timed)
-        odd += [file for ts_ns, file in timed if abs(ts_ns / usual_ns / _UNIT_FACTOR - 1) < _UNIT_TOLERANCE]
-    return odd
 
 
 def number_ranks(files: list[TraceFile]) -> list[TraceFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.analysis.exchanges import actions, recv, send
 from tests.unit.analysis.stage_lines import line, measured_run
-from tracekit.analysis.pipeline.delays import (
+from tracekit.analysis.pipeline.uneven_stage import (
     PipelineDelays,
     SlowLink,
     gaps_before_ns,

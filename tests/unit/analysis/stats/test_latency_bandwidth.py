@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analysis.stats.latency_bandwidth import fit_latency_bandwidth
+from tracekit.analysis.stats.transfer_fit import fit_latency_bandwidth
 
 LATENCY_NS, NS_PER_BYTE = 20_000.0, 0.5
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.capture.observers.settings import dtype_name, settings_by_values
+from tracekit.capture.observers.compiled import dtype_name, settings_by_values
 
 
 def test_modules_with_equal_values_are_together() -> None:

@@ -153,20 +153,6 @@ def test_a_rank_beyond_the_world_of_the_older_jobs_is_a_newer_job(
     assert sorted(discover([str(tmp_path)]).chosen.ranks) == expected
 
 
-@pytest.mark.parametrize("odd", [0, 2])
-def test_a_file_in_nanoseconds_is_not_of_the_newest_job(tmp_path: Path, odd: int) -> None:
-    for rank in range(3):
-        builder = trace(rank, 3, at_us=DAY * 50)
-        if rank == odd:
-            builder.events[0]["ts"] *= 1000
-        builder.write(tmp_path / f"rank{rank}.json")
-    found = discover([str(tmp_path)])
-    assert sorted(found.chosen.ranks) == [rank for rank in range(3) if rank != odd]
-    assert found.others == ()
-    (note,) = found.notes
-    assert (note.kind, note.rank, note.file) == ("unit", odd, f"rank{odd}.json")
-
-
 # ---- one job -------------------------------------------------------------------------------------------------------
 
 

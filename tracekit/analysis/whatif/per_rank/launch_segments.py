@@ -3,12 +3,14 @@
 When the host of a GPU rank launched communication, and what each had to wait for.
 
 When the host of a GPU rank waited for its device, and for what.
+
+Where the time of a GPU rank's host is cut, before it is known what it launched between the cuts.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,8 +20,8 @@ from tracekit.analysis.replay.operation_graph import NO_TRAINING
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import loading_times
 from tracekit.analysis.whatif.parts import CUTS, Interruptions, LaunchSegments
-from tracekit.analysis.whatif.per_rank.cuts import Cuts, plain_cuts
 from tracekit.analysis.whatif.per_rank.kernel_starts import RELEASED_NS, KernelStarts, kernel_starts
+from tracekit.model.columnar import Columnar
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, ROUNDED_NS, Int64
 from tracekit.model.intervals import Intervals
@@ -327,6 +329,41 @@ def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, 
         until_ns=np.minimum(done_ns, points_ns),
         awaited_kernel_ns=np.where(kernel_ns == done_ns, done_ns, ABSENT),
         awaited_communication_ns=np.where(kernel_ns == done_ns, ABSENT, done_ns),
+        communication_end_ns=none,
+        needs_kernels=none,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cuts(Columnar):
+    """k cuts; the columns are those of `LaunchSegments`. position: how many kernels were launched before, int64 [k]."""
+
+    what: Int64
+    position: Int64
+    begin_ns: Int64
+    until_ns: Int64
+    awaited_kernel_ns: Int64
+    awaited_communication_ns: Int64
+    communication_end_ns: Int64
+    needs_kernels: Int64
+
+
+def plain_cuts(
+    what: int, begin_ns: Int64, kernels: KernelStarts, position: Int64 | None = None, awaited_ns: Int64 | None = None
+) -> Cuts:
+    """Return cuts that take no time, int64 [k] each.
+
+    what: index into `CUTS`. begin_ns: on the rank's wall clock. position: how many kernels were launched before each;
+    None: by time. awaited_ns: the end of the communication that has to be over; None: of none.
+    """
+    none = np.full(len(begin_ns), ABSENT, dtype=np.int64)
+    return Cuts(
+        what=np.full(len(begin_ns), what, dtype=np.int64),
+        position=np.searchsorted(kernels.launch_ns, begin_ns, side="left") if position is None else position,
+        begin_ns=begin_ns.astype(np.int64),
+        until_ns=begin_ns.astype(np.int64),
+        awaited_kernel_ns=none,
+        awaited_communication_ns=none if awaited_ns is None else awaited_ns,
         communication_end_ns=none,
         needs_kernels=none,
     )

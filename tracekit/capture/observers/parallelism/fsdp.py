@@ -22,7 +22,7 @@ from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.settings import dtype_name, settings_by_values
+from tracekit.capture.observers.compiled import dtype_name, settings_by_values
 from tracekit.model.metadata import FsdpUnit, Settings, SettingValue
 from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span

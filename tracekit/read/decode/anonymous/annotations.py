@@ -2,6 +2,8 @@
 
 A label of a public form stays, but for the names in it. A label that only begins like one keeps this beginning, as
 analyses look at it, and its rest has a pseudonym.
+
+Which names of collectives are those of torch and its backends.
 """
 
 from __future__ import annotations
@@ -25,9 +27,27 @@ from tracekit.model.spans import (
     rpc_call_span,
     rpc_service_span,
 )
-from tracekit.read.decode.anonymous.collective_names import COLLECTIVE
 
-__all__ = ["anonymous_annotation"]
+__all__ = ["anonymous_annotation", "is_collective_name"]
+
+# Methods after the class of a strategy of Lightning, an optimizer or an iterator.
+_METHODS = frozenset(
+    {
+        *("step", "zero_grad", "__next__", "training_step", "validation_step", "test_step", "predict_step", "backward"),
+        *("optimizer_step", "batch_to_device", "pre_backward", "post_backward", "on_train_batch_start"),
+    }
+)
+
+_WORDS = (
+    *("all", "allgather", "allreduce", "alltoall", "any", "async", "barrier", "base", "batch", "broadcast"),
+    *("check", "coalesced", "coalescing", "end", "for", "gather", "into", "list", "monitored", "nan", "oop"),
+    *("recv", "recvAnySource", "reduce", "reducescatter", "scatter", "send", "sendrecv", "single", "source"),
+    *("sparse", "start", "tensor", "tensors", "to", "uneven", "allv", "alltoallv", "v", "wait", "work"),
+)
+_WORD = f"(?:{'|'.join(sorted(_WORDS, key=len, reverse=True))})"
+COLLECTIVE = rf"_?{_WORD}(?:_{_WORD})*_?"
+"""A pattern of such names: `allreduce`, `_allgather_base_`, `reduce_scatter_tensor_coalesced`, `recv_any_source_`."""
+_NAME = re.compile(COLLECTIVE)
 
 
 def _one_of(*names: str) -> str:
@@ -41,16 +61,24 @@ _OPTIMIZERS = _one_of(
     *("FusedAdam", "FusedLAMB", "FusedLion", "FusedSGD", "DeepSpeedCPUAdam", "DeepSpeedZeroOptimizer"),
     *("DeepSpeedZeroOptimizer_Stage3", "BF16_Optimizer", "FP16_Optimizer"),
 )
+
+
 _DATA_LOADERS = _one_of("_BaseDataLoaderIter", "_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter")
+
+
 _LIGHTNING_STRATEGIES = _one_of(
     *("DDPStrategy", "DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy", "SingleDeviceStrategy"),
     *("SingleDeviceXLAStrategy", "XLAFSDPStrategy", "XLAStrategy"),
 )
+
+
 _FSDP1_FUNCTIONS = _one_of(
     *("forward", "rate_limiter", "_pre_forward", "_post_forward", "_root_pre_forward", "_to_kwargs"),
     *("_pre_backward_hook", "_post_backward_hook", "_post_backward_hook_reshard_only", "_post_backward_prefetch"),
     *("_pre_backward_prefetch", "_pre_forward_prefetch", "_post_backward_final_callback"),
 )
+
+
 _FSDP2_ACTIONS = _one_of(
     *("root_pre_forward", "root_post_backward_callback", "inputs_to_device", "cast_forward_inputs"),
     *("cast_forward_outputs", "pre_forward", "post_forward", "pre_backward", "post_backward_accumulate"),
@@ -58,18 +86,26 @@ _FSDP2_ACTIONS = _one_of(
     *("all_gather", "all_gather_copy_in", "all_gather_copy_out", "all_reduce", "reduce_scatter"),
     *("forward_prefetch", "backward_prefetch"),
 )
+
+
 _PIPELINE_ACTIONS = _one_of(
     *("F", "B", "I", "W", "UNSHARD", "RESHARD", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE_GRAD")
 )
+
+
 _SPANS = _one_of(
     *("calibration", "wait", "coalesced", "data", "no_grad", "evaluation", "gc", "backward", "recompute", "checkpoint")
 )
+
+
 _LOGGING_FUNCTIONS = _one_of(
     *("Logger.handle", "SummaryWriter.add_scalar", "SummaryWriter.add_scalars", "SummaryWriter.add_histogram"),
     *("SummaryWriter.add_image", "SummaryWriter.add_images", "SummaryWriter.add_text", "SummaryWriter.add_figure"),
     *("SummaryWriter.add_graph", "SummaryWriter.flush", "Run.log", "mlflow.log_metric", "mlflow.log_metrics"),
     *("stdout", "stderr"),
 )
+
+
 _OVERHEADS = _one_of(  # of Kineto: what the profiler itself does
     *("Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Driver Compiler", "Instrumentation"),
     *(
@@ -81,13 +117,22 @@ _OVERHEADS = _one_of(  # of Kineto: what the profiler itself does
     ),
     *("Unrecognized", "Unknown", "Overhead"),
 )
+
+
 _ARROWS = _one_of(
     "ac2g", "async_cpu_gpu", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "fwd_bwd"
 )  # of Kineto, as the next
+
+
 _SYNCHRONISATIONS = _one_of("Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")
+
+
 # A checkpoint span has one word after the action.
 _CHECKPOINT_CALL = rf"(?:{_one_of(*CHECKPOINT_ACTIONS)} (?=\S+\Z)(?:{_one_of(*CHECKPOINT_FUNCTIONS)}\Z)?)"
+
+
 _ACTION = rf"\d+{_PIPELINE_ACTIONS}\d*"
+
 
 # Public labels. What may be missing at their end is left out of a label that only begins like them.
 _PUBLIC = re.compile(
@@ -118,14 +163,9 @@ _PUBLIC = re.compile(
         )
     )
 )
+
+
 _FSDP2_LABEL = re.compile(rf"(FSDP::{_FSDP2_ACTIONS})(?: for (.*?))?(?: \((.*)\))?((?: \[pg=\d+\])?)")
-# Methods after the class of a strategy of Lightning, an optimizer or an iterator.
-_METHODS = frozenset(
-    {
-        *("step", "zero_grad", "__next__", "training_step", "validation_step", "test_step", "predict_step", "backward"),
-        *("optimizer_step", "batch_to_device", "pre_backward", "post_backward", "on_train_batch_start"),
-    }
-)
 
 
 def anonymous_annotation(name: str, namer: Namer) -> str:
@@ -159,3 +199,8 @@ def _with_rest(public: str, rest: str, namer: Namer) -> str:
     method = last if last in _METHODS else namer.name("annotation", last)
     named = ".".join((*(namer.name("annotation", part) for part in parts), method))
     return f"{public}{' ' if bare != rest else ''}{named}"
+
+
+def is_collective_name(name: str) -> bool:
+    """Return whether torch or a backend has a collective of this name."""
+    return _NAME.fullmatch(name) is not None

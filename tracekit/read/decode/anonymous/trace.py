@@ -24,8 +24,7 @@ import numpy as np
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, TraceHeader, Track
 from tracekit.model.names.pseudonyms import Namer, group_name, host_name
 from tracekit.model.spans import LABEL_PREFIX
-from tracekit.read.decode.anonymous.annotations import anonymous_annotation
-from tracekit.read.decode.anonymous.collective_names import is_collective_name
+from tracekit.read.decode.anonymous.annotations import anonymous_annotation, is_collective_name
 from tracekit.read.decode.anonymous.metadata import anonymous_metadata
 from tracekit.read.decode.anonymous.python_functions import anonymous_python_function
 from tracekit.read.decode.extra_args import split_members
