@@ -16,7 +16,7 @@ from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.render.merged.merge import Merged, merge
 from tracekit.serve import UI_ORIGIN, TraceServer
-from tracekit.trace_processor.bundled import bundled_ui
+from tracekit.trace_processor.choice import bundled_ui
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
 SHOWN_MS = 120_000  # a busy machine takes long to compile the trace processor

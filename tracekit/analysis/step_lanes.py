@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.innermost_span import outermost_first
 from tracekit.analysis.events.kernel_names import function_of_kernel
+from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.phases import STEP_PHASES, PhaseTimeline
 from tracekit.analysis.loading.rank_reader import SMALL_RUN_BYTES, size_bytes_of
 from tracekit.analysis.per_rank.options import SummaryOptions

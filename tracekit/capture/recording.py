@@ -20,10 +20,10 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.job.clock import HostClock
+from tracekit.capture.job.device import metadata_of
 from tracekit.capture.job.facts import JobFacts
 from tracekit.capture.job.meshes import choose_mesh
 from tracekit.capture.job.process import Identity
-from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.observers import MetadataDraft, Observer
 from tracekit.capture.output.disk import DiskBudget

@@ -85,8 +85,7 @@ def check(
     from tracekit.analysis.gates.evaluation import check as check_gates
     from tracekit.analysis.gates.evaluation import require_baseline
     from tracekit.analysis.section import KnownWork
-    from tracekit.cli.inputs.reports import read_reports
-    from tracekit.cli.inputs.result_files import refuse_suffixes, write_results
+    from tracekit.cli.inputs.result_files import read_reports, refuse_suffixes, write_results
     from tracekit.errors import UsageError
 
     if as_json and github:

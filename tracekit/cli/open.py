@@ -75,7 +75,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
 
 def _bundled_ui() -> Path:
     from tracekit.errors import InputError
-    from tracekit.trace_processor.bundled import INSTALL, bundled_ui
+    from tracekit.trace_processor.choice import INSTALL, bundled_ui
 
     ui = bundled_ui()
     if ui is None:

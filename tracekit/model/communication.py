@@ -2,6 +2,8 @@
 
 A communication event is a kernel on a GPU rank and a `gloo:*` span on a CPU rank. Kind, group and size come from the
 operator that issued it, if that is known.
+
+What makes the bandwidths of different collectives comparable.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ __all__ = [
     "FlightRecorderMatch",
     "GroupKey",
     "Unjoined",
+    "bus_factor",
 ]
+
 
 KINDS = (
     "all_reduce",
@@ -150,3 +154,12 @@ class FlightRecorderMatch:
     @property
     def joined(self) -> int:
         return self.recorded - sum(unjoined.count for unjoined in self.unjoined)
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Return busbw / algbw in a group of `ranks` (NVIDIA nccl-tests, PERFORMANCE.md)."""
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if kind in {"reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"}:
+        return (ranks - 1) / ranks
+    return 1.0

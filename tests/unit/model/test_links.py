@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.model.links import bus_factor
+from tracekit.model.communication import bus_factor
 
 
 def test_bus_factors_are_those_of_nccl_tests() -> None:

@@ -21,9 +21,8 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.table import Frame
 from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, bus_factor
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.links import bus_factor
 from tracekit.model.run import Run
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times", "groups_with_matches"]

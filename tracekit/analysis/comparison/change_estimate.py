@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.comparison.run_noise import CONFIDENCE, DEFAULT_RUN_NOISE, QUANTILE, RunNoise, noise_between_runs
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian, shift_between, thinned
-from tracekit.analysis.stats.uncertainty import error_growth
+from tracekit.analysis.stats.uncertainty import error_growth, pseudomedian, shift_between, thinned
 from tracekit.model.events import Float64
 
 __all__ = ["ENOUGH_STEPS", "ChangeEstimate", "estimate_change"]

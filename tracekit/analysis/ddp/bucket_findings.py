@@ -18,7 +18,7 @@ from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASS
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
-from tracekit.analysis.step_time.savings import saving_of_ns
+from tracekit.analysis.step_time.step_lengths import saving_of_ns
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
 from tracekit.model.notes import Severity

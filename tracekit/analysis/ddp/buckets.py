@@ -21,8 +21,8 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import bus_factor
 from tracekit.model.events import ABSENT
-from tracekit.model.links import bus_factor
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 

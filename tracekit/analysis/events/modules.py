@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.events.phase_evidence import is_autograd_node
 from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.spans import parse_module_span
 

@@ -5,6 +5,8 @@
   computed again.
 * Backward: nodes that the autograd engine runs, the call of a backward pass, graphs of compiled autograd.
 * Optimizer: `Optimizer.step`, gradient clipping, the actions of a gradient scaler.
+
+Spans in which PyTorch's autograd engine runs the nodes of a backward pass.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.pauses.pause_times import evaluation_evidence
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
@@ -26,7 +27,15 @@ from tracekit.model.spans import (
     parse_optimizer_span,
 )
 
-__all__ = ["PhaseEvidence", "autograd_threads", "data_loading", "phase_evidence"]
+__all__ = [
+    "AUTOGRAD_NODE_PREFIX",
+    "PhaseEvidence",
+    "autograd_threads",
+    "data_loading",
+    "is_autograd_node",
+    "phase_evidence",
+]
+
 
 _DATA_LOADERS = (DATA_SPAN, "enumerate(DataLoader)#")
 _FORWARD, _BACKWARD_CALL, _COMPILED_BACKWARD, _UPDATE, _ZEROING, _GRADIENTS = range(6)
@@ -53,6 +62,9 @@ _PREFIXES = {
 }
 _ANY_PREFIX = (*_PREFIXES, LABEL_PREFIX, _LIGHTNING)
 _GLOO_SPAN = "gloo:"
+
+AUTOGRAD_NODE_PREFIX = "autograd::engine::evaluate_function: "
+"""What the name of such a span begins with; the node's name follows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -200,3 +212,8 @@ def _joins_graph(events: EventTable, ran_backward: Bool) -> Bool:
     result = np.zeros(len(events), dtype=np.bool_)
     result[rows[made_node]] = True
     return result
+
+
+def is_autograd_node(name: str) -> bool:
+    """Return whether the event of this name is a node of a backward pass."""
+    return name.startswith(AUTOGRAD_NODE_PREFIX)

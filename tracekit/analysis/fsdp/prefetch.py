@@ -25,7 +25,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
-from tracekit.analysis.step_time.savings import savings_ns
+from tracekit.analysis.step_time.step_lengths import savings_ns
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.quantities import file_size
 from tracekit.model.run import Run

@@ -39,7 +39,7 @@ from tracekit.analysis.fsdp.prefetch import (
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
-from tracekit.analysis.step_time.savings import savings_ns
+from tracekit.analysis.step_time.step_lengths import savings_ns
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64

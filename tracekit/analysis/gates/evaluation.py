@@ -21,7 +21,7 @@ from tracekit.analysis.comparison.step_verdict import steps_to_tell_apart
 from tracekit.analysis.gates.gates import Doubt, Gate, Gates
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian
+from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.errors import InputError, UsageError
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run

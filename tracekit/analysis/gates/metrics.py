@@ -12,7 +12,7 @@ import numpy as np
 from tracekit.analysis.comparison.comparison import steps_ns
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian
+from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.table import rows_of
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.events import Float64

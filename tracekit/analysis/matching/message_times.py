@@ -13,6 +13,8 @@ may be long after it came:
     receives  |posts====|computes=========|waits|  passed before the receiver waited
 
 A receiver that had to wait saw the end of the transfer. One that did not knows only that it was over.
+
+Which ranks send messages to which, how much, and how fast.
 """
 
 from __future__ import annotations
@@ -21,22 +23,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.quartiles import quartiles
-from tracekit.analysis.stats.row_numbers import number_rows
-from tracekit.analysis.stats.rows_by_pair import rows_by_value
+from tracekit.analysis.stats.rows_by_pair import number_rows, rows_by_value
+from tracekit.analysis.stats.uncertainty import quartiles
+from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.messages import Messages
 from tracekit.model.run import Run
 
-_NEVER, _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-_NONE = np.empty(0, dtype=np.int64)
-
-_LOOK_NS = 50_000  # a wait no longer than this may have found the message there, which takes 5 to 20 us
-_MOMENT_NS = 50_000  # from posting a receive to waiting for it, where nothing is between the two
-_ONE_OF = 50  # messages may seem too fast, for records are not perfect
-
 __all__ = [
     "MessageTimes",
+    "RankPairs",
     "awaited_soonest",
     "fastest_messages",
     "fastest_of_each",
@@ -44,8 +40,17 @@ __all__ = [
     "message_kernels",
     "message_sizes",
     "message_transfers",
+    "rank_pairs",
     "usual_transfers",
 ]
+
+
+_NEVER, _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_NONE = np.empty(0, dtype=np.int64)
+
+_LOOK_NS = 50_000  # a wait no longer than this may have found the message there, which takes 5 to 20 us
+_MOMENT_NS = 50_000  # from posting a receive to waiting for it, where nothing is between the two
+_ONE_OF = 50  # messages may seem too fast, for records are not perfect
 
 
 def kernels_of_messages(messages: Messages) -> Int64:
@@ -199,3 +204,52 @@ def fastest_of_each(took_ns: Int64, group: Int64) -> Int64:
     counts = np.bincount(group)
     ordered = took_ns[np.lexsort((took_ns, group))]
     return np.asarray(ordered[np.cumsum(counts) - counts + np.maximum(counts // _ONE_OF, 1) - 1])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankPairs(Columnar):
+    """k ordered pairs of ranks that exchanged messages, by sender, then receiver. int64 [k] each.
+
+    Attributes:
+        source: the sender, or the lowest of the ranks that it stands for.
+        destination: the receiver, likewise.
+        count: messages that were matched on both sides.
+        size_bytes: of these whose size is known.
+        transfer_ns: how long those took whose time is known, from when both sides were ready.
+        transfer_bytes: the size of those whose size and time are known.
+    """
+
+    source: Int64
+    destination: Int64
+    count: Int64
+    size_bytes: Int64
+    transfer_ns: Int64
+    transfer_bytes: Int64
+
+
+def rank_pairs(run: Run, ranks_per_cell: int = 1) -> RankPairs:
+    """Return the sums over the run's matched messages. Ranks are counted together, so many consecutive ones."""
+    matched = run.messages
+    if not len(matched):
+        return RankPairs.empty()
+    source = matched.source.astype(np.int64) // ranks_per_cell * ranks_per_cell
+    destination = matched.destination.astype(np.int64) // ranks_per_cell * ranks_per_cell
+    size_bytes, took_ns = message_sizes(run), message_transfers(run).took_ns
+    pair = number_rows(source, destination)
+    first = np.unique(pair, return_index=True)[1]
+
+    def sums(values: Int64, known: np.ndarray) -> Int64:
+        result = np.zeros(len(first), dtype=np.int64)
+        np.add.at(result, pair[known], values[known])
+        return result
+
+    sized, timed = size_bytes != ABSENT, took_ns > 0
+    pairs = RankPairs(
+        source=source[first],
+        destination=destination[first],
+        count=np.bincount(pair),
+        size_bytes=sums(size_bytes, sized),
+        transfer_ns=sums(took_ns, timed),
+        transfer_bytes=sums(size_bytes, sized & timed),
+    )
+    return pairs.rows(np.lexsort((pairs.destination, pairs.source)))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.matching import columns
-from tracekit.analysis.matching.certain_places import certain_places
+from tracekit.analysis.matching.collectives import certain_places
 from tracekit.analysis.table import FilledTable
 from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.columnar import Columnar

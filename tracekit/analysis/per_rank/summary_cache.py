@@ -14,10 +14,9 @@ from tracekit.analysis.per_rank.summarize import summarize
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.limits import limits
 from tracekit.model.summary import RankFailure, RankSummary
-from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
 from tracekit.read.cache.spool import DecodedSpool
-from tracekit.read.cache.store import Cache, Entry, store
+from tracekit.read.cache.store import CODE_VERSION, Cache, Entry, store
 from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.storage import TracePath
 

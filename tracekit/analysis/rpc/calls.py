@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracekit.analysis.rpc.joined import JoinedCall, JoinedCalls
-from tracekit.analysis.rpc.waits import blocked_time, complete_time, in_flight_time, time_of
+from tracekit.analysis.rpc.result import blocked_time, complete_time, in_flight_time, time_of
 from tracekit.model.metadata import RpcCall
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.rpc.joined import JoinedCalls
 from tracekit.analysis.rpc.per_rank import WHAT
+from tracekit.analysis.rpc.result import blocked_time, time_of
 from tracekit.analysis.rpc.updates import NO_UPDATES, ParameterUpdate
-from tracekit.analysis.rpc.waits import blocked_time, time_of
 from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import NAMED_WAITS
 from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s

@@ -1,4 +1,7 @@
-"""Which rows hold each value, or each pair of values, such as the messages from one rank to another."""
+"""Which rows hold each value, or each pair of values, such as the messages from one rank to another.
+
+Numbers for the rows of several columns, equal for equal rows.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import numpy as np
 
 from tracekit.model.events import Int32, Int64
 
-__all__ = ["rows_by_pair", "rows_by_value"]
+__all__ = ["number_rows", "rows_by_pair", "rows_by_value"]
 
 
 def rows_by_value(values: Int32 | Int64) -> dict[int, Int64]:
@@ -24,3 +27,12 @@ def rows_by_pair(first: Int32 | Int64, second: Int32 | Int64) -> dict[tuple[int,
     bounds = np.flatnonzero((pairs[:, 1:] != pairs[:, :-1]).any(axis=0)) + 1
     of_pairs = np.split(order, bounds) if len(order) else []
     return {(int(first[rows[0]]), int(second[rows[0]])): rows for rows in of_pairs}
+
+
+def number_rows(*columns: Int32 | Int64) -> Int64:
+    """Return a number for each row, int64 [n], equal for equal rows, and 0 <= i < g. columns: int [n] each."""
+    result = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, place = np.unique(column, return_inverse=True)
+        result = np.unique(result * len(values) + place, return_inverse=True)[1]
+    return result

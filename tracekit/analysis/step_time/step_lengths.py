@@ -1,4 +1,12 @@
-"""How long the steps of the job are, which first ones are left out, and whether they differ too much to judge."""
+"""How long the steps of the job are, which first ones are left out, and whether they differ too much to judge.
+
+How much shorter a step would be at most if one of its parts vanished from all ranks.
+
+In a synchronous run the slowest rank sets the pace: a rank that only waits for it gains nothing by waiting less. With
+s_r the step and p_r the part on rank r, a step becomes max(s_r) - max(s_r - p_r) shorter. That is not the mean of the
+part, but about the part on the rank that waits least. It tells whether the part is worth a finding, and is no saving
+that a finding states: a replay knows more.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +19,25 @@ from tracekit.analysis.stats.uncertainty import standard_error
 from tracekit.model.run import LeftOutStep, Run
 from tracekit.model.summary import RankSummary, StepParts
 
+__all__ = [
+    "different_paces_ns",
+    "first_steps_to_leave_out",
+    "long_first_steps",
+    "mean_step_ns",
+    "noisy_steps",
+    "saving_of_ns",
+    "savings_ns",
+    "step_lengths",
+    "typical_step",
+]
+
+
 _MANY_OTHERS = 3  # steps beside the first one of the window
 # A first step is left out if it is so many times as long as any other, and longer by so many times their range.
 _LONGER_THAN_MANY = (1.1, 1.0)
 _LONGER_THAN_TWO = (1.5, 3.0)  # two tell little of how steps differ
 _SAME_PACE = 1.25  # ranks that do not communicate share one length of the step if their means differ by less
 _UNCERTAIN = 0.2  # the standard error of the mean step, as a share of it: nothing that it shows is then certain
-
-__all__ = [
-    "StepLengths",
-    "different_paces_ns",
-    "first_steps_to_leave_out",
-    "long_first_steps",
-    "mean_step_ns",
-    "noisy_steps",
-    "step_lengths",
-    "typical_step",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,3 +176,26 @@ def _noisy_steps(steps_ns: Collection[int], rank: int | None = None) -> Finding:
             "steps": len(steps_ns),
         },
     )
+
+
+def saving_of_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int | None:
+    """Return the saving without a part of this length by rank and step, 0 where missing.
+
+    The mean over the steps that all ranks completed; None without any.
+    """
+    savings = savings_ns(run, part_ns)
+    return sum(savings) // len(savings) if savings else None
+
+
+def savings_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> list[int]:
+    """Return the saving of each step that all ranks completed, in order."""
+    common = run.common_steps()
+    longest_ns = dict.fromkeys(sorted(common), 0)
+    longest_without_ns = dict.fromkeys(common, 0)
+    for summary in run.ranks:
+        for step in summary.steps:
+            if step.step in common:
+                without_ns = step.step_ns - part_ns.get((summary.rank, step.step), 0)
+                longest_ns[step.step] = max(longest_ns[step.step], step.step_ns)
+                longest_without_ns[step.step] = max(longest_without_ns[step.step], without_ns)
+    return [time_ns - longest_without_ns[step] for step, time_ns in longest_ns.items()]

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.stats.forest import deepest_first
+from tracekit.analysis.stats.connected_components import deepest_first
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Bool, Int64

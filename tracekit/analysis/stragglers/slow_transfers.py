@@ -27,8 +27,8 @@ from tracekit.analysis.communication.link_references import SLOW_LINK, Reference
 from tracekit.analysis.communication.slow_messages import SlowMessages, slow_messages
 from tracekit.analysis.matching.message_times import awaited_soonest, fastest_of_each
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stats.quartiles import quartiles
-from tracekit.analysis.stats.row_numbers import number_rows
+from tracekit.analysis.stats.rows_by_pair import number_rows
+from tracekit.analysis.stats.uncertainty import quartiles
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Bool, Int64

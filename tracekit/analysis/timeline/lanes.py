@@ -14,11 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.kernel_launches import DeviceEvents, device_events
 from tracekit.analysis.events.missing_kernels import KernelLaunches, kernel_launches, unrecorded_device
-from tracekit.analysis.events.phase_evidence import autograd_threads
+from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX, autograd_threads
 from tracekit.analysis.events.shapes import blocking_calls
 from tracekit.analysis.timeline.communication.device_communication import device_communication
 from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_to_point

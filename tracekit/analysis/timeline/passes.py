@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.events.autograd import is_autograd_node
+from tracekit.analysis.events.phase_evidence import is_autograd_node
 from tracekit.analysis.events.phases import PHASES, phase_timeline
 from tracekit.analysis.timeline.lanes import VIEWS, Lanes
 from tracekit.analysis.timeline.steps import StepWindows

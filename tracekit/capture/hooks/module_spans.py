@@ -7,9 +7,8 @@ import threading
 from functools import partial
 from typing import Any
 
-from tracekit.capture.hooks.autograd import runs_backward
 from tracekit.capture.hooks.patching import fail_safe
-from tracekit.capture.hooks.span import span
+from tracekit.capture.hooks.span import runs_backward, span
 
 __all__ = ["ForwardSpans"]
 

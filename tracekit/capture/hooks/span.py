@@ -1,4 +1,7 @@
-"""Opens spans in the trace, by the profiler's cheapest function."""
+"""Opens spans in the trace, by the profiler's cheapest function.
+
+What observers ask of torch's autograd engine.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import sys
 from contextlib import AbstractContextManager
 from typing import Any
 
+__all__ = ["leaf_inputs", "runs_backward", "span"]
+
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:=|#<> \-]")
 
 _MAX_NAMES = 4096
 _safe_names: dict[str, str] = {}
-
-__all__ = ["span"]
 
 
 def span(name: str) -> AbstractContextManager[Any]:
@@ -32,3 +36,14 @@ def _sanitized(name: str) -> str:
         _safe_names.clear()
     safe = _safe_names[name] = _UNSAFE.sub("_", name)
     return safe
+
+
+def runs_backward() -> bool:
+    """Return whether a backward pass runs on this thread."""
+    return bool(sys.modules["torch"]._C._current_graph_task_id() != -1)
+
+
+def leaf_inputs(inputs: Any) -> list[Any]:
+    """Return the inputs of a call of `torch.autograd.grad` if all of them are leaves of the graph, else nothing."""
+    tensors = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    return tensors if all(getattr(tensor, "is_leaf", False) for tensor in tensors) else []

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Literal
 
-from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
+from tracekit.capture.hooks.span import leaf_inputs, runs_backward
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse

@@ -11,10 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.hooks.autograd import runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
-from tracekit.capture.hooks.span import span
+from tracekit.capture.hooks.span import runs_backward, span
 from tracekit.capture.job.process import several_processes
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.spans import NO_GRAD_SPAN

@@ -24,9 +24,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
+from tracekit.capture.hooks.span import leaf_inputs, runs_backward
 from tracekit.capture.job.device import accelerator_module
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.parallelism.deepspeed import find_engines

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.hooks.autograd import leaf_inputs, runs_backward
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of, wrap_call
-from tracekit.capture.hooks.span import span
+from tracekit.capture.hooks.span import leaf_inputs, runs_backward, span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import Precision

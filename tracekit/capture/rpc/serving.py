@@ -24,10 +24,9 @@ from typing import Any
 
 from tracekit.capture.hooks.patching import Patch, fail_safe, wrap_call
 from tracekit.capture.hooks.span import span
-from tracekit.capture.job.device import this_device
+from tracekit.capture.job.device import metadata_of, this_device
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity, identify
-from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.job.run_agreement import await_run, new_run, publish_run
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget

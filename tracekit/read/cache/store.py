@@ -5,6 +5,8 @@ the owner of the files can have written it. Whatever else is there, damage inclu
 because of the disk: a cache that cannot be read or written is no cache.
 
 What changes when a trace file does.
+
+Which code this process runs: a cache gives back only what the same code has computed.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+import tracekit
 from tracekit.read.cache.cache_dir import (
     CACHE_FOLDER,
     ensure_cache_dir,
@@ -32,12 +36,12 @@ from tracekit.read.cache.cache_dir import (
     prune_cache_dir,
     user_cache_dir,
 )
-from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.files.run_folder import is_of_probe
 from tracekit.read.files.storage import RemotePath, TracePath, version_of
 
 __all__ = [
     "CACHE_VARIABLE",
+    "CODE_VERSION",
     "Cache",
     "CacheChoice",
     "Entry",
@@ -63,6 +67,12 @@ _RACY_NS = 2_000_000_000
 _TOUCH_INTERVAL_S = 3600  # the time of the last use is at most this old
 
 _log = logging.getLogger(__name__)
+
+SUMMARY_FORMAT = 2
+"""Raise it with every change of what a summary means or of how it is packed."""
+
+_PACKAGES = ("model", "read", "analysis")  # those that compute summaries
+"""As the files were when this process began: they may be edited while it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,3 +310,32 @@ def stamp_of(file: TracePath, name: str) -> FileStamp:
 def current_stamp(file: TracePath, name: str) -> FileStamp:
     """`stamp_of`, but a store is asked again."""
     return stamp_of(RemotePath(file.url) if isinstance(file, RemotePath) else file, name)
+
+
+def code_version() -> str:
+    """Return a digest of the release, the format, and the names and sizes of the files that compute summaries.
+
+    Sizes notice most changes that came without a new number, and are equal on all hosts of a cluster. In a git checkout
+    the times of the last changes count too: there every edit must count. Costs 1 ms; reading the files would cost ten.
+    """
+    package = Path(tracekit.__file__).parent
+    is_checkout = (package.parent / ".git").exists()
+    files: list[tuple[str, int, int]] = []
+    with suppress(OSError):  # a package without a folder, or a file that an editor is replacing
+        for entry in (entry for name in _PACKAGES for entry in _files_below(package / name)):
+            status = entry.stat()
+            files.append((entry.path[len(str(package)) :], status.st_size, status.st_mtime_ns if is_checkout else 0))
+    version = f"{tracekit.__version__} {SUMMARY_FORMAT} {sorted(files)}"
+    return hashlib.blake2b(version.encode(), digest_size=16).hexdigest()
+
+
+def _files_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                yield entry
+            elif entry.name != "__pycache__":
+                yield from _files_below(entry.path)
+
+
+CODE_VERSION = code_version()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian
+from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
 from tracekit.render.comparison.document import comparison_dict

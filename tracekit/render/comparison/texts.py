@@ -9,7 +9,7 @@ from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
 from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.comparison.run_noise import CONFIDENCE
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian
+from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.ranks import format_ranges

@@ -17,7 +17,7 @@ from tracekit.analysis.events.phases import STEP_PHASES
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.per_rank.recording import Recording
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.step_time.per_rank.phase_times import phase_times
+from tracekit.analysis.step_time.per_rank.phase_sums import phase_times
 from tracekit.model.clocks import ClockModel
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS, GroupKey

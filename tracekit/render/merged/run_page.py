@@ -12,10 +12,9 @@ from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.report import Report
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, bus_factor
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.links import bus_factor
 from tracekit.render.merged.derived_tracks import CATEGORY, DerivedTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.trace.slices import Argument, Slices, TraceWriter

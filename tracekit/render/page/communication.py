@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.communication.distributions import CollectiveTimesOfSize, TimesOfGroup, collective_distributions
-from tracekit.analysis.matching.rank_pairs import rank_pairs
+from tracekit.analysis.matching.message_times import rank_pairs
 from tracekit.model.events import Int64
 from tracekit.model.run import Run
 from tracekit.render.page.chart_contract import Bandwidth, MessagePairs, Skew

@@ -11,7 +11,7 @@ from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compa
 from tests.gpu_jobs.engine import Kernel
 from tests.gpu_jobs.intervals import length, minus
 from tracekit.analysis.table import rows_of
-from tracekit.model.links import bus_factor
+from tracekit.model.communication import bus_factor
 
 __all__ = ["CHECKS"]
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analysis.matching.certain_places import certain_places
+from tracekit.analysis.matching.collectives import certain_places
 
 
 def places(members: str, row: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.analysis.simulated import Cluster
-from tracekit.analysis.matching.rank_pairs import RankPairs, rank_pairs
+from tracekit.analysis.matching.message_times import RankPairs, rank_pairs
 
 
 def rows(pairs: RankPairs) -> list[tuple[int, ...]]:

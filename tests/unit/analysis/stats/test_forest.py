@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.analysis.stats.forest import deepest_first
+from tracekit.analysis.stats.connected_components import deepest_first
 
 
 def test_items_come_deepest_first_and_roots_are_left_out() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.analysis.stats.hodges_lehmann import pseudomedian, shift_between, thinned
+from tracekit.analysis.stats.uncertainty import pseudomedian, shift_between, thinned
 
 
 def test_the_pseudomedian_is_the_median_of_the_means_of_pairs() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analysis.stats.quartiles import quartiles
+from tracekit.analysis.stats.uncertainty import quartiles
 
 
 def test_the_quartiles_are_values_of_the_group() -> None:

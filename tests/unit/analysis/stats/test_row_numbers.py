@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analysis.stats.row_numbers import number_rows
+from tracekit.analysis.stats.rows_by_pair import number_rows
 
 
 @given(st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 2**40), st.integers(0, 1)), min_size=1, max_size=12))

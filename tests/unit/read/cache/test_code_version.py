@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.read.cache import code_version as module
-from tracekit.read.cache.code_version import code_version
+from tracekit.read.cache import store as module
+from tracekit.read.cache.store import code_version
 
 SOURCE = "analysis/lanes.py"
 

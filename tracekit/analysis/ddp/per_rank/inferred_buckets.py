@@ -22,8 +22,8 @@ import numpy as np
 
 from tracekit.analysis.ddp.parts import DdpPasses
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions
-from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import bytes_per_element
+from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
+from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import MOST_PLACES, HostPlace, IdleSum
 from tracekit.analysis.timeline.idle_causes import idle_behind_calls, idle_by_cause

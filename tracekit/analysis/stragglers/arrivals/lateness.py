@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.forest import deepest_first
+from tracekit.analysis.stats.connected_components import deepest_first
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int64
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from tracekit.analysis.replay.operation_graph import REGATHER, WORK
 from tracekit.analysis.whatif.graph.operations import Interner, Interners
-from tracekit.analysis.whatif.graph.purposes import REGATHERED
-from tracekit.analysis.whatif.graph.run_communication import Communication
+from tracekit.analysis.whatif.graph.run_communication import REGATHERED, Communication
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 

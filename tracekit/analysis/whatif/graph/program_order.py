@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracekit.analysis.whatif.graph.operations import Interners, Operations
-from tracekit.analysis.whatif.graph.purposes import GRADIENTS, PARAMETERS, REGATHERED
+from tracekit.analysis.whatif.graph.run_communication import GRADIENTS, PARAMETERS, REGATHERED
 from tracekit.model.events import ABSENT, Bool, Int64
 
 __all__ = ["PROGRAM_ORDER", "ProgramOrder"]

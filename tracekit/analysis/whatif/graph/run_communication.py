@@ -1,6 +1,12 @@
 """When each rank was ready for each collective, send and receive, and when it ended there: what replays start from.
 
 What ranks exchange in kernels that name no sizes, estimated from how long the experts of each rank compute.
+
+What the transfers of data parallelism depend on: the data that has to be there before them, and needs them.
+
+Gradients are needed by the optimizer, not by the work behind the wait for them. Parameters that are gathered are known
+since the last step; those that are gathered again in the backward pass could have been kept. Everything else is needed
+where it is waited for, and not known before it was sent.
 """
 
 from __future__ import annotations
@@ -10,11 +16,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
+from tracekit.analysis.fsdp.parts import FSDP_REGATHERS
 from tracekit.analysis.matching.message_times import message_transfers, usual_transfers
 from tracekit.analysis.model_parallel.expert_compute import ExpertCompute, expert_computes
 from tracekit.analysis.model_parallel.imbalance import LEAST_OVERLOAD, most_loaded
 from tracekit.analysis.replay.operation_graph import Exchanges
-from tracekit.analysis.whatif.graph.purposes import OTHER, purposes_of
 from tracekit.analysis.whatif.parts import EXCHANGES
 from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
@@ -24,12 +31,26 @@ from tracekit.model.events import ABSENT, Bool, Float64, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["Communication", "estimated_amounts", "run_communication"]
+__all__ = [
+    "GRADIENTS",
+    "OTHER",
+    "PARAMETERS",
+    "REGATHERED",
+    "Communication",
+    "estimated_amounts",
+    "purposes_of",
+    "run_communication",
+]
 
 
 _SEND, _RECV = KINDS.index("send"), KINDS.index("recv")
 # Each rank and step may exchange another amount, as with tokens for experts.
 _UNEVEN = tuple(KINDS.index(kind) for kind in ("all_to_all", "dispatch", "combine"))
+
+OTHER, GRADIENTS, PARAMETERS, REGATHERED = range(4)
+_SHARDED = frozenset({"fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
+_DATA_PARALLEL = _SHARDED | {"ddp", "manual_dp"}
+_ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER = (KINDS.index(k) for k in ("all_reduce", "reduce_scatter", "all_gather"))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -329,3 +350,20 @@ def _usual_load_ns(compute: ExpertCompute) -> Float64:
         return np.broadcast_to(compute.load_ns.mean(axis=1, keepdims=True), compute.load_ns.shape)
     by_step = compute.load_ns.reshape(len(compute.load_ns), len(counts), -1)
     return np.broadcast_to(by_step.mean(axis=1, keepdims=True), by_step.shape).reshape(compute.load_ns.shape)
+
+
+def purposes_of(summary: RankSummary, parallelism: str | None, rows: Int64) -> Int64:
+    """Return what some collectives of a process group are for, int64 [k]. rows: of the rank's collectives, int64 [k].
+
+    DDP says which reductions are of its buckets: others, such as those of SyncBatchNorm, are needed at once.
+    """
+    kind, launch_ns = summary.collectives.kind[rows], summary.collectives.launch_ns[rows]
+    of_bucket = np.isin(launch_ns, summary[BUCKET_REDUCTIONS].launch_ns)
+    alone = _DATA_PARALLEL.issuperset(summary.strategies)  # then groups need no names to be told apart
+    in_dp = parallelism == "dp" or (parallelism is None and alone)
+    sharded = in_dp and not _SHARDED.isdisjoint(summary.strategies)
+    reduces = of_bucket | (sharded or (in_dp and "manual_dp" in summary.strategies))
+    gradients = ((kind == _ALL_REDUCE) & reduces) | ((kind == _REDUCE_SCATTER) & sharded)
+    again = np.isin(launch_ns, summary[FSDP_REGATHERS].launch_ns) & (kind == _ALL_GATHER) & sharded
+    chosen = [gradients, again, (kind == _ALL_GATHER) & sharded]
+    return np.select(chosen, [GRADIENTS, REGATHERED, PARAMETERS], OTHER).astype(np.int64)

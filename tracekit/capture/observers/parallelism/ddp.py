@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracekit.capture.hooks.autograd import runs_backward
 from tracekit.capture.hooks.ddp_comm_hooks import HookSpans
 from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.hooks.span import runs_backward
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import Bucket, DdpModule
 

@@ -10,7 +10,7 @@ from tracekit.analysis.replay.operation_graph import NEVER_NS
 from tracekit.analysis.replay.replay import build_graph
 from tracekit.analysis.whatif.graph.operations import Interners, Operations
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
-from tracekit.analysis.whatif.graph.purposes import GRADIENTS, OTHER, PARAMETERS
+from tracekit.analysis.whatif.graph.run_communication import GRADIENTS, OTHER, PARAMETERS
 
 
 class Rank:

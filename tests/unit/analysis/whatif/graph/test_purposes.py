@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.analysis.exchanges import rank
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, BucketReductions
-from tracekit.analysis.whatif.graph.purposes import GRADIENTS, OTHER, PARAMETERS, purposes_of
+from tracekit.analysis.whatif.graph.run_communication import GRADIENTS, OTHER, PARAMETERS, purposes_of
 from tracekit.model.collectives import Collectives
 from tracekit.model.communication import KINDS
 from tracekit.model.summary import RankSummary
