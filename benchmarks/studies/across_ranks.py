@@ -124,7 +124,7 @@ def generate_summaries(ranks: int, collectives: int, layout: str, steps: int) ->
             ready_ns=start[rank],
             start_ns=start[rank],
             end_ns=end[rank],
-            exposed_ns=end[rank] - start[rank],
+            waited_ns=end[rank] - start[rank],
             released_ns=since[rank],
             queued_ns=np.full(collectives, -1),
             compute_ns=start[rank] - since[rank],

@@ -85,7 +85,7 @@ def _predicted_ms(run: tracekit.Run, cap: float) -> float:
     outcome = bucket_whatif(run, caps_mb=(cap,))
     assert not isinstance(outcome, Unavailable), outcome.reason
     (row,) = [row for row in outcome.caps if row.bucket_cap_mb == cap]
-    return row.exposed_ns / 1e6
+    return row.uncovered_ns / 1e6
 
 
 def _options() -> argparse.Namespace:

@@ -96,7 +96,7 @@ def page() -> bytes:
     buckets = trace.track("buckets", analysis)
     trace.slice(
         buckets, "bucket 2", 60, 8, module="model", bucket=2, step=1, size_bytes=25 << 20, ready_ns=START_NS + 55,
-        launch_ns=START_NS + 58, exposed_ns=3,
+        launch_ns=START_NS + 58, uncovered_ns=3,
     )  # fmt: skip
     trace.slice(buckets, "bucket 3", 70, 8, module=1, bucket=3, step=1, size_bytes=1)
     trace.slice(trace.track("rank 2 waits", analysis), "wait", 80, 6, blamed_rank=10, is_message=0, instance=3, step=1)
@@ -158,7 +158,7 @@ def test_messages_actions_and_buckets(trace_processor: TraceProcessor, page: byt
     first, second = view(trace_processor, page, "buckets")
     assert first == {
         "rank": 2, "step": 1, "module": "model", "bucket": 2, "size_bytes": 25 << 20, "ready_ns": START_NS + 55,
-        "launch_ns": START_NS + 58, "exposed_ns": 3, "ts": 60, "dur": 8,
+        "launch_ns": START_NS + 58, "uncovered_ns": 3, "ts": 60, "dur": 8,
     }  # fmt: skip
     assert (second["module"], second["bucket"], second["ready_ns"]) == ("1", 3, None)
 

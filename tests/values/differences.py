@@ -13,6 +13,10 @@ RENAMES: dict[str, str] = {
     "dimensions_by_name[].charged_ns": "dimensions_by_name[].exposed_ns",
     "dimensions_by_name[].worst_charged_ns": "dimensions_by_name[].worst_exposed_ns",
     "clock.ranks[].steps": "clock.ranks[].jump_ns",
+    "buckets[].exposed_ns": "buckets[].uncovered_ns",
+    "buckets_by_index[].exposed_ns": "buckets_by_index[].uncovered_ns",
+    "buckets_by_index[].worst_exposed_ns": "buckets_by_index[].worst_uncovered_ns",
+    "bucket_whatif[].exposed_ns": "bucket_whatif[].uncovered_ns",
 }
 """Fields by their old path, and their path now, whose old values do not count. Kept until the next release."""
 

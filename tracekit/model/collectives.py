@@ -39,7 +39,7 @@ class Collectives(Columnar):
             CPU rank at the start. int64 [n].
         start_ns: int64 [n].
         end_ns: int64 [n].
-        exposed_ns: for how long the rank waited since it was ready, int64 [n]; 0 if a device computed at the end.
+        waited_ns: for how long the rank waited since it was ready, int64 [n]; 0 if a device computed at the end.
         released_ns: when the segment began, int64 [n].
         queued_ns: the end of earlier communication that it queued behind, or -1, int64 [n]. A GPU rank was ready before
             that end; a CPU rank had launched it before that end, and computed on.
@@ -61,7 +61,7 @@ class Collectives(Columnar):
     ready_ns: Int64
     start_ns: Int64
     end_ns: Int64
-    exposed_ns: Int64
+    waited_ns: Int64
     released_ns: Int64
     queued_ns: Int64
     compute_ns: Int64

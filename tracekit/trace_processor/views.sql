@@ -300,7 +300,7 @@ CREATE PERFETTO VIEW tracekit_buckets(
   -- When its all-reduce was launched, ns since the Unix epoch on the run's clock.
   launch_ns TIMESTAMP,
   -- How long its all-reduce ran without any compute beside it, ns.
-  exposed_ns DURATION,
+  uncovered_ns DURATION,
   -- When its all-reduce begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
   -- How long its all-reduce takes, ns.
@@ -316,7 +316,7 @@ SELECT
   extract_arg(arg_set_id, 'debug.size_bytes') AS size_bytes,
   extract_arg(arg_set_id, 'debug.ready_ns') AS ready_ns,
   extract_arg(arg_set_id, 'debug.launch_ns') AS launch_ns,
-  extract_arg(arg_set_id, 'debug.exposed_ns') AS exposed_ns,
+  extract_arg(arg_set_id, 'debug.uncovered_ns') AS uncovered_ns,
   ts,
   dur,
   slice_id

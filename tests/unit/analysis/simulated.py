@@ -194,7 +194,7 @@ class Cluster:
             ready_ns=column("start_ns", offset),
             start_ns=column("start_ns", offset),
             end_ns=column("end_ns", offset),
-            exposed_ns=column("end_ns") - column("start_ns"),
+            waited_ns=column("end_ns") - column("start_ns"),
             released_ns=column("released_ns", offset),
             queued_ns=np.full(len(state.rows), -1),
             compute_ns=column("compute"),

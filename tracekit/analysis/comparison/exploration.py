@@ -162,7 +162,7 @@ def _ranks(report: Report) -> _Times:
 
 
 def _groups(report: Report) -> _Times:
-    """Yield exposed time in collectives by kind and group, the mean over all ranks, with waiting."""
+    """Yield how long ranks wait in collectives by kind and group, the mean over all ranks."""
     count = max(sum(summary.is_measured for summary in report.run.ranks), 1)
     for summary in report.run.ranks:
         collectives = summary.collectives
@@ -170,7 +170,7 @@ def _groups(report: Report) -> _Times:
             which = (collectives.kind == kind) & (collectives.group == group)
             label = None if group == ABSENT else summary.groups[group].label
             key = ("group", KINDS[kind] + (f" ({label})" if label else ""))
-            yield key, collectives.step[which], collectives.exposed_ns[which] / count
+            yield key, collectives.step[which], collectives.waited_ns[which] / count
 
 
 _DIMENSIONS: tuple[Callable[[Report], _Times], ...] = (_phases, _ranks, _groups)

@@ -60,26 +60,24 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
     if present is None:
         return []
     best = best_limit(outcome.caps, step_ns)
-    gain_ns = min(present.exposed_ns - best.exposed_ns, best.saving_ns)
+    gain_ns = min(present.uncovered_ns - best.uncovered_ns, best.saving_ns)
     error_ns = max(present.error_ns, best.error_ns)
     if best.present or gain_ns - error_ns < NOTABLE_SAVING * step_ns:
         return []
-    text = (
-        f"DDP's buckets of {present.bucket_cap_mb:g} MB leave {present.exposed_ns / step_ns:.0%} of the step exposed; "
-        f"with {best.bucket_cap_mb:g} MB it would be {best.exposed_ns / step_ns:.0%}"
-    )
+    now = f"{present.bucket_cap_mb:g} MB leave {present.uncovered_ns / step_ns:.0%} of the step exposed"
+    text = f"DDP's buckets of {now}; with {best.bucket_cap_mb:g} MB it would be {best.uncovered_ns / step_ns:.0%}"
     evidence = {
         "bucket_cap_mb": best.bucket_cap_mb,
         "present_bucket_cap_mb": present.bucket_cap_mb,
-        "exposed_ns": best.exposed_ns,
-        "measured_exposed_ns": outcome.measured_ns,
+        "uncovered_ns": best.uncovered_ns,
+        "measured_uncovered_ns": outcome.measured_ns,
     }
     return [
         Finding(
             severity="warning",
             text=text,
             cause="transfer",
-            time_ns=present.exposed_ns,
+            time_ns=present.uncovered_ns,
             saving_ns=best.saving_ns,
             saving_error_ns=error_ns,
             action=(
@@ -270,7 +268,7 @@ def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, s
     whole = all(bucket.dtype == "float32" for module in modules for bucket in module.buckets)
     if run.device == "cpu" or halved is None or not whole or any(module.comm_hook != "none" for module in modules):
         return
-    gain_ns = min(present_ns - halved.exposed_ns, halved.saving_ns)
+    gain_ns = min(present_ns - halved.uncovered_ns, halved.saving_ns)
     if gain_ns - halved.error_ns < NOTABLE_SAVING * step_ns:
         return
     hook = "bf16_compress_hook"
@@ -278,14 +276,14 @@ def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, s
         severity="info",
         text=(
             f"DDP reduces gradients in 32 bits and leaves {present_ns / step_ns:.0%} of the step exposed; in 16 bits "
-            f"it would be {halved.exposed_ns / step_ns:.0%}, without the time to convert them"
+            f"it would be {halved.uncovered_ns / step_ns:.0%}, without the time to convert them"
         ),
         cause="transfer",
         time_ns=present_ns,
         saving_ns=gain_ns,
         saving_error_ns=halved.error_ns,
         action=f"register {hook} as its communication hook (now none), if the gradients' precision allows",
-        evidence={"comm_hook": hook, "present_comm_hook": "none", "exposed_ns": halved.exposed_ns},
+        evidence={"comm_hook": hook, "present_comm_hook": "none", "uncovered_ns": halved.uncovered_ns},
     )
 
 

@@ -66,11 +66,11 @@ class Replayed:
     """The result for k ranks.
 
     Attributes:
-        exposed_ns: float64 [k].
+        uncovered_ns: float64 [k].
         end_ns: float64 [k], when the rank has all gradients back.
     """
 
-    exposed_ns: np.ndarray
+    uncovered_ns: np.ndarray
     end_ns: np.ndarray
 
 
@@ -88,13 +88,13 @@ def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: 
     start_ns, end_ns = _run(launch_ns, transfers, transfers.until_ns - observed.origin_ns)
     begin_ns = start_ns.copy()
     begin_ns[:, 1:] = np.maximum(begin_ns[:, 1:], end_ns[:-1])
-    exposed_ns, finish_ns = np.empty(len(launch_ns)), np.empty(len(launch_ns))
+    uncovered_ns, finish_ns = np.empty(len(launch_ns)), np.empty(len(launch_ns))
     for rank, (curve_ns, compute_ns) in enumerate(zip(observed.curve_ns, observed.compute_ns, strict=True)):
         times_ns, sums_ns = _with_copies_back(curve_ns, compute_ns, end_ns, back_ns[rank])
         covered_ns = np.interp(end_ns, times_ns, sums_ns) - np.interp(begin_ns[rank], times_ns, sums_ns)
-        exposed_ns[rank] = float((end_ns - begin_ns[rank] - covered_ns).sum())
+        uncovered_ns[rank] = float((end_ns - begin_ns[rank] - covered_ns).sum())
         finish_ns[rank] = float(times_ns[-1])
-    return Replayed(exposed_ns=exposed_ns, end_ns=finish_ns)
+    return Replayed(uncovered_ns=uncovered_ns, end_ns=finish_ns)
 
 
 def copies_back(last_ns: float, end_ns: np.ndarray, back_ns: np.ndarray) -> np.ndarray:

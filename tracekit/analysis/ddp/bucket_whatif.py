@@ -51,7 +51,7 @@ class CapOutcome:
 
     bucket_cap_mb: float
     buckets: int
-    exposed_ns: int
+    uncovered_ns: int
     error_ns: int
     saving_ns: int
     present: bool
@@ -61,7 +61,7 @@ class CapOutcome:
 class SettingOutcome:
     """The present buckets with another setting, medians over steps; as in `CapOutcome`."""
 
-    exposed_ns: int
+    uncovered_ns: int
     error_ns: int
     saving_ns: int
 
@@ -105,10 +105,10 @@ def _present_bytes(run: Run) -> int | None:
 
 def best_limit(caps: Sequence[CapOutcome], step_ns: float) -> CapOutcome:
     """Return the limit with the fewest buckets, of those that expose hardly more of a step than the best one."""
-    least_ns = min(cap.exposed_ns for cap in caps)
+    least_ns = min(cap.uncovered_ns for cap in caps)
     near_ns = max(NOTABLE_SAVING / 3 * step_ns, 0.05 * least_ns)
-    near = (cap for cap in caps if cap.exposed_ns <= least_ns + near_ns)
-    return min(near, key=lambda cap: (cap.buckets, cap.exposed_ns))
+    near = (cap for cap in caps if cap.uncovered_ns <= least_ns + near_ns)
+    return min(near, key=lambda cap: (cap.buckets, cap.uncovered_ns))
 
 
 # ---- outcomes -------------------------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ def outcomes(
     def outcome_of(groups: Sequence[GroupPasses], cap_mb: float | None) -> SettingOutcome:
         outcome = [_replayed(group, fit, cap_mb) for group, fit in zip(groups, fits, strict=True)]
         exposed = [correction * of_step_ns for of_step_ns in _exposed(groups, outcome)]
-        exposed_ns = statistics.median(exposed)
+        uncovered_ns = statistics.median(exposed)
         errors_ns = (
             missed_ns,
-            max(fit.error_ratio for fit in fits) * exposed_ns,
-            max(abs(correction * other - exposed_ns) for other in _with_other_latencies(groups, fits, cap_mb)),
+            max(fit.error_ratio for fit in fits) * uncovered_ns,
+            max(abs(correction * other - uncovered_ns) for other in _with_other_latencies(groups, fits, cap_mb)),
             median_error(exposed),
             late_ns,
         )
@@ -152,7 +152,7 @@ def outcomes(
             [was - new for (_, was), (_, new) in zip(*pair, strict=True)] for pair in zip(now, outcome, strict=True)
         ]
         return SettingOutcome(
-            exposed_ns=round(exposed_ns),
+            uncovered_ns=round(uncovered_ns),
             error_ns=round(math.hypot(*errors_ns)),
             saving_ns=round(statistics.median(_of_steps(groups, sooner))),
         )
@@ -195,7 +195,7 @@ def _with_other_latencies(
 
 
 def _exposed(groups: Sequence[GroupPasses], outcome: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
-    return _of_steps(groups, [[exposed_ns for exposed_ns, _ in each] for each in outcome])
+    return _of_steps(groups, [[uncovered_ns for uncovered_ns, _ in each] for each in outcome])
 
 
 def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> list[tuple[float, float]]:
@@ -216,7 +216,7 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
             in_flight=group.in_flight,
         )
         done = replay(each.observed, [buckets[b] for b in taking_part], transfers)
-        result.append((float(done.exposed_ns.mean()), float(done.end_ns.max())))
+        result.append((float(done.uncovered_ns.mean()), float(done.end_ns.max())))
     return result
 
 

@@ -119,7 +119,7 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
                 "index": int(runs.index[i]),
                 "turn": int(runs.backward_pass[i]),
                 **offsets,
-                "exposed_ns": int(runs.exposed_ns[i]),
+                "uncovered_ns": int(runs.uncovered_ns[i]),
                 "added_ns": int(runs.added_ns[i]),
                 "busbw_bps": busbw_bps[i],
             }
@@ -157,10 +157,10 @@ def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
             each[row["module"], row["index"]].append(row)
     result: list[dict[str, object]] = []
     for (module, index), rows in sorted(each.items()):
-        exposed_ns: dict[int, list[int]] = defaultdict(list)
+        uncovered_ns: dict[int, list[int]] = defaultdict(list)
         for row in rows:
-            exposed_ns[row["rank"]].append(row["exposed_ns"])
-        of_rank_ns = {rank: statistics.fmean(values) for rank, values in exposed_ns.items()}
+            uncovered_ns[row["rank"]].append(row["uncovered_ns"])
+        of_rank_ns = {rank: statistics.fmean(values) for rank, values in uncovered_ns.items()}
         worst = max(of_rank_ns, key=lambda rank: (of_rank_ns[rank], -rank))
         bandwidths = [row["busbw_bps"] for row in rows if row["busbw_bps"] is not None]
         result.append(
@@ -170,11 +170,11 @@ def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
                 "ready_ns": statistics.fmean(row["ready_ns"] for row in rows),
                 "queued_ns": statistics.fmean(row["start_ns"] - row["launch_ns"] for row in rows),
                 "total_ns": statistics.fmean(row["end_ns"] - row["start_ns"] for row in rows),
-                "exposed_ns": statistics.fmean(row["exposed_ns"] for row in rows),
+                "uncovered_ns": statistics.fmean(row["uncovered_ns"] for row in rows),
                 "added_ns": statistics.fmean(row["added_ns"] for row in rows),
                 "busbw_bps": statistics.median(bandwidths) if bandwidths else None,
                 "worst_rank": worst,
-                "worst_exposed_ns": of_rank_ns[worst],
+                "worst_uncovered_ns": of_rank_ns[worst],
             }
         )
     return result
@@ -189,7 +189,7 @@ class BucketBar:
     ready_ns: int
     start_ns: int
     end_ns: int
-    exposed_ns: int
+    uncovered_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +225,7 @@ def bucket_picture(times: Sequence[dict[str, Any]]) -> BucketPicture | None:
         (row for row in times if (row["rank"], row["step"]) == (rank, step) and row["index"] != WHOLE),
         key=lambda row: (row["start_ns"], row["index"]),
     )
-    names = ("module", "index", "ready_ns", "start_ns", "end_ns", "exposed_ns")
+    names = ("module", "index", "ready_ns", "start_ns", "end_ns", "uncovered_ns")
     return BucketPicture(
         rank=rank,
         step=step,

@@ -31,7 +31,7 @@ BUCKETS = Table(
         Column("launch_ns", "int", "ns", "When it was launched, from the step's start."),
         Column("start_ns", "int", "ns", "When its reduction began, from the step's start."),
         Column("end_ns", "int", "ns", "When its reduction ended, from the step's start."),
-        Column("exposed_ns", "int", "ns", "How much of its reduction no compute covers."),
+        Column("uncovered_ns", "int", "ns", "How much of its reduction no compute covers."),
         Column("added_ns", "int", "ns", "Of that what lies after the end of all reductions before it: adds up."),
         Column("busbw_bps", "float?", "bytes/s", "Bus bandwidth of its transfer, from the last rank's arrival on."),
     ),
@@ -43,11 +43,11 @@ BUCKETS_BY_INDEX = Table(
         Column("ready_ns", "float", "ns", "From the step's start; like what follows mean over ranks and steps."),
         Column("queued_ns", "float", "ns", "From its launch to its start."),
         Column("total_ns", "float", "ns", "From its start to its end, waiting for other ranks included."),
-        Column("exposed_ns", "float", "ns", "How much of that no compute covers."),
+        Column("uncovered_ns", "float", "ns", "How much of that no compute covers."),
         Column("added_ns", "float", "ns", "Of that what lies after the end of all reductions before it: adds up."),
         Column("busbw_bps", "float?", "bytes/s", "Median bus bandwidth."),
-        Column("worst_rank", "int", "", "Rank on which most of it is exposed."),
-        Column("worst_exposed_ns", "float", "ns", "How much, mean over its steps."),
+        Column("worst_rank", "int", "", "Rank with most of it."),
+        Column("worst_uncovered_ns", "float", "ns", "How much, mean over its steps."),
     ),
 )
 BUCKET_WHATIF = Table(
@@ -55,7 +55,7 @@ BUCKET_WHATIF = Table(
     (
         Column("bucket_cap_mb", "float", "MiB", "Limit of the size of a bucket, as DDP's option of that name."),
         Column("buckets", "int", "", "How many buckets it makes."),
-        Column("exposed_ns", "int", "ns", "Exposed time of the reductions a step: median over steps, mean over ranks."),
+        Column("uncovered_ns", "int", "ns", "What no compute covers, a step: median over steps, mean over ranks."),
         Column("error_ns", "int", "ns", "What that may be off."),
         Column("saving_ns", "int", "ns", "How much sooner than now the last rank has its gradients back."),
         Column(

@@ -54,8 +54,8 @@ class BucketReductions(Columnar):
         launch_ns: int64 [n].
         start_ns: int64 [n].
         end_ns: int64 [n].
-        exposed_ns: int64 [n], how much of start to end no compute covers.
-        added_ns: int64 [n], the part of `exposed_ns` after the end of every earlier reduction. A sum over reductions
+        uncovered_ns: int64 [n], how much of start to end no compute covers.
+        added_ns: int64 [n], the part of `uncovered_ns` after the end of every earlier reduction. A sum over reductions
             counts no time twice.
         size_bytes: int64 [n], as transferred.
     """
@@ -68,7 +68,7 @@ class BucketReductions(Columnar):
     launch_ns: Int64
     start_ns: Int64
     end_ns: Int64
-    exposed_ns: Int64
+    uncovered_ns: Int64
     added_ns: Int64
     size_bytes: Int64
 

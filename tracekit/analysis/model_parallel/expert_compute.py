@@ -40,7 +40,7 @@ class ExpertCompute:
         takes_back: whether each takes tokens back, bool [e].
         experts_ns: how long the operations take that each rank begins or launches between dispatch and combine,
             float64 [k, p].
-        exposed_ns: how long the exchanges of each pair are exposed on each rank, int64 [k, p].
+        uncovered_ns: how long the exchanges of each pair are not covered by compute on each rank, int64 [k, p].
         pace: how long each rank takes for the same between a combine and the next dispatch, by the median of the ranks,
             float64 [k]. Above 1 it is slow, whatever its experts get.
     """
@@ -53,7 +53,7 @@ class ExpertCompute:
     pair: Int64
     takes_back: Bool
     experts_ns: Float64
-    exposed_ns: Int64
+    uncovered_ns: Int64
     pace: Float64
 
     def by_rank_and_step(self, of_pairs: Int64 | Float64) -> dict[int, dict[int, int]]:
@@ -99,7 +99,7 @@ class _Exchanges:
         step: int64 [x].
         takes_back: bool [x].
         work_ns: int64 [k, x], of what each rank had begun or launched before.
-        exposed_ns: int64 [k, x].
+        uncovered_ns: int64 [k, x].
     """
 
     def __init__(self, matched: MatchedGroup, ranks: list[RankSummary], instances: Int64, *, has_sizes: bool) -> None:
@@ -109,7 +109,7 @@ class _Exchanges:
         else:
             self.takes_back = matched.kind[self.instances] == _COMBINE
         self.step = matched.step[self.instances]
-        self.work_ns, self.exposed_ns = (self._column(self.instances, name) for name in ("work_ns", "exposed_ns"))
+        self.work_ns, self.uncovered_ns = (self._column(self.instances, name) for name in ("work_ns", "waited_ns"))
 
     def _there_and_back(self) -> tuple[Int64, Bool]:
         """Return the all-to-alls of tokens, and which of them take back what an earlier one of the step brought.
@@ -148,8 +148,8 @@ def _compute(found: _Exchanges) -> ExpertCompute | None:
     step_of_pair = step[1:][for_experts]
     paired = (pair >= 0) & (pair < len(step_of_pair))
     paired[paired] = step_of_pair[pair[paired]] == step[paired]
-    exposed_ns = np.zeros((len(found.ranks), len(step_of_pair)), dtype=np.int64)
-    np.add.at(exposed_ns.T, pair[paired], found.exposed_ns[:, paired].T)
+    uncovered_ns = np.zeros((len(found.ranks), len(step_of_pair)), dtype=np.int64)
+    np.add.at(uncovered_ns.T, pair[paired], found.uncovered_ns[:, paired].T)
     return ExpertCompute(
         group=found.matched.group,
         has_sizes=found.has_sizes,
@@ -159,7 +159,7 @@ def _compute(found: _Exchanges) -> ExpertCompute | None:
         pair=pair[paired],
         takes_back=back[paired],
         experts_ns=experts_ns,
-        exposed_ns=exposed_ns,
+        uncovered_ns=uncovered_ns,
         pace=pace,
     )
 

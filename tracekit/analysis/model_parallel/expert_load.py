@@ -54,32 +54,32 @@ class _Group:
 
     Attributes:
         modules: the load of each module.
-        exposed_ns: of its exchanges, by rank and step.
+        uncovered_ns: of its exchanges, by rank and step.
         estimated: the load is ns of compute, not bytes.
     """
 
     key: GroupKey | None
     modules: Mapping[str | None, Load]
-    exposed_ns: Load
+    uncovered_ns: Load
     estimated: bool
 
 
 def expert_load(run: Run) -> ExpertLoad:
     """Return the table, and a finding for each group in which one rank's experts have far more load than others'."""
-    exposed_ns: dict[GroupKey | None, Load] = {}
+    uncovered_ns: dict[GroupKey | None, Load] = {}
     for summary in run.ranks:
         for row in summary[EXPERT_EXCHANGES]:
-            waits = exposed_ns.setdefault(row.group, {}).setdefault(summary.rank, {})
-            waits[row.step] = waits.get(row.step, 0) + row.exposed_ns
+            waits = uncovered_ns.setdefault(row.group, {}).setdefault(summary.rank, {})
+            waits[row.step] = waits.get(row.step, 0) + row.uncovered_ns
     groups = [
-        _Group(key=key, modules=modules, exposed_ns=exposed_ns[key], estimated=False)
+        _Group(key=key, modules=modules, uncovered_ns=uncovered_ns[key], estimated=False)
         for key, modules in received_bytes(run).items()
     ]
     groups += [
         _Group(
             key=run.groups[compute.group],
             modules={None: compute.by_rank_and_step(compute.load_ns)},
-            exposed_ns=compute.by_rank_and_step(compute.exposed_ns),
+            uncovered_ns=compute.by_rank_and_step(compute.uncovered_ns),
             estimated=True,
         )
         for compute in expert_computes(run)
@@ -128,7 +128,7 @@ def _rows(group: int | None, module: str | None, load: Load, *, estimated: bool)
 
 
 def _finding(run: Run, group: _Group) -> Finding | None:
-    modules, exposed_ns = group.modules, group.exposed_ns
+    modules, uncovered_ns = group.modules, group.uncovered_ns
     by_module = {module: most_loaded(load, _UNEVEN) for module, load in modules.items()}
     uneven = {
         module: imbalance for module, imbalance in by_module.items() if imbalance is not None and imbalance.significant
@@ -149,13 +149,13 @@ def _finding(run: Run, group: _Group) -> Finding | None:
     text = f"the experts of rank {imbalance.rank} receive {amount}{where}"
     if group.estimated:
         text += f" ({ESTIMATED})"
-    members = max(len(group.key.ranks) if group.key is not None else 0, len(exposed_ns))
+    members = max(len(group.key.ranks) if group.key is not None else 0, len(uncovered_ns))
     parallelism = None if group.key is None else group.key.parallelism
-    if len(exposed_ns) < members:
-        text += f" ({len(exposed_ns)} of the group's {members} ranks recorded)"
+    if len(uncovered_ns) < members:
+        text += f" ({len(uncovered_ns)} of the group's {members} ranks recorded)"
     if parallelism is None and not group.estimated:
         text += " (inferred: all-to-alls of uneven sizes)"
-    waiting_ns = _waiting_ns(imbalance.rank, exposed_ns)
+    waiting_ns = _waiting_ns(imbalance.rank, uncovered_ns)
     # With even loads the busiest rank has the mean of all: (n - 1) / n of its excess over the others goes away.
     avoidable_ns = 0.0 if waiting_ns is None else waiting_ns * (members - 1) / members
     notable = waiting_ns is not None and round(avoidable_ns) >= NOTABLE_SAVING * run.mean_rank_step_ns()
@@ -179,15 +179,15 @@ def _finding(run: Run, group: _Group) -> Finding | None:
     )
 
 
-def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float | None:
+def _waiting_ns(rank: int, uncovered_ns: Mapping[int, Mapping[int, int]]) -> float | None:
     """Return how much longer the other ranks (their median) are exposed to the group's all-to-alls than this rank.
 
     The mean over steps; None where steps differ as much.
     """
-    of_rank = exposed_ns[rank]
-    common = frozenset.intersection(*(frozenset(steps) for steps in exposed_ns.values()))
+    of_rank = uncovered_ns[rank]
+    common = frozenset.intersection(*(frozenset(steps) for steps in uncovered_ns.values()))
     beyond = [
-        statistics.median(steps[step] for other, steps in exposed_ns.items() if other != rank) - of_rank[step]
+        statistics.median(steps[step] for other, steps in uncovered_ns.items() if other != rank) - of_rank[step]
         for step in sorted(common)
     ]
     if len(beyond) < 2:

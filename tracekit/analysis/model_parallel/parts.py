@@ -49,14 +49,14 @@ class TensorSum:
 class ExpertExchangeSum:
     """All-to-alls of one rank in one group and step for one module; group and module may be unknown (None).
 
-    Their sums: what those that bring tokens to experts brought to this rank, and how long all of them were exposed.
+    Their sums: what those that bring tokens to experts brought to this rank, and for how long no compute covered them.
     """
 
     group: GroupKey | None
     module: str | None
     step: int
     received_bytes: int
-    exposed_ns: int
+    uncovered_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)

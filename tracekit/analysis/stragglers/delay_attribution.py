@@ -130,8 +130,8 @@ def _follow_back(instances: CollectiveInstances, slow_ns: Int64) -> tuple[Int64,
     """Return the part of each instance's lateness that its last rank adds, and the part of its transfer: int64 [n]."""
     before = instances.begins_with
     excess_ns = np.maximum(instances.excess_ns, 0)
-    late_ns = np.minimum(instances.late_ns, instances.exposed_ns)
-    behind_ns = np.minimum(instances.behind_ns, instances.exposed_ns)
+    late_ns = np.minimum(instances.late_ns, instances.waited_ns)
+    behind_ns = np.minimum(instances.behind_ns, instances.waited_ns)
     transfer_ns = np.zeros(len(before), dtype=np.int64)
     if not late_ns.any() and not behind_ns.any():
         # There are only messages, whose lateness is not known. Count the slow transfers that released a rank.

@@ -94,7 +94,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work) -> Collectiv
         ready_ns=ready_ns,
         start_ns=start_ns,
         end_ns=end_ns,
-        exposed_ns=_exposed_ns(trace, lanes, ready_ns, end_ns),
+        waited_ns=_waited_ns(trace, lanes, ready_ns, end_ns),
         released_ns=released_ns,
         queued_ns=queued_ns,
         compute_ns=computing.covered_ns(released_ns, ready_ns),
@@ -196,15 +196,15 @@ def _last_release_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     return np.where(released_ns != ABSENT, released_ns, np.minimum(begin_ns, start_ns))
 
 
-def _exposed_ns(trace: DecodedTrace, lanes: Lanes, ready_ns: Int64, end_ns: Int64) -> Int64:
+def _waited_ns(trace: DecodedTrace, lanes: Lanes, ready_ns: Int64, end_ns: Int64) -> Int64:
     """Return for how long the rank waited from being ready for each collective until its end, int64 [n].
 
     A device waits when it does not compute, unless it does at the end. The host of a CPU rank may be busy then; its
     thread may go on before the span of the collective ends.
     """
     if lanes.device == "gpu":
-        exposed_ns = end_ns - ready_ns - lanes.compute.covered_ns(ready_ns, end_ns)
-        return np.where(lanes.compute.covers(end_ns - 1), 0, exposed_ns)
+        waited_ns = end_ns - ready_ns - lanes.compute.covered_ns(ready_ns, end_ns)
+        return np.where(lanes.compute.covers(end_ns - 1), 0, waited_ns)
     waits = rank_waits(trace, lanes)
     return Intervals.union_of(waits.since_ns, waits.until_ns).covered_ns(ready_ns, end_ns)
 

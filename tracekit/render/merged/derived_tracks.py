@@ -172,7 +172,7 @@ def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
     names = ["all gradients" if index == WHOLE else f"bucket {index}" for index in runs.index.tolist()]
     arguments = [
         _number("bucket", runs.index),
-        *(_number(name, getattr(runs, name)) for name in ("step", "size_bytes", "exposed_ns")),
+        *(_number(name, getattr(runs, name)) for name in ("step", "size_bytes", "uncovered_ns")),
         *(_number(name, plan.clock.to_run(getattr(runs, name))) for name in ("ready_ns", "launch_ns")),
     ]
     yield _track("buckets", names, runs.start_ns, runs.end_ns, plan.clock, arguments, {"module": modules})

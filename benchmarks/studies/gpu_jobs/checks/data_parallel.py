@@ -37,7 +37,7 @@ def exposure_of_buckets(evidence: Evidence) -> Outcome | None:
     for index, kernels in _buckets(evidence):
         expected[index] = statistics.fmean(_exposed_ns(evidence, kernel) for kernel in kernels)
     buckets = evidence.report.buckets
-    seen = {} if buckets is None else {r["index"]: float(r["exposed_ns"]) for r in rows_of(buckets, "by_index")}
+    seen = {} if buckets is None else {r["index"]: float(r["uncovered_ns"]) for r in rows_of(buckets, "by_index")}
     within_ns = _ROUNDING_NS + max(map(evidence.clock_change_ns, range(evidence.spec.ranks))) / evidence.spec.steps
     return compare_each(seen, expected, within=within_ns) if seen else abstained(f"{len(expected)} buckets")
 

@@ -47,23 +47,23 @@ def replayed(
 
 def test_only_what_comes_after_the_last_gradient_is_exposed() -> None:
     done = replayed([[10, 20, 30]], [5, 5, 5])
-    assert done.exposed_ns.tolist() == [5 * MS]
+    assert done.uncovered_ns.tolist() == [5 * MS]
     assert done.end_ns.tolist() == [35 * MS]
 
 
 def test_a_slow_bucket_delays_those_behind_it() -> None:
     """The transfers last from 10 to 34, from 34 to 36 and from 36 to 38."""
-    assert replayed([[10, 20, 30]], [24, 2, 2]).exposed_ns.tolist() == [8 * MS]
+    assert replayed([[10, 20, 30]], [24, 2, 2]).uncovered_ns.tolist() == [8 * MS]
 
 
 def test_buckets_are_launched_in_order() -> None:
     """GIVEN the gradient of bucket 0 last. THEN no other bucket is launched before it."""
-    assert replayed([[30, 20, 10]], [5, 5, 5]).exposed_ns.tolist() == [15 * MS]
+    assert replayed([[30, 20, 10]], [5, 5, 5]).uncovered_ns.tolist() == [15 * MS]
 
 
 def test_a_transfer_waits_for_the_last_rank() -> None:
     """GIVEN rank 1 that computes until 50. THEN rank 0 waits from 30 on."""
-    assert replayed([[10, 20, 30], [10, 40, 50]], [5, 5, 5]).exposed_ns.tolist() == [25 * MS, 5 * MS]
+    assert replayed([[10, 20, 30], [10, 40, 50]], [5, 5, 5]).uncovered_ns.tolist() == [25 * MS, 5 * MS]
 
 
 @pytest.mark.parametrize(("in_flight", "exposed"), [(1, 8), (2, 6)])
@@ -74,26 +74,26 @@ def test_two_in_flight_hide_a_latency(in_flight: int, exposed: float) -> None:
     starts at 32, and transfers from 34 to 36.
     """
     done = replayed([[29, 29.5, 30]], [2, 2, 2], latency=1, in_flight=in_flight)
-    assert done.exposed_ns.tolist() == [exposed * MS]
+    assert done.uncovered_ns.tolist() == [exposed * MS]
 
 
 def test_copies_back_hide_later_transfers() -> None:
     """GIVEN ends at 33, 36 and 39, and copies of 2 ms. THEN the copies from 33 and 36 cover 4 of 9 exposed ms."""
     done = replayed([[30, 30, 30]], [3, 3, 3], back=2)
-    assert done.exposed_ns.tolist() == [5 * MS]
+    assert done.uncovered_ns.tolist() == [5 * MS]
     assert done.end_ns.tolist() == [41 * MS]
 
 
 def test_a_gradient_that_never_comes_is_not_waited_for() -> None:
     done = replayed([[10, -np.inf, 30]], [5, 5], buckets=((0, 1), (2,)))
-    assert done.exposed_ns.tolist() == [5 * MS]
+    assert done.uncovered_ns.tolist() == [5 * MS]
 
 
 def test_a_bucket_without_gradients_is_launched_at_once() -> None:
     done = replayed([[-np.inf, 10, 30]], [5, 5, 5])
-    assert done.exposed_ns.tolist() == [5 * MS]
+    assert done.uncovered_ns.tolist() == [5 * MS]
 
 
 def test_delays_of_measured_transfers_delay_the_replayed_ones() -> None:
-    assert replayed([[30]], [4], buckets=((0,),), late=2).exposed_ns.tolist() == [6 * MS]
-    assert replayed([[30]], [4], buckets=((0,),), late=-9).exposed_ns.tolist() == [0]
+    assert replayed([[30]], [4], buckets=((0,),), late=2).uncovered_ns.tolist() == [6 * MS]
+    assert replayed([[30]], [4], buckets=((0,),), late=-9).uncovered_ns.tolist() == [0]

@@ -54,7 +54,7 @@ def test_times_of_each_reduction(tmp_path: Path) -> None:
     result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 10))
     rows = [row for row in records(result.times) if row["rank"] == 0 and row["step"] == 1]
     assert [row["index"] for row in rows] == [0, 1]
-    names = ("ready_ns", "launch_ns", "start_ns", "end_ns", "exposed_ns")
+    names = ("ready_ns", "launch_ns", "start_ns", "end_ns", "uncovered_ns")
     # Bucket 0 runs from 22 to 52, under compute from 40 on; bucket 1 from 65 to 105, under none.
     assert [[row[name] // 1000 for name in names] for row in rows] == [[20, 21, 22, 52, 18], [57, 60, 65, 105, 40]]
     # Rank 1 comes last, and takes 30: 800 bytes in that, of which each rank sends all (2 (n - 1) / n = 1).
@@ -65,7 +65,7 @@ def test_means_over_ranks_and_steps(tmp_path: Path) -> None:
     result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 10))
     first, second = records(result.by_index)
     assert (first["index"], first["ready_ns"], first["queued_ns"], first["total_ns"]) == (0, 20_000, 1_000, 30_000)
-    assert (second["total_ns"], second["worst_rank"], second["worst_exposed_ns"]) == (35_000, 0, 40_000)
+    assert (second["total_ns"], second["worst_rank"], second["worst_uncovered_ns"]) == (35_000, 0, 40_000)
 
 
 @pytest.mark.parametrize("extra", [7, 200])
@@ -101,4 +101,4 @@ def test_on_a_gpu_a_bucket_is_ready_when_the_kernels_before_it_have_ended(tmp_pa
         traces.append(trace)
     (row, _) = records(run(tmp_path, *traces, ddp=(model(sizes=(300,)),)).times)
     assert (row["ready_ns"], row["launch_ns"], row["start_ns"]) == (85_000, 15_000, 90_000)
-    assert row["exposed_ns"] == 15_000
+    assert row["uncovered_ns"] == 15_000

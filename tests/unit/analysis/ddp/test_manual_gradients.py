@@ -146,7 +146,7 @@ def test_a_backward_pass_between_steps_does_not_count(tmp_path: Path) -> None:
 
 def run_with(*, count: int, in_backward: bool, exposed_ns: int) -> Run:
     number = np.arange(2 * count)
-    columns = dict.fromkeys(("ready_ns", "start_ns", "end_ns", "exposed_ns", "size_bytes"), number)
+    columns = dict.fromkeys(("ready_ns", "start_ns", "end_ns", "uncovered_ns", "size_bytes"), number)
     reductions = ManualReductions(
         module=np.zeros(2 * count, dtype=np.int32),
         index=number.astype(np.int32),

@@ -40,7 +40,7 @@ def test_half_the_bytes_are_replayed_with_the_fitted_latency(tmp_path: Path) -> 
     assert isinstance(outcome, BucketWhatIf)
     assert outcome.measured_ns == pytest.approx(13e6, rel=0.01)
     assert outcome.in_16_bits is not None
-    assert outcome.in_16_bits.exposed_ns == pytest.approx(7e6, rel=0.02)
+    assert outcome.in_16_bits.uncovered_ns == pytest.approx(7e6, rel=0.02)
     assert outcome.in_16_bits.saving_ns == pytest.approx(6e6, rel=0.02)
 
 

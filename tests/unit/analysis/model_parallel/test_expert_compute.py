@@ -23,7 +23,7 @@ def compute_of(run: Run) -> ExpertCompute:
 def with_sizes(run: Run) -> Run:
     """Return the run as if its all-to-alls told what they bring to experts."""
     (group,) = run.groups
-    row = ExpertExchangeSum(group=group, module=None, step=0, received_bytes=1, exposed_ns=0)
+    row = ExpertExchangeSum(group=group, module=None, step=0, received_bytes=1, uncovered_ns=0)
     return replace(run, ranks=tuple(summary.with_part(EXPERT_EXCHANGES, (row,)) for summary in run.ranks))
 
 
@@ -90,6 +90,6 @@ def test_all_to_alls_of_unknown_purpose_are_left_alone() -> None:
 def test_waits_in_exchanges_are_summed_by_rank_and_step() -> None:
     """GIVEN experts of rank 2 that take 3.2 us beside 1.6 us THEN the others wait for the difference."""
     compute = compute_of(exchange_tokens(HOT).run())
-    waits = compute.by_rank_and_step(compute.exposed_ns)
+    waits = compute.by_rank_and_step(compute.uncovered_ns)
 
     assert [waits[rank][0] - waits[2][0] for rank in range(4)] == [LAYERS * 1600, LAYERS * 1600, 0, LAYERS * 1600]

@@ -120,7 +120,7 @@ LATER: dict[Part[Any], Any] = {
             module="layer", parallelism="tp", phase=None, kind="all_reduce", count=1, size_bytes=None, exposed_ns=9
         ),
     ),
-    EXPERT_EXCHANGES: (ExpertExchangeSum(group=None, module=None, step=5, received_bytes=6, exposed_ns=1),),
+    EXPERT_EXCHANGES: (ExpertExchangeSum(group=None, module=None, step=5, received_bytes=6, uncovered_ns=1),),
     EXPERT_COMMUNICATION: (
         ExpertCommunicationSum(
             group=None,

@@ -63,7 +63,7 @@ def test_each_cause_is_recognised(planted: dict[str, int], cause: str) -> None:
 
 def exchanges_of(received_bytes: int) -> tuple[ExpertExchangeSum, ...]:
     return tuple(
-        ExpertExchangeSum(group=None, module=None, step=step, received_bytes=received_bytes, exposed_ns=0)
+        ExpertExchangeSum(group=None, module=None, step=step, received_bytes=received_bytes, uncovered_ns=0)
         for step in range(STEPS)
     )
 

@@ -15,8 +15,8 @@ from tracekit.read.decode.portable import decode
 def exposed_us(trace: TraceBuilder, path: Path) -> float:
     """Return for how long the rank waited for the trace's one collective."""
     collectives = summarize_trace(decode(trace.write(path)), trace.rank, SummaryOptions()).collectives
-    (exposed_ns,) = collectives.exposed_ns.tolist()
-    return float(exposed_ns / 1000)
+    (waited_ns,) = collectives.waited_ns.tolist()
+    return float(waited_ns / 1000)
 
 
 @pytest.mark.parametrize(

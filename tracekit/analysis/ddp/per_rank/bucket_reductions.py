@@ -96,7 +96,7 @@ def measured_columns(trace: DecodedTrace, lanes: Lanes, which: Int64) -> dict[st
         "launch_ns": communication.launch_ns[which],
         "start_ns": start_ns,
         "end_ns": end_ns,
-        "exposed_ns": end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns),
+        "uncovered_ns": end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns),
         "added_ns": alone_end_ns - alone_ns - lanes.compute.covered_ns(alone_ns, alone_end_ns),
         "size_bytes": communication.size_bytes[which],
     }

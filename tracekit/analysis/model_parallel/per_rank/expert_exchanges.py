@@ -64,20 +64,20 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) 
         trace.events, communication.launch_track[found.which].astype(np.int64), communication.launch_ns[found.which]
     )
     start_ns, end_ns = communication.start_ns[found.which], communication.end_ns[found.which]
-    exposed_ns = end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns)
+    uncovered_ns = end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns)
     sums: dict[tuple[int, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
     for i, position in enumerate(found.which.tolist()):
         width = bytes_per_element(DTYPES[communication.dtype[position]]) or 0
         total = sums[int(found.group[i]), module[i], int(step[i])]
         total[0] += 0 if found.takes_back[i] else int(found.received[i]) * width
-        total[1] += int(exposed_ns[i])
+        total[1] += int(uncovered_ns[i])
     return [
         ExpertExchangeSum(
             group=None if group == ABSENT else communication.groups[group],
             module=name,
             step=number,
             received_bytes=size,
-            exposed_ns=time_ns,
+            uncovered_ns=time_ns,
         )
         for (group, name, number), (size, time_ns) in sums.items()
     ]

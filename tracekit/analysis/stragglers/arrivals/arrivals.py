@@ -128,7 +128,7 @@ def _message_instances(run: Run, found: MessageArrivals) -> CollectiveInstances:
         transfer_ns=found.times.took_ns,
         late_ns=none.copy(),
         behind_ns=none.copy(),
-        exposed_ns=none,
+        waited_ns=none,
         queued=np.zeros(count, dtype=np.bool_),
         released_ns=found.released_ns,
         since_ns=found.released_ns,

@@ -54,7 +54,7 @@ class CollectiveInstances(Columnar):
         late_ns: int64 [n], for how long only the last rank was missing (`lateness`); 0 where the clocks cannot tell the
             last two apart, and for messages, whose receivers may well be early.
         behind_ns: int64 [n], the same from the median of the others on; 0 likewise.
-        exposed_ns: int64 [n], for how long the ranks but the last waited for it, the median. They are not delayed by
+        waited_ns: int64 [n], for how long the ranks but the last waited for it, the median. They are not delayed by
             more.
         queued: bool [n], whether it was queued behind other communication on the last rank.
         released_ns: int64 [n], the last rank's last release, on that rank's clock, or -1. If the collective was queued,
@@ -87,7 +87,7 @@ class CollectiveInstances(Columnar):
     transfer_ns: Int64
     late_ns: Int64
     behind_ns: Int64
-    exposed_ns: Int64
+    waited_ns: Int64
     queued: Bool
     released_ns: Int64
     since_ns: Int64
@@ -157,7 +157,7 @@ def group_instances(
         transfer_ns=_transfer_ns(of, matched, started_ns, ended_ns),
         late_ns=np.zeros(len(each), dtype=np.int64),
         behind_ns=np.zeros(len(each), dtype=np.int64),
-        exposed_ns=_exposed_ns(of, last, held),
+        waited_ns=_waited_ns(of, last, held),
         queued=queued,
         released_ns=np.where(queued, queued_ns, beyond.released_ns),
         since_ns=np.where(queued, queued_ns, beyond.since_ns),
@@ -206,11 +206,11 @@ def _arrival_order(of: GroupColumns, held: Bool) -> tuple[ArrivalOrder, Int64, I
     return order, np.where(last_ns - second_ns > error_ns, last, ABSENT), early_ns
 
 
-def _exposed_ns(of: GroupColumns, last: Int64, held: Bool) -> Int64:
+def _waited_ns(of: GroupColumns, last: Int64, held: Bool) -> Int64:
     """Return for how long the ranks but the last waited for each, medians, int64 [m]. held: bool [m, k], who counts."""
     held = held.copy()
     held[np.arange(len(last)), last] = True
-    return median_excluding(of.column("exposed_ns"), held, last)
+    return median_excluding(of.column("waited_ns"), held, last)
 
 
 def _transfer_ns(of: GroupColumns, matched: MatchedGroup, started_ns: Int64, ended_ns: Int64) -> Int64:

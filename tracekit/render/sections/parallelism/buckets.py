@@ -1,4 +1,4 @@
-"""DDP's buckets: what is in each, and when it was ready, queued, transferred and exposed. Times are milliseconds."""
+"""DDP's buckets: what is in each, and when it was ready, queued, transferred and uncovered. Times are in ms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bucket_table(buckets: Buckets) -> list[object]:
     columns = ["first parameter", "bucket", "params", "size"]
     if times:
         title += " (ms; ready: from the step's start)"
-        columns += ["ready", "queued", "took", "exposed", "bus\nGB/s"]
+        columns += ["ready", "queued", "took", "uncovered", "bus\nGB/s"]
     if (buckets.micro_batches or 1) > 1:
         title += f"; in the last of {buckets.micro_batches} micro-batches"
     if rows[0]["inferred"]:
@@ -54,7 +54,7 @@ def _timing(row: dict[str, Any] | None) -> tuple[str, ...]:
     if row is None:
         return ("n/a",) * 5
     bandwidth = "n/a" if row["busbw_bps"] is None else f"{row['busbw_bps'] / 1e9:.2f}"
-    return (*(milliseconds(row[f"{name}_ns"]) for name in ("ready", "queued", "total", "exposed")), bandwidth)
+    return (*(milliseconds(row[f"{name}_ns"]) for name in ("ready", "queued", "total", "uncovered")), bandwidth)
 
 
 _MOST_BARS = 9
@@ -65,7 +65,7 @@ _QUEUED, _HIDDEN, _AFTER = "·", "▒", "█"
 def bucket_chart(picture: BucketPicture) -> list[object]:
     """Return bars of the reductions of one backward pass.
 
-    Of many, the first two and the last ones are shown: at the end of the pass they are exposed.
+    Of many, the first two and the last ones are shown: at the end of the pass nothing covers them.
     """
     from rich.text import Text
 
@@ -78,7 +78,7 @@ def bucket_chart(picture: BucketPicture) -> list[object]:
         return min(max(round((time_ns - begin_ns) * scale), 0), _COLUMNS)
 
     gradients = "─" * max(column(picture.last_gradient_ns) - 1, 0) + "┤"
-    lines = [f"{'gradients':<11}{gradients:<{_COLUMNS}}  exposed"]
+    lines = [f"{'gradients':<11}{gradients:<{_COLUMNS}}  uncovered"]
     shown = bars if len(bars) <= _MOST_BARS else (*bars[:2], *bars[2 - _MOST_BARS :])
     several = len({bar.module for bar in bars}) > 1
     for place, bar in enumerate(shown):
@@ -86,12 +86,12 @@ def bucket_chart(picture: BucketPicture) -> list[object]:
             lines.append(f"{'...':<11}{len(bars) - len(shown)} more")
         name = f"{bar.module[:7]} {bar.index}" if several else f"bucket {bar.index}"
         drawn = _bar(column(bar.ready_ns), column(bar.start_ns), column(bar.end_ns), column(picture.last_gradient_ns))
-        lines.append(f"{name:<11}{drawn:<{_COLUMNS}} {milliseconds(bar.exposed_ns):>8}")
+        lines.append(f"{name:<11}{drawn:<{_COLUMNS}} {milliseconds(bar.uncovered_ns):>8}")
     title = (
         f"Buckets against backward: rank {picture.rank}, step {picture.step}, a typical one; "
         f"{milliseconds(end_ns - begin_ns)} ms across"
     )
-    legend = f"{_QUEUED} queued  {_HIDDEN} on its way during backward  {_AFTER} after the last gradient; exposed in ms"
+    legend = f"{_QUEUED} queued  {_HIDDEN} on its way during backward  {_AFTER} after the last gradient; times in ms"
     return [Text(title, style="bold"), "", *(Text(safe_text(line), no_wrap=True) for line in (*lines, legend)), ""]
 
 

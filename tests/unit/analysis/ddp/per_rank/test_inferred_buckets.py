@@ -58,6 +58,6 @@ def test_a_real_trace_of_ddp_on_a_gpu(real_traces: Path) -> None:
     assert [(row["step"], row["index"]) for row in times] == [(step, index) for step in (4, 5, 6) for index in range(5)]
     for row in times:
         assert row["launch_ns"] <= row["start_ns"] < row["end_ns"]
-        assert 0 <= row["added_ns"] <= row["exposed_ns"] <= row["end_ns"] - row["start_ns"]
+        assert 0 <= row["added_ns"] <= row["uncovered_ns"] <= row["end_ns"] - row["start_ns"]
     assert result.whatif_unavailable is not None
     assert "not all ranks" in result.whatif_unavailable.reason

@@ -94,7 +94,7 @@ def seen_buckets(**changes):
     known = {
         "bucket_map": table({"size_bytes": 8000}, {"size_bytes": 8000}),
         # 8 kB in 1 ms are 8 MB/s, and of two ranks that is the bus bandwidth
-        "by_index": table(*({"index": i, "exposed_ns": 0, "busbw_bps": 8e6} for i in range(2))),
+        "by_index": table(*({"index": i, "uncovered_ns": 0, "busbw_bps": 8e6} for i in range(2))),
     }
     return SimpleNamespace(**(known | changes))
 
@@ -105,7 +105,7 @@ def seen_buckets(**changes):
         (data_parallel.buckets_are_found, {"bucket_map": table({"size_bytes": 8000})}),
         (
             data_parallel.bandwidth_of_buckets,
-            {"by_index": table(*({"index": i, "exposed_ns": 0, "busbw_bps": 4e6} for i in range(2)))},
+            {"by_index": table(*({"index": i, "uncovered_ns": 0, "busbw_bps": 4e6} for i in range(2)))},
         ),
     ],
 )

@@ -21,7 +21,7 @@ def chart_lines(*times: tuple[float, float, float], module: str = "Network") -> 
             ready_ns=int(ready * MS),
             start_ns=int(start * MS),
             end_ns=int(end * MS),
-            exposed_ns=int((end - start) * MS),
+            uncovered_ns=int((end - start) * MS),
         )
         for index, (ready, start, end) in enumerate(times)
     )
@@ -58,11 +58,11 @@ def test_the_picture_is_a_typical_step_of_the_rank_with_most_exposed_time() -> N
             "ready_ns": 10,
             "start_ns": 10,
             "end_ns": 50,
-            "exposed_ns": exposed_ns,
-            "added_ns": exposed_ns,
+            "uncovered_ns": uncovered_ns,
+            "added_ns": uncovered_ns,
         }
         for rank, of_steps in ((0, (5, 9, 7)), (1, (20, 90, 30)))
-        for step, exposed_ns in enumerate(of_steps)
+        for step, uncovered_ns in enumerate(of_steps)
     ]
     picture = bucket_picture(times)
     assert picture is not None

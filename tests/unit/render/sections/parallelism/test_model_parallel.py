@@ -54,7 +54,7 @@ def load(*received: int) -> list[str]:
         rank(
             number,
             expert_exchanges=(
-                ExpertExchangeSum(group=WORLD, module="blocks.3.moe", step=5, received_bytes=size, exposed_ns=0),
+                ExpertExchangeSum(group=WORLD, module="blocks.3.moe", step=5, received_bytes=size, uncovered_ns=0),
             ),
         )
         for number, size in enumerate(received)

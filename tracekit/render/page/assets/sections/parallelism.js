@@ -42,14 +42,14 @@ function bucketsChart() {
   const sizeOf = ({ index, module }) => (result.bucket_map ?? []).find((bucket) => bucket.index === index && bucket.module === module)?.size_bytes;
   return barChart({
     id: "buckets", title: "DDP buckets against the backward pass", follows: ["ranks", "steps"], list: shownBuckets, columns: resultColumns("buckets", result.buckets), most: 40,
-    summary: () => `Rank ${shownBuckets()[0].rank} in step ${shownBuckets()[0].step}, since the step began. A bucket's gradients are ready at its line; then it is queued until its reduction starts. What ends after the backward pass is exposed.`,
+    summary: () => `Rank ${shownBuckets()[0].rank} in step ${shownBuckets()[0].step}, since the step began. A bucket's gradients are ready at its line; then it is queued until its reduction starts. Nothing covers what ends after the backward pass.`,
     legend: () => legend(["backward", "wait", "communication"], { backward: "Backward pass", wait: "Queued", communication: "Reduction" }),
     before: () => {
       const passes = backwardOf(shownBuckets()[0]);
       return passes.length ? [{ label: "backward pass", segments: passes.map(([from, to]) => ({ part: "backward", from, to })) }] : [];
     },
     bar: (row) => ({
-      label: `bucket ${row.index}`, note: bytesText(sizeOf(row)), ends: [`${timeText(row.exposed_ns)} exposed`],
+      label: `bucket ${row.index}`, note: bytesText(sizeOf(row)), ends: [`${timeText(row.uncovered_ns)} uncovered`],
       segments: [
         { part: "wait", from: row.launch_ns, to: Math.max(row.start_ns, row.launch_ns), text: `queued ${timeText(row.start_ns - row.launch_ns)}` },
         { part: "communication", from: row.start_ns, to: row.end_ns, text: `reduced in ${timeText(row.end_ns - row.start_ns)}` },
@@ -103,6 +103,6 @@ function tensorChart() {
     columns: ["module", "kind", "phase", "exposed_ns=exposed a step", "layer_ns=layer a step", ["layer_share=share", share]],
     list: () => meansOf("tensor", result.tensor, MODULE_KEYS, ["exposed_ns", "layer_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
     summary: () => `The share of each layer's time that its exposed communication takes, mean of ${chosenRanksText("tensor")}.`,
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: [row.layer_ns ? `${percentText(share(row))} of ${timeText(row.layer_ns)}` : `${timeText(row.exposed_ns)} exposed`] }),
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: [row.layer_ns ? `${percentText(share(row))} of ${timeText(row.layer_ns)}` : `${timeText(row.uncovered_ns)} uncovered`] }),
   });
 }
