@@ -1,6 +1,6 @@
-"""Writes closed recordings: decides under which run and step, exports the trace, and has the rest written later.
+"""Writes closed recordings while the training goes on: decides under which run and step, and exports the trace.
 
-Writes traces while the training goes on: a thread of the training process writes one after the other.
+The rest is written later, by a thread of the training process that writes one trace after the other.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from tracekit.model.metadata import CaptureMetadata
 
 __all__ = ["CLOCK_LIMIT_S", "BackgroundWriter", "ExportedTrace", "WindowWriter"]
 
-
 CLOCK_LIMIT_S = 2.0  # how long a finished trace waits for the clock of its host
-
 MAX_WAITING = 1  # exports that wait on the disk, beside the one that is being packed
 
 

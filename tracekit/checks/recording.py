@@ -2,9 +2,8 @@
 
 The result is a `Capability` for each part. A failure is part of the result; nothing is raised.
 
-Finds the private names that the installed torch lacks.
-
-It imports the modules of torch that have them. Called by `tracekit doctor` and by tests, never while training.
+To find the private names that the installed torch lacks, the modules of torch that have them are imported. So
+`tracekit doctor` and tests do that, and no training does.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from tracekit.capture.private_names.table import PRIVATE_NAMES
 
 __all__ = ["Capability", "in_this_build", "is_there", "missing_names", "try_job", "try_torch"]
 
-
 JOIN_TIMEOUT_S = 60  # for the other ranks of the job
-
 _PRIVATE_NAMES = "private names"
 
 _REMEDIES = {

@@ -1,6 +1,6 @@
 """`tracekit check`: whether a run keeps to the limits of a project, for CI.
 
-The gates of a project: the table `gates` in its file of settings (`settings_file`), or in a file that is named.
+A project's gates are the table `gates` in its file of settings (`settings_file`), or in a file that is named.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection
 
 __all__ = ["find_gates", "read_gates"]
-
 
 _SUFFIXES = (".json", ".md", ".txt", ".xml")
 _DOUBTS = ("inconclusive", "incomparable", "unavailable", "incomplete")

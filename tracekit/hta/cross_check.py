@@ -1,10 +1,6 @@
 """Our figures of a run against HTA's: what differs, and which convention makes it differ.
 
-Which kernels communicate, compute or copy for tracekit, and not for HTA.
-
-A cross-check as text: the conventions that make figures differ, with the figures.
-
-Which conventions of HTA make one of its figures another one than ours.
+One convention is which kernels communicate, compute or copy. The text names the conventions, with the figures.
 
 A convention is named only where it was tried: without it, HTA's figure is ours. HTA can be told to keep the last step
 and to keep nanoseconds. Events of the host can be taken from it. We can count the whole recording, as HTA does with
@@ -41,11 +37,8 @@ __all__ = [
     "cross_check_text",
 ]
 
-
 _HOST_CATEGORIES = ("cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_driver")
-
 _NAMES = {"COMMUNICATION": "communication", "COMPUTATION": COMPUTE, "MEMORY": COPY, "OTHER": "other"}
-
 _SHOWN_KERNELS = 3
 
 _LAST_STEP = "leaves out the last step"

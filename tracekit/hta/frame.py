@@ -2,9 +2,8 @@
 
 It is the table of `hta.common.trace.parse_trace_file`: the same rows, index, columns and dtypes. HTA's parser works row
 by row in Python, and this one on whole columns. HTA has columns in the order in which keys first come in a file; here
-they are always in Kineto's order.
-
-Launches and what they launched, and the profiler's step of each event, as HTA defines them.
+they are always in Kineto's order. Launches belong to what they launched, and events to the profiler's steps, as HTA
+defines them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tracekit.read.decode.written_events import WrittenEvents
 
 __all__ = ["RankColumns", "linked_events", "rank_columns", "steps_of_events"]
 
-
 SymbolIds = Callable[[Iterable[str]], Sequence[int]]
 """Gives each text its number in HTA's table of symbols, and adds texts that are new."""
 
@@ -31,7 +29,6 @@ _COUNTERS = "cuda_profiler_range"
 _SPAN_OF_PROFILER = "Trace"
 _STEP = "ProfilerStep"
 _SYNCHRONISATIONS = {"Event Sync", "Context Sync"}  # on stream -1, and yet on the device
-
 _LINKED_STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 
 

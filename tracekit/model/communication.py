@@ -1,9 +1,7 @@
 """The communication events of one rank, on any device.
 
 A communication event is a kernel on a GPU rank and a `gloo:*` span on a CPU rank. Kind, group and size come from the
-operator that issued it, if that is known.
-
-What makes the bandwidths of different collectives comparable.
+operator that issued it, if that is known. `bus_factor` makes the bandwidths of different collectives comparable.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ __all__ = [
     "Unjoined",
     "bus_factor",
 ]
-
 
 KINDS = (
     "all_reduce",

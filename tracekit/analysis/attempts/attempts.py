@@ -1,7 +1,4 @@
-"""The attempts of a job side by side, and what each restart cost.
-
-What the progress files of the ranks say of one attempt.
-"""
+"""How each attempt of a restarted job went, by the progress files of its ranks, and what each restart cost."""
 
 from __future__ import annotations
 
@@ -18,9 +15,6 @@ from tracekit.model.metadata import Progress
 from tracekit.model.run import Run
 
 __all__ = ["PARTS", "Attempts", "attempts", "lost_parts_ns"]
-
-
-_COSTLY = 0.1  # of the job's time so far
 
 PARTS: tuple[tuple[str, str], ...] = (
     ("detection_ns", "detection"),
@@ -39,6 +33,7 @@ _ACTIONS = {
     "repeated steps": "save checkpoints more often, asynchronously",
 }
 
+_COSTLY = 0.1  # of the job's time so far
 _FIRST_CALLS = 3  # slower than others
 _FROM_PEERS = frozenset({"RuntimeError", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError"})
 """Types of errors by which collectives say that a peer is gone, among others."""

@@ -1,15 +1,14 @@
-"""How far each rank's clock is from the run's, which is that of the lowest rank whose clock is known.
+"""How far each rank's clock is from the run's, which ranks share a clock, and what a reader must know of the clocks.
 
-What the probe measured holds, and that ranks of one host share a clock, unless the ends of collectives contradict it.
-The other clocks are fitted to these ends. Ranks that no collective joins are joined by messages. Where wall clocks may
-be one clock, as far as these show, they are taken for one.
-
-Which ranks share a clock, as they run on one host.
+The run's clock is that of the lowest rank whose clock is known. What the probe measured holds, and that ranks of one
+host share a clock, unless the ends of collectives contradict it. The other clocks are fitted to these ends. Ranks that
+no collective joins are joined by messages. Where wall clocks may be one clock, as far as these show, they are taken for
+one.
 
 A file of the probe names its host, and so do some other files. Else process ids tell: a launcher starts the processes
 of a host one after the other, and the kernel numbers them in that order. Hosts number their processes each for itself.
 
-What a reader must know of the clocks of a run: jumps, drifts, contradictions.
+Notes tell of jumps, drifts and contradictions.
 """
 
 from __future__ import annotations
@@ -35,11 +34,10 @@ from tracekit.model.summary import RankSummary
 
 __all__ = ["align", "host_of_ranks"]
 
-
 # Of the times in a file against the clock of the host. The profiler converts the device's.
 _RESOLUTION_NS = {"cpu": 1_000, "gpu": 10_000}
 
-_MOST_BETWEEN = 4  # ids from one rank to the next: a launcher may start a thread or a helper for each
+_MOST_BETWEEN = 4  # process ids from one rank to the next: a launcher may start a thread or a helper for each
 
 _NOTABLE_DRIFT_PPM = 10.0
 _NOTABLE_NS = 10_000

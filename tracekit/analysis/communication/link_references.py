@@ -2,9 +2,8 @@
 
 Others that carry the same size across as many hosts come first. Where there are none, there are two more references.
 Links elsewhere are one: those within hosts for the only link between hosts, although a network may be slower without
-anything being wrong. The other one is NVLink, for two GPUs that it joins.
-
-How long messages take over NVLink: known without another link to compare with.
+anything being wrong. The other one is NVLink, for two GPUs that it joins: how long messages take over it is known
+without another link.
 
 NVLink joins the GPUs of hosts whose boards have it. Messages that take longer than a single NVLink needs do not use it,
 as where peer access is off and they pass through the memory of the host.
@@ -32,14 +31,13 @@ __all__ = [
     "usual_without_alike",
 ]
 
-
 SLOW_LINK = 1.2  # times the usual: links differ by less than that without anything being wrong
 
 Reference = Literal["others alike", "links within hosts", "links between hosts", "NVLink"]
 """What the transfers of a link are compared with; the first of these that there is."""
 
-# Names as CUDA reports them. PCIe cards have no NVLink, and bridges (NVL) join only some of them. Not all GPUs of hosts
-# with V100-SXM2 are joined with each other. Parts of a GPU (MIG) do not reach each other over it.
+# Names of GPUs as CUDA reports them. PCIe cards have no NVLink, and bridges (NVL) join only some of them. Not all GPUs
+# of hosts with V100-SXM2 are joined with each other. Parts of a GPU (MIG) do not reach each other over it.
 _JOINED = re.compile(r"^(?!.*\bMIG\b).*(\bA[18]00-SXM|\bH100\b.*\bHBM3|\bH20\b|\bH200\b(?! NVL)|\bG?B[23]00\b)")
 
 _LATENCY_NS = 20_000  # NCCL's smallest messages take about as long between hosts, and less within one
@@ -47,7 +45,6 @@ _LATENCY_NS = 20_000  # NCCL's smallest messages take about as long between host
 # NCCL's send and receive between two A100s that four NVLinks join, measured with `sendrecv_perf`
 # (github.com/NVIDIA/nccl-tests/issues/331). Other boards join two GPUs by more links.
 _USUAL_BYTES_PER_NS = 72.0
-
 # What NCCL counts on from one NVLink of an A100 (src/graph/topo.h, SM80_NVLINK_BW). Later ones carry more.
 _LEAST_BYTES_PER_NS = 20.0
 

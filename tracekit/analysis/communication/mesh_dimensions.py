@@ -1,10 +1,7 @@
-"""Communication by dimension of the mesh (dp, tp, pp, ...), and which dimension bounds the step.
+"""How much each dimension of the mesh (dp, tp, pp, ...) communicates, and which dimension bounds the step.
 
-Empty where fewer than two dimensions communicate.
-
-Which dimension of the mesh (dp, tp, pp, ...) the communication of a rank belongs to.
-
-The name of a group's dimension is the first of these that is known:
+The result is empty where fewer than two dimensions communicate. The name of a group's dimension is the first of these
+that is known:
 
 * the name that the mesh gives it, or that hybrid sharding has, so that dp_shard and dp_replicate are two;
 * what the group is for;
@@ -38,7 +35,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["MeshDimensions", "mesh_dimensions"]
-
 
 _AMONG_OTHERS = 0.01  # of all communication: a dimension with less does not count
 _ALIKE = 0.8  # of the largest: with at least that much, two are equally large
@@ -285,6 +281,7 @@ def _misplaced(first: _DimensionSum, summed: Sequence[_DimensionSum]) -> _Dimens
     return max(others, key=lambda one: one.group_size or 0, default=None)
 
 
+# ---- names of dimensions ---------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
     """One dimension of the mesh.

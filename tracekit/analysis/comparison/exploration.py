@@ -1,10 +1,9 @@
-"""Which phases, ranks, groups, operators and kernels changed: a search, not a verdict.
+"""Which phases, ranks, groups, operators and kernels changed, and which changes stand out: a search, not a verdict.
 
 Each row is a mean time a step, in the baseline and in the candidate. Rows of one dimension need not sum to the step.
 The p-value takes the noise within runs and the noise between runs as for the verdict, relative to the row's own time.
-Among so many rows chance makes some stand out. So p-values are adjusted, and what stands out is a hint where to look.
-
-Which of many differences to point at, when chance alone makes some of them look large.
+Among so many rows chance alone makes some look large. So p-values are adjusted, and what stands out is a hint where to
+look.
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ from tracekit.model.events import ABSENT, Float64, Int64
 
 __all__ = ["adjusted_p_values", "explored_changes"]
 
-
 _LEAST_SHARE = 0.001  # of the step, in one of the runs
 _FALSE_DISCOVERIES = 0.05
 
 _Key = tuple[str, str]  # dimension and name
 _Samples = dict[_Key, Float64]
-
 _Times = Iterator[tuple[_Key, Int64, Float64]]
 """Keys with numbers of steps, int64 [n], and times in them in ns, float64 [n], which add up."""
 

@@ -1,4 +1,4 @@
-"""The chain of work and communication over all ranks that bounds the steps.
+"""The chain of work and communication over all ranks that bounds the steps, and what each rank did on it.
 
 A step of the job begins when the last rank begins it, and ends when the last rank ends it, on the run's clock.
 `BackwardWalk` finds the chain of a step. It is clamped where clocks disagree, so that every instant of the step belongs
@@ -7,7 +7,7 @@ to exactly one stretch.
     rank 0   |-- compute --|- wait -|==transfer==|- compute -|    the chain: rank 1's compute, the transfer, and the
     rank 1   |------ compute -------|==transfer==|- compute |     compute of rank 0 after it
 
-What one rank did in any stretch of its time in which it did not wait in communication.
+What a rank did is told for any stretch of its time in which it did not wait in communication.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from tracekit.model.events import Int64
 from tracekit.model.run import Run
 
 __all__ = ["CriticalPath", "RankActivities", "Stretch", "critical_path"]
-
 
 _TRANSFER_ACTIVITY = "communication"
 _MOST_ERROR = 0.05  # of the step, by which clocks may be off: what is shorter than that is no finding anyway

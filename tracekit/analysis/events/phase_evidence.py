@@ -3,10 +3,8 @@
 * Forward: an operator that becomes part of the autograd graph (it has a sequence number), a wrapper's forward, a module
   that the step calls. What runs inside backward, in a data loader or in an evaluation is none: a forward may be
   computed again.
-* Backward: nodes that the autograd engine runs, the call of a backward pass, graphs of compiled autograd.
+* Backward: spans in which the autograd engine runs nodes, the call of a backward pass, graphs of compiled autograd.
 * Optimizer: `Optimizer.step`, gradient clipping, the actions of a gradient scaler.
-
-Spans in which PyTorch's autograd engine runs the nodes of a backward pass.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ __all__ = [
     "phase_evidence",
 ]
 
-
 _DATA_LOADERS = (DATA_SPAN, "enumerate(DataLoader)#")
 _FORWARD, _BACKWARD_CALL, _COMPILED_BACKWARD, _UPDATE, _ZEROING, _GRADIENTS = range(6)
 # Lightning's PyTorchProfiler writes these around the training step and the backward pass of each batch.
@@ -64,7 +61,7 @@ _ANY_PREFIX = (*_PREFIXES, LABEL_PREFIX, _LIGHTNING)
 _GLOO_SPAN = "gloo:"
 
 AUTOGRAD_NODE_PREFIX = "autograd::engine::evaluate_function: "
-"""What the name of such a span begins with; the node's name follows."""
+"""What the name of a span of an autograd node begins with; the node's name follows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,6 +1,7 @@
-"""Which module FSDP and ZeRO communicate for, over all ranks: by module, by layer, and what prefetching would hide.
+"""Which module FSDP and ZeRO communicate for, what prefetching would hide, and whether units have a suitable size.
 
-Whether FSDP's units have a suitable size: not one that holds nearly all, nor many that are mostly latency.
+The tables are over all ranks, by module and by layer. Two sizes of units do not suit: one unit that holds nearly all,
+and many that are mostly latency.
 
 * While one giant unit is gathered there is nothing to compute, and its gradients are reduced after all is computed.
   With blocks as separate units, most of both could hide under compute. The saving is an upper bound.
@@ -47,7 +48,6 @@ from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 __all__ = ["Fsdp", "fsdp", "gathers_block"]
-
 
 _BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
 _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])

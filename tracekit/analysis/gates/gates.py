@@ -1,16 +1,16 @@
-"""Gates: the limits of metrics, as a project's configuration has them.
+"""Which limits a project sets its metrics: gates, as its configuration has them.
 
-[gates]
-allow = ["inconclusive"]
+    [gates]
+    allow = ["inconclusive"]
 
-[gates.step_time]
-max_increase = "5%"     # against the baseline
-max = "200ms"
+    [gates.step_time]
+    max_increase = "5%"     # against the baseline
+    max = "200ms"
 
-[gates.mfu]
-min = 0.4
+    [gates.mfu]
+    min = 0.4
 
-Limits as people write them: `5%`, `200ms`, `40GB`.
+Limits are as people write them: `5%`, `200ms`, `40GB`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tracekit.errors import UsageError
 
 __all__ = ["DEFAULT_GATES", "Doubt", "Gate", "Gates", "as_doubts", "parse_gates", "parse_limit", "parse_share"]
 
-
 LimitKind = Literal["max", "min", "max_increase", "max_decrease"]
 """max, min: the value itself. max_increase, max_decrease: its change against the baseline, as a share of it."""
 
@@ -39,7 +38,6 @@ does not have the metric. incomplete: ranks of the run are missing.
 """
 
 _KINDS: dict[str, tuple[LimitKind, ...]] = {"higher": ("max", "max_increase"), "lower": ("min", "max_decrease")}
-"""What a run is held to when there is a baseline and no gate."""
 
 _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -97,6 +95,7 @@ DEFAULT_GATES = Gates(
     gates=(Gate(metric=METRICS["step_time"], kind="max_increase", limit=0.05, text="5%"),),
     source="no gates are configured, so the default",
 )
+"""What a run is held to when there is a baseline and no gate."""
 
 
 def parse_gates(table: Mapping[str, object], source: str) -> Gates:

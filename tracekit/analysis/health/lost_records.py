@@ -1,8 +1,6 @@
-"""Which steps of a GPU rank lack device records, and what the profiler itself wrote of it.
+"""Which steps of a recording lack events: device records that were lost, or what was cut off from the file.
 
-A step without its kernels would seem idle.
-
-Which steps of a file that was cut off are certainly whole.
+A step of a GPU rank without its kernels would seem idle. The profiler itself writes of some losses.
 
 Kineto writes operators first, then what the device did, then one span of the profiler itself. So a cut removes whole
 tracks from every step, and only what the order of the events proves to be whole counts.
@@ -24,7 +22,6 @@ from tracekit.model.events import Bool, EventTable, Int32, Int64
 from tracekit.model.ranks import format_ranges
 
 __all__ = ["cut_off", "lost_device_records", "messages_of_loss", "other_messages", "unlinked_kernels"]
-
 
 # A step of which more kernels are missing is incomplete. In whole recordings none are.
 _LOST_SHARE = 0.01

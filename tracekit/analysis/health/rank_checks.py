@@ -1,6 +1,6 @@
 """The checks of one recording, in a worker: whether the rank is excluded, and which steps do not count.
 
-Whether the steps of a recording can be those of one process on one clock, and whether a time in it must be wrong.
+Some of them ask whether the steps can be those of one process on one clock, and whether a time must be wrong.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from tracekit.model.ranks import format_ranges
 from tracekit.read.files.identify import rank_in_name
 
 __all__ = ["RANK_CHECKS", "RankHealth", "rank_health"]
-
-"""In the order in which they run. Of a rank that is excluded only the checks that exclude nothing run on."""
 
 _SHOWN = 4  # processes
 _MOST_OF_A_STEP = 0.5  # by which a device's clock may be off: more may be a jump of the host's clock
@@ -357,3 +355,4 @@ RANK_CHECKS: tuple[Check[Evidence], ...] = (
     Check("partial", "note", _partial, "The job ended before the probe's window was full."),
     Check("capture", "note", _of_capture, "What the probe wrote about its recording."),
 )
+"""In the order in which they run. Of a rank that is excluded only the checks that exclude nothing run on."""

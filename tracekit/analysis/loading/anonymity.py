@@ -1,8 +1,6 @@
-"""The pseudonyms of runs that are to be anonymised: all names are collected before a run is loaded.
+"""Which pseudonyms the names of a run have: all names are collected before the run is loaded.
 
-Runs that are compared share their pseudonyms. Each of their files is read one more time.
-
-Which names a rank's files have, for the pseudonyms of an anonymised run. Runs in a worker.
+Runs that are compared share their pseudonyms. Workers read each of their files one more time, for the names in it.
 """
 
 from __future__ import annotations

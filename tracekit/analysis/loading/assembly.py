@@ -1,14 +1,12 @@
-"""One run of the outcomes of its ranks: they are matched, their clocks aligned, and notes say what is missing.
+"""How the outcomes of ranks become one run: which files and steps count, and what a reader must know of the whole.
 
-Which files count where several say that they are of one rank, or one is of no rank of the job.
+Ranks are matched and their clocks aligned. Where several files say that they are of one rank, or one is of no rank of
+the job, only reading them whole may show it.
 
-Only reading them whole may show it.
+All ranks leave out the same first steps. A worker knows one rank, so ranks that must leave out other steps than they
+did are summarised again.
 
-What a reader must know of a run as a whole: missing ranks, steps that not all ranks have, what was inferred.
-
-Which steps count: all ranks leave out the same first steps.
-
-A worker knows one rank. The ranks that must leave out other steps than they did are summarised again.
+Notes tell of missing ranks, of steps that not all ranks have, and of what was inferred.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.files.discover import Discovery
 
 __all__ = ["assemble", "run_of_counted_steps", "without_duplicates", "without_files_of_no_rank"]
-
 
 _LISTED_REASONS = 8
 

@@ -1,15 +1,12 @@
-"""Which collectives of different ranks are the same instance.
+"""Which collectives of different ranks are the same instance, and where ranks differ in an instance.
 
 Instances are matched by (group, sequence id) if every rank of the group has ids. Otherwise they are matched by order:
 the k-th collective of a kind and step in a group is the same one on all ranks. If a rank has fewer or more of them than
 most ranks, only those are matched whose place their sizes prove. So the gap of one rank never shifts another. A
 collective whose trace names no group counts as one of all ranks.
 
-Where ranks differ in the instances of a group's collectives: in kind, size or data type, or by absence.
-
-The value that most ranks have counts as right; each other rank gets a note.
-
-Where the members of an incomplete row belong in the complete one: only places that are certain.
+Ranks differ in kind, size or data type, or by absence. The value that most ranks have counts as right; each other rank
+gets a note.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from tracekit.model.quantities import count_text
 from tracekit.model.summary import RankSummary
 
 __all__ = ["certain_places", "groups_of_run", "match_collectives"]
-
 
 _SPARSE = 16  # the most ids per collective, on average, for which a dense table of ids is used
 
@@ -246,6 +242,7 @@ def _launch_order(members: Sequence[Member], row: Int64) -> Int64:
     return np.lexsort((np.arange(row.shape[1]), place, step))
 
 
+# ---- where ranks differ ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
     """A rank of a group.
@@ -401,6 +398,7 @@ def unplaced_notes(members: Sequence[Member], unplaced: Iterable[int], group: st
     return notes
 
 
+# ---- certain places --------------------------------------------------------------------------------------------------
 def certain_places(count: int, places: int, fits: Callable[[int, int], bool]) -> Int64:
     """Return int64 [count]: the only place that each of `count` members can have among the `places`, or ABSENT.
 

@@ -1,4 +1,4 @@
-"""How long messages took.
+"""Which ranks send messages to which, how much and how fast, and how long each message takes.
 
 On a GPU a kernel sends or receives one message, or a batch of several. Both kernels run while the message is on its
 way, so it takes at most as long as the shorter one, each on its own clock. That may be much too long, where a kernel
@@ -13,8 +13,6 @@ may be long after it came:
     receives  |posts====|computes=========|waits|  passed before the receiver waited
 
 A receiver that had to wait saw the end of the transfer. One that did not knows only that it was over.
-
-Which ranks send messages to which, how much, and how fast.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ __all__ = [
     "rank_pairs",
     "usual_transfers",
 ]
-
 
 _NEVER, _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _NONE = np.empty(0, dtype=np.int64)

@@ -1,8 +1,6 @@
-"""Which ranks pause their training for checkpoints, evaluation or logging, and what that costs the steps.
+"""Which ranks pause their training for checkpoints, evaluation or logging, what that costs, and what to do about it.
 
-What is said of a pause, and what to do about it.
-
-How long the other ranks wait in communication for the pauses of one.
+A pause costs the steps of its rank, and the time that other ranks wait in communication for it.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 
 __all__ = ["Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
-
 
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay

@@ -1,9 +1,8 @@
-"""How several recordings of one rank become one summary. Every field is merged by a stated rule.
+"""How several recordings of one rank become one summary, and which of its files count.
 
-Which files of one rank are of the same recording, which only decoding them shows, and which of them counts.
-
-A copy may be filtered or trimmed, so that it begins elsewhere, or number its steps otherwise. A process has one
-profiler, so what it recorded at one time is one recording.
+Every field is merged by a stated rule. Which files are of the same recording, only decoding them shows. A copy may be
+filtered or trimmed, so that it begins elsewhere, or number its steps otherwise. A process has one profiler, so what it
+recorded at one time is one recording.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from tracekit.model.summary import RankSummary
 from tracekit.read.files.storage import TracePath, version_of
 
 __all__ = ["SummarizedFile", "merge_recordings", "summarized_file", "without_copies", "without_repeated_steps"]
-
 
 T = TypeVar("T")
 

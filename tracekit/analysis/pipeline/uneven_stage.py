@@ -1,18 +1,14 @@
-"""Which stage of a pipeline takes longer than the others, in all pipelines side by side.
+"""Which stage of a pipeline takes longer than the others, and what else holds up steps: late hosts, data, slow edges.
 
-A stage is compared with those of other ranks, as a rank may have several. It is uneven if its ranks compute so much
-more. If only one of its ranks does, the other ranks of the stage wait for that one in collectives, and the rank is
-slow. If none does, their hosts are late (`delays`).
-
-What holds up the steps of a pipeline besides its stages' work: hosts that are late, data loading, and slow edges.
+All pipelines are looked at side by side. A stage is compared with those of other ranks, as a rank may have several. It
+is uneven if its ranks compute so much more. If only one of its ranks does, the other ranks of the stage wait for that
+one in collectives, and the rank is slow. If none does, their hosts are late.
 
 A delay is by how much a step would be shorter without it, by a replay of the order that was run. Every action begins
 when the one before it on its rank has ended and its input has arrived. What remains until it begins, and is not spent
 on other work of the device, is the host's lateness. So is the time inside an action in which the device has nothing to
 do, and the time until a rank sends what is computed or is ready to receive. Other ranks are late as well, if less: what
-is usual with them is no delay.
-
-How long stages take is no delay here: a stage has no peers in its pipeline. `uneven_stage` compares stages.
+is usual with them is no delay. How long stages take is no delay either: a stage has no peers in its pipeline.
 """
 
 from __future__ import annotations
@@ -40,13 +36,11 @@ __all__ = [
     "replay_with_less",
 ]
 
-
 _LEAST = 1.05  # times as long as the other stages
 _CLEARLY = 1.15  # times as long; a stage that is less slow must cost something, and be slow in every action
 _PERSISTENT = 0.75  # of the steps
 _SIGNIFICANT = 4.0  # standard errors of the mean over steps
 _COMPUTED = 0.5  # of what a stage takes longer; the rest may be gaps between kernels
-
 _LEAST_DELAY = 0.005  # of the time from the first to the last action: less is not replayed
 
 

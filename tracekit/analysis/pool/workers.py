@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeVar
 
+__all__ = ["LOST", "Progress", "map_ranks", "processors"]
+
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
@@ -19,8 +21,6 @@ class _Lost(enum.Enum):
 
 LOST = _Lost.LOST
 """The result of a call that two workers did not survive."""
-
-__all__ = ["LOST", "Progress", "map_ranks", "processors"]
 
 
 def processors() -> int:

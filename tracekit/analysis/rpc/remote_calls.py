@@ -1,8 +1,7 @@
-"""Remote calls, the servers that they keep busy, and the trainers that make them.
+"""Whether waiting for remote calls bounds the steps of the trainers that make them, and what keeps the servers busy.
 
-Whether waiting for remote calls bounds the steps, and where the most waited-for function spends its round trip.
-
-What keeps a server busy: how many calls it serves at a time, for whom, and where a call waits.
+A finding says where the most waited-for function spends its round trip. A server is busy by how many calls it serves at
+a time, for whom, and where a call waits.
 
 Callers record at different times. So the load of a server is not counted at an instant, but summed over callers: the
 share of each one's steps in which a call of it is served. Of callers that record at the same time it is the same.
@@ -36,7 +35,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["remote_call_notes", "remote_calls", "server_loads", "server_rows", "service_rows", "waiting_findings"]
-
 
 _LARGE = 0.2  # of a step
 _SERVICE = 0.5  # of a round trip: the service decides

@@ -1,6 +1,6 @@
-"""What the section on remote calls returns. A run without RPC needs it, but not what computes it.
+"""What the section on remote calls returns, and when a rank's thread was blocked in a wait for them.
 
-When a rank's thread was blocked in a wait for remote calls.
+A run without RPC needs the result, but not what computes it.
 """
 
 from __future__ import annotations

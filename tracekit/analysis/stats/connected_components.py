@@ -1,4 +1,4 @@
-"""Which items are connected, directly or through others.
+"""Which items are connected, directly or through others, and how deep each is in a forest.
 
 Items each of which comes after at most one other form a forest. What flows along it is computed depth by depth.
 """

@@ -1,6 +1,6 @@
 """Which rows hold each value, or each pair of values, such as the messages from one rank to another.
 
-Numbers for the rows of several columns, equal for equal rows.
+Rows of several columns get numbers, equal for equal rows.
 """
 
 from __future__ import annotations

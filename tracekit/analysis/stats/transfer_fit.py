@@ -1,4 +1,4 @@
-"""How long the all-reduces of a group take by their size: a latency and a bandwidth.
+"""How long transfers, such as the all-reduces of a group, take by their size: a latency and a bandwidth.
 
 Transfers in flight at once share the connections, and a small one waits behind a large one. So the fit is made to
 stretches: times in which the group transfers without a pause. A wave is as many transfers as run at once. A stretch of
@@ -10,8 +10,6 @@ copies are left out where there are enough others.
 Stretches of equal waves and bytes count by their median, and deviations count relatively: a machine that is busy now
 and then makes single stretches many times as long. The latency is at most the time of the quickest size. It counts as
 zero where the sizes differ too little to tell it.
-
-Latency and bandwidth of transfers, fitted to how long transfers of several sizes took.
 """
 
 from __future__ import annotations
@@ -29,12 +27,10 @@ from tracekit.model.intervals import Intervals
 
 __all__ = ["LatencyBandwidth", "Stretches", "TransferFit", "fit_latency_bandwidth", "fit_transfers", "stretches_of"]
 
-
 _COPYING = 0.05  # share of a stretch, from which on it is one with copies
 _ENOUGH = 3  # stretches without copies, to fit those alone
 _APART = 1.5  # ratio of largest to smallest size; closer sizes tell no latency
 _LEAST_ERROR = 0.02  # relative, of the median of equal stretches: the model is not better than this
-
 _INDEPENDENT = 1e-4  # with less, latencies and bytes are proportional, and cannot be told apart
 
 

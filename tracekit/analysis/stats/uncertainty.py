@@ -5,12 +5,9 @@ An error is one standard error everywhere: a saving of 20 +- 3 ms is between 14 
 What takes less than `NOTABLE_SHARE` of a step is no finding. What saves less than `NOTABLE_SAVING` of it, or less than
 two of its errors, is no advice.
 
-Quartiles of many groups of values at once.
-
-Where the values of a sample lie, and by how much two samples are apart, when a few values are far off.
-
-Such values hardly move these estimates, and those of a normal distribution are nearly as precise as means (J. L. Hodges
-and E. L. Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963).
+Where the values of a sample lie, and by how much two samples are apart, is estimated so that a few values that are far
+off hardly move it. The estimates of a normal distribution are nearly as precise as means (J. L. Hodges and E. L.
+Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963).
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ __all__ = [
     "thinned",
 ]
 
-
 NOTABLE_SHARE = 0.05
 NOTABLE_SAVING = 0.02
 MAD_TO_SIGMA = 1.4826  # for a normal distribution
@@ -54,7 +50,6 @@ _STANDARD_ERRORS = 4.0
 _MOST_CORRELATED = 0.8  # a series that drifts has no error that its values show
 _FAR = 3.0  # deviations; what is farther off counts as that far: it is an outlier, and tells nothing of its neighbours
 _QUARTILES_TO_SIGMA = 1 / 1.349  # for a normal distribution
-
 _MOST_VALUES = 2000  # of more, values at even distances: all pairs would take gigabytes
 
 

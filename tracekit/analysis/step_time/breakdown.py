@@ -1,6 +1,6 @@
 """Where the time of each rank and step goes: compute, exposed communication, exposed copies, idle.
 
-Whether it is known which kernels communicate. Where it is not, nobody may conclude that all is well.
+Where it is not known which kernels communicate, nobody may conclude that all is well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Breakdown", "breakdown", "nothing_notable"]
-
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 

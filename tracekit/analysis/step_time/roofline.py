@@ -6,10 +6,9 @@ the steps and P the peak of the device,
     MFU = F / (T P)        HFU = (F + R) / (T P)
 
 (Chowdhery et al., "PaLM", 2022; Korthikanti et al., "Reducing Activation Recomputation", 2022). The peak is that of the
-data type of the operations; for several, that of their mixture. While it computes, a device does (F + R) / compute
-time. The difference to the rate over the whole step is communication and idle time.
-
-How many operations a second devices can do at most, by data type: dense, from the data sheets of their makers.
+data type of the operations; for several, that of their mixture. Unless it is given, it is that of dense operations,
+from the data sheet of the device's maker. While it computes, a device does (F + R) / compute time. The difference to
+the rate over the whole step is communication and idle time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Roofline", "peak_tflops", "roofline"]
-
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
 # The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.

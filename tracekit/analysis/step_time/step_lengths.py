@@ -1,11 +1,10 @@
-"""How long the steps of the job are, which first ones are left out, and whether they differ too much to judge.
+"""How long the job's steps are, which first ones are left out, whether they differ too much, and what a part costs.
 
-How much shorter a step would be at most if one of its parts vanished from all ranks.
-
-In a synchronous run the slowest rank sets the pace: a rank that only waits for it gains nothing by waiting less. With
-s_r the step and p_r the part on rank r, a step becomes max(s_r) - max(s_r - p_r) shorter. That is not the mean of the
-part, but about the part on the rank that waits least. It tells whether the part is worth a finding, and is no saving
-that a finding states: a replay knows more.
+What a part costs is how much shorter a step would be at most if the part vanished from all ranks. In a synchronous run
+the slowest rank sets the pace: a rank that only waits for it gains nothing by waiting less. With s_r the step and p_r
+the part on rank r, a step becomes max(s_r) - max(s_r - p_r) shorter. That is not the mean of the part, but about the
+part on the rank that waits least. It tells whether the part is worth a finding, and is no saving that a finding states:
+a replay knows more.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ __all__ = [
     "step_lengths",
     "typical_step",
 ]
-
 
 _MANY_OTHERS = 3  # steps beside the first one of the window
 # A first step is left out if it is so many times as long as any other, and longer by so many times their range.

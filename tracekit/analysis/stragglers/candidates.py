@@ -1,9 +1,8 @@
-"""What may be named for the delays of a run: each rank, each slow link, ranks that are slow together.
+"""What may be named for the delays of a run, and how long others wait for it: a rank, a slow link, several slow ranks.
 
 A rank is a candidate by the delays that are attributed to it (`delay_attribution`), and ranks that stand out are
-candidates by how much longer they work than their peers (`slow_ranks`). `certainty` grades them all.
-
-How often a rank comes last to collectives, and for how long others wait for it there.
+candidates by how much longer they work than their peers (`slow_ranks`). `certainty` grades them all. Beside it stands
+how often a rank comes last to collectives, and for how long others wait for it there.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
 __all__ = ["Candidate", "WaitsForRank", "candidates", "count_last_arrivals", "first_to_name", "waits_for"]
-
 
 _LARGEST = 2  # ranks to which most is attributed: no other can be the one to name
 _OUTSIDERS = 0.1  # of a machine or process group, and of the other ranks: as many may be unlike the rest

@@ -3,12 +3,11 @@
 Delays are attributed to the rank that caused them (`delay_attribution`), not to those that passed them on. Several
 ranks that are slow together are named together (`slow_ranks`). The verdict names one of the `candidates`, or none.
 
-What late hosts, data loading and slow links cost the steps of pipelines, beside what collectives show.
-
-A delay of one rank reaches the others through messages, and part of it falls into their bubbles. So it is taken from a
-replay of the pipeline (`pipeline.delays`). Collectives of the same rank may show the same delay; the larger one counts.
-Of a slow link between stages the replay counts: slow messages that release a rank may end in a bubble. Slow
-collectives within a stage, such as those of tensor parallelism, make its actions longer, or the transfers after.
+In a pipeline, late hosts, data loading and slow links cost time besides what collectives show. A delay of one rank
+reaches the others through messages, and part of it falls into their bubbles. So it is taken from a replay of the
+pipeline (`pipeline.uneven_stage`). Collectives of the same rank may show the same delay; the larger one counts. Of a
+slow link between stages the replay counts: slow messages that release a rank may end in a bubble. Slow collectives
+within a stage, such as those of tensor parallelism, make its actions longer, or the transfers after.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
 __all__ = ["Stragglers", "counted_steps", "stragglers", "with_pipeline_delays"]
-
 
 _HOST, _DATA = CAUSES.index("host"), CAUSES.index("data")
 

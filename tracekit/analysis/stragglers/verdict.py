@@ -1,7 +1,4 @@
-"""Which rank, ranks or link the verdict names, with the cause and its certainty, and the finding that it makes.
-
-What the verdict on stragglers says of slow ranks and of a slow link.
-"""
+"""Which rank, ranks or link the verdict names, with the cause and its certainty, and how the finding says it."""
 
 from __future__ import annotations
 
@@ -37,12 +34,12 @@ from tracekit.model.summary import RankSummary
 
 __all__ = ["Verdict", "action_text", "cause_of", "link_text", "name_culprit", "rank_text", "until_sure"]
 
-
 _COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
 _EXPLAINED = 0.5  # of a delay, by the load of experts
 _MOST_COMPUTE = 11  # times what peers compute: more is no share worth telling
 _ENOUGH_STEPS = 0.8  # of those of the rank with the most
 _MANY_STEPS = 4  # with so many the first is left out: what delayed a rank before it, such as loading, was not recorded
+_LONGER_WINDOW = 10  # steps, with which a verdict on few steps may become sure
 
 _COMPARED_WITH: Mapping[Reference, str] = {
     "others alike": "as others for the same",
@@ -50,8 +47,6 @@ _COMPARED_WITH: Mapping[Reference, str] = {
     "links between hosts": "as links between hosts for the same (no other within a host carries it)",
     "NVLink": "as NVLink would for the same",
 }
-
-_LONGER_WINDOW = 10  # steps, with which a verdict on few steps may become sure
 
 
 @dataclass(frozen=True, kw_only=True)

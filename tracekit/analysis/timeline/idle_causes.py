@@ -1,9 +1,7 @@
 """Why a rank was idle: what its host did while nothing ran, or what was queued.
 
 Each moment at which the rank neither computes, communicates nor copies has one cause. The rules are those of
-docs/definitions.md, "Idle time".
-
-Calls of a rank's host that explain why its device has nothing to do.
+docs/definitions.md, "Idle time". Calls of the host explain why its device has nothing to do.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, WAIT_SPAN
 
 __all__ = ["IDLE_CAUSES", "idle_behind_calls", "idle_by_cause"]
-
 
 IDLE_CAUSES = (
     "host_bound",

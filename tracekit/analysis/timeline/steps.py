@@ -1,10 +1,8 @@
-"""Which time each step of a recording takes, as contiguous windows that hold for all lanes of the rank.
+"""Which time each step of a recording takes: as the host saw it, and in windows that hold for all lanes of the rank.
 
-On a CPU rank a window reaches from the start of a step to the start of the next. On a GPU rank the host runs ahead:
-step k begins when the last compute kernel that was launched before its host start has ended (docs/definitions.md,
-"Steps").
-
-The steps of a recording as the host saw them.
+Windows are contiguous. On a CPU rank one reaches from the start of a step to the start of the next. On a GPU rank the
+host runs ahead: step k begins when the last compute kernel that was launched before its host start has ended
+(docs/definitions.md, "Steps").
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["HostSteps", "StepWindows", "device_starts", "host_steps", "step_windows"]
-
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
 

@@ -1,13 +1,12 @@
-"""The changes that a replay tries, and the durations of operations that each of them makes.
+"""Which changes a replay tries, and how long operations take with each of them.
 
-How long the work of experts, and the exchanges of their tokens, would take if all ranks had the same load.
+With an even load of experts, their work and the exchanges of their tokens take as long as if all ranks had the same
+load. The load of a rank is what an exchange brings to it: bytes, or an estimate where no sizes are known. If the work
+behind it lasts longer the more it brings, the work is taken to grow with it: by the slope of a line through the
+deviations from the mean of the ranks that exchange. An exchange takes as long as its busiest rank, so that it changes
+by the ratio of the mean to the largest amount.
 
-The load of a rank is what an exchange brings to it: bytes, or an estimate where no sizes are known. If the work behind
-it lasts longer the more it brings, the work is taken to grow with it: by the slope of a line through the deviations
-from the mean of the ranks that exchange. An exchange takes as long as its busiest rank, so that it changes by the ratio
-of the mean to the largest amount.
-
-Sets of ranks that are slow together, such as those of one machine or one stage.
+Ranks that are slow together, such as those of one machine or one stage, are tried together.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from tracekit.model.events import Bool, Float64, Int64
 from tracekit.model.ranks import format_ranges
 
 __all__ = ["BALANCED_STAGES", "Candidate", "candidates", "even_load", "made_together", "name_of_set", "slow_sets"]
-
 
 BALANCED_STAGES = "perfectly balanced stages"
 _WITHOUT: Mapping[Remedy, str] = {

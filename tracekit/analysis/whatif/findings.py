@@ -1,7 +1,4 @@
-"""Which savings of a what-if are worth a finding.
-
-What to set so that FSDP keeps parameters from forward to backward, where a replay shows that it pays.
-"""
+"""Which savings of a what-if are worth a finding, and what to set so that FSDP keeps parameters where that pays."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 __all__ = ["kept_parameters_findings", "whatif_findings"]
-
 
 _FULL = 0.95  # of a device's memory: beyond, an allocation may fail
 # Strategies of FSDP1 that gather again, with those that do not.

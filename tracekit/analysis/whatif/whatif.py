@@ -1,4 +1,4 @@
-"""How much of a job's step is due to slow ranks and stages, and what each change would save.
+"""How much of a job's step is due to slow ranks and stages, what changes would save, and for which ranks others wait.
 
 The measures are those of
 
@@ -10,7 +10,7 @@ share of T - T_ideal that disappears if the slowest 3 % of the ranks are ideal, 
 last stage is. The replay leaves out what the graph does not know, such as gaps between operations: `replay_error` =
 T / measured step - 1 says how far to trust the other figures.
 
-For which ranks others wait, as a replay shows: if such a rank is faster, another one ends its steps earlier.
+Others wait for a rank if one of them ends its steps earlier when that rank is faster.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ from tracekit.model.run import Run
 
 __all__ = ["WhatIf", "ranks_waited_for", "what_if", "what_if_of_run"]
 
-
 _SLOWEST_PERCENT = 3
 _NO_SLOWNESS = 0.001  # T - T_ideal below this share of T: there is nothing to divide among causes
 _MOST_REPLAYED_OPERATIONS = 200_000_000  # over all replays of one question
 _MISSING = "ranks are missing, and waiting for them cannot be told from transfer"
 _REPLAYED_RANKS = 64  # of many ranks these are replayed one by one, those first that can add most to the step
-
 _SHARE = 0.1  # of what the rank itself gains: less may be an error of the clocks
 
 

@@ -1,7 +1,4 @@
-"""Opens spans in the trace, by the profiler's cheapest function.
-
-What observers ask of torch's autograd engine.
-"""
+"""Opens spans in the trace, by the profiler's cheapest function, and answers what observers ask of torch's autograd."""
 
 from __future__ import annotations
 
@@ -12,9 +9,7 @@ from typing import Any
 
 __all__ = ["leaf_inputs", "runs_backward", "span"]
 
-
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:=|#<> \-]")
-
 _MAX_NAMES = 4096
 _safe_names: dict[str, str] = {}
 

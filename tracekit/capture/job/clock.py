@@ -20,10 +20,10 @@ from tracekit.capture.job.process import Identity
 from tracekit.capture.job.store import BoundedStore
 from tracekit.model.metadata import ClockMeasurement, ClockSample
 
+__all__ = ["HostClock"]
+
 REFERENCE_RANK = 0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 0.1
-
-__all__ = ["HostClock"]
 
 
 class HostClock:

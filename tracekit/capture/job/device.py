@@ -1,6 +1,6 @@
-"""The accelerator that this process computes on, by whatever name torch has for it.
+"""Says which accelerator this process computes on, by whatever name torch has for it, and where a trace comes from.
 
-Fills in the part of a trace's metadata that says where it comes from: versions, process, rank.
+A trace's metadata have the versions, the process and its rank.
 """
 
 from __future__ import annotations

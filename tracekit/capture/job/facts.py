@@ -1,6 +1,6 @@
 """Collects what is known about the job as a recording closes: groups, collectives, meshes, clock and device.
 
-Reads the collectives of a window from torch's flight recorders.
+The collectives of a window are read from torch's flight recorders.
 """
 
 from __future__ import annotations

@@ -3,12 +3,10 @@
 Rank 0 decides and publishes in the job's store. The store may be older than the attempt, and then holds what an earlier
 attempt agreed on. So what was published before this process started does not count.
 
-Finds the attempt of this job before this one by what it left on the disk, where the job's store is new.
-
-It is the newest attempt of a run that this agent launched with another worker process. Where rank 0 has moved to
-another agent, it is that of a run with the same id, chosen by the user, which lived after this agent had started and
-was dead when this process started. A run of another day under the same id ended before this agent started; one at the
-same time still lives.
+Where the job's store is new, the attempt before this one is found by what it left on the disk. It is the newest attempt
+of a run that this agent launched with another worker process. Where rank 0 has moved to another agent, it is that of a
+run with the same id, chosen by the user, which lived after this agent had started and was dead when this process
+started. A run of another day under the same id ended before this agent started; one at the same time still lives.
 """
 
 from __future__ import annotations
@@ -45,11 +43,9 @@ __all__ = [
     "read_run",
 ]
 
-
 RUN_KEY = "tracekit/run"
 RUN_WAIT_S = 2.0
 ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
-
 _LATEST_RUNS = 8  # of one id; there may be hundreds
 
 

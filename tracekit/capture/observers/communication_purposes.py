@@ -3,15 +3,14 @@
 Every call of `torch.distributed` in Python ends in a method of `ProcessGroup`, which is patched. DDP's reducer and
 DTensor do not call these methods. Calls by torch's wrappers are left to the wrappers' observers.
 
-* Gradients are recognised by their address. A group over which all gradients are reduced is data parallel.
+* Gradients are recognised by their address, which tells their parameter. A group over which all gradients are reduced
+  is data parallel.
 * A tensor is an activation if it is communicated inside the forward of a module or of an autograd function, has an
   autograd graph, or is communicated in a backward pass and is no gradient. The group is tensor parallel.
 * So is one of inference without modules: a group over which matrices are communicated several times a step, and nothing
   else, while nothing joins the autograd graph. (An evaluation gathers its results once.)
 * Activations sent with split sizes are tokens for experts. The group is expert parallel.
 * Scalars, such as a loss for a log, are ignored. The parallelism of a group may remain unknown.
-
-Finds the parameter whose gradient a tensor is, by its address.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
 __all__ = ["PurposeObserver"]
 
-
 # The methods under the names of all versions, with the index of the argument that this rank contributes.
 _REDUCTIONS = {
     **dict.fromkeys(("allreduce", "allreduce_coalesced", "reduce"), 0),
@@ -54,14 +52,13 @@ _WRAPPERS = (
     *("torch.distributed.algorithms", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
     *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronized batch norm
 )
+_MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
+_MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 _LAYERS = 2  # the fewest times a step that activations are communicated
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 
 # By module: a cache, as each call looks up all its frames.
 _caller_kinds: dict[str, Literal["wrapper", "program", "between"]] = {}
-
-_MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
-_MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 
 
 @dataclass

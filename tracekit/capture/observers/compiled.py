@@ -1,9 +1,8 @@
 """Finds what torch.compile compiles, and with which options.
 
 Modules are named by their path below the outermost one. Of compiled functions torch keeps the names of those that it
-has compiled. Numbers of graphs and of graph breaks are those of the whole process.
-
-Puts settings into the form of the metadata: modules with equal values together.
+has compiled. Numbers of graphs and of graph breaks are those of the whole process. Settings have the form of the
+metadata: modules with equal values together.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from tracekit.model.metadata import Settings, SettingValue
 from tracekit.model.names.modules import clean_module_name
 
 __all__ = ["CompileObserver", "dtype_name", "settings_by_values"]
-
 
 _CONTEXT = ("torch._dynamo.eval_frame", "OptimizeContext")
 _MODULE = ("torch.nn.modules.module", "Module")

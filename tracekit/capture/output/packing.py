@@ -1,10 +1,9 @@
 """Turns torch's export into a complete trace file and its manifest, or leaves no file at all.
 
-The export is verified, and unescaped annotation names are repaired. The metadata is inserted at the front. The trace is
-compressed beside its target, flushed to the disk and renamed; then the manifest is written. If anything fails, no file
-of this process stays. There is at most one uncompressed copy at a time, in memory or on the disk.
-
-Checks the text that torch exports, repairs what torch does not escape, and inserts the metadata.
+The export is verified, and annotation names, which torch does not escape, are repaired. The metadata is inserted at the
+front. The trace is compressed beside its target, flushed to the disk and renamed; then the manifest is written. If
+anything fails, no file of this process stays. There is at most one uncompressed copy at a time, in memory or on the
+disk.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetad
 
 __all__ = ["CheckedExport", "export_trace", "repair", "write_trace"]
 
-
 GZIP_LEVEL = 3  # the last one of zlib that is fast: level 6 takes twice the time for files that are a quarter smaller
-
 MAX_EXPORT_BYTES = 2 * 2**30
 
 # Kineto writes annotation names without escapes; the name has its own line, or in older versions precedes the pid.

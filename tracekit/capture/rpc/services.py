@@ -1,11 +1,10 @@
-"""Keeps the marked remote calls that this process has served until a recording takes them.
+"""Keeps what is known of the marked remote calls that this process has served, until a recording takes it.
 
-Finds the tensors that a served call returns, and keeps their shapes, each set of shapes once.
+Of the tensors that a call returns their shapes are kept, each set of shapes once.
 
-Counts the steps of this process's optimizers, from the first recorded call that it serves on.
-
-A parameter server's parameters have a version: how many steps their optimizer has taken. What a call read and what it
-applied is told by the versions before and after it. No function is known by its name.
+A parameter server's parameters have a version: how many steps their optimizer has taken, counted from the first
+recorded call on that the process serves. What a call read and what it applied is told by the versions before and after
+it. No function is known by its name.
 """
 
 from __future__ import annotations
@@ -25,24 +24,18 @@ from tracekit.model.metadata import RpcCall, RpcCallId, RpcOptimizer, RpcResult,
 
 __all__ = ["Service", "begin_service", "note_result", "results", "running_service", "take_services", "use_of"]
 
-
 MAX_SERVICES = 100_000  # kept at a time
-_running = threading.local()  # the service that this thread runs
-
 _MAX_TENSORS = 10_000  # in a result
 _MAX_RESULTS = 64  # different ones; of further ones nothing is known
-
-_results: dict[str, RpcResult] = {}
-
 _MAX_OPTIMIZERS = 16  # of a process; where there are more, no version is known
 
+_running = threading.local()  # the service that this thread runs
+_results: dict[str, RpcResult] = {}
 _lock = threading.Lock()
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _versions: list[int] = []
 _optimizers: list[RpcOptimizer] = []
 _is_watching = False
-
-
 _services: list[Service] = []
 
 

@@ -3,7 +3,7 @@
 A message is one line, escaped here. What renderers draw has styles, which pass: `write` of `tracekit.render.console`
 puts them on, after it has escaped the text.
 
-The names in what a user has typed: messages of a command that anonymises its run quote its arguments.
+Messages of a command that anonymises its run quote its arguments. So names in what the user has typed get pseudonyms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ __all__ = [
     "typed_names",
     "write_with",
 ]
-
 
 _PSEUDONYMS = "tracekit.pseudonyms"  # keys in the metadata of click's context
 _TYPED = "tracekit.typed"

@@ -1,6 +1,6 @@
-"""Files of a result, in several formats at once; the suffix of each says which.
+"""The files that commands write results to, and the reports of the runs that they compare.
 
-The reports of several runs, for commands that compare them.
+A result may go to files of several formats at once; the suffix of each says which.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 An entry is given back only while its files, the code and the options are the same, and only if nobody but this user or
 the owner of the files can have written it. Whatever else is there, damage included, is a miss. Nothing here raises
 because of the disk: a cache that cannot be read or written is no cache.
-
-What changes when a trace file does.
-
-Which code this process runs: a cache gives back only what the same code has computed.
 """
 
 from __future__ import annotations
@@ -52,7 +48,6 @@ __all__ = [
     "store",
 ]
 
-
 CACHE_VARIABLE = "TRACEKIT_CACHE"
 
 CacheChoice = bool | str | os.PathLike[str]
@@ -72,7 +67,6 @@ SUMMARY_FORMAT = 2
 """Raise it with every change of what a summary means or of how it is packed."""
 
 _PACKAGES = ("model", "read", "analysis")  # those that compute summaries
-"""As the files were when this process began: they may be edited while it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,3 +333,4 @@ def _files_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
 
 
 CODE_VERSION = code_version()
+"""Which code this process runs: its files as they were when it began, as they may be edited while it runs."""

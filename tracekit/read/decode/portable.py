@@ -1,8 +1,7 @@
 """The portable decoder: one trace file to columns with msgspec, in chunks.
 
-It defines what a trace means, and salvages damaged files. Memory holds the columns and one chunk.
-
-Notes about the events that were repaired or dropped while a trace was decoded.
+It defines what a trace means, and salvages damaged files. Notes tell which events were repaired or dropped. Memory
+holds the columns and one chunk.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from tracekit.read.files.inflate import CutOff, TextChunks
 from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode"]
-
 
 _BOUNDARY_SEARCH_BYTES = 16 << 10
 

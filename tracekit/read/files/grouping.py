@@ -135,7 +135,7 @@ def _precedence(file: TraceFile) -> tuple[bool, bool, int, str]:
 def _gives_way(file: TraceFile, to: TraceFile) -> bool:
     """Return whether a file of a window need not be read beside another one of greater or equal precedence.
 
-    Of the others decoding shows which one counts (`analysis.per_rank.same_recording`).
+    Of the others decoding shows which one counts (`analysis.per_rank.merge`).
     """
     if _precedence(file)[:2] < _precedence(to)[:2]:
         return True

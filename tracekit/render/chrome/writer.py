@@ -1,7 +1,9 @@
 """Write one page of a merged trace in Chrome's trace event format.
 
 A page is a list of events separated by commas, with nothing before or after it. Different processes can write the
-pages; `merged.document.Document` joins them.
+pages; `merged.merge.Document` joins them. Columns of events become lines of JSON, one line an event. Rows are grouped
+by which optional columns they have, so that many are written with one template. Times are formatted from integers: a
+float of microseconds since 1970 has a precision of 250 ns only.
 
 Tracks. The format knows processes and threads, but no tracks under tracks. So every track is a thread of its process,
 whatever it was put under. Viewers sort the threads of a process by `thread_sort_index` (chrome://tracing) or by tid
@@ -14,12 +16,6 @@ its depth from that order.
 
 Arrows. The event of an arrow is written right after its slice, at the slice's start. The format binds it by thread and
 time: of slices that start together and have a duration, viewers draw it to the innermost.
-
-Format columns of events as lines of JSON, one line an event.
-
-Times are formatted from integers: a float of microseconds since 1970 has a precision of 250 ns only.
-
-Group rows by which optional columns they have, so that many rows are written with one template.
 """
 
 from __future__ import annotations
@@ -40,7 +36,6 @@ from tracekit.render.trace.slices import RUN_PAGE, Argument, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter", "JsonStrings"]
 
-
 _BLOCK = 1 << 14  # values of a counter that are written at once
 _BLOCK_BYTES = 4 << 20  # text of slices that is written at once, about
 _SLICE_BYTES = 256  # text of one slice without extra arguments, about
@@ -54,12 +49,11 @@ _PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
 _PHASES = dict(enumerate("stf"))  # of an arrow's event, by index in `ROLES`
 _DEPTH = MAX_DEPTH // 2
+_COLUMNS_A_PASS = 8  # one bit each
 
 MICROSECONDS = "%d.%03d"
 """Part of a template, for the two columns of `microseconds`."""
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|(-?[0-9][0-9.eE+-]*)|\s+')
-
-_COLUMNS_A_PASS = 8  # one bit each
 
 
 @dataclass(frozen=True, kw_only=True)

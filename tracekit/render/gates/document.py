@@ -1,16 +1,11 @@
-"""The results of gates as JSON.
+"""The results of gates in each format: JSON, annotations of a GitHub workflow, JUnit XML, Markdown, the terminal.
 
-The results of gates as annotations of a GitHub workflow: commands that a step prints.
-
-Their syntax and escapes: docs.github.com, "Workflow commands for GitHub Actions", and `command.ts` of actions/toolkit.
-
-The results of gates as JUnit XML, which CI systems show as tests: a test case for each gate.
-
-A gate that is over its limit is a failure. One in doubt is an error, or skipped where its doubt is allowed.
-
-The results of gates as GitHub-flavoured Markdown: a table, and below it the comparison with the baseline.
-
-The results of gates in the terminal: a line or two for each, and the sum.
+* Annotations are commands that a step of the workflow prints. Their syntax and escapes: docs.github.com, "Workflow
+  commands for GitHub Actions", and `command.ts` of actions/toolkit.
+* JUnit XML has a test case for each gate, which CI systems show as a test. A gate that is over its limit is a failure.
+  One in doubt is an error, or skipped where its doubt is allowed.
+* Markdown is GitHub-flavoured: a table, and below it the comparison with the baseline.
+* The terminal shows a line or two for each gate, and the sum.
 """
 
 from __future__ import annotations
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = ["check_annotations", "check_json", "check_junit", "check_markdown", "check_text"]
-
 
 _INDENT = "  "
 

@@ -14,7 +14,7 @@ Compute, communication, the exposed parts and idle show complete steps only, so 
 numbers. Every slice of the input is there once, on the track it was recorded on. It has all its arguments but the
 numbers with which the profiler counts its own records. Times are on the run's clock.
 
-Join the pages of a merged trace in one file. A page is written here, or comes from a file that a worker wrote.
+A page is written here, or comes from a file that a worker wrote. All are joined in one file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from tracekit.render.perfetto import PerfettoFormat
 from tracekit.render.trace.slices import Sink, TraceFormat
 
 __all__ = ["Document", "Form", "Merged", "merge"]
-
 
 Form = Literal["perfetto", "chrome"]
 

@@ -1,8 +1,7 @@
 """Write one rank's page: the tracks that tracekit adds, and every slice of its recordings.
 
-Memory over time, from the records that the profiler writes with `profile_memory`.
-
-A device has one or two counters, in bytes:
+Memory over time comes from the records that the profiler writes with `profile_memory`. A device has one or two
+counters, in bytes:
 
 * `GPU 0 · allocated`, `GPU 0 · reserved`: the allocator's totals in tensors and in all, as
   `torch.cuda.memory_allocated()` and `memory_reserved()` return them;
@@ -43,7 +42,6 @@ from tracekit.render.merged.plan import RankPlan
 from tracekit.render.trace.slices import TraceWriter
 
 __all__ = ["PageCounts", "write_rank"]
-
 
 _CPU = 0
 _DEVICES = {_CPU: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 13: "MPS", 15: "HPU", 19: "MTIA"}

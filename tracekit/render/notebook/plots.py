@@ -1,9 +1,7 @@
 """Pictures of the sections of a report: `report.plot.breakdown()` and the like.
 
 Each draws what the tables of its section have, of at most so many rows, and returns matplotlib's axes. Times are
-milliseconds, means a step.
-
-The shapes that pictures of sections consist of, drawn by matplotlib: stacked bars, spans of time, points.
+milliseconds, means a step. Pictures consist of stacked bars, spans of time and points.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ from tracekit.render.sections.diagnosis import where_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_bars", "label", "size_unit"]
-
+__all__ = ["Plots", "draw_bars", "label", "size_unit"]
 
 _SHOWN_RANKS = 32
 _SHOWN_ROWS = 20
@@ -33,7 +30,6 @@ _GB = 1e9
 _A_STEP = "ms a step"
 
 Row = dict[str, Any]
-"""What draws each section, in the order of the sections."""
 
 # Blue, orange, green, ... of Okabe and Ito, which people who do not see all colours can tell apart.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
@@ -308,6 +304,7 @@ _DRAW: dict[str, Callable[[Report, Any, Axes | None], Axes]] = {
     "whatif": _whatif,
     "attempts": _attempts,
 }
+"""What draws each section, in the order of the sections."""
 
 
 def label(text: object, most: int = _LONGEST_LABEL) -> str:

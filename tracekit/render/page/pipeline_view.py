@@ -1,6 +1,6 @@
-"""One step of a pipeline as it ran: its actions, and its bubbles with their causes.
+"""What the page shows of a single step: a pipeline as it ran, or what hides FSDP's all-gathers on one rank.
 
-The all-gathers of one rank in one step, in the order in which FSDP's modules are used: what hides each of them.
+A pipeline has its actions, and its bubbles with their causes. All-gathers are in the order in which modules are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tracekit.analysis.table import rows_of
 from tracekit.render.page.chart_contract import FsdpLadder, PipelineGaps, PipelineView
 
 __all__ = ["fsdp_ladder", "pipeline_view"]
-
 
 MOST_ACTIONS = 4096
 

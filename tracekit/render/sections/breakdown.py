@@ -1,7 +1,4 @@
-"""Where each rank's time goes, by rank and step.
-
-How much communication compute hides, by kind, phase and group.
-"""
+"""Where each rank's time goes, by rank and step, and how much communication compute hides, by kind, phase and group."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from tracekit.render.console import table
 from tracekit.render.section_view import SectionView
 
 __all__ = ["BREAKDOWN_VIEW", "OVERLAP_VIEW"]
-
 
 _MOST_RANKS = 16
 _SHOWN_RANKS = 8  # where there are more

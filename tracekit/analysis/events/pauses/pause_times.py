@@ -7,9 +7,8 @@
   what the program, or Lightning's profiler, labels as an evaluation or validation.
 * Logging: calls that log or write to a standard stream, as the capture or recorded Python stacks show them.
 
-Of these that overlap, checkpoints come before evaluation, and evaluation before data loading and logging.
-
-What names of events, in any tool's trace, show a checkpoint, an evaluation or logging.
+Of these that overlap, checkpoints come before evaluation, and evaluation before data loading and logging. The names of
+events show all three, in any tool's trace.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from tracekit.model.spans import (
 )
 
 __all__ = ["PAUSES", "PauseTimes", "checkpoint_calls", "evaluation_evidence", "pause_times"]
-
 
 PAUSES = ("checkpoint", "evaluation", "logging")
 

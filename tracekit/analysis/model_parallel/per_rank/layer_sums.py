@@ -1,13 +1,12 @@
-"""Which module one rank's collectives of tensor, expert and context parallelism are for.
+"""Which module one rank's collectives of tensor, expert and context parallelism are for, and how long modules took.
 
 Every collective of a tp, ep or cp group is in a row. Where its module is not known, the row has no name, so that
 nothing is lost. Without the capture's metadata, what DTensor redistributes counts as tensor parallelism, marked as
 inferred.
 
-How long a module and what is inside it took, in the time of a rank's lanes.
-
-Forward, that is the time of the module's spans on the host; backward, the time of the autograd nodes that they made. On
-a GPU rank it is the time of the device on what was launched there, from the first start to the last end.
+The time of a module contains what is inside it. Forward, it is the time of the module's spans on the host; backward,
+the time of the autograd nodes that they made. On a GPU rank it is the time of the device on what was launched there,
+from the first start to the last end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from tracekit.model.intervals import Intervals
 from tracekit.model.summary import StepParts
 
 __all__ = ["tensor_sums"]
-
 
 _WITHIN_LAYERS = ("tp", "ep", "cp")
 _NONE = -1

@@ -1,7 +1,4 @@
-"""How long one rank idles for each cause, and what its host was in then.
-
-In which operator, annotation and source line the host of a rank was at any time.
-"""
+"""How long one rank idles for each cause, and in which operator, annotation and source line its host was then."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from tracekit.model.names.python_functions import is_of_program
 from tracekit.model.spans import LABEL_PREFIX
 
 __all__ = ["HostPlaces", "Place", "idle_sums"]
-
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
 _PLACE_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})

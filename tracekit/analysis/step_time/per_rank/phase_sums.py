@@ -1,9 +1,7 @@
-"""What one rank's steps are spent on: loading data, forward, backward, optimizer, or anything else.
+"""What one rank's steps are spent on, and when: loading data, forward, backward, optimizer, or anything else.
 
 The phases partition the step exactly. Within each phase, compute, exposed communication, exposed copies and idle time
-do.
-
-When each phase of a step is, as the report, its JSON and the merged trace count it.
+do. The report, its JSON and the merged trace count the same phases.
 
 A CPU rank's phases are those of its host. On a GPU rank, a phase begins on the device when the compute ends that was
 launched before it, as a step does. The first compute of a phase may wait for communication that was launched before it.

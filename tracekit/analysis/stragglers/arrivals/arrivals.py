@@ -1,4 +1,4 @@
-"""Who came last to each instance of a collective, how late, and what had held that rank up before.
+"""Who came last to each collective and message, how late, and what had held that rank up before.
 
     rank 0  compute |   wait    |        The last rank's lateness is counted from the last but one.
     rank 1  compute...........  |
@@ -9,12 +9,9 @@ A segment is the time from a rank's last release to its arrival. By how much the
 median of its peers', the rank itself has caused. The rest is due to the instance that released it, and so to the last
 rank of that instance. Where two ranks arrive last at the same time, neither is late, and neither held up the others.
 
-Messages as instances of two ranks, the sender and the receiver: who of them came last, and why.
-
-A receiver comes to a message when it waits for it. It may have posted the receive long before.
-
-What a rank did before it sent is compared with its peers. They share a group with it, and send and receive the
-same sizes in the same order, such as the same stage in other replicas of a pipeline.
+A message is an instance of two ranks, the sender and the receiver. A receiver comes to it when it waits for it. It may
+have posted the receive long before. What a rank did before it sent is compared with its peers. They share a group with
+it, and send and receive the same sizes in the same order, such as the same stage in other replicas of a pipeline.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The instances of one process group's collectives: who came last to each, and by how much its work exceeded others'.
+"""Who came last to each instance of a group's collectives, and by how much its work exceeded that of its peers.
 
 `CollectiveInstances` has one instance a row, with flat columns over all groups. So a question about a run of a thousand
 ranks is a handful of array operations.
-
-What the last rank to arrive at each instance did before, compared with its peers.
 
 Two things are compared. The segment is the time from the last release until the rank was ready: it tells by how much
 the rank is late by itself. The stretch is a part of the program, from one instance of the group to another, that

@@ -1,8 +1,7 @@
 """Which device events of a GPU rank are communication, and of which kind, group and size.
 
-A rule matches the kernel's name; kind, group and size come from the operator behind the kernel.
-
-What device events do whose names do not tell it: by what launched them, and by what runs on their stream.
+A rule matches the kernel's name; kind, group and size come from the operator behind the kernel. Where the name does not
+tell what an event does, what launched it tells it, or what runs on its stream.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from tracekit.model.intervals import Intervals
 from tracekit.model.names.collectives import kind_of_collective
 
 __all__ = ["MESSAGE_KINDS", "argument_positions", "device_communication"]
-
 
 _UNKNOWN = KINDS.index("unknown")
 _SEND, _RECV, _SEND_RECV = (KINDS.index(kind) for kind in ("send", "recv", "send_recv"))

@@ -1,12 +1,11 @@
 """When each rank was ready for each collective, send and receive, and when it ended there: what replays start from.
 
-What ranks exchange in kernels that name no sizes, estimated from how long the experts of each rank compute.
+What ranks exchange in kernels that name no sizes is estimated from how long the experts of each rank compute.
 
-What the transfers of data parallelism depend on: the data that has to be there before them, and needs them.
-
-Gradients are needed by the optimizer, not by the work behind the wait for them. Parameters that are gathered are known
-since the last step; those that are gathered again in the backward pass could have been kept. Everything else is needed
-where it is waited for, and not known before it was sent.
+Of transfers of data parallelism it is known which data has to be there before them, and what needs them. Gradients are
+needed by the optimizer, not by the work behind the wait for them. Parameters that are gathered are known since the last
+step; those that are gathered again in the backward pass could have been kept. Everything else is needed where it is
+waited for, and not known before it was sent.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ __all__ = [
     "run_communication",
 ]
 
-
 _SEND, _RECV = KINDS.index("send"), KINDS.index("recv")
 # Each rank and step may exchange another amount, as with tokens for experts.
 _UNEVEN = tuple(KINDS.index(kind) for kind in ("all_to_all", "dispatch", "combine"))
@@ -70,7 +68,7 @@ class Communication(Columnar):
         spins: bool [n], whether it is a kernel that runs from when the rank is ready until all have come and the
             transfer is through.
         batched: bool [n], whether the kernel carries other messages, too.
-        purpose: one of those in `purposes`, int64 [n].
+        purpose: `OTHER`, `GRADIENTS`, `PARAMETERS` or `REGATHERED`, int64 [n].
         uneven: bool [n], whether other ranks and steps may have another size for the same.
         sent: int64 [n], of an exchange of tokens for experts what the rank gave, or -1.
         received: int64 [n], likewise what it got, or -1.

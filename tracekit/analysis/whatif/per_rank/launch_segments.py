@@ -1,10 +1,7 @@
 """What the host of a GPU rank launched between the points at which it, or its device, depends on anything else.
 
-When the host of a GPU rank launched communication, and what each had to wait for.
-
-When the host of a GPU rank waited for its device, and for what.
-
-Where the time of a GPU rank's host is cut, before it is known what it launched between the cuts.
+The host's time is cut where it launched communication, and where it waited for its device. Each cut has what had to be
+waited for. The cuts are made before it is known what was launched between them.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ from tracekit.model.events import ABSENT, ROUNDED_NS, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["interruptions", "launch_segments"]
-
 
 _EDGES = ("start_ns", "end_ns")
 _SHORTEST_NS = 50_000  # of logging that the host's time is cut at

@@ -1,13 +1,11 @@
-"""Finds what FSDP2 (`fully_shard`) and FSDP1 shard and gather as one unit, and in which process groups.
+"""Finds what FSDP2 (`fully_shard`) and FSDP1 shard and gather as one unit, in which groups, and how they are set.
 
 FSDP2 writes labels with module names. FSDP1 does not, so while a window is open its unshards, its gradient reductions
 and the uses of unsharded parameters become spans. Names are those of `named_modules()` of the outermost FSDP module,
 which is "" itself, without the names that wrappers add.
 
-Reads how FSDP1 and FSDP2 are configured, under the names of their own arguments.
-
-The values are those in use, which FSDP may have changed. FSDP2 does not reshard the outermost module after forward,
-unless it is told to. FSDP1 shards nothing where there is one rank.
+Settings have the names of FSDP's own arguments. The values are those in use, which FSDP may have changed. FSDP2 does
+not reshard the outermost module after forward, unless it is told to. FSDP1 shards nothing where there is one rank.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span
 
 __all__ = ["Fsdp1Observer", "Fsdp2Observer", "parameter_groups"]
-
 
 _PHASE_OF_STATE: dict[str, FsdpPhase] = {
     "FORWARD": "forward",

@@ -1,11 +1,10 @@
-"""Derives strategies from the parallelism of the run's groups, after all other observers have set it.
+"""Derives strategies from the parallelism of the run's groups, and finds `nn.DataParallel`, which has no group.
 
-Tensor, pipeline, expert and context parallelism each have a group, so a group of that parallelism is the strategy. For
-data parallelism the group is not enough: several strategies use the same one.
+Tensor, pipeline, expert and context parallelism each have a group, so a group of that parallelism is the strategy, once
+all other observers have set it. For data parallelism the group is not enough: several strategies use the same one.
 
-Finds `nn.DataParallel`: one process that copies its model to several devices in every step.
-
-With fewer than two devices it only calls the module that it wraps; a note says so.
+`nn.DataParallel` is one process that copies its model to several devices in every step. With fewer than two devices it
+only calls the module that it wraps; a note says so.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.observers import MetadataDraft
 
 __all__ = ["DataParallelObserver", "GroupParallelismObserver"]
-
 
 _PARALLELISMS_WITH_GROUPS = frozenset({"tp", "pp", "ep", "cp"})
 

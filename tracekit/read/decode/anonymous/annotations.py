@@ -1,9 +1,7 @@
 """What takes the place of an annotation: a label of torch, NCCL, Lightning, the probe or the program.
 
-A label of a public form stays, but for the names in it. A label that only begins like one keeps this beginning, as
-analyses look at it, and its rest has a pseudonym.
-
-Which names of collectives are those of torch and its backends.
+A label of a public form stays, but for the names in it. Names of collectives are public if torch or a backend has them.
+A label that only begins like a public one keeps this beginning, as analyses look at it, and its rest has a pseudonym.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _WORDS = (
 )
 _WORD = f"(?:{'|'.join(sorted(_WORDS, key=len, reverse=True))})"
 COLLECTIVE = rf"_?{_WORD}(?:_{_WORD})*_?"
-"""A pattern of such names: `allreduce`, `_allgather_base_`, `reduce_scatter_tensor_coalesced`, `recv_any_source_`."""
+"""Names of collectives: `allreduce`, `_allgather_base_`, `reduce_scatter_tensor_coalesced`, `recv_any_source_`."""
 _NAME = re.compile(COLLECTIVE)
 
 
@@ -61,24 +59,16 @@ _OPTIMIZERS = _one_of(
     *("FusedAdam", "FusedLAMB", "FusedLion", "FusedSGD", "DeepSpeedCPUAdam", "DeepSpeedZeroOptimizer"),
     *("DeepSpeedZeroOptimizer_Stage3", "BF16_Optimizer", "FP16_Optimizer"),
 )
-
-
 _DATA_LOADERS = _one_of("_BaseDataLoaderIter", "_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter")
-
-
 _LIGHTNING_STRATEGIES = _one_of(
     *("DDPStrategy", "DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy", "SingleDeviceStrategy"),
     *("SingleDeviceXLAStrategy", "XLAFSDPStrategy", "XLAStrategy"),
 )
-
-
 _FSDP1_FUNCTIONS = _one_of(
     *("forward", "rate_limiter", "_pre_forward", "_post_forward", "_root_pre_forward", "_to_kwargs"),
     *("_pre_backward_hook", "_post_backward_hook", "_post_backward_hook_reshard_only", "_post_backward_prefetch"),
     *("_pre_backward_prefetch", "_pre_forward_prefetch", "_post_backward_final_callback"),
 )
-
-
 _FSDP2_ACTIONS = _one_of(
     *("root_pre_forward", "root_post_backward_callback", "inputs_to_device", "cast_forward_inputs"),
     *("cast_forward_outputs", "pre_forward", "post_forward", "pre_backward", "post_backward_accumulate"),
@@ -86,53 +76,30 @@ _FSDP2_ACTIONS = _one_of(
     *("all_gather", "all_gather_copy_in", "all_gather_copy_out", "all_reduce", "reduce_scatter"),
     *("forward_prefetch", "backward_prefetch"),
 )
-
-
 _PIPELINE_ACTIONS = _one_of(
     *("F", "B", "I", "W", "UNSHARD", "RESHARD", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE_GRAD")
 )
-
-
 _SPANS = _one_of(
     *("calibration", "wait", "coalesced", "data", "no_grad", "evaluation", "gc", "backward", "recompute", "checkpoint")
 )
-
-
 _LOGGING_FUNCTIONS = _one_of(
     *("Logger.handle", "SummaryWriter.add_scalar", "SummaryWriter.add_scalars", "SummaryWriter.add_histogram"),
     *("SummaryWriter.add_image", "SummaryWriter.add_images", "SummaryWriter.add_text", "SummaryWriter.add_figure"),
     *("SummaryWriter.add_graph", "SummaryWriter.flush", "Run.log", "mlflow.log_metric", "mlflow.log_metrics"),
     *("stdout", "stderr"),
 )
-
-
 _OVERHEADS = _one_of(  # of Kineto: what the profiler itself does
     *("Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Driver Compiler", "Instrumentation"),
-    *(
-        "Lazy Function Loading",
-        "Resource",
-        "Resource Overhead",
-        "Runtime Triggered Module Loading",
-        "UVM Activity Init",
-    ),
-    *("Unrecognized", "Unknown", "Overhead"),
+    *("Lazy Function Loading", "Resource", "Resource Overhead", "Runtime Triggered Module Loading"),
+    *("UVM Activity Init", "Unrecognized", "Unknown", "Overhead"),
 )
-
-
-_ARROWS = _one_of(
-    "ac2g", "async_cpu_gpu", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "fwd_bwd"
-)  # of Kineto, as the next
-
-
+# Of Kineto, as the next.
+_ARROWS = _one_of("ac2g", "async_cpu_gpu", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "fwd_bwd")
 _SYNCHRONISATIONS = _one_of("Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")
-
 
 # A checkpoint span has one word after the action.
 _CHECKPOINT_CALL = rf"(?:{_one_of(*CHECKPOINT_ACTIONS)} (?=\S+\Z)(?:{_one_of(*CHECKPOINT_FUNCTIONS)}\Z)?)"
-
-
 _ACTION = rf"\d+{_PIPELINE_ACTIONS}\d*"
-
 
 # Public labels. What may be missing at their end is left out of a label that only begins like them.
 _PUBLIC = re.compile(
@@ -163,8 +130,6 @@ _PUBLIC = re.compile(
         )
     )
 )
-
-
 _FSDP2_LABEL = re.compile(rf"(FSDP::{_FSDP2_ACTIONS})(?: for (.*?))?(?: \((.*)\))?((?: \[pg=\d+\])?)")
 
 

@@ -1,8 +1,7 @@
 """What takes the place of the name of a Python function in a recorded stack.
 
-Functions of torch, of Python and of tracekit keep their names, without the folder in which they are installed.
-
-Which built-in functions are of Python or of torch.
+Functions of torch, of Python and of tracekit keep their names, without the folder in which they are installed. So do
+built-in functions of Python and of torch.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from tracekit.model.names.pseudonyms import Namer
 from tracekit.model.names.python_functions import is_of_program, path_in_library
 
 __all__ = ["anonymous_python_function"]
-
 
 _FUNCTION = re.compile(r"(.+?)\.py\((\d+)\): (.+)", re.DOTALL)
 _LIBRARY_PATH = re.compile(r"[^()]+")

@@ -1,13 +1,11 @@
 """Replace the names in a decoded trace: of hosts, paths, modules, groups, annotations, functions, threads.
 
 Everything that is made of a trace is made of what `anonymized` returns, so that no output has to think of it. The names
-of kernels and operators stay. Of all else only what has a public form stays, such as the labels that torch writes.
+of kernels and operators stay. Of all else only what has a public form stays, such as the labels that torch writes and
+the categories of Kineto.
 
-Which categories of events are public, and in which of them the names of events are.
-
-Which arguments of an event stay: those that torch, Kineto or NCCL write, if their value is public, too.
-
-A value is public if it has a public form (of a type, of a collective), or no letters. All other arguments are left out.
+Arguments of an event stay if torch, Kineto or NCCL write them and their value is public, too. A value is public if it
+has a public form (of a type, of a collective), or no letters. All other arguments are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ from tracekit.read.decode.anonymous.python_functions import anonymous_python_fun
 from tracekit.read.decode.extra_args import split_members
 
 __all__ = ["anonymized", "anonymous_arguments"]
-
 
 _THREAD = re.compile(r"(thread -?\d+ )\((.*)\)")
 # Of Kineto, and of torch, whose names Linux cuts after 15 characters.
@@ -55,7 +52,7 @@ WITH_PUBLIC_NAMES = (
     *("privateuse1_runtime", "privateuse1_driver"),
     *("Operator", "Kernel", "Memcpy", "Memset", "Runtime"),  # of torch 1.8
 )
-"""The events of these are operators, kernels, copies, and calls of a runtime, whose names stay."""
+"""Categories of operators, kernels, copies, and calls of a runtime. The names of these events stay."""
 PUBLIC_CATEGORIES = frozenset(
     {
         *("", PYTHON_FUNCTION, *ANNOTATIONS, *WITH_PUBLIC_NAMES),

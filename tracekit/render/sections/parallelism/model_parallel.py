@@ -1,8 +1,7 @@
-"""Communication within layers: what layers wait for, and how even the load of experts is. Times are ms a step.
+"""Communication within layers and by dimension of the mesh, and the load of experts. Times are ms a step.
 
-Dimensions of the mesh in the terminal: what each one's communication costs.
-
-Dispatch and combine of expert parallelism, in the terminal. Times are ms a step.
+In the terminal, tables show what layers wait for, how even the load of experts is, what each dimension's communication
+costs, and dispatch and combine of expert parallelism.
 """
 
 from __future__ import annotations
@@ -31,15 +30,13 @@ __all__ = [
     "tensor_table",
 ]
 
-
 _SHOWN = 12
 _LONGEST_NAME = 15  # with it the table is 80 columns wide
 _SHOWN_RANKS = 8
+_SHOWN_EXPERTS = 16
 _NEARLY_THE_SAME = 1.1
 _COUNTED_COLUMNS = ("rank", "received", "to mean\nof others", "most in layer", "to mean\nof others")
 _ESTIMATED_COLUMNS = ("rank", "experts\ncompute", "to mean\nof others")
-
-_SHOWN_EXPERTS = 16
 
 
 def tensor_table(tensor: TensorParallel) -> list[object]:
