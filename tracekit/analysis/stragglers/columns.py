@@ -4,18 +4,24 @@ from tracekit.analysis.table import RANK, Column, Table
 
 __all__ = ["SLOW_LINKS", "STRAGGLERS"]
 
+_NULL = " Null: clocks cannot be compared."
+
 STRAGGLERS = Table(
     "stragglers",
     (
         RANK,
-        Column("caused_delay_ns", "int", "ns", "Mean delay a step that it caused itself, not what it passed on."),
+        Column(
+            "caused_delay_ns", "int?", "ns", "Mean delay a step that it caused itself, not what it passed on." + _NULL
+        ),
         Column(
             "wait_ns",
-            "int",
+            "int?",
             "ns",
-            "Mean time a step in which it waited for the last rank of a collective, or of several.",
+            "Mean time a step in which it waited for the last rank of a collective, or of several." + _NULL,
         ),
-        Column("last_arrivals", "int", "", "Collectives to which it came last, by more than the clocks' uncertainty."),
+        Column(
+            "last_arrivals", "int?", "", "Collectives to which it came last, beyond the clocks' uncertainty." + _NULL
+        ),
         Column("arrivals", "int", "", "Collectives that were matched over ranks."),
         Column("cause", "str?", "", "Cause of most of the delay: compute, more_work, host or data; null: none."),
     ),

@@ -104,9 +104,9 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
     rows: list[dict[str, object]] = [
         {
             "rank": summary.rank,
-            "caused_delay_ns": int(charges.ranks_ns[place].sum()) // count,
-            "wait_ns": int(arrivals.wait_ns[place]) // count,
-            "last_arrivals": int(last[place]),
+            "caused_delay_ns": int(charges.ranks_ns[place].sum()) // count if comparable else None,
+            "wait_ns": int(arrivals.wait_ns[place]) // count if comparable else None,
+            "last_arrivals": int(last[place]) if comparable else None,
             "arrivals": int(arrivals.arrivals[place]),
             "cause": pauses.get(summary.rank) or cause_of(run, place, charges, counted),
         }

@@ -183,7 +183,8 @@ def _kernels(report: Report, result: Any, ax: Axes | None) -> Axes:
 
 
 def _stragglers(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "by_rank"), "caused_delay_ns", "wait_ns")
+    known = [row for row in rows_of(result, "by_rank") if row["wait_ns"] is not None]
+    rows = _most(known, "caused_delay_ns", "wait_ns")
     parts = {"delay that it caused": _milliseconds(rows, "caused_delay_ns"), "its wait": _milliseconds(rows, "wait_ns")}
     return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Who holds up whom"), unit=_A_STEP)
 

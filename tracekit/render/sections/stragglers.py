@@ -52,10 +52,11 @@ def straggler_table(stragglers: Stragglers) -> list[object]:
     rows = rows_of(stragglers, "by_rank")
     if not any(row["arrivals"] for row in rows):
         return []
-    worst = sorted(rows, key=lambda row: (-row["caused_delay_ns"], -row["last_arrivals"], row["rank"]))[:_SHOWN_RANKS]
+    known = [row for row in rows if row["wait_ns"] is not None]
+    worst = sorted(known, key=lambda row: (-row["caused_delay_ns"], -row["last_arrivals"], row["rank"]))[:_SHOWN_RANKS]
     title = "Who holds up the others in collectives (ms a step)"
-    if len(worst) < len(rows):
-        title += f"; the worst {len(worst)} of {len(rows)} ranks, --json has all"
+    if len(worst) < len(known):
+        title += f"; the worst {len(worst)} of {len(known)} ranks, --json has all"
     cells = [
         (
             str(row["rank"]),
@@ -66,7 +67,7 @@ def straggler_table(stragglers: Stragglers) -> list[object]:
         )
         for row in worst
     ]
-    parts = table(title, ("rank", "delay caused", "by", "came last", "waited"), cells)
+    parts = table(title, ("rank", "delay caused", "by", "came last", "waited"), cells) if cells else []
     if stragglers.verdict.cause is None and stragglers.verdict.text:
         parts += [statement("info", stragglers.verdict.text), ""]
     return parts

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 
 from benchmarks.studies.gpu_jobs.evidence import Evidence
-from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
+from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each, right_if
 from tests.gpu_jobs import Operation
 from tests.gpu_jobs.intervals import length
 from tracekit.analysis.communication.collectives import GroupTimes, group_times
@@ -118,7 +118,10 @@ def waits_of_ranks(evidence: Evidence) -> Outcome | None:
     expected = {rank: length(intervals) / steps for rank, intervals in waits.items()}
     error_ns = _ROUNDING_NS + _clock_error_ns(evidence)
     within = {rank: max(error_ns * len(waits[rank]) / steps, 0.05 * wait_ns) for rank, wait_ns in expected.items()}
-    seen = {int(row.rank): float(row.wait_ns) for row in evidence.report.stragglers.by_rank.itertuples()}
+    rows = rows_of(evidence.report.stragglers, "by_rank")
+    if any(row["wait_ns"] is None for row in rows):
+        return abstained(expected)
+    seen = {row["rank"]: float(row["wait_ns"]) for row in rows}
     return compare_each(seen, expected, within=within)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import chain
+from collections.abc import Sequence
+from heapq import heappush
+from itertools import pairwise
 
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
@@ -31,32 +33,44 @@ def communication_is_communication(evidence: Evidence) -> Outcome | None:
 
 
 def exposed_by_kind(evidence: Evidence) -> Outcome | None:
-    """How much time each rank is exposed to each kind of communication, by plain arithmetic of intervals.
+    """How much exposed time is charged to each kind of communication, by plain arithmetic of intervals.
 
-    The report has a row for each group and phase, and rows may overlap. So the sum of the rows is between the time that
-    any of the operations covers and the sum of the times of all.
+    Each instant is charged to the operation that ends last of those that run then.
     """
-    compute, by_kind = defaultdict(list), defaultdict(list)
+    compute, operations = defaultdict(list), defaultdict(list)
     for kernel in evidence.job.finished.kernels:
         if kernel.activity == "compute":
             compute[kernel.rank].append((kernel.start_ns, kernel.end_ns))
         elif kernel.activity == "comm":
-            by_kind[kernel.rank, _kind_of(kernel)].append((kernel.start_ns, kernel.end_ns))
-    if not by_kind:
+            operations[kernel.rank].append((kernel.start_ns, kernel.end_ns, _kind_of(kernel)))
+    if not operations:
         return None
     seen_ns: dict[tuple[int, str], float] = defaultdict(float)
     for summary in evidence.run.ranks:
         for row in summary[COMMUNICATION]:
             seen_ns[summary.rank, _kind(row.kind)] += row.exposed_ns
-    expected = {}
-    for key, intervals in by_kind.items():
-        steps = evidence.truth.of_rank(key[0])
+    expected: dict[tuple[int, str], float] = {}
+    for rank, of_rank in operations.items():
+        steps = evidence.truth.of_rank(rank)
         window = (min(step.start_ns for step in steps), max(step.end_ns for step in steps))
-        exposed = [minus(clipped([one], window), compute[key[0]]) for one in intervals]
-        least, most = length(chain.from_iterable(exposed)), sum(map(length, exposed))
-        expected[key] = min(max(seen_ns[key], least), most)
+        for kind, charged in _charged(of_rank).items():
+            expected[rank, kind] = length(minus(clipped(charged, window), compute[rank]))
     within = {key: _rounding_ns(evidence, key[0]) for key in expected}
     return compare_each(seen_ns, expected, within=within, share=0.01)
+
+
+def _charged(operations: Sequence[tuple[int, int, str]]) -> dict[str, list[tuple[int, int]]]:
+    """Return when an operation of each kind is the one of those that run that ends last."""
+    charged: dict[str, list[tuple[int, int]]] = {kind: [] for _, _, kind in operations}
+    waiting, running = sorted(operations, reverse=True), list[tuple[int, int, str]]()
+    edges = sorted({edge for start, end, _ in operations for edge in (start, end)})
+    for begin, stop in pairwise(edges):
+        while waiting and waiting[-1][0] <= begin:
+            start, end, kind = waiting.pop()
+            heappush(running, (-end, start, kind))
+        if running and -running[0][0] > begin:
+            charged[running[0][2]].append((begin, stop))
+    return charged
 
 
 def kinds_are_known(evidence: Evidence) -> Outcome | None:
