@@ -1,6 +1,6 @@
 """How well a number is known, whether it differs from zero by more than chance, and whether it is worth a word.
 
-An error is one standard error everywhere: a saving of 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases.
+The error of a saving is one standard error: 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases.
 
 What takes less than `NOTABLE_SHARE` of a step is no finding. What saves less than `NOTABLE_SAVING` of it, or less than
 two of its errors, is no advice.
