@@ -57,7 +57,7 @@ def with_jumps(
             rank: jumps_ns[rank]
             for ranks in of_host.values()
             for rank in ranks
-            if len({jumps_ns.get(other, 0) > 0 for other in ranks}) == 1 and all(other in jumps_ns for other in ranks)
+            if {np.sign(jumps_ns.get(other, 0)) for other in ranks} in ({1}, {-1})
         }
         found = unclear if 2 * len(jumps_ns) >= len(places) else jumping
         found |= jumps_ns

@@ -315,11 +315,11 @@ def _fit(
         return None
     times_ns = [statistics.median(transfers) for transfers in transfers_ns.values()]
     fit = fit_latency_bandwidth([sizes[module] for module in transfers_ns], times_ns)
-    if fit.ns_per_byte < 0 or fit.latency_ns <= 0 or fit.latency_ns < _latency_error_ns(fit):
+    if fit.ns_per_byte < 0 or fit.latency_ns <= 0 or fit.latency_ns < _SIGNIFICANT * _latency_error_ns(fit):
         return None
     return fit
 
 
 def _latency_error_ns(fit: LatencyBandwidth) -> float:
-    """Return how far the latency may be off, by how far the units' transfers are off the line."""
-    return _SIGNIFICANT * math.sqrt(fit.misfit) * fit.latency_error_ns
+    """Return the standard error of the latency, by how far the units' transfers are off the line."""
+    return math.sqrt(fit.misfit) * fit.latency_error_ns

@@ -3,7 +3,7 @@
 The error of a saving is one standard error: 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases.
 
 What takes less than `NOTABLE_SHARE` of a step is no finding. What saves less than `NOTABLE_SAVING` of it, or less than
-two of its errors, is no advice.
+two of its errors, is no advice; the table of what-if lists savings from `LISTED_SAVING` on.
 
 Where the values of a sample lie, and by how much two samples are apart, is estimated so that a few values that are far
 off hardly move it. The estimates of a normal distribution are nearly as precise as means (J. L. Hodges and E. L.
@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from tracekit.model.events import Float64, Int64
 
 __all__ = [
+    "LISTED_SAVING",
     "MAD_TO_SIGMA",
     "MEDIAN_TO_MEAN_ERROR",
     "NOTABLE_SAVING",
@@ -43,6 +44,7 @@ __all__ = [
 
 NOTABLE_SHARE = 0.05
 NOTABLE_SAVING = 0.02
+LISTED_SAVING = 0.01
 MAD_TO_SIGMA = 1.4826  # for a normal distribution
 MEDIAN_TO_MEAN_ERROR = 1.2533  # standard error of a median over that of a mean
 _CLEAR_ERRORS = 2.0
@@ -53,9 +55,9 @@ _QUARTILES_TO_SIGMA = 1 / 1.349  # for a normal distribution
 _MOST_VALUES = 2000  # of more, values at even distances: all pairs would take gigabytes
 
 
-def is_worthwhile(saving_ns: float, error_ns: float, step_ns: float) -> bool:
-    """Return whether a change that saves so much of a step is worth its name: it is notable, and surely not 0."""
-    return saving_ns > max(_CLEAR_ERRORS * error_ns, NOTABLE_SAVING * step_ns)
+def is_worthwhile(saving_ns: float, error_ns: float, step_ns: float, least: float = NOTABLE_SAVING) -> bool:
+    """Return whether a change saves more than a share of a step, `least`, and surely not 0."""
+    return saving_ns > max(_CLEAR_ERRORS * error_ns, least * step_ns)
 
 
 def standard_error(values: Sequence[float] | Float64) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, OperationGraph
-from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
+from tracekit.analysis.stats.uncertainty import LISTED_SAVING, is_worthwhile, standard_error
 from tracekit.analysis.whatif.candidates import Candidate, candidates, made_together
 from tracekit.analysis.whatif.replays import Replays
 from tracekit.model.events import Float64
@@ -84,7 +84,7 @@ def _change(
     mean_ns = min(float(saved_ns.mean()), measured_ns)
     varies_ns = _pauses_error_ns(saved_ns) if candidate.remedy in PAUSES else standard_error(saved_ns)
     error_ns = float(np.sqrt((mean_ns * replay_error) ** 2 + varies_ns**2 + clock_error_ns**2))
-    if not is_worthwhile(mean_ns, error_ns, measured_ns):
+    if not is_worthwhile(mean_ns, error_ns, measured_ns, LISTED_SAVING):
         return None
     return Change(
         what=candidate.what,
