@@ -25,17 +25,7 @@ from tracekit.hta.package import import_bridge, quiet, rounding
 from tracekit.model.run import Run
 from tracekit.render.console import statement, write
 
-__all__ = [
-    "CLASSES",
-    "Comparison",
-    "CrossCheck",
-    "HtaChoices",
-    "Variants",
-    "class_differences",
-    "compare",
-    "cross_check",
-    "cross_check_text",
-]
+__all__ = ["CrossCheck", "cross_check", "cross_check_text"]
 
 _HOST_CATEGORIES = ("cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_driver")
 _NAMES = {"COMMUNICATION": "communication", "COMPUTATION": COMPUTE, "MEMORY": COPY, "OTHER": "other"}

@@ -25,6 +25,7 @@ _NO_DRIFT_ERROR = 2 * _PPM  # a drift that is not significant counts as none if 
 _SIGNIFICANT = 3.0  # standard errors
 _STATED = 2.0  # standard errors: 95 of 100 cases
 _MOST_OF_ALL = 0.999
+_STANDS_OUT = 8.0  # times as far as moments scatter: what another rate makes of a recording
 _RESOLUTION_NS = 500.0  # of the time stamps themselves
 _SPREAD_PERCENTILE = 90
 
@@ -80,7 +81,7 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
     y: Float64 = (ahead_ns - base_ns).astype(np.float64)
     x: Float64 = (other_ns - other_ns[middle]).astype(np.float64)
     line = fit_line(x, y, resolution=_RESOLUTION_NS)
-    drift, drift_error = _drift(line, len(x))
+    drift, drift_error = _drift(line, x)
     level = y - (drift or 0.0) * x
     offset = float(np.median(level))
     residual = np.abs(level - offset)
@@ -96,12 +97,14 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
     )
 
 
-def _drift(line: Line, count: int) -> tuple[float | None, float]:
+def _drift(line: Line, x: Float64) -> tuple[float | None, float]:
     """Return the drift and how far it may be off. It is None if the moments do not tell it, and 0 if they tell none."""
-    if count < _FEWEST_FOR_DRIFT or not math.isfinite(line.slope_error):
+    if len(x) < _FEWEST_FOR_DRIFT or not math.isfinite(line.slope_error):
         return None, LARGEST_DRIFT
     if STEEPEST < abs(line.slope) < ODD_RATE or line.slope < -_MOST_OF_ALL:  # no clock, or one that stands still
         return None, LARGEST_DRIFT
+    if abs(line.slope) >= ODD_RATE and abs(line.slope) * float(np.ptp(x)) < _STANDS_OUT * line.sigma:
+        return None, LARGEST_DRIFT  # a busy host lets a rank leave late for a while
     stated = student_deviations(_STATED, line.degrees) * line.slope_error
     if abs(line.slope) > student_deviations(_SIGNIFICANT, line.degrees) * line.slope_error:
         return line.slope, stated

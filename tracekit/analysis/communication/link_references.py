@@ -20,16 +20,7 @@ import numpy as np
 
 from tracekit.model.events import Float64, Int64
 
-__all__ = [
-    "SLOW_LINK",
-    "Reference",
-    "UsualTime",
-    "has_nvlink",
-    "longest_over_nvlink_ns",
-    "usual_of_alike",
-    "usual_over_nvlink_ns",
-    "usual_without_alike",
-]
+__all__ = ["SLOW_LINK", "Reference", "UsualTime", "usual_of_alike", "usual_without_alike"]
 
 SLOW_LINK = 1.2  # times the usual: links differ by less than that without anything being wrong
 

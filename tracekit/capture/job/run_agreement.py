@@ -32,9 +32,7 @@ from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
 __all__ = [
     "AgreedRun",
     "AgreedStep",
-    "EarlierAttempt",
     "await_run",
-    "find_earlier_attempt",
     "is_of_this_attempt",
     "look_up_step",
     "new_run",

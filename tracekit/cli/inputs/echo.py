@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tracekit.model.names.pseudonyms import Pseudonyms
 
 __all__ = [
-    "asks_for_pseudonyms",
     "echo",
     "echo_drawn",
     "echo_json",
@@ -33,7 +32,6 @@ __all__ = [
     "echo_written",
     "remember_arguments",
     "shown",
-    "typed_names",
     "write_with",
 ]
 

@@ -130,3 +130,11 @@ def test_moments_at_one_time_determine_an_offset_alone(count: int, equal: str) -
     fit = fit_clock(rank_ns + 7, other_ns)
     assert fit.drift is None
     assert abs(fit.offset_ns - 7) <= 1000 * count
+
+
+def test_a_rank_of_a_busy_host_that_is_late_at_first_has_no_other_rate() -> None:
+    """GIVEN by how much a rank of a recorded job left later than its peers, in 147 ms, on two busy processors."""
+    late_us = [1290, 2467, 2453, 1833, 1862, 580, 991, 1118, 783, 742, 1052, 1823, 1268, 2770, 1847]
+    late_us += [-100, 720, -5, -66, 528, 953, 5443, 48, 23, 52, 29, 62, 16]
+    other_ns = np.linspace(0, 147_000_000, len(late_us)).astype(np.int64)
+    assert fit_clock(other_ns + 1000 * np.array(late_us), other_ns).drift is None
