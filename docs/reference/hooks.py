@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 
 from docs.reference.checks import check_pages  # noqa: E402
 from docs.reference.commands import command_pages  # noqa: E402
+from docs.reference.findings import finding_pages  # noqa: E402
 from docs.reference.json_result import json_pages  # noqa: E402
 from docs.reference.links import outside_files, with_site_links  # noqa: E402
 from docs.reference.notebook import notebook_page  # noqa: E402
@@ -36,6 +37,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "checks": check_pages,
     "commands": command_pages,
     "comparison": comparison_tables,
+    "findings": finding_pages,
     "json": json_pages,
     "manifest": lambda: struct_pages(Manifest),
     "metadata": lambda: struct_pages(CaptureMetadata),

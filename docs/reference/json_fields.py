@@ -211,6 +211,7 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("count", "int", "", "How many there are."),
     ),
     "findings[]": (
+        Value("id", "str", "", "Its entry in the catalogue, such as straggler: see Findings."),
         Value("severity", "str", "", "error, warning or info."),
         Value("text", "str", "", "What is the case."),
         Value("cause", "str?", "", "What the time is lost to: see Definitions, Diagnosis."),

@@ -12,11 +12,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescri
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import assert_the_counter_counts_open_waits, assert_views_are_the_reports, merged
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import Mesh
 from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import Row, TraceProcessor, views_sql
@@ -222,7 +222,7 @@ def test_findings_hide_neither_each_other_nor_their_text(
     report = analyze(run)
     texts = [(None, "of all steps"), (None, "of all, too"), (2, "of one step"), (2, "of the same"), (4, "later")]
     findings = tuple(
-        Finding(severity="warning", rank=None, step=step, text=text, saving_ns=None, evidence={})
+        Finding(id="straggler", severity="warning", rank=None, step=step, text=text, saving_ns=None, evidence={})
         for step, text in texts
     )
     written = merge(run, tmp_path / "run.pftrace", report=replace(report, findings=findings))

@@ -11,9 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracekit.analysis.diagnosis.ranking import rank_findings, with_noise
 from tracekit.analysis.events.communication_rules import CommunicationRule
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.pauses.rank_pause import paused_by_step_ns
 from tracekit.analysis.per_rank.options import SummaryOptions
@@ -26,6 +24,8 @@ from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps, 
 from tracekit.analysis.table import FilledTable
 from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
+from tracekit.findings.finding import Finding
+from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.model.quantities import count_text
 from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
@@ -50,11 +50,13 @@ class Report:
         findings: first, that steps are too noisy to judge, or before that ranks which are slower all the same; then
             errors; then whoever the others wait for though no replay tells why; then by saving; then by the time that
             they are about.
+        close: what was close to being a finding, the closest first; `Finding.conditions` says what it lacks.
     """
 
     run: Run
     results: Mapping[str, Any]
     findings: tuple[Finding, ...]
+    close: tuple[Finding, ...] = ()
 
     @cached_property
     def filled_tables(self) -> dict[str, FilledTable]:
@@ -175,27 +177,33 @@ def analyze(
     guard = analysis_input.guard
     results = guard.run("savings of findings", results, with_stated_savings, results)
     is_whole = not guard.notes  # else whatever stands out may be what is lost
-    findings = guard.run("findings about the whole run", [], _findings, run, results, is_whole)
-    findings = guard.run("order of findings", findings, _ranked, run, findings)
+    candidates = _candidates(results)
+    if is_whole and not any(finding.holds for finding in candidates) and "breakdown" in results:
+        candidates.append(nothing_notable(run))
+    candidates += guard.run("the cost of recording", [], overhead_findings, run)
+    noise = guard.run("the noise of steps", [], _noise, run)
+    findings = [finding for finding in candidates if finding.holds]
+    findings = guard.run("order of findings", findings, _ranked, run, findings, noise)
+    close = sorted((each for each in (*candidates, *noise) if not each.holds), key=lambda each: -each.closeness)
     if guard.notes:
         run = replace(run, notes=(*run.notes, *guard.notes))
-    return Report(run=run, results=results, findings=tuple(findings))
+    return Report(run=run, results=results, findings=tuple(findings), close=tuple(close))
 
 
-def _findings(run: Run, results: Mapping[str, Result | Unavailable], is_whole: bool) -> list[Finding]:
-    """Return what the sections found, and what is found of the run as a whole."""
-    findings = [
+def _candidates(results: Mapping[str, Result | Unavailable]) -> list[Finding]:
+    """Return what the sections found, and what was close to that."""
+    return [
         replace(finding, evidence={"section": name, **finding.evidence})  # where its tables are
         for name, result in results.items()
         if isinstance(result, Result)
         for finding in result.findings
     ]
-    if is_whole and not findings and "breakdown" in results:
-        findings.append(nothing_notable(run))
-    return findings + overhead_findings(run)
 
 
-def _ranked(run: Run, findings: list[Finding]) -> list[Finding]:
+def _noise(run: Run) -> list[Finding]:
+    return noisy_steps(run, paused_by_step_ns(run))
+
+
+def _ranked(run: Run, findings: list[Finding], noise: list[Finding]) -> list[Finding]:
     """Return the findings in their order, with that about noise."""
-    ranked, noise = rank_findings(findings, mean_step_ns(run)), noisy_steps(run, paused_by_step_ns(run))
-    return with_noise(noise, ranked) if noise else ranked
+    return with_noise([each for each in noise if each.holds], rank_findings(findings, mean_step_ns(run)))

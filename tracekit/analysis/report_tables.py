@@ -8,13 +8,13 @@ from typing import Any
 
 import tracekit
 from tracekit.analysis.clocks.columns import CLOCK
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.overhead import capture_overhead
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import FilledTable, tables_of
+from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 
 __all__ = ["clock_table", "finding_table", "note_table", "report_tables"]
@@ -57,6 +57,7 @@ def finding_table(findings: Iterable[Finding]) -> FilledTable:
     """Return the findings, the most important first."""
     rows = [
         {
+            "id": finding.id,
             "severity": finding.severity,
             "text": finding.text,
             "cause": finding.cause,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.guard import Guard
 from tracekit.analysis.table import Table
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary

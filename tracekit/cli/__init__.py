@@ -29,6 +29,7 @@ __all__ = ["cli", "main"]
 # Names and their lines in `tracekit --help`, in the order in which a user needs them.
 COMMANDS = {
     "analyze": "Say what slows a step, what causes it, and what to do.",
+    "explain": "Say what a finding means, and why it is one.",
     "whatif": "Estimate what each fix would save a step.",
     "optables": "Analyse a pipeline that another tracer recorded.",
     "compare": "Say whether a run is slower than a baseline, and why.",
@@ -129,7 +130,7 @@ def error_boundary() -> Iterator[None]:
         error.show()
         raise Exit(_EXIT_USAGE) from None
     except BaseException as error:
-        text, code = explain(error)
+        text, code = describe_error(error)
         if isinstance(error, OSError):
             _discard(sys.stdout)
         if os.environ.get("TRACEKIT_DEBUG", "0") not in {"", "0"}:
@@ -141,7 +142,7 @@ def error_boundary() -> Iterator[None]:
         raise Exit(code) from None
 
 
-def explain(error: BaseException) -> tuple[str, int]:
+def describe_error(error: BaseException) -> tuple[str, int]:
     """Return the line to print and the exit code for an exception that ended a command."""
     match error:
         case TracekitError():

@@ -47,6 +47,8 @@ GateTable = tuple[Mapping[str, object], str]
     help="Gates in TOML (default: those of the settings, see tracekit config).",
 )
 @click.option("--allow", type=click.Choice(_DOUBTS), multiple=True, help="Pass gates in such doubt, as if in the file.")
+@click.option("--fail-on", multiple=True, metavar="ID", help="Fail if RUN has this finding (see tracekit explain).")
+@click.option("--ignore", multiple=True, metavar="ID=DAY", help="Do not fail on this finding until 2027-01-31, say.")
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
 @click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank, for mfu.")
 @click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s, for mfu.")
@@ -67,6 +69,8 @@ def check(
     baselines: tuple[str, ...],
     gate_file: Path | None,
     allow: tuple[str, ...],
+    fail_on: tuple[str, ...],
+    ignore: tuple[str, ...],
     steps: StepSelection | None,
     flops_per_step: float | None,
     peak_tflops: float | None,
@@ -76,6 +80,8 @@ def check(
     force: bool,
 ) -> None:
     """Say whether RUN keeps to the gates: limits of the step, of communication, bubbles, stragglers, MFU and memory.
+
+    And whether it has findings that it may not have.
 
     Exits with 0 if all gates pass, and with 1 if one fails or is in doubt. docs/regression-gates.md has the gates and a
     workflow. Without a file of gates, the step may be at most 5% longer than in the baseline.
@@ -90,7 +96,8 @@ def check(
     if as_json and github:
         raise UsageError("--json and --github both print to the terminal", hint="write the JSON with -o check.json")
     refuse_suffixes(outputs, _SUFFIXES)
-    gates = _gates(gate_file, allow, has_baseline=bool(baselines))
+    gates = _gates(gate_file, allow, has_baseline=bool(baselines) or bool(fail_on))
+    gates = _with_findings(gates, fail_on, ignore, has_baseline=bool(baselines))
     require_baseline(gates, len(baselines))
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
@@ -124,6 +131,22 @@ def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> 
         )
     gates = DEFAULT_GATES if table is None else parse_gates(*table)
     return replace(gates, allow=gates.allow | as_doubts(allow))
+
+
+def _with_findings(gates: Gates, fail_on: tuple[str, ...], ignore: tuple[str, ...], *, has_baseline: bool) -> Gates:
+    """Return the gates with findings that were given. With them no default gate needs a baseline."""
+    from tracekit.analysis.gates.gates import DEFAULT_GATES, as_day, as_finding_ids
+    from tracekit.errors import UsageError
+
+    try:
+        ids, pairs = as_finding_ids(fail_on), [each.partition("=") for each in ignore]
+        ignored = {as_finding_ids([name])[0]: as_day(day) for name, _, day in pairs}
+    except ValueError as error:
+        hint = "tracekit explain lists all ids; write --ignore straggler=2027-01-31"
+        raise UsageError(str(error), hint=hint) from None
+    if ids and not has_baseline and gates.gates == DEFAULT_GATES.gates:
+        gates = replace(gates, gates=(), source="--fail-on")
+    return replace(gates, fail_on=(*gates.fail_on, *ids), ignore={**gates.ignore, **ignored})
 
 
 def _tell_github(result: Check) -> None:

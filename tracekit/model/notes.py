@@ -1,7 +1,7 @@
 """What a reader of the result must know of the input: what is missing, was repaired or was left out.
 
 A `Note` is a fact about one file or rank. Its text begins with "rank N:" if the rank is known, names the file, and says
-what was done. What to do about the run is a `Finding` (`analysis/finding.py`).
+what was done. What to do about the run is a `Finding` (`findings/finding.py`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.replay.critical_chain import critical_chains
@@ -18,9 +17,11 @@ from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf, what_if
 from tracekit.errors import InputError
-from tracekit.model.quantities import count_text
-from tracekit.model.ranks import format_ranges, ranks_text
+from tracekit.findings.finding import Finding
+from tracekit.model.ranks import format_ranges
 from tracekit.optables import straggler_analysis
+from tracekit.optables.findings import persistent_straggler, slow_transfers
+from tracekit.optables.findings import stalls as finding_of_stalls
 from tracekit.optables.megatron import read_megascan, read_timer_log
 from tracekit.optables.operation_table import OperationTable, read_frame, read_table
 from tracekit.optables.pipelines import NamedGraph, graph_of_table, run_of_table
@@ -210,18 +211,17 @@ def _are_notable(outliers: Outliers, result: WhatIf) -> bool:
 
 
 def _slow_rank(slow: SlowRank, result: WhatIf) -> Finding:
-    text = (
-        f"rank {slow.rank} computes {slow.beyond_ns / 1e6:.1f} ms a step ({slow.share:.0%}) longer than its "
-        f"{'peer' if slow.peers == 1 else 'peers'} of the same stage, in {slow.shown} of {slow.steps} steps: a "
-        "persistent straggler"
-    )
-    finding = Finding(
-        severity="warning",
-        text=text,
+    finding = persistent_straggler(
         rank=slow.rank,
         certainty=slow.certainty,
         cause="slow_compute",
-        action=f"compare rank {slow.rank}'s device and machine with those of its peers",
+        evidence={
+            "beyond_ns": slow.beyond_ns,
+            "share": slow.share,
+            "peers": slow.peers,
+            "shown": slow.shown,
+            "steps": slow.steps,
+        },
         remedy="ranks",
         ranks=(slow.rank,),
     )
@@ -229,32 +229,22 @@ def _slow_rank(slow: SlowRank, result: WhatIf) -> Finding:
 
 
 def _stalls(stalls: Stalls, outliers: Outliers, result: WhatIf, *, others_are_slow: bool) -> Finding:
-    operations, in_steps = count_text(stalls.count, "operation"), f"in {stalls.steps} of {result.steps} steps"
-    where = f"{operations} on {len(stalls.ranks)} ranks, {in_steps}"
-    longer = f"{stalls.beyond_ns / 1e6:.1f} ms longer than usual"
-    lasts = f"{'lasts' if stalls.count == 1 else 'last'} {longer}, {in_steps}"
-    also = "" if others_are_slow else "; no rank is slow otherwise"
-    action = "look for garbage collection, data loading, checkpoints or other jobs at these times"
-    text = {
-        "wandering": f"stalls wander: {where}, last {longer} in all",
-        "microbatches": f"microbatches differ in their work: forward and backward of the same ones are longer, {where}",
-        "recurring": f"rank {stalls.rank} stalls again and again: {operations}, {in_steps}, last {longer} in all",
-        "single": f"{operations} of {ranks_text(stalls.ranks)} {lasts}{also}",
-    }[stalls.pattern]
-    if stalls.pattern == "wandering":
-        action = f"no rank is to blame for them; {action}"
-    if stalls.pattern == "microbatches":
-        action = "make microbatches even, such as by the length of their sequences"
     work = [outlier for outlier in outliers.outliers if not outlier.waits_on_others]
-    finding = Finding(
+    finding = finding_of_stalls(
         severity="info" if stalls.pattern == "single" else "warning",
-        text=text,
         rank=stalls.rank,
         step=work[0].step,
         certainty="sure" if all(outlier.certainty == "sure" for outlier in work[:3]) else "likely",
         cause="imbalance" if stalls.pattern == "microbatches" else "stall",
-        action=action,
         ranks=stalls.ranks,
+        evidence={
+            "pattern": stalls.pattern,
+            "count": stalls.count,
+            "beyond_ns": stalls.beyond_ns,
+            "steps_with_it": stalls.steps,
+            "steps": result.steps,
+            "others_are_slow": others_are_slow,
+        },
     )
     return _replayed(finding, outliers.stalls_ns, result)
 
@@ -264,14 +254,18 @@ def _slow_transfers(outliers: Outliers, result: WhatIf) -> list[Finding]:
     if not transfers or outliers.transfers_ns < _NOTABLE * result.measured_ns:
         return []
     longest = max(transfers, key=lambda outlier: outlier.duration_ns - outlier.usual_ns)
-    text = (
-        f"ranks wait far longer than usual for messages or collectives in {len({o.step for o in transfers})} of "
-        f"{result.steps} steps: in step {longest.step} a {longest.operation} takes {longest.duration_ns / 1e6:.1f} ms "
-        f"instead of {longest.usual_ns / 1e6:.1f}"
-    )
-    action, certainty = "look at the network and at the hosts at these times", longest.certainty
-    finding = Finding(
-        severity="info", text=text, step=longest.step, certainty=certainty, cause="transfer", action=action
+    finding = slow_transfers(
+        severity="info",
+        step=longest.step,
+        certainty=longest.certainty,
+        cause="transfer",
+        evidence={
+            "steps_with_it": len({outlier.step for outlier in transfers}),
+            "steps": result.steps,
+            "operation": longest.operation,
+            "duration_ns": longest.duration_ns,
+            "usual_ns": longest.usual_ns,
+        },
     )
     return [_replayed(finding, outliers.transfers_ns, result)]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges, ranks_text
 from tracekit.model.run import Run

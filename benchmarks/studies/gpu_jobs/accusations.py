@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.studies.gpu_jobs.evidence import Evidence
-from tracekit.analysis.finding import Finding
+from tracekit.findings.finding import Finding
 
 __all__ = ["Accusation", "accusations"]
 

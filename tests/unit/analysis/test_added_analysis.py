@@ -69,7 +69,9 @@ def test_the_page_adds_a_short_analysis(blocks: list[tuple[str, str, str]]) -> N
 
     assert sum(bool(line.strip()) for line in python) < MOST_LINES
     assert sum(line.startswith("-") for line in changed) <= MOST_CHANGED_LINES
-    assert sum(line.startswith("+") for line in changed) == 5  # an import and an entry, twice, and the contract
+    assert (
+        sum(line.startswith("+") for line in changed) == 6
+    )  # an import and an entry, twice, the catalogue and the contract
 
 
 def test_its_numbers_are_those_of_the_trace(tree: Path) -> None:
@@ -80,7 +82,7 @@ def test_its_numbers_are_those_of_the_trace(tree: Path) -> None:
     assert rows == [(0, 3, 28_029), (1, 0, 0)]
     (finding,) = [finding for finding in result["findings"] if "waits for its device 3 times" in finding["text"]]
     assert (finding["rank"], finding["action"]) == (0, "call item() less often")
-    assert finding["evidence"] == {"section": "host_waits", "total_ns": 28_029}
+    assert finding["evidence"] == {"section": "host_waits", "count": 3, "total_ns": 28_029}
 
 
 def test_it_stands_in_the_whole_report(tree: Path) -> None:

@@ -140,3 +140,20 @@ def test_every_doubt_can_be_allowed_in_the_command() -> None:
     for doubt in get_args(Doubt):
         result = check("same", "--baseline", "main", "--allow", doubt)
         assert result.exit_code == 0, result.stderr
+
+
+def test_a_finding_fails_a_check_until_it_is_ignored() -> None:
+    ids = ["--fail-on", "exposed-transfers", "--fail-on", "straggler"]
+    failed = check("main", *ids, "--json")
+    found = {each["id"]: (each["status"], each["passes"]) for each in json.loads(failed.stdout)["findings"]}
+    assert (failed.exit_code, found["straggler"]) == (1, ("passed", True))
+    assert found["exposed-transfers"] == ("failed", False)
+    assert check("main", *ids, "--ignore", "exposed-transfers=2999-01-01").exit_code == 0
+    assert check("main", *ids, "--ignore", "exposed-transfers=2001-01-01").exit_code == 1
+
+
+def test_findings_of_the_settings_are_gates() -> None:
+    gates("[gates.findings]\nfail_on = ['exposed-transfers']\nignore = {exposed-transfers = 2999-01-01}\n")
+    assert check("main").exit_code == 0
+    gates("[gates.findings]\nfail_on = ['nothing']\n")
+    assert check("main").exit_code == 2

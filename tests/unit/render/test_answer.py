@@ -13,8 +13,8 @@ import pytest
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tests.gpu_jobs import simulate
 from tests.unit.analysis.simulated import Cluster
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
+from tracekit.findings.finding import Finding
 from tracekit.render.answer import LINES, saving_share_text
 from tracekit.render.json_result import result_dict
 from tracekit.render.terminal import TerminalReport
@@ -41,6 +41,7 @@ def with_findings(report: Report, *findings: Finding) -> Report:
 
 
 LONG = Finding(
+    id="straggler",
     severity="warning",
     text="a very long statement about the run, " * 12,
     action="do all of this, and more, " * 12,
@@ -119,7 +120,9 @@ def test_every_saving_that_is_printed_is_that_of_the_what_if(group: str) -> None
 
 
 def test_what_is_likely_is_said_to_be() -> None:
-    report = with_findings(job(2, slow=1), Finding(severity="warning", text="it is slow", certainty="likely"))
+    report = with_findings(
+        job(2, slow=1), Finding(id="straggler", severity="warning", text="it is slow", certainty="likely")
+    )
     assert "likely, not sure" in " ".join(lines_of(report))
 
 

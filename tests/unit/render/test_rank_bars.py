@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.simulated import Cluster
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
+from tracekit.findings.finding import Finding
 from tracekit.render.rank_bars import RankBar, bars, draw_bar, ranks_to_show
 
 
@@ -41,7 +41,7 @@ def test_of_few_ranks_all_are_shown() -> None:
 
 
 def test_of_many_ranks_the_blamed_and_the_critical_are_among_those_shown() -> None:
-    report = replace(job(20), findings=(Finding(severity="warning", text="slow", rank=7),))
+    report = replace(job(20), findings=(Finding(id="straggler", severity="warning", text="slow", rank=7),))
     shown = ranks_to_show(report, 5)
     assert len(shown) == 5
     assert {7, 19} <= set(shown)

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.attempts import columns
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.table import Frame, Rows
+from tracekit.findings.finding import Finding
+from tracekit.findings.steps import restarts as finding_of_restarts
+from tracekit.findings.thresholds import RESTARTS_SHARE
 from tracekit.model.metadata import Progress
 from tracekit.model.run import Run
 
@@ -25,15 +27,6 @@ PARTS: tuple[tuple[str, str], ...] = (
 )
 """The columns of the lost time, with their names."""
 
-_ACTIONS = {
-    "detection": "lower the time-out of the process group and --monitor-interval of torchrun",
-    "rendezvous": "lower last_call_timeout and the keep-alive of --rdzv-conf",
-    "start-up": "make the start of a process quicker: imports from a local disk, a process group that forms lazily",
-    "reload": "see what each rank does between its process group and its first step: the checkpoint, the model, data",
-    "repeated steps": "save checkpoints more often, asynchronously",
-}
-
-_COSTLY = 0.1  # of the job's time so far
 _FIRST_CALLS = 3  # slower than others
 _FROM_PEERS = frozenset({"RuntimeError", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError"})
 """Types of errors by which collectives say that a peer is gone, among others."""
@@ -143,20 +136,17 @@ def _findings(rows: Rows, times: Sequence[AttemptTimes]) -> list[Finding]:
     if not begins_ns or not lost_ns:
         return []
     job_ns = max(each.last_sign_ns for each in times) - min(begins_ns)
-    if lost_ns < _COSTLY * job_ns:
-        return []
     largest = max(parts_ns, key=lambda name: parts_ns[name])
-    restarts = sum(row["lost_ns"] is not None for row in rows)
-    text = (
-        f"restarts took {lost_ns / 1e9:.1f} s, {lost_ns / job_ns:.0%} of the job's time so far; "
-        f"{parts_ns[largest] / 1e9:.1f} s of it {largest}"
-    )
     return [
-        Finding(
-            severity="warning",
-            text=text,
-            action=_ACTIONS[largest.removeprefix("detection and ")],
-            evidence={"lost_ns": lost_ns, "job_ns": job_ns, "restarts": restarts},
+        finding_of_restarts(
+            evidence={
+                "lost_ns": lost_ns,
+                "job_ns": job_ns,
+                "restarts": sum(row["lost_ns"] is not None for row in rows),
+                "part": largest,
+                "part_ns": parts_ns[largest],
+            },
+            conditions=[RESTARTS_SHARE.reached_by(lost_ns / max(job_ns, 1))],
         )
     ]
 

@@ -17,8 +17,10 @@ import numpy as np
 
 from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.transfer_times import transfer_times
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.table import Frame
+from tracekit.findings.communication import slow_host
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import SLOW_HOST
 from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS, bus_factor
@@ -28,8 +30,6 @@ from tracekit.model.run import Run
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times", "groups_with_matches"]
 
 _LinkClass = Literal["host", "network", "mixed"]
-
-_SLOW = 1.5  # times the median of equal groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,19 +237,13 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
             continue
         for row in same:
             usual_ns = statistics.median(other.transfer_p50_ns for other in same if other is not row)
-            if row.transfer_p50_ns > _SLOW * usual_ns:
+            if row.transfer_p50_ns > SLOW_HOST * usual_ns:
                 for host in sorted({hosts[rank] or "" for rank in row.ranks}):
                     slow.setdefault(host, []).append(row.transfer_p50_ns / max(usual_ns, 1))
             else:
                 quick |= {hosts[rank] for rank in row.ranks}
     return [
-        Finding(
-            severity="warning",
-            text=f"transfers on host {names[host]} take {slowdown:.1f} times as long as those on other hosts",
-            cause="slow_link",
-            action="check the links and the network card of that host",
-            evidence={"host": names[host], "slowdown": slowdown},
-        )
+        slow_host(cause="slow_link", evidence={"host": names[host], "slowdown": slowdown})
         for host, slowdown in sorted((host, statistics.median(times)) for host, times in slow.items())
         if host and host not in quick
     ]

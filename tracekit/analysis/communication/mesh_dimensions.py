@@ -24,10 +24,11 @@ from itertools import pairwise
 from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.parts import GROUP_TIMES, GroupTime
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.table import Frame
+from tracekit.findings.communication import mesh_dimension
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.communication import GroupKey
 from tracekit.model.names.mesh import parallelism_of_group
 from tracekit.model.notes import Severity
@@ -220,7 +221,7 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
 # ---- the finding ----------------------------------------------------------------------------------------------------
 def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
     """Find the dimension with most of the exposed communication."""
-    if not summed or summed[0].dimension.name is None or summed[0].share < NOTABLE_SHARE:
+    if len(summed) < 2 or summed[0].dimension.name is None:
         return []
     first, second = summed[:2]
     alike = second.share >= _ALIKE * first.share
@@ -228,46 +229,30 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
     if waits or first.dimension.parallelism == "pp":
         return []  # what is waited for is the finding, and others name late ranks and the bubbles of a pipeline
     misplaced = _misplaced(first, summed)
-    text = (
-        f"communication over {first.dimension.name}{' (inferred)' * first.dimension.inferred} holds up the step most: "
-        f"{first.share:.0%} of it{_place(first)}; "
-        f"{'about as much' if alike else 'next'} is {second.dimension.name or 'what is in no known group'} with "
-        f"{second.share:.0%}"
-    )
-    action = None
-    if misplaced is not None:
-        text += f"; its groups span hosts, those of {misplaced.dimension.name} do not"
-        action = f"swap the two dimensions, so that {first.dimension.name} stays within a host"
-    evidence = {
-        "dimension": first.dimension.name,
-        "share": first.share,
-        "exposed_ns": int(first.exposed_ns),
-        "waiting_ratio": first.waiting_ratio,
-        "waiting_unknown": first.waiting_unknown,
-        "group_size": first.group_size,
-        "hosts": first.hosts,
-        "next": second.dimension.name,
-        "next_share": second.share,
-        "no_replay": "no replay leaves out what is sent over one dimension",
-    }
-    severity: Severity = "info" if action is None or alike else "warning"
+    severity: Severity = "info" if misplaced is None or alike else "warning"
     return [
-        Finding(
+        mesh_dimension(
             severity=severity,
-            text=text,
             cause="communication",
             time_ns=int(first.exposed_ns),
-            action=action,
-            evidence=evidence,
+            evidence={
+                "dimension": first.dimension.name,
+                "inferred": first.dimension.inferred,
+                "share": first.share,
+                "exposed_ns": int(first.exposed_ns),
+                "waiting_ratio": first.waiting_ratio,
+                "waiting_unknown": first.waiting_unknown,
+                "group_size": first.group_size,
+                "hosts": first.hosts,
+                "alike": alike,
+                "next_dimension": second.dimension.name,
+                "next_share": second.share,
+                "misplaced": None if misplaced is None else misplaced.dimension.name,
+                "no_replay": "no replay leaves out what is sent over one dimension",
+            },
+            conditions=[NOTABLE_SHARE.reached_by(first.share)],
         )
     ]
-
-
-def _place(one: _DimensionSum) -> str:
-    if one.group_size is None:
-        return ""
-    where = "" if one.hosts is None else " within a host" if one.hosts == 1 else f" on {one.hosts} hosts"
-    return f", in groups of {one.group_size} ranks{where}"
 
 
 def _misplaced(first: _DimensionSum, summed: Sequence[_DimensionSum]) -> _DimensionSum | None:

@@ -12,12 +12,13 @@ from tracekit.analysis.communication.communication_sums import (
     step_share,
 )
 from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
-from tracekit.analysis.finding import Finding
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.table import Frame
+from tracekit.findings.communication import exposed_communication
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 
-__all__ = ["Overlap", "exposed_communication", "overlap"]
+__all__ = ["Overlap", "exposed_findings", "overlap"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ def _by_kind(run: Run) -> list[dict[str, object]]:
     ]
 
 
-def exposed_communication(run: Run) -> list[Finding]:
+def exposed_findings(run: Run) -> list[Finding]:
     """Find communication that compute does not hide, where it is not known how much of it is waiting for other ranks.
 
     The diagnosis reports on the transfers and the waiting of runs whose ranks can be compared.
@@ -95,7 +96,7 @@ def exposed_communication(run: Run) -> list[Finding]:
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     step_ns = sum(step.step_ns for step in steps)
     exposed_ns = sum(step.exposed_comm_ns for step in steps)
-    if not step_ns or exposed_ns < NOTABLE_SHARE * step_ns:
+    if not step_ns:
         return []
     share = exposed_ns / step_ns
     by_kind: dict[tuple[str, str | None], int] = {}
@@ -105,16 +106,12 @@ def exposed_communication(run: Run) -> list[Finding]:
     if not by_kind:
         return []
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
-    where = f"{kind}{f' in {phase}' if phase else ''}"
-    text = f"communication that compute does not hide takes {share:.0%} of the step, with waiting; most is {where}"
     return [
-        Finding(
-            severity="warning",
-            text=text,
+        exposed_communication(
             cause="communication",
             time_ns=exposed_ns // len(steps),
-            action="record all ranks, with clocks that can be compared, to tell waiting from transfer",
             evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns},
             remedy="communication",
+            conditions=[NOTABLE_SHARE.reached_by(share)],
         )
     ]

@@ -11,11 +11,11 @@ import msgspec
 
 from tracekit.analysis.configuration import columns
 from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
+from tracekit.findings.steps import different_settings
 from tracekit.model.metadata import Settings, SettingValue
-from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -25,7 +25,7 @@ _NAMED_DIFFERENCES = 2
 
 _Held = dict[str, tuple[SettingValue, list[int]]]  # by the value as text: 1 is not True
 
-__all__ = ["Configuration", "configuration", "value_of", "value_text"]
+__all__ = ["Configuration", "configuration", "value_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +91,6 @@ def value_of(run: Run, component: str, setting: str) -> SettingValue | Unavailab
     return Unavailable(reason=f"{setting} differs" if found else f"{setting} is not known")
 
 
-def value_text(value: SettingValue) -> str:
-    """Return a value as a program writes it, but for quotes: `25`, `True`, `bfloat16`."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 # ---- differences ----------------------------------------------------------------------------------------------------
 
 
@@ -108,15 +103,8 @@ def _differences(run: Run) -> Iterator[Finding]:
     found = [difference for summaries in alike.values() for difference in _differences_of(summaries)]
     if not found:
         return
-    texts = list(dict.fromkeys(_text(difference) for difference in found))
-    more = f"; {len(texts) - _NAMED_DIFFERENCES} more" if len(texts) > _NAMED_DIFFERENCES else ""
     odd = sorted({rank for difference in found for _, ranks in difference.ranks[1:] for rank in ranks})
-    yield Finding(
-        severity="warning",
-        text=f"ranks are configured differently: {'; '.join(texts[:_NAMED_DIFFERENCES])}{more}",
-        action="give all ranks the same settings",
-        evidence={"differences": [_evidence(difference) for difference in found], "ranks": odd},
-    )
+    yield different_settings(evidence={"differences": [_evidence(difference) for difference in found], "ranks": odd})
 
 
 def _differences_of(summaries: Sequence[RankSummary]) -> Iterator[_Difference]:
@@ -146,15 +134,6 @@ def _differences_of(summaries: Sequence[RankSummary]) -> Iterator[_Difference]:
         if len(held) > 1:
             most_first = sorted(held.values(), key=lambda item: (-len(item[1]), min(item[1])))
             yield _Difference(component=component, module=module, setting=name, ranks=tuple(most_first))
-
-
-def _text(difference: _Difference) -> str:
-    (usual, _), *others = difference.ranks
-    if difference.setting is None:
-        has = next(ranks for value, ranks in difference.ranks if value)
-        return f"only {ranks_text(has)} {'have' if len(has) > 1 else 'has'} {difference.component}"
-    of_others = ", ".join(f"{ranks_text(ranks)}: {value_text(value)}" for value, ranks in others)
-    return f"{difference.component} {difference.setting} is {value_text(usual)} ({of_others})"
 
 
 def _evidence(difference: _Difference) -> dict[str, Any]:

@@ -15,20 +15,29 @@ import numpy as np
 
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, best_limit
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
 from tracekit.analysis.step_time.step_lengths import saving_of_ns
+from tracekit.findings.ddp import (
+    before_rebuilding,
+    blocked_bucket,
+    bucket_copies,
+    bucket_size,
+    every_micro_batch,
+    find_unused_parameters,
+    gradients_in_32_bits,
+    last_reductions,
+    one_bucket,
+)
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import BLOCKED_SHARE, NOTABLE_SAVING, TAIL_SHARE
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
 from tracekit.model.notes import Severity
-from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["blocked_buckets", "bucket_findings", "setting_findings"]
 
-_LARGE_TAIL = 0.05
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
 _NO_REPLAY = "no replay leaves a reduction out"
 _ONE_SIZE = "one size of buckets does not show how long others take"
@@ -49,7 +58,11 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     settings = setting_findings(run, modules, outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     findings = [*limit, *settings, *_every_micro_batch(run, times, step_ns)]
-    findings += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
+    findings += (
+        []
+        if any(found.holds for found in limit)
+        else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
+    )
     findings += [*_blocked(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
     return tuple(findings)
 
@@ -62,28 +75,23 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
     best = best_limit(outcome.caps, step_ns)
     gain_ns = min(present.uncovered_ns - best.uncovered_ns, best.saving_ns)
     error_ns = max(present.error_ns, best.error_ns)
-    if best.present or gain_ns - error_ns < NOTABLE_SAVING * step_ns:
+    if best.present:
         return []
-    now = f"{present.bucket_cap_mb:g} MB leave {present.uncovered_ns / step_ns:.0%} of the step exposed"
-    text = f"DDP's buckets of {now}; with {best.bucket_cap_mb:g} MB it would be {best.uncovered_ns / step_ns:.0%}"
-    evidence = {
-        "bucket_cap_mb": best.bucket_cap_mb,
-        "present_bucket_cap_mb": present.bucket_cap_mb,
-        "uncovered_ns": best.uncovered_ns,
-        "measured_uncovered_ns": outcome.measured_ns,
-    }
     return [
-        Finding(
-            severity="warning",
-            text=text,
+        bucket_size(
             cause="transfer",
             time_ns=present.uncovered_ns,
             saving_ns=best.saving_ns,
             saving_error_ns=error_ns,
-            action=(
-                f"set bucket_cap_mb={best.bucket_cap_mb:g} in DistributedDataParallel (now {present.bucket_cap_mb:g})"
-            ),
-            evidence=evidence,
+            evidence={
+                "bucket_cap_mb": best.bucket_cap_mb,
+                "present_bucket_cap_mb": present.bucket_cap_mb,
+                "uncovered_ns": best.uncovered_ns,
+                "measured_uncovered_ns": outcome.measured_ns,
+                "share": best.uncovered_ns / step_ns,
+                "present_share": present.uncovered_ns / step_ns,
+            },
+            conditions=[NOTABLE_SAVING.reached_by((gain_ns - error_ns) / step_ns)],
         )
     ]
 
@@ -103,15 +111,12 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
         if row["turn"] < last[row["rank"], row["step"], row["module"]]:
             early_ns[row["rank"], row["step"]] += row["added_ns"]
     time_ns = saving_of_ns(run, early_ns) or 0
-    if time_ns < NOTABLE_SAVING * step_ns:
-        return
-    text = (
-        f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; those before the last take "
-        f"{time_ns / step_ns:.0%} of the step"
+    yield every_micro_batch(
+        cause="transfer",
+        time_ns=time_ns,
+        evidence={"reductions_per_step": reductions, "share": time_ns / step_ns, "no_replay": _NO_REPLAY},
+        conditions=[NOTABLE_SAVING.reached_by(time_ns / step_ns)],
     )
-    action = "use no_sync() for all micro-batches but the last"
-    evidence = {"reductions_per_step": reductions, "no_replay": _NO_REPLAY}
-    yield Finding(severity="warning", text=text, cause="transfer", time_ns=time_ns, action=action, evidence=evidence)
 
 
 def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
@@ -124,23 +129,19 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
             if row["module"] == module.module:
                 added_ns[row["rank"], row["step"]] += row["added_ns"]
         time_ns = min(saving_of_ns(run, added_ns) or 0, _least_ns(run, added_ns))
-        if time_ns < NOTABLE_SAVING * step_ns:
-            continue
-        size_mb = module.buckets[0].size_bytes / (1 << 20)
-        limit = "" if module.bucket_cap_bytes is None else f" (bucket_cap_mb={module.bucket_cap_bytes / (1 << 20):g})"
-        text = (
-            f"all gradients of {module.module}, {size_mb:.1f} MiB, are reduced in one bucket{limit}, after the last "
-            f"gradient: {time_ns / step_ns:.0%} of the step, with nothing to hide it"
+        cap_bytes = module.bucket_cap_bytes
+        yield one_bucket(
+            cause="transfer",
+            time_ns=time_ns,
+            evidence={
+                "module": module.module,
+                "size_mb": module.buckets[0].size_bytes / (1 << 20),
+                "cap_mb": None if cap_bytes is None else cap_bytes / (1 << 20),
+                "share": time_ns / step_ns,
+                "no_replay": _ONE_SIZE,
+            },
+            conditions=[NOTABLE_SAVING.reached_by(time_ns / step_ns)],
         )
-        action = f"set bucket_cap_mb={_rounded(size_mb / 4):g}, so that most of it runs during the backward pass"
-        evidence = {"size_mb": size_mb, "no_replay": _ONE_SIZE}
-        yield Finding(
-            severity="warning", text=text, cause="transfer", time_ns=time_ns, action=action, evidence=evidence
-        )
-
-
-def _rounded(size_mb: float) -> float:
-    return round(size_mb) if size_mb >= 2 else round(size_mb, 1)
 
 
 def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
@@ -164,17 +165,22 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
                 tail_ns[row["rank"], row["step"]] += after_ns
                 of_bucket_ns[row["index"]] += after_ns
         least_ns = min(saving_of_ns(run, tail_ns) or 0, _least_ns(run, tail_ns))
-        if least_ns < _LARGE_TAIL * step_ns:
+        if least_ns <= 0:
             continue
         bucket = module.buckets[max(of_bucket_ns, key=lambda index: (of_bucket_ns[index], index))]
-        first = f", from {bucket.parameters[0]} on" if bucket.parameters else ""
-        text = (
-            f"DDP's reductions after the last gradient, with nothing left to hide them, take {least_ns / step_ns:.0%} "
-            f"of the step; most is bucket {bucket.index} ({file_size(bucket.size_bytes)}{first})"
+        yield last_reductions(
+            severity="info",
+            cause="transfer",
+            time_ns=least_ns,
+            evidence={
+                "index": bucket.index,
+                "size_bytes": bucket.size_bytes,
+                "first_parameter": bucket.parameters[0] if bucket.parameters else None,
+                "tail_ns": least_ns,
+                "share": least_ns / step_ns,
+            },
+            conditions=[TAIL_SHARE.reached_by(least_ns / step_ns)],
         )
-        evidence = {"index": bucket.index, "size_bytes": bucket.size_bytes, "tail_ns": least_ns}
-        action = "make the last bucket smaller, or compute less before its gradients"
-        yield Finding(severity="info", text=text, cause="transfer", time_ns=least_ns, action=action, evidence=evidence)
 
 
 def _least_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int:
@@ -190,16 +196,20 @@ def _least_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int:
 def _blocked(run: Run, step_ns: float) -> Iterator[Finding]:
     longest_first = sorted(blocked_buckets(run), key=lambda blocked: (-blocked.held_ns, blocked.index))
     worst = longest_first[0] if longest_first else None
-    if worst is None or worst.held_ns < _LARGE_TAIL * step_ns:
+    if worst is None:
         return
-    text = (
-        f"DDP launches buckets in order: on rank {worst.rank} bucket {worst.index} waits {worst.held_ns / step_ns:.0%} "
-        f"of the step for {worst.parameter} in bucket {worst.behind}, whose gradient comes late"
-    )
-    action = "define the parameters in the order in which the forward pass uses them"
-    evidence = {"parameter": worst.parameter, "index": worst.index, "behind": worst.behind, "held_ns": worst.held_ns}
-    yield Finding(
-        severity="info", text=text, rank=worst.rank, time_ns=round(worst.held_ns), action=action, evidence=evidence
+    yield blocked_bucket(
+        severity="info",
+        rank=worst.rank,
+        time_ns=round(worst.held_ns),
+        evidence={
+            "parameter": worst.parameter,
+            "index": worst.index,
+            "behind": worst.behind,
+            "held_ns": worst.held_ns,
+            "share": worst.held_ns / step_ns,
+        },
+        conditions=[BLOCKED_SHARE.reached_by(worst.held_ns / step_ns)],
     )
 
 
@@ -218,17 +228,11 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
                 here = flags & (collectives.step == step)
                 took_ns[summary.rank, step] = int((collectives.end_ns[here] - collectives.start_ns[here]).sum())
         cost_ns = statistics.median(took_ns.values()) if took_ns else 0
-        text = (
-            f"{module.module} looks for unused parameters in every step, with an all-reduce; all {count} parameters "
-            f"had gradients in every recorded step"
-        )
         severity: Severity = "warning" if cost_ns >= NOTABLE_SAVING * step_ns else "info"
-        yield Finding(
+        yield find_unused_parameters(
             severity=severity,
-            text=text,
             time_ns=int(cost_ns),
-            action="set find_unused_parameters=False",
-            evidence={"module": module.module, "all_reduce_ns": int(cost_ns)},
+            evidence={"module": module.module, "all_reduce_ns": int(cost_ns), "parameters": count},
         )
 
 
@@ -244,12 +248,7 @@ def _before_rebuilding(times: _Rows, modules: Sequence[DdpModule]) -> Iterator[F
     steps = sorted({row["step"] for row in times if row["index"] == WHOLE})
     if steps:
         size = max(sum(bucket.size_bytes for bucket in module.buckets) for module in modules)
-        text = (
-            f"in step {', '.join(map(str, steps))} DDP had not rebuilt its buckets yet: all gradients "
-            f"({file_size(size)}) are in one that nothing overlaps, which is not typical"
-        )
-        action = "record later steps"
-        yield Finding(severity="info", text=text, step=steps[0], action=action, evidence={"steps": steps})
+        yield before_rebuilding(severity="info", step=steps[0], evidence={"steps": steps, "size_bytes": size})
 
 
 def setting_findings(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
@@ -269,21 +268,20 @@ def _in_16_bits(run: Run, modules: Sequence[DdpModule], outcome: BucketWhatIf, s
     if run.device == "cpu" or halved is None or not whole or any(module.comm_hook != "none" for module in modules):
         return
     gain_ns = min(present_ns - halved.uncovered_ns, halved.saving_ns)
-    if gain_ns - halved.error_ns < NOTABLE_SAVING * step_ns:
-        return
-    hook = "bf16_compress_hook"
-    yield Finding(
+    yield gradients_in_32_bits(
         severity="info",
-        text=(
-            f"DDP reduces gradients in 32 bits and leaves {present_ns / step_ns:.0%} of the step exposed; in 16 bits "
-            f"it would be {halved.uncovered_ns / step_ns:.0%}, without the time to convert them"
-        ),
         cause="transfer",
         time_ns=present_ns,
         saving_ns=gain_ns,
         saving_error_ns=halved.error_ns,
-        action=f"register {hook} as its communication hook (now none), if the gradients' precision allows",
-        evidence={"comm_hook": hook, "present_comm_hook": "none", "uncovered_ns": halved.uncovered_ns},
+        evidence={
+            "comm_hook": "bf16_compress_hook",
+            "present_comm_hook": "none",
+            "uncovered_ns": halved.uncovered_ns,
+            "share": halved.uncovered_ns / step_ns,
+            "present_share": present_ns / step_ns,
+        },
+        conditions=[NOTABLE_SAVING.reached_by((gain_ns - halved.error_ns) / step_ns)],
     )
 
 
@@ -292,18 +290,20 @@ def _as_bucket_view(modules: Sequence[DdpModule], outcome: BucketWhatIf, step_ns
     viewed = outcome.without_copies
     if viewed is None or any(module.gradient_as_bucket_view is not False for module in modules):
         return
-    if viewed.saving_ns - viewed.error_ns < NOTABLE_SAVING * step_ns:
-        return
     size_bytes = sum(bucket.size_bytes for module in modules for bucket in module.buckets)
-    yield Finding(
+    yield bucket_copies(
         severity="info",
-        text=f"DDP copies reduced gradients out of its buckets, for {viewed.saving_ns / step_ns:.0%} of the step",
         cause="transfer",
         time_ns=viewed.saving_ns,
         saving_ns=viewed.saving_ns,
         saving_error_ns=viewed.error_ns,
-        action=f"set gradient_as_bucket_view=True (now False), which also saves {file_size(size_bytes)}",
-        evidence={"gradient_as_bucket_view": True, "present_gradient_as_bucket_view": False, "bytes": size_bytes},
+        evidence={
+            "gradient_as_bucket_view": True,
+            "present_gradient_as_bucket_view": False,
+            "size_bytes": size_bytes,
+            "share": viewed.saving_ns / step_ns,
+        },
+        conditions=[NOTABLE_SAVING.reached_by((viewed.saving_ns - viewed.error_ns) / step_ns)],
     )
 
 

@@ -26,7 +26,8 @@ from tracekit.analysis.ddp.bucket_replay import Transfers, replay
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, median_error
+from tracekit.analysis.stats.uncertainty import median_error
+from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.run import Run
 
 __all__ = [

@@ -17,9 +17,9 @@ from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import bus_factor
 from tracekit.model.events import ABSENT

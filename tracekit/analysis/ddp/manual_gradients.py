@@ -18,10 +18,12 @@ from tracekit.analysis.ddp.backward_passes import GroupPasses, elements_of, grou
 from tracekit.analysis.ddp.bucket_assignment import Parameters, default_buckets
 from tracekit.analysis.ddp.bucket_whatif import CAPS_MB, CapOutcome, best_limit, outcomes
 from tracekit.analysis.ddp.parts import MANUAL_GRADIENT_TIMES, MANUAL_REDUCTIONS, ManualReductions
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, NOTABLE_SHARE, is_worthwhile
+from tracekit.analysis.stats.uncertainty import is_worthwhile
+from tracekit.findings.ddp import gradients_by_hand
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import NOTABLE_SAVING, NOTABLE_SHARE
 from tracekit.model.run import Run
 
 __all__ = ["manual_data_parallel", "manual_whatif"]
@@ -41,27 +43,23 @@ def manual_data_parallel(run: Run) -> tuple[Finding, ...]:
     share = exposed_ns / max(sum(step_ns for step_ns, _ in steps), 1)
     count = statistics.median(len(np.unique(of_step.launch_ns)) for _, of_step in steps)
     in_backward = int(reductions.in_backward.sum())
-    parameters = int(reductions.parameters.max()) or None
-    one_each = ", one a parameter" if count == parameters else ""
-    after = 2 * in_backward < len(reductions)
-    finding = Finding(
+    saving, evidence = _saving(manual_whatif(run), run.mean_rank_step_ns())
+    found = gradients_by_hand(
         severity="warning" if share >= NOTABLE_SHARE else "info",
-        text=(
-            f"gradients are averaged by hand: {count:g} all-reduce{'s' * (count != 1)} a step{one_each}, "
-            f"{'after' if after else 'one by one in'} the backward pass; compute does not hide {share:.0%} of the step"
-        ),
         cause="transfer",
         time_ns=exposed_ns // len(steps),
-        action=_action(),
         evidence={
             "all_reduces_per_step": count,
-            "parameters": parameters,
+            "parameters": int(reductions.parameters.max()) or None,
             "in_backward": in_backward,
+            "after_backward": 2 * in_backward < len(reductions),
             "exposed_ns": exposed_ns // len(steps),
             "exposed_share": share,
+            **evidence,
         },
+        **saving,
     )
-    return (replace(finding, **_saving(finding, manual_whatif(run), run.mean_rank_step_ns())),)
+    return (found,)
 
 
 def _steps(run: Run) -> Iterator[tuple[int, ManualReductions]]:
@@ -74,24 +72,16 @@ def _steps(run: Run) -> Iterator[tuple[int, ManualReductions]]:
                 yield step.step_ns, of_step
 
 
-def _action(option: str = "") -> str:
-    return f"use DistributedDataParallel{option}, which reduces them in buckets while the backward pass runs"
-
-
-def _saving(finding: Finding, outcome: CapOutcome | Unavailable, step_ns: float) -> dict[str, Any]:
-    """Return the fields of the finding that say what a replay with buckets saves, or why it has no saving."""
+def _saving(outcome: CapOutcome | Unavailable, step_ns: float) -> tuple[dict[str, Any], dict[str, object]]:
+    """Return the fields of the finding that say what a replay with buckets saves, and its evidence of that."""
     if isinstance(outcome, Unavailable):
-        return {"evidence": {**finding.evidence, "no_replay": outcome.reason}}
-    cap_mb = None if outcome.present else outcome.bucket_cap_mb
-    evidence = {**finding.evidence, "buckets": outcome.buckets, "bucket_cap_mb": cap_mb}
+        return {}, {"no_replay": outcome.reason}
     if not is_worthwhile(outcome.saving_ns, outcome.error_ns, step_ns):
-        return {"evidence": {**evidence, "no_replay": _NOTHING_SAVED}}
-    return {
-        "saving_ns": outcome.saving_ns,
-        "saving_error_ns": outcome.error_ns,
-        "action": _action("" if cap_mb is None else f" with bucket_cap_mb={cap_mb:g}"),
-        "evidence": evidence,
-    }
+        return {}, {"buckets": outcome.buckets, "no_replay": _NOTHING_SAVED}
+    return (
+        {"saving_ns": outcome.saving_ns, "saving_error_ns": outcome.error_ns},
+        {"buckets": outcome.buckets, "bucket_cap_mb": None if outcome.present else outcome.bucket_cap_mb},
+    )
 
 
 def manual_whatif(run: Run) -> CapOutcome | Unavailable:

@@ -23,11 +23,11 @@ from tracekit.analysis.diagnosis import columns
 from tracekit.analysis.diagnosis.backward_walk import BackwardWalk, Link, Segment
 from tracekit.analysis.diagnosis.parts import ACTIVITIES, PHASE_ACTIVITIES, PhaseActivities
 from tracekit.analysis.events.phases import STEP_PHASES
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.stats.apportion import apportion
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
 from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.events import Int64
 from tracekit.model.run import Run

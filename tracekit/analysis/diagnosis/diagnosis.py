@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tracekit.analysis.communication.overlap import exposed_communication
+from tracekit.analysis.communication.overlap import exposed_findings
 from tracekit.analysis.diagnosis import columns
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.events.pauses.pause_times import PAUSES
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.units import gathers_block
 from tracekit.analysis.pipeline.bubbles import Pipeline
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.analysis.table import Frame
+from tracekit.findings.communication import exposed_transfers, late_by_turns
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -48,7 +49,7 @@ def diagnose(
     """
     step_ns, causes = step_causes(run, arrivals, path, verdict, pipeline)
     if not path.steps or sum(summary.is_measured for summary in run.ranks) < 2:
-        findings = exposed_communication(run)
+        findings = exposed_findings(run)
     else:
         findings = [*_transfers(run, causes, step_ns), *_variation(causes, step_ns)]
     return Diagnosis(
@@ -81,27 +82,23 @@ def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Itera
     transfers = {cause: time_ns for cause, time_ns in in_training.items() if cause.cause == "transfer"}
     on_path_ns = sum(transfers.values())
     time_ns = min(on_path_ns, _exposed_ns(run))
-    if time_ns < NOTABLE_SHARE * step_ns:
+    if not transfers:
         return
     largest = max(transfers, key=lambda cause: transfers[cause])
-    group = f" ({largest.group})" if largest.group else ""
-    what = f"{largest.kind or 'communication'}{group}" + (f" in {largest.phase}" if largest.phase else "")
-    unseen = bool(run.missing_ranks) or any(summary.unmeasured is not None for summary in run.ranks)
-    unknown = ", or waiting for ranks that are missing," if unseen else ""
-    yield Finding(
-        severity="warning",
-        text=f"transfers that nothing hides{unknown} take {time_ns / step_ns:.0%} of the step, the largest part {what}",
+    yield exposed_transfers(
         cause="transfer",
         time_ns=time_ns,
-        action="overlap it with compute, send less, or use a faster link",
         evidence={
             "transfer_ns": on_path_ns,
             "exposed_ns": time_ns,
+            "share": time_ns / max(step_ns, 1),
+            "unseen": bool(run.missing_ranks) or any(summary.unmeasured is not None for summary in run.ranks),
             "kind": largest.kind,
             "group": largest.group,
             "phase": largest.phase,
         },
         remedy="network" if gathers_block(run) else "communication",
+        conditions=[NOTABLE_SHARE.reached_by(time_ns / max(step_ns, 1))],
     )
 
 
@@ -115,13 +112,11 @@ def _exposed_ns(run: Run) -> int:
 def _variation(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
     """Yield a finding if ranks that take turns at being late take a notable share of the step."""
     time_ns = causes.get(StepCause(cause="variation"), 0)
-    if time_ns < NOTABLE_SHARE * step_ns:
-        return
-    yield Finding(
+    share = time_ns / max(step_ns, 1)
+    yield late_by_turns(
         severity="info",
-        text=f"ranks take turns at being late: {time_ns / step_ns:.0%} of the step is waiting for whichever comes last",
         cause="variation",
         time_ns=time_ns,
-        action="look for what differs from step to step: uneven batches, other processes, garbage collection",
-        evidence={"variation_ns": time_ns, "no_replay": "no change of one rank or link removes it"},
+        evidence={"variation_ns": time_ns, "share": share, "no_replay": "no change of one rank or link removes it"},
+        conditions=[NOTABLE_SHARE.reached_by(share)],
     )

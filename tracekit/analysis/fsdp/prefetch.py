@@ -19,15 +19,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.configuration.settings import value_of, value_text
+from tracekit.analysis.configuration.settings import value_of
 from tracekit.analysis.events.phases import PHASES
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
+from tracekit.analysis.stats.uncertainty import saving_conditions, standard_error
 from tracekit.analysis.step_time.step_lengths import savings_ns
+from tracekit.findings.finding import Finding
+from tracekit.findings.fsdp import late_gathers
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.quantities import file_size
+from tracekit.model.metadata import SettingValue
 from tracekit.model.run import Run
 
 __all__ = ["Forecast", "gathers_of_gpus", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
@@ -199,36 +200,30 @@ def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
         chosen = next(forecast for forecast in several if forecast.saving_ns >= _AS_GOOD * best_ns)
         if _is_set(run, phase):
             continue
-        if chosen.error_ns is None or not is_worthwhile(chosen.saving_ns, chosen.error_ns, step_ns):
+        if chosen.error_ns is None or not chosen.modules:
             continue
+        option, present = _option(run, phase)
         findings.append(
-            Finding(
-                severity="warning",
-                text=_text(chosen),
+            late_gathers(
                 cause="transfer",
-                action=_action(run, chosen),
                 saving_ns=round(chosen.saving_ns),
                 saving_error_ns=round(chosen.error_ns),
                 time_ns=round(chosen.wait_ns),
                 evidence={
                     "phase": phase,
                     "modules": list(chosen.modules),
+                    "asked_ahead": chosen.asked_ahead,
                     "modules_ahead": chosen.ahead,
                     "wait_ns": round(chosen.wait_ns),
                     "predicted_wait_ns": round(chosen.predicted_wait_ns),
                     "memory_bytes": chosen.memory_bytes,
+                    "option": option,
+                    "present": present,
                 },
+                conditions=saving_conditions(chosen.saving_ns, chosen.error_ns, step_ns),
             )
         )
     return findings
-
-
-def _text(chosen: Forecast) -> str:
-    names = chosen.modules[0] or "<root>"
-    if len(chosen.modules) > 1:
-        names = f"{len(chosen.modules)} modules, the longest for that of {names}"
-    asked = _modules_ahead(chosen.asked_ahead) if chosen.asked_ahead else "as they are needed"
-    return f"{chosen.phase} waits for the all-gathers of {names}; they are issued {asked}"
 
 
 def _is_set(run: Run, phase: str) -> bool:
@@ -237,14 +232,8 @@ def _is_set(run: Run, phase: str) -> bool:
     return "fsdp1" in run.strategies and value_of(run, "fsdp1", setting) == value
 
 
-def _action(run: Run, chosen: Forecast) -> str:
-    setting = next((_SETTINGS[slug, chosen.phase] for slug in _SLUGS if slug in run.strategies), "prefetching")
-    now = value_of(run, "fsdp1", _SET[chosen.phase][0])
-    if "fsdp1" in run.strategies and not isinstance(now, Unavailable):
-        setting += f", now {value_text(now)}"
-    memory = f", for up to {file_size(chosen.memory_bytes)} of memory" if chosen.memory_bytes is not None else ""
-    return f"issue them {_modules_ahead(chosen.ahead)} ({setting}){memory}"
-
-
-def _modules_ahead(count: int) -> str:
-    return "one module ahead" if count == 1 else f"{count} modules ahead"
+def _option(run: Run, phase: str) -> tuple[str, SettingValue | None]:
+    """Return what is to be set, and its value now; None where that is not known."""
+    option = next((_SETTINGS[slug, phase] for slug in _SLUGS if slug in run.strategies), "prefetching")
+    now = value_of(run, "fsdp1", _SET[phase][0]) if "fsdp1" in run.strategies else None
+    return option, None if isinstance(now, Unavailable) else now

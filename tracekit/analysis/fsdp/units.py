@@ -27,7 +27,6 @@ from tracekit.analysis.communication.communication_sums import (
     step_share,
 )
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp import columns
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpGathers, FsdpSum
 from tracekit.analysis.fsdp.prefetch import (
@@ -39,12 +38,14 @@ from tracekit.analysis.fsdp.prefetch import (
 )
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
-from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
+from tracekit.analysis.stats.uncertainty import saving_conditions, standard_error
 from tracekit.analysis.step_time.step_lengths import savings_ns
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
+from tracekit.findings.fsdp import giant_unit, tiny_units
+from tracekit.findings.thresholds import TINY_UNITS, UNIT_SHARE
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
-from tracekit.model.quantities import file_size
 from tracekit.model.run import Run
 
 __all__ = ["Fsdp", "fsdp", "gathers_block"]
@@ -52,8 +53,7 @@ __all__ = ["Fsdp", "fsdp", "gathers_block"]
 _BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
 _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
 
-_NEARLY_ALL = 0.8  # of the bytes
-_MANY = 8  # units
+_NEARLY_ALL = 0.8  # of the time that is computed under units
 _APART = 4.0  # times: sizes with this ratio tell latency from bandwidth
 _MOSTLY = 0.5  # of a transfer
 _LITTLE = 0.2  # of a transfer: that much may be latency
@@ -100,13 +100,14 @@ def fsdp(run: Run) -> Fsdp:
         for row in summary[FSDP_UNITS]
     ]
     by_module, forecasts = _by_module(run), prefetch_forecasts(run)
+    wrapping = wrapping_findings(run, forecasts)
     return Fsdp(
         units=rows,
         by_module=by_module,
         by_layer=_by_layer(by_module),
         prefetching=[vars(forecast) for forecast in forecasts],
         # With other units other modules would wait, and what prefetching does then is not known.
-        findings=tuple(wrapping_findings(run, forecasts) or prefetch_findings(run, forecasts)),
+        findings=(*wrapping, *(() if any(found.holds for found in wrapping) else prefetch_findings(run, forecasts))),
         unavailable=_unavailable(run),
     )
 
@@ -177,7 +178,8 @@ def wrapping_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
         or any((of_rank.size_bytes <= 0).any() for of_rank in gathers.values())
     ):
         return []
-    return _one_giant(run, gathers) or _many_tiny(run, gathers, forecasts)
+    giant = _one_giant(run, gathers)
+    return giant if any(found.holds for found in giant) else [*giant, *_many_tiny(run, gathers, forecasts)]
 
 
 def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
@@ -185,7 +187,7 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
     giant = max(sizes, key=lambda module: sizes[module])
     share = sizes[giant] / sum(sizes.values())
     computed = {module: sum(int(g.compute_ns[g.module == module].sum()) for g in gathers.values()) for module in sizes}
-    if share < _NEARLY_ALL or computed[giant] < _NEARLY_ALL * sum(computed.values()):
+    if computed[giant] < _NEARLY_ALL * sum(computed.values()):
         return []
     hideable_ns: dict[tuple[int, int], int] = defaultdict(int)
     waits_ns = []
@@ -204,28 +206,22 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
             waits_ns.append(int(of_rank.wait_ns[here].sum()) + reduction_ns)
     savings = savings_ns(run, hideable_ns)
     saving_ns = statistics.fmean(savings)
-    if not is_worthwhile(saving_ns, standard_error(savings), run.mean_rank_step_ns()):
-        return []
     wait_ns = statistics.fmean(waits_ns)
-    text = (
-        f"one FSDP unit ({giant or '<root>'}, {file_size(sizes[giant])}) holds {share:.0%} of the parameters: "
-        f"nothing is computed while it is gathered or reduced"
-    )
-    evidence = {
-        "module": giant,
-        "share": share,
-        "size_bytes": sizes[giant],
-        "wait_ns": round(wait_ns),
-        "no_replay": "how the unit would be gathered in parts is not recorded",
-    }
     return [
-        Finding(
-            severity="warning",
-            text=text,
+        giant_unit(
             cause="transfer",
             time_ns=round(wait_ns),
-            action="wrap each block as a unit of its own",
-            evidence=evidence,
+            evidence={
+                "module": giant,
+                "share": share,
+                "size_bytes": sizes[giant],
+                "wait_ns": round(wait_ns),
+                "no_replay": "how the unit would be gathered in parts is not recorded",
+            },
+            conditions=[
+                UNIT_SHARE.reached_by(share),
+                *saving_conditions(saving_ns, standard_error(savings), run.mean_rank_step_ns()),
+            ],
         )
     ]
 
@@ -241,7 +237,7 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
         if fit.latency_ns >= _MOSTLY * (fit.latency_ns + fit.ns_per_byte * size)
     }
     usual_bytes = statistics.median(sizes[module] for module in tiny) if tiny else 0
-    if len(tiny) < _MANY:
+    if not tiny:
         return []
     # As many together that latency is a small part of the transfer; but several units must remain, to overlap.
     wanted = fit.latency_ns * (1 / _LITTLE - 1) / max(fit.ns_per_byte * usual_bytes, 1)
@@ -265,28 +261,24 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
     for forecast in forecasts:
         best_ns[forecast.phase] = max(best_ns[forecast.phase], forecast.saving_ns)
     solved_ns = sum(best_ns.values())
-    if not is_worthwhile(saving_ns, error_ns, run.mean_rank_step_ns()) or solved_ns >= _SOLVED * waiting_ns:
+    if solved_ns >= _SOLVED * waiting_ns:
         return []
-    text = (
-        f"{len(tiny)} FSDP units of {usual_bytes / 1e3:.0f} kB each are too small: {fit.latency_ns / 1e3:.0f} us of "
-        f"each all-gather is latency, and compute waits for them"
-    )
-    evidence = {
-        "units": len(tiny),
-        "size_bytes": usual_bytes,
-        "latency_ns": round(fit.latency_ns),
-        "wait_ns": round(waiting_ns),
-        "together": together,
-        "no_replay": "how units that are wrapped as one would be gathered is not recorded",
-    }
     return [
-        Finding(
-            severity="warning",
-            text=text,
+        tiny_units(
             cause="transfer",
             time_ns=round(waiting_ns),
-            action=f"wrap {together} of them as one",
-            evidence=evidence,
+            evidence={
+                "units": len(tiny),
+                "size_bytes": usual_bytes,
+                "latency_ns": round(fit.latency_ns),
+                "wait_ns": round(waiting_ns),
+                "together": together,
+                "no_replay": "how units that are wrapped as one would be gathered is not recorded",
+            },
+            conditions=[
+                TINY_UNITS.reached_by(len(tiny)),
+                *saving_conditions(saving_ns, error_ns, run.mean_rank_step_ns()),
+            ],
         )
     ]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from typing import Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from tracekit.errors import InputError, UsageError
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 
-__all__ = ["Check", "GateResult", "Status", "check", "require_baseline"]
+__all__ = ["Check", "FindingResult", "GateResult", "Status", "check", "require_baseline"]
 
 Status = Literal["passed", "failed"] | Doubt
 
@@ -56,6 +57,10 @@ class GateResult:
     steps_needed: int | None = None
 
     @property
+    def name(self) -> str:
+        return self.gate.name
+
+    @property
     def passes(self) -> bool:
         return self.status == "passed" or self.allowed
 
@@ -68,21 +73,54 @@ class GateResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FindingResult:
+    """Whether a run has a finding that it may not have.
+
+    Attributes:
+        texts: of the findings with this id.
+        allowed: whether it passes all the same.
+        ignored_until: the day until whose end it is ignored.
+        reason: why it is in doubt, or allowed.
+    """
+
+    id: str
+    status: Status
+    texts: tuple[str, ...] = ()
+    allowed: bool = False
+    ignored_until: date | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"findings.{self.id}"
+
+    @property
+    def passes(self) -> bool:
+        return self.status == "passed" or self.allowed
+
+
+@dataclass(frozen=True, kw_only=True)
 class Check:
     """The results of all gates of a run.
 
     Attributes:
+        findings: the results of gates on findings.
         comparison: with the baseline, if there is one of the same job.
     """
 
     run: Run
     gates: Gates
     results: tuple[GateResult, ...]
+    findings: tuple[FindingResult, ...] = ()
     comparison: Comparison | None = None
 
     @property
+    def all_results(self) -> tuple[GateResult | FindingResult, ...]:
+        return (*self.results, *self.findings)
+
+    @property
     def passes(self) -> bool:
-        return all(result.passes for result in self.results)
+        return all(result.passes for result in self.all_results)
 
 
 def require_baseline(gates: Gates, baselines: int) -> None:
@@ -107,7 +145,21 @@ def check(gates: Gates, report: Report, baselines: Sequence[Report] = ()) -> Che
         except InputError as error:
             incomparable = error.message
     results = [_evaluate(gate, gates, report, baselines, incomparable) for gate in gates.gates]
-    return Check(run=report.run, gates=gates, results=tuple(results), comparison=comparison)
+    findings = tuple(_evaluate_finding(finding_id, gates, report) for finding_id in gates.fail_on)
+    return Check(run=report.run, gates=gates, results=tuple(results), findings=findings, comparison=comparison)
+
+
+def _evaluate_finding(finding_id: str, gates: Gates, report: Report) -> FindingResult:
+    texts = tuple(finding.text for finding in report.findings if finding.id == finding_id)
+    lacking = None if "incomplete" in gates.allow else _lacking_ranks(report.run)
+    if not texts:
+        return FindingResult(id=finding_id, status="incomplete" if lacking else "passed", reason=lacking)
+    until = gates.ignore.get(finding_id)
+    if until is None or datetime.now(tz=UTC).date() > until:
+        reason = None if until is None else f"it was ignored until {until}"
+        return FindingResult(id=finding_id, status="failed", texts=texts, ignored_until=until, reason=reason)
+    reason = f"ignored until {until}"
+    return FindingResult(id=finding_id, status="failed", texts=texts, allowed=True, ignored_until=until, reason=reason)
 
 
 def _evaluate(

@@ -10,6 +10,10 @@
     [gates.mfu]
     min = 0.4
 
+    [gates.findings]
+    fail_on = ["straggler", "data-loading"]
+    ignore = {data-loading = 2027-01-31}
+
 Limits are as people write them: `5%`, `200ms`, `40GB`.
 """
 
@@ -18,14 +22,28 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 from typing import Literal, NoReturn, cast, get_args
 
 from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
 from tracekit.analysis.gates.metrics import METRICS, Metric, Unit
+from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import UsageError
+from tracekit.findings.catalogue import catalogue
 
-__all__ = ["DEFAULT_GATES", "Doubt", "Gate", "Gates", "as_doubts", "parse_gates", "parse_limit", "parse_share"]
+__all__ = [
+    "DEFAULT_GATES",
+    "Doubt",
+    "Gate",
+    "Gates",
+    "as_day",
+    "as_doubts",
+    "as_finding_ids",
+    "parse_gates",
+    "parse_limit",
+    "parse_share",
+]
 
 LimitKind = Literal["max", "min", "max_increase", "max_decrease"]
 """max, min: the value itself. max_increase, max_decrease: its change against the baseline, as a share of it."""
@@ -74,21 +92,26 @@ class Gates:
     """The gates of a project.
 
     Attributes:
-        gates: at least one.
+        gates: limits of metrics.
+        fail_on: ids of findings that a run may not have.
+        ignore: those of them that it may have, until the end of a day.
         allow: a gate in such doubt passes. Otherwise it fails.
         run_noise: the share by which runs are taken to differ where fewer than three baselines show it.
         source: where the gates are from, as a user would call it.
     """
 
-    gates: tuple[Gate, ...]
+    gates: tuple[Gate, ...] = ()
+    fail_on: tuple[str, ...] = ()
+    ignore: Mapping[str, date] = field(default_factory=dict)
     allow: frozenset[Doubt] = frozenset()
     run_noise: float = DEFAULT_RUN_NOISE
     source: str
 
     @property
     def sections(self) -> frozenset[str]:
-        """Return the names of the sections of a report that the metrics read."""
-        return frozenset(name for gate in self.gates for name in gate.metric.sections)
+        """Return the names of the sections of a report that the gates read: all, if findings are among them."""
+        read = (name for gate in self.gates for name in gate.metric.sections)
+        return frozenset(SECTIONS if self.fail_on else read)
 
 
 DEFAULT_GATES = Gates(
@@ -105,6 +128,8 @@ def parse_gates(table: Mapping[str, object], source: str) -> Gates:
     spelling mistake would never fail.
     """
     gates: list[Gate] = []
+    fail_on: tuple[str, ...] = ()
+    ignore: Mapping[str, date] = {}
     allow: frozenset[Doubt] = frozenset()
     run_noise = DEFAULT_RUN_NOISE
     for key, value in table.items():
@@ -112,13 +137,16 @@ def parse_gates(table: Mapping[str, object], source: str) -> Gates:
             allow = _allow(value, source)
         elif key == "run_noise":
             run_noise = _run_noise(value, source)
+        elif key == "findings":
+            fail_on, ignore = _findings(value, source)
         elif key in METRICS:
             gates += _gates_of(METRICS[key], value, source)
         else:
-            _fail(f"{source}: no gate {key!r}", f"there are {', '.join(METRICS)}, and the settings allow, run_noise")
-    if not gates:
+            known = f"there are {', '.join(METRICS)}, findings, and the settings allow, run_noise"
+            _fail(f"{source}: no gate {key!r}", known)
+    if not gates and not fail_on:
         _fail(f"{source}: no gate is in it", "add one, such as: [gates.step_time] max_increase = '5%'")
-    return Gates(gates=tuple(gates), allow=allow, run_noise=run_noise, source=source)
+    return Gates(gates=tuple(gates), fail_on=fail_on, ignore=ignore, allow=allow, run_noise=run_noise, source=source)
 
 
 def _gates_of(metric: Metric, value: object, source: str) -> list[Gate]:
@@ -136,6 +164,37 @@ def _gates_of(metric: Metric, value: object, source: str) -> list[Gate]:
             _fail(f"{where}: {kind} = {limit!r} is not understood", f"give {error}")
         gates.append(Gate(metric=metric, kind=kind, limit=amount, text=str(limit)))
     return gates
+
+
+def _findings(value: object, source: str) -> tuple[tuple[str, ...], Mapping[str, date]]:
+    """Return the ids that a run may not have, and those that are ignored until a day."""
+    table = value if isinstance(value, Mapping) else {}
+    ids, ignore = table.get("fail_on"), table.get("ignore", {})
+    if not isinstance(ids, list) or not isinstance(ignore, Mapping) or not table.keys() <= {"fail_on", "ignore"}:
+        hint = 'write fail_on = ["straggler"], ignore = {straggler = 2027-01-31}'
+        _fail(f"{source}: findings is not understood", hint)
+    try:
+        return as_finding_ids(ids), {as_finding_ids([name])[0]: as_day(day) for name, day in ignore.items()}
+    except ValueError as error:
+        _fail(f"{source}: findings: {error}", "tracekit explain lists all ids")
+
+
+def as_finding_ids(names: Iterable[object]) -> tuple[str, ...]:
+    """Return the names, which are ids of findings. Raises ValueError for any other."""
+    names = [*names]
+    if unknown := [name for name in names if name not in catalogue()]:
+        raise ValueError(f"{unknown[0]!r} is no finding")
+    return tuple(map(str, names))
+
+
+def as_day(value: object) -> date:
+    """Return a day, given as such or as 2027-01-31. Raises ValueError for anything else."""
+    if isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"{value!r} is no day such as 2027-01-31") from None
 
 
 def as_doubts(names: Iterable[object]) -> frozenset[Doubt]:

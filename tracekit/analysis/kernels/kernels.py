@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.kernels import columns
 from tracekit.analysis.kernels.parts import KERNEL_TIMES, OPERATOR_TIMES, OperationTimes, longest_of
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
 from tracekit.model.events import Float64, Int64
 from tracekit.model.run import Run
 

@@ -13,24 +13,24 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.model_parallel import columns
 from tracekit.analysis.model_parallel.expert_compute import expert_computes
 from tracekit.analysis.model_parallel.imbalance import (
-    HIGHEST_RATIO,
     Load,
     most_loaded,
     over_modules,
 )
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, least_significant
+from tracekit.analysis.stats.uncertainty import least_significant
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
+from tracekit.findings.stragglers import expert_load as finding_of_load
+from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Run
 
-__all__ = ["ESTIMATED", "ExpertLoad", "expert_load", "received_bytes"]
+__all__ = ["ExpertLoad", "expert_load", "received_bytes"]
 
-_UNEVEN = 1.5  # times the load of the others; less is usual while a router learns
 
 ESTIMATED = "estimated from how long they compute, not from counts of tokens"
 """Added to every load that is estimated because the trace has no sizes."""
@@ -129,52 +129,42 @@ def _rows(group: int | None, module: str | None, load: Load, *, estimated: bool)
 
 def _finding(run: Run, group: _Group) -> Finding | None:
     modules, uncovered_ns = group.modules, group.uncovered_ns
-    by_module = {module: most_loaded(load, _UNEVEN) for module, load in modules.items()}
+    by_module = {module: most_loaded(load, EXPERT_RATIO) for module, load in modules.items()}
     uneven = {
         module: imbalance for module, imbalance in by_module.items() if imbalance is not None and imbalance.significant
     }
-    whole = most_loaded(over_modules(list(modules.values())), _UNEVEN)
+    whole = most_loaded(over_modules(list(modules.values())), EXPERT_RATIO)
     module = max(uneven, key=lambda module: uneven[module].ratio, default=None)
     if whole is not None and whole.significant and (len(uneven) != 1 or len(modules) == 1):
-        imbalance, where = whole, ""
+        imbalance, where = whole, None
     elif uneven:
-        imbalance, where = uneven[module], f" in {module or 'the outermost module'}"
+        imbalance, where = uneven[module], module or ""
     else:
         return None
-    amount = (
-        f"{imbalance.ratio:.2f} times the mean of the others"
-        if imbalance.ratio < HIGHEST_RATIO
-        else "nearly all tokens"
-    )
-    text = f"the experts of rank {imbalance.rank} receive {amount}{where}"
-    if group.estimated:
-        text += f" ({ESTIMATED})"
     members = max(len(group.key.ranks) if group.key is not None else 0, len(uncovered_ns))
     parallelism = None if group.key is None else group.key.parallelism
-    if len(uncovered_ns) < members:
-        text += f" ({len(uncovered_ns)} of the group's {members} ranks recorded)"
-    if parallelism is None and not group.estimated:
-        text += " (inferred: all-to-alls of uneven sizes)"
     waiting_ns = _waiting_ns(imbalance.rank, uncovered_ns)
     # With even loads the busiest rank has the mean of all: (n - 1) / n of its excess over the others goes away.
     avoidable_ns = 0.0 if waiting_ns is None else waiting_ns * (members - 1) / members
     notable = waiting_ns is not None and round(avoidable_ns) >= NOTABLE_SAVING * run.mean_rank_step_ns()
-    return Finding(
+    return finding_of_load(
         severity="warning" if notable else "info",
         rank=imbalance.rank,
-        text=text,
         time_ns=None if waiting_ns is None else round(waiting_ns),
         cause="expert_load",
-        action="even out the load: auxiliary loss, expert capacity, placement" if notable else None,
         remedy="load",
         ranks=(imbalance.rank,),
         evidence={
             "ratio": imbalance.ratio,
             "estimated": group.estimated,
             "noise": imbalance.noise,
-            "module": module if where else None,
+            "module": where,
             "parallelism": parallelism,
             "waiting_ns": None if waiting_ns is None else round(waiting_ns),
+            "recorded": len(uncovered_ns),
+            "members": members,
+            "inferred": parallelism is None and not group.estimated,
+            "avoidable": notable,
         },
     )
 

@@ -15,12 +15,12 @@ from tracekit.analysis.communication.communication_sums import (
     means_over_ranks,
     step_share,
 )
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.model_parallel import columns
 from tracekit.analysis.model_parallel.expert_communication import ExpertCommunication, expert_communication
 from tracekit.analysis.model_parallel.expert_load import ExpertLoad, expert_load
 from tracekit.analysis.model_parallel.parts import LAYERS
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 
 __all__ = ["TensorParallel", "tensor_parallel"]

@@ -14,19 +14,19 @@ from typing import cast
 import numpy as np
 
 from tracekit.analysis.events.pauses.pause_times import PAUSES
-from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.pauses import columns
 from tracekit.analysis.pauses.parts import RankPauses
 from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Condition, Finding, Remedy
+from tracekit.findings.hosts import longer_pause_text, pause_entry, pause_text
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 
 __all__ = ["Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
@@ -34,34 +34,44 @@ __all__ = ["Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay
 
-_DISTRIBUTED = "torch.distributed.checkpoint"
-# Of one rank, and of several.
-_DOES = {
-    "save": ("saves a checkpoint", "save a checkpoint"),
-    "load": ("loads a checkpoint", "load a checkpoint"),
-    "async_save": ("copies a checkpoint for the background", "copy a checkpoint for the background"),
-    "await": ("waits for a checkpoint in the background", "wait for a checkpoint in the background"),
-    "evaluation": ("evaluates", "evaluate"),
-    "logging": ("logs", "log"),
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class CostlyPause:
-    """A kind of pause that takes a notable share of the steps.
+    """A kind of pause, and what it costs.
 
     Attributes:
         longest: of the rank that pauses longest.
         ranks: those that pause about as long; empty if all do.
-        text: in words.
         waits_ns: for how long others wait for the longest, by kind of communication; None if that is not known, or
             nobody waits, as all ranks pause.
+        waiting: how many ranks wait.
+        conditions: what it takes to be worth a finding.
+        longer_ns: by how much longer these ranks pause than the others, if all do.
     """
 
     longest: RankPause
     ranks: tuple[int, ...]
-    text: str
     waits_ns: Mapping[str, int] | None = None
+    waiting: int = 0
+    conditions: tuple[Condition, ...]
+    longer_ns: float | None = None
+
+    @property
+    def is_notable(self) -> bool:
+        return all(condition.holds for condition in self.conditions)
+
+    @property
+    def does(self) -> str:
+        return self.longest.action or self.longest.pause
+
+    @property
+    def text(self) -> str:
+        """Return who pauses, for how long, and who waits."""
+        longest = self.longest
+        if self.longer_ns is not None:
+            return longer_pause_text(self.ranks, self.does, self.longer_ns)
+        of_steps, kind = (len(longest.by_step_ns), longest.of_steps), _longest_wait(self.waits_ns)
+        return pause_text(self.ranks, self.does, longest.each_ns, *of_steps, self.waiting, kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,30 +106,38 @@ def _row(pause: RankPause, waits_ns: Mapping[str, int] | None) -> dict[str, obje
 
 
 def _costly_pauses(run: Run, found: Sequence[RankPause], waits: WaitsForPauses) -> list[CostlyPause]:
-    """Return the kinds of pauses that cost, one for each kind at most.
+    """Return the longest of each kind of pause, with what it takes to be worth a finding.
 
     A pause of some ranks costs if others wait for it for a notable part of the step. found: the pauses of all ranks.
     """
-    step_ns = mean_step_ns(run)
+    step_ns = max(mean_step_ns(run), 1)
     training = [summary for summary in run.ranks if summary.is_measured and any(s.complete for s in summary.steps)]
     result = []
     for pause in PAUSES:
         of_kind = [each for each in found if each.pause == pause]
         longest = max(of_kind, key=lambda each: (each.mean_ns, -each.rank), default=None)
-        if longest is None or longest.mean_ns < NOTABLE_SHARE * step_ns:
+        if longest is None:
             continue
         ranks = tuple(each.rank for each in of_kind if each.mean_ns >= _AS_LONG * longest.mean_ns)
+        conditions: tuple[Condition, ...] = (NOTABLE_SHARE.reached_by(longest.mean_ns / step_ns),)
         if len(ranks) == len(training):
             ranks = ranks if len(ranks) == 1 else ()
-            result.append(CostlyPause(longest=longest, ranks=ranks, text=pause_text(longest, ranks)))
+            result.append(CostlyPause(longest=longest, ranks=ranks, conditions=conditions))
             continue
-        waits_ns = waits.by_kind_ns(longest)
-        if waits_ns is not None and sum(waits_ns.values()) < NOTABLE_SHARE * step_ns * longest.of_steps:
-            continue
+        waits_ns = waits.by_kind_ns(longest) if conditions[0].holds else None
+        if waits_ns is not None:
+            share = sum(waits_ns.values()) / longest.of_steps / step_ns
+            what = "what others wait for it, as a share of the step"
+            conditions += (Condition(what=what, value=share, bound=NOTABLE_SHARE),)
         waiting = 0 if waits_ns is None else len(training) - len(ranks)
-        text = pause_text(longest, ranks, waiting, _longest_wait(waits_ns))
-        result.append(CostlyPause(longest=longest, ranks=ranks, text=text, waits_ns=waits_ns))
+        result.append(
+            CostlyPause(longest=longest, ranks=ranks, waits_ns=waits_ns, waiting=waiting, conditions=conditions)
+        )
     return result
+
+
+def _notable_pauses(run: Run, found: Sequence[RankPause]) -> list[CostlyPause]:
+    return [costly for costly in _costly_pauses(run, found, WaitsForPauses(run, found)) if costly.is_notable]
 
 
 def _longest_wait(waits_ns: Mapping[str, int] | None) -> str | None:
@@ -132,7 +150,7 @@ def reason_of_delay(run: Run, ranks: Sequence[int], delay_ns: float) -> CostlyPa
     If all ranks pause, these ranks do so longer than the others.
     """
     found = rank_pauses(run)
-    for costly in _costly_pauses(run, found, WaitsForPauses(run, found)):
+    for costly in _notable_pauses(run, found):
         if set(costly.ranks) == set(ranks) and costly.longest.each_ns >= _EXPLAINED * delay_ns:
             return costly
         of_kind = [each for each in found if each.pause == costly.longest.pause]
@@ -142,7 +160,7 @@ def reason_of_delay(run: Run, ranks: Sequence[int], delay_ns: float) -> CostlyPa
             continue
         longer_ns = longest.working_ns - statistics.median(others_ns)
         if longer_ns >= _EXPLAINED * delay_ns:
-            return replace(costly, ranks=tuple(ranks), text=longer_text(longest, ranks, longer_ns))
+            return replace(costly, longest=longest, ranks=tuple(ranks), longer_ns=longer_ns)
     return None
 
 
@@ -151,7 +169,7 @@ def pauses_behind_delays(run: Run, delays_ns: Mapping[int, float]) -> dict[int, 
     found = rank_pauses(run)
     return {
         rank: costly.longest.pause
-        for costly in _costly_pauses(run, found, WaitsForPauses(run, found))
+        for costly in _notable_pauses(run, found)
         for rank in costly.ranks
         if len(costly.ranks) == 1 and costly.longest.mean_ns >= _EXPLAINED * delays_ns.get(rank, 0.0) > 0
     }
@@ -159,74 +177,26 @@ def pauses_behind_delays(run: Run, delays_ns: Mapping[int, float]) -> dict[int, 
 
 def _finding(costly: CostlyPause) -> Finding:
     longest = costly.longest
-    return Finding(
-        severity="warning",
-        text=costly.text,
+    return pause_entry(longest.pause)(
         rank=costly.ranks[0] if len(costly.ranks) == 1 else None,
         ranks=costly.ranks,
         cause=longest.pause,
         time_ns=round(longest.mean_ns),
-        action=action_text(longest, everywhere=not costly.ranks),
         remedy=cast(Remedy, longest.pause),
         evidence={
+            "does": costly.does,
             "each_ns": round(longest.each_ns),
             "steps_with_it": len(longest.by_step_ns),
             "steps": longest.of_steps,
             "longest_ns": max(longest.by_step_ns.values()),
             "median_ns": round(statistics.median(longest.by_step_ns.values())),
             "others_wait_in_ns": costly.waits_ns,
+            "waiting": costly.waiting,
+            "wait_kind": _longest_wait(costly.waits_ns) if costly.waiting else None,
             "function": longest.function,
         },
+        conditions=costly.conditions,
     )
-
-
-def pause_text(pause: RankPause, ranks: Sequence[int], waiting: int = 0, wait_kind: str | None = None) -> str:
-    """Return who pauses, for how long in how many steps, and who waits.
-
-    ranks: who pauses about as long; empty: all ranks. waiting: how many ranks wait for them. wait_kind: the kind of
-    communication in which they wait.
-    """
-    steps = len(pause.by_step_ns)
-    often = "a step" if steps == pause.of_steps else f"in {steps} of {pause.of_steps} steps"
-    text = f"{_who_does(pause, ranks)} for {pause.each_ns / 1e6:.0f} ms {often}"
-    if not waiting:
-        return text
-    its = "its" if len(ranks) == 1 else "their"
-    kind = "" if wait_kind is None else f" in {wait_kind}"
-    return f"{text} while {its} {'peer waits' if waiting == 1 else 'peers wait'}{kind}"
-
-
-def longer_text(pause: RankPause, ranks: Sequence[int], longer_ns: float) -> str:
-    """Return by how much longer some ranks pause than the others, which pause as well."""
-    return f"{_who_does(pause, ranks)} for {longer_ns / 1e6:.0f} ms a step longer than others"
-
-
-def _who_does(pause: RankPause, ranks: Sequence[int]) -> str:
-    who = ranks_text(ranks) if ranks else "all ranks"
-    return f"{who} {_DOES[pause.action or pause.pause][len(ranks) != 1]}"
-
-
-def action_text(pause: RankPause, *, everywhere: bool) -> str:
-    """Return what to do about a pause. everywhere: all ranks have it."""
-    match pause.action or pause.pause:
-        case "save" if pause.function == _DISTRIBUTED:
-            return f"save in the background: {_DISTRIBUTED}.async_save; or save less often"
-        case "save" if everywhere:
-            return f"let each rank save its shard in the background ({_DISTRIBUTED}.async_save), or save less often"
-        case "save":
-            return f"save in the background ({_DISTRIBUTED}.async_save), or less often"
-        case "load":
-            return "load once, before the training"
-        case "async_save":
-            return "save less often, or copy into pinned memory: the stager's use_pinned_memory"
-        case "await":
-            return "save less often: the next checkpoint begins before the last one is written"
-        case "evaluation" if not everywhere:
-            return "evaluate on all ranks, each its part of the data, or less often"
-        case "evaluation":
-            return "evaluate less often, or on fewer batches"
-        case _:
-            return "log less often, or from another thread"
 
 
 class WaitsForPauses:

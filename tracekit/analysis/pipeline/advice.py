@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.bubble_causes import (
     MeasuredPipeline,
     build_pipeline_replay,
@@ -26,15 +25,15 @@ from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.analysis.pipeline.typical_times import TypicalTimes
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
+from tracekit.findings.finding import Finding
+from tracekit.findings.pipeline import pipeline_bubble, uneven_stage
+from tracekit.findings.thresholds import BUBBLE_RATIO
 from tracekit.model.events import ABSENT, Float64
-from tracekit.model.ranks import ranks_text
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = ["FILLED", "PipelineChange", "find_pipeline_changes", "pipeline_findings"]
 
-_NOTABLE_BUBBLES = 0.1  # of the pipeline's time
 FILLED = 0.2  # of the bubbles: the first and the last recorded step have one neighbour each
-_SHOWN_SHARE = 0.01  # of the pipeline's time
 _BEYOND_IDEAL = 0.05  # of the pipeline's time: so much more than the ideal is worth a warning
 
 
@@ -135,63 +134,40 @@ def pipeline_findings(
     """
     findings = []
     if uneven is not None:
-        findings.append(_uneven_stage_finding(uneven))
+        findings.append(
+            uneven_stage(
+                rank=uneven.ranks[0] if len(uneven.ranks) == 1 else None,
+                ranks=uneven.ranks,
+                cause="imbalance",
+                evidence={
+                    "stage": uneven.stage,
+                    "factor": uneven.factor,
+                    "work_ns": uneven.work_ns,
+                    "others_ns": uneven.others_ns,
+                    "fastest": uneven.fastest,
+                },
+                remedy="stages",
+            )
+        )
     filled = filled_ratio is not None and filled_ratio >= FILLED
-    if bubble_ratio is not None and bubble_ratio >= _NOTABLE_BUBBLES and causes_ns is not None and not filled:
-        findings.append(_bubble_finding(bubble_ratio, ideal_ratio, causes_ns, changes))
+    if bubble_ratio is not None and causes_ns is not None and not filled:
+        beyond = bubble_ratio - (ideal_ratio or 0.0)
+        findings.append(
+            pipeline_bubble(
+                severity="warning" if changes or beyond >= _BEYOND_IDEAL else "info",
+                saving_ns=changes[0].saves_ns_per_step if changes else None,
+                saving_error_ns=changes[0].error_ns if changes else None,
+                cause="bubble",
+                evidence={
+                    "bubble_ratio": bubble_ratio,
+                    "ideal_bubble_ratio": ideal_ratio,
+                    **causes_ns,
+                    "change": changes[0].what if changes else None,
+                },
+                conditions=[BUBBLE_RATIO.reached_by(bubble_ratio)],
+            )
+        )
     return tuple(findings)
-
-
-def _uneven_stage_finding(uneven: UnevenStage) -> Finding:
-    ranks = ranks_text(uneven.ranks)
-    text = (
-        f"stage {uneven.stage} ({ranks}) takes {uneven.factor:.2f} times as long as the other stages: "
-        f"{uneven.work_ns / 1e6:.2f} against {uneven.others_ns / 1e6:.2f} ms a microbatch"
-    )
-    return Finding(
-        severity="warning",
-        text=text,
-        rank=uneven.ranks[0] if len(uneven.ranks) == 1 else None,
-        cause="imbalance",
-        action=f"move layers from it to the other stages, first to stage {uneven.fastest}",
-        evidence={"stage": uneven.stage, "factor": uneven.factor},
-        remedy="stages",
-        ranks=uneven.ranks,
-    )
-
-
-def _bubble_finding(
-    bubble_ratio: float, ideal_ratio: float | None, causes_ns: dict[str, int], changes: Sequence[PipelineChange]
-) -> Finding:
-    total_ns = sum(causes_ns.values())
-    schedule_ns = causes_ns["warmup_ns"] + causes_ns["drain_ns"]
-    cause_parts_ns = {
-        "warm-up and drain": schedule_ns,
-        "uneven stages": causes_ns["imbalance_ns"],
-        "transfers": causes_ns["transfer_ns"],
-        "late peers": causes_ns["late_peer_ns"],
-        "other": causes_ns["other_ns"],
-    }
-    # Replays of typical times may have more idle time than there was: then a later cause is negative. In words no cause
-    # has more than what is left.
-    reached_ns = np.minimum(np.maximum.accumulate(np.cumsum(list(cause_parts_ns.values()))), total_ns)
-    shown_ns = np.diff(reached_ns, prepend=0)
-    parts = [
-        f"{name} {bubble_ratio * cause_ns / total_ns:.0%}"
-        for name, cause_ns in zip(cause_parts_ns, shown_ns.tolist(), strict=True)
-        if total_ns and bubble_ratio * cause_ns / total_ns >= _SHOWN_SHARE
-    ]
-    least = "" if ideal_ratio is None else f" ({ideal_ratio:.0%} is the least for this order)"
-    text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
-    return Finding(
-        severity="warning" if changes or bubble_ratio - (ideal_ratio or 0.0) >= _BEYOND_IDEAL else "info",
-        text=text,
-        saving_ns=changes[0].saves_ns_per_step if changes else None,
-        saving_error_ns=changes[0].error_ns if changes else None,
-        cause="bubble",
-        action=f"try {changes[0].what}" if changes else None,
-        evidence={"bubble_ratio": bubble_ratio, "ideal_bubble_ratio": ideal_ratio, **causes_ns},
-    )
 
 
 def _receives_are_posted_late(measured: MeasuredPipeline) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline import columns
 from tracekit.analysis.pipeline.advice import PipelineChange, find_pipeline_changes, pipeline_findings
 from tracekit.analysis.pipeline.bubble_causes import (
@@ -29,6 +28,7 @@ from tracekit.analysis.pipeline.transfers import message_exchanges
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage, find_uneven_stage
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import DerivedFrame, FilledTable, Frame
+from tracekit.findings.finding import Finding
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run

@@ -22,7 +22,8 @@ from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, PipelineR
 from tracekit.analysis.pipeline.steps import ActionOrder
 from tracekit.analysis.pipeline.transfers import Edges, Transfers
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, standard_error
+from tracekit.analysis.stats.uncertainty import standard_error
+from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.events import Float64, Int64
 from tracekit.model.spans import ACTION_KINDS
 

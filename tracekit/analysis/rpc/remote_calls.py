@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.rpc.calls import (
     NO_RECORDING,
     CallSums,
@@ -28,6 +27,8 @@ from tracekit.analysis.rpc.parts import BACKWARD_BEGINS
 from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.analysis.rpc.trainers import held_calls, trainer_findings, trainer_rows, waits_ns
 from tracekit.analysis.rpc.updates import find_updates
+from tracekit.findings.finding import Finding
+from tracekit.findings.remote_calls import REMOTE_CALLS_SHARE, waiting_for_remote_calls
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.metadata import RpcService
 from tracekit.model.notes import Note
@@ -36,11 +37,6 @@ from tracekit.model.summary import RankSummary
 
 __all__ = ["remote_call_notes", "remote_calls", "server_loads", "server_rows", "service_rows", "waiting_findings"]
 
-_LARGE = 0.2  # of a step
-_SERVICE = 0.5  # of a round trip: the service decides
-_ON_CPU = 0.5  # of the service: less, and the function itself waits for something
-_HELD = 0.5  # of the service: it waits for the calls of others
-_FULL = 0.8  # of a server's threads: calls queue for them
 
 _Clock = Callable[[int], int]
 
@@ -111,51 +107,36 @@ def waiting_findings(
     callers = [summary for summary in run.ranks if sums.get(summary.rank)]
     steps = [step for summary in callers for step in summary.steps if step.complete]
     step_ns, wait_ns = sum(step.step_ns for step in steps), sum(waits_ns(summary) for summary in callers)
-    if not step_ns or wait_ns < _LARGE * step_ns or not by_function:
+    if not step_ns or not by_function:
         return
     worst = by_function[0]
     callee, function = str(worst["callee"]), str(worst["function"])
-    text = f"waiting for remote calls takes {wait_ns / step_ns:.0%} of the step, most for {function} on {callee}"
-    action = f"send less to {callee}, in fewer calls, or ahead of need"
+    round_trip_ns, service_ns, cpu_ns = (_number(worst[name]) for name in ("round_trip_ns", "service_ns", "cpu_ns"))
     evidence: dict[str, object] = {
         "wait_share": wait_ns / step_ns,
         "callee": callee,
         "function": function,
         "no_replay": "remote calls are no part of the replay",
     }
-    round_trip_ns, service_ns, cpu_ns = (_number(worst[name]) for name in ("round_trip_ns", "service_ns", "cpu_ns"))
-    if round_trip_ns is None or service_ns is None:
-        action = f"record {callee} too, to see how much of that is its work"
-    else:
-        text += f"; {service_ns / max(round_trip_ns, 1):.0%} of a round trip is service there"
+    if round_trip_ns is not None and service_ns is not None:
         server = next((row for row in servers if row["worker"] == callee), {})
-        threads, load = _number(server.get("threads")), _number(server.get("load"))
+        threads = _number(server.get("threads"))
         of_function = [functions[key] for functions in sums.values() if (key := (callee, function)) in functions]
         held_ns = sum(part.held_ns for part in of_function) / sum(part.completed for part in of_function)
-        if held_ns >= _HELD * service_ns:
-            text += ", most of it until other calls have come"
-            action = f"let {callee} answer before all calls have come, or have trainers send them at the same time"
-        elif service_ns >= _SERVICE * round_trip_ns:
-            action = f"make {function} faster, or spread it over more processes than {callee}"
-            if cpu_ns is not None and cpu_ns < _ON_CPU * service_ns:
-                text += f", {cpu_ns / max(service_ns, 1):.0%} of that on a CPU"
-                action = (
-                    f"make {function} faster: see what it waits for on {callee}, such as a lock, another process or a "
-                    "device"
-                )
-        elif threads and load is not None and load >= _FULL * threads:
-            text += f"; its {threads:.0f} threads are busy"
-            action = f"give {callee} more threads (num_worker_threads), or serve from more processes"
-        transit_ns = round_trip_ns - service_ns
-        evidence |= {"round_trip_ns": int(round_trip_ns), "service_ns": int(service_ns), "transit_ns": int(transit_ns)}
-        evidence |= {"server_load": load, "server_threads": None if threads is None else int(threads)}
-    yield Finding(
-        severity="warning",
-        text=text,
+        evidence |= {
+            "round_trip_ns": int(round_trip_ns),
+            "service_ns": int(service_ns),
+            "transit_ns": int(round_trip_ns - service_ns),
+            "cpu_ns": None if cpu_ns is None else int(cpu_ns),
+            "held_ns": int(held_ns),
+            "server_load": _number(server.get("load")),
+            "server_threads": None if threads is None else int(threads),
+        }
+    yield waiting_for_remote_calls(
         cause="rpc",
         time_ns=wait_ns // len(steps),
-        action=action,
         evidence=evidence,
+        conditions=[REMOTE_CALLS_SHARE.reached_by(wait_ns / step_ns)],
     )
 
 

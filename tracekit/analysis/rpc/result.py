@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.rpc import columns
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import RpcCall, RpcUse
 from tracekit.model.summary import StepParts

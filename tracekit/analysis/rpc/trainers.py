@@ -7,18 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.rpc.joined import JoinedCalls
 from tracekit.analysis.rpc.per_rank import WHAT
 from tracekit.analysis.rpc.result import blocked_time, time_of
 from tracekit.analysis.rpc.updates import NO_UPDATES, ParameterUpdate
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import NAMED_WAITS
 from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
+from tracekit.findings.finding import Finding
+from tracekit.findings.remote_calls import MOSTLY_FOR_ONE, nobody_waits_text, trainer_rates, waited_for_trainer
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
-
-_MOSTLY = 0.5  # of that wait: it is that trainer's
 
 __all__ = ["HeldCalls", "held_calls", "trainer_findings", "trainer_rows", "waits_ns"]
 
@@ -139,11 +138,7 @@ def trainer_findings(
         ),
     )
     if slow is not None:
-        besides = "nobody waits for it" if len(slow.slow) == 1 else "nobody waits for them"
-        of_slow, of_peers = (_mean(staleness, ranks) for ranks in (slow.slow, slow.peers))
-        if of_slow is not None and of_peers is not None:
-            its = "its" if len(slow.slow) == 1 else "their"
-            besides += f"; {its} gradients are {of_slow:.2f} updates stale, those of the others {of_peers:.2f}"
+        besides = nobody_waits_text(len(slow.slow), *(_mean(staleness, ranks) for ranks in (slow.slow, slow.peers)))
         names = {rank: use.worker for rank, use in joined.uses.items()}
         yield slow_rate_finding(slow, names, besides, slow.even_rate_text)
     elif updates:
@@ -163,15 +158,15 @@ def _mean(staleness: Mapping[int, Sequence[int]], ranks: Sequence[int]) -> float
 
 
 def _rates(trainers: Sequence[RankSummary], staleness: Mapping[int, Sequence[int]]) -> Finding:
-    rate = sum(steps_per_s(summary) or 0.0 for summary in trainers)
-    text = f"{len(trainers)} trainers make {rate:.3g} steps a second together, each at its own rate"
     values = [value for of_rank in staleness.values() for value in of_rank]
-    evidence: dict[str, object] = {"job_steps_per_s": rate}
+    evidence: dict[str, object] = {
+        "trainers": len(trainers),
+        "job_steps_per_s": sum(steps_per_s(summary) or 0.0 for summary in trainers),
+    }
     if values:
         mean = statistics.fmean(values)
-        text += f"; their gradients are {mean:.2f} updates stale ({min(values)} to {max(values)})"
         evidence |= {"staleness_mean": mean, "staleness_min": min(values), "staleness_max": max(values)}
-    return Finding(severity="info", text=text, evidence=evidence)
+    return trainer_rates(severity="info", evidence=evidence)
 
 
 def _waited_for(trainers: Sequence[RankSummary], joined: JoinedCalls, held: Sequence[HeldCalls]) -> Iterator[Finding]:
@@ -183,24 +178,28 @@ def _waited_for(trainers: Sequence[RankSummary], joined: JoinedCalls, held: Sequ
     others = [summary for summary in trainers if summary.rank != rank]
     steps = sum(_steps(summary) for summary in others)
     step_ns = sum(step.step_ns for summary in others for step in summary.steps if step.complete)
-    if rank is None or not others or total_ns < NOTABLE_SHARE * step_ns or total_ns < _MOSTLY * by.total():
+    if rank is None or not others:
         return
     callee = Counter({pair.callee: pair.total_ns for pair in held if pair.by == rank}).most_common(1)[0][0]
     wait_ns = total_ns // max(steps, 1)
     slow = next((summary for summary in trainers if summary.rank == rank), None)
-    longer = ""
-    if slow is not None:
-        beyond_ns = _mean_compute_ns([slow]) - _mean_compute_ns(others)
-        longer = f", which computes {beyond_ns / 1e6:.1f} ms longer" if beyond_ns >= 0.5 * wait_ns else ""
-    yield Finding(
-        severity="warning",
-        text=f"the others wait {wait_ns / 1e6:.1f} ms a step on {callee} for the call of {joined.uses[rank].worker} "
-        f"(rank {rank}){longer}",
+    beyond_ns = 0.0 if slow is None else _mean_compute_ns([slow]) - _mean_compute_ns(others)
+    longer_ns = round(beyond_ns) if beyond_ns >= 0.5 * wait_ns and slow is not None else None
+    yield waited_for_trainer(
         rank=rank,
-        cause="slow_compute" if longer else "rpc",
+        cause="rpc" if longer_ns is None else "slow_compute",
         time_ns=wait_ns,
-        action=f"compare what it runs with its peers, or let {callee} answer before all calls have come",
-        evidence={"others_wait_ns": wait_ns, "callee": callee, "no_replay": "remote calls are no part of the replay"},
+        evidence={
+            "others_wait_ns": wait_ns,
+            "callee": callee,
+            "worker": joined.uses[rank].worker,
+            "longer_ns": longer_ns,
+            "no_replay": "remote calls are no part of the replay",
+        },
+        conditions=[
+            NOTABLE_SHARE.reached_by(total_ns / max(step_ns, 1)),
+            MOSTLY_FOR_ONE.reached_by(total_ns / max(by.total(), 1)),
+        ],
     )
 
 

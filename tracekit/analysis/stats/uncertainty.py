@@ -2,8 +2,7 @@
 
 The error of a saving is one standard error: 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases.
 
-What takes less than `NOTABLE_SHARE` of a step is no finding. What saves less than `NOTABLE_SAVING` of it, or less than
-two of its errors, is no advice; the table of what-if lists savings from `LISTED_SAVING` on.
+What is worth a word is in `findings/thresholds`.
 
 Where the values of a sample lie, and by how much two samples are apart, is estimated so that a few values that are far
 off hardly move it. The estimates of a normal distribution are nearly as precise as means (J. L. Hodges and E. L.
@@ -20,20 +19,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracekit.findings.finding import Condition
+from tracekit.findings.thresholds import CLEAR_ERRORS, NOTABLE_SAVING
 from tracekit.model.events import Float64, Int64
 
 __all__ = [
-    "LISTED_SAVING",
     "MAD_TO_SIGMA",
     "MEDIAN_TO_MEAN_ERROR",
-    "NOTABLE_SAVING",
-    "NOTABLE_SHARE",
     "error_growth",
     "is_worthwhile",
     "least_significant",
     "median_error",
     "pseudomedian",
     "quartiles",
+    "saving_conditions",
     "shift_between",
     "standard_error",
     "student_deviations",
@@ -42,12 +41,8 @@ __all__ = [
     "thinned",
 ]
 
-NOTABLE_SHARE = 0.05
-NOTABLE_SAVING = 0.02
-LISTED_SAVING = 0.01
 MAD_TO_SIGMA = 1.4826  # for a normal distribution
 MEDIAN_TO_MEAN_ERROR = 1.2533  # standard error of a median over that of a mean
-_CLEAR_ERRORS = 2.0
 _STANDARD_ERRORS = 4.0
 _MOST_CORRELATED = 0.8  # a series that drifts has no error that its values show
 _FAR = 3.0  # deviations; what is farther off counts as that far: it is an outlier, and tells nothing of its neighbours
@@ -57,7 +52,13 @@ _MOST_VALUES = 2000  # of more, values at even distances: all pairs would take g
 
 def is_worthwhile(saving_ns: float, error_ns: float, step_ns: float, least: float = NOTABLE_SAVING) -> bool:
     """Return whether a change saves more than a share of a step, `least`, and surely not 0."""
-    return saving_ns > max(_CLEAR_ERRORS * error_ns, least * step_ns)
+    return saving_ns > max(CLEAR_ERRORS * error_ns, least * step_ns)
+
+
+def saving_conditions(saving_ns: float, error_ns: float, step_ns: float) -> tuple[Condition, Condition]:
+    """Return the conditions that a change saves a notable share of the step, and surely not 0."""
+    errors = saving_ns / error_ns if error_ns else 10 * CLEAR_ERRORS * (saving_ns > 0)
+    return NOTABLE_SAVING.reached_by(saving_ns / max(step_ns, 1)), CLEAR_ERRORS.reached_by(errors)
 
 
 def standard_error(values: Sequence[float] | Float64) -> float:

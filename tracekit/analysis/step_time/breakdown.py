@@ -5,24 +5,24 @@ Where it is not known which kernels communicate, nobody may conclude that all is
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.idle import idle_findings, idle_place_rows, idle_rows
 from tracekit.analysis.step_time.parts import UNCLASSIFIED_KERNELS
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import no_communication, unclassified_communication
+from tracekit.findings.steps import no_complete_step
+from tracekit.findings.steps import nothing_notable as finding_of_nothing
+from tracekit.findings.thresholds import UNCLASSIFIED_SHARE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Breakdown", "breakdown", "nothing_notable"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-
-_LEAST_UNCLASSIFIED = 0.01  # of a step
-RULE_OPTION = "--communication-rule"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def breakdown(run: Run) -> Breakdown:
         steps=steps,
         idle=idle_rows(run),
         idle_places=idle_place_rows(run),
-        findings=(*unclassified_communication(run), *idle_findings(run)),
+        findings=(*_unclassified(run), *idle_findings(run)),
     )
 
 
@@ -79,16 +79,17 @@ def nothing_notable(run: Run) -> Finding:
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     step_ns = sum(step.step_ns for step in steps)
     if not step_ns:
-        return Finding(severity="warning", text="no step is complete, so nothing can be said about where time goes")
+        return no_complete_step(evidence={})
     compute_ns = sum(step.compute_ns for step in steps)
-    text = (
-        f"nothing stands out: compute takes {compute_ns / step_ns:.0%} of the step "
-        f"({compute_ns / len(steps) / 1e6:.1f} of {step_ns / len(steps) / 1e6:.1f} ms)"
-    )
-    return Finding(severity="info", text=text, evidence={"compute_share": compute_ns / step_ns})
+    evidence = {
+        "compute_share": compute_ns / step_ns,
+        "compute_ns": compute_ns // len(steps),
+        "step_ns": step_ns // len(steps),
+    }
+    return finding_of_nothing(severity="info", evidence=evidence)
 
 
-def unclassified_communication(run: Run) -> list[Finding]:
+def _unclassified(run: Run) -> list[Finding]:
     """Return a finding that asks for a rule where kernels that look like communication take a share of the step.
 
     And one where a job of several ranks on GPUs shows no communication at all.
@@ -99,31 +100,25 @@ def unclassified_communication(run: Run) -> list[Finding]:
         return []
     kernels = [kernel for summary in run.ranks for kernel in summary[UNCLASSIFIED_KERNELS]]
     total_ns = sum(kernel.total_ns for kernel in kernels)
-    if total_ns >= _LEAST_UNCLASSIFIED * step_ns:
+    if total_ns:
         by_rule: Counter[tuple[str, str]] = Counter()
         for kernel in kernels:
             by_rule[kernel.pattern, kernel.kind] += kernel.total_ns
         (pattern, kind), most_ns = by_rule.most_common(1)[0]
-        rule = shlex.join([RULE_OPTION, f"{pattern}={kind}"])
-        share = total_ns / step_ns
-        text = f"kernels that look like communication and that no rule names take {share:.0%} of the step"
-        if len(by_rule) > 1:
-            text += f"; {len(by_rule) - 1} more of them have no rule"
-        evidence = {"unclassified_share": share, "pattern": pattern, "kind": kind, "total_ns": most_ns}
-        action = f"say what they do: {rule}, with another kind, or with compute"
-        time_ns = total_ns // len(steps)
-        return [
-            Finding(
-                severity="warning",
-                text=text,
-                cause="unclassified",
-                time_ns=time_ns,
-                action=action,
-                evidence=evidence,
-            )
-        ]
+        found = unclassified_communication(
+            cause="unclassified",
+            time_ns=total_ns // len(steps),
+            evidence={
+                "unclassified_share": total_ns / step_ns,
+                "pattern": pattern,
+                "kind": kind,
+                "total_ns": most_ns,
+                "others": len(by_rule) - 1,
+            },
+            conditions=[UNCLASSIFIED_SHARE.reached_by(total_ns / step_ns)],
+        )
+        if found.holds:
+            return [found]
     if run.device == "gpu" and (run.world_size or 1) > 1 and not comm_ns:
-        text = f"no kernel is known to communicate, in a job of {run.world_size} ranks"
-        action = f"if some do, say so with {RULE_OPTION} 'REGEX=KIND' ('tracekit info --kernels' lists all)"
-        return [Finding(severity="info", text=text, action=action, evidence={"world_size": run.world_size})]
+        return [no_communication(severity="info", evidence={"world_size": run.world_size})]
     return []

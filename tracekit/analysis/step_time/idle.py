@@ -7,44 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.finding import Finding, Remedy
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import IDLE, MOST_PLACES, NAMED_WAITS, HostPlace
 from tracekit.analysis.table import Rows
+from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import idle_entry, place_text
+from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE
 from tracekit.model.run import Run
 
-__all__ = ["idle_findings", "idle_place_rows", "idle_rows", "place_text"]
+__all__ = ["idle_findings", "idle_place_rows", "idle_rows"]
 
-_NOTABLY_IDLE = 0.2  # of a step
 _MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
-_LONGEST_NAME = 36
-_LONGEST_TEXT = 142
-
-_REASONS = {
-    "host_bound": "the host launches late",
-    "kernel_gap": "queued kernels begin with gaps",
-    "synchronisation": "the host had waited for the GPU",
-    "allocator": "the host allocates memory",
-    "garbage_collection": "Python collects garbage",
-    "between_steps": "the host is between steps",
-    "other": "something that is not recorded held it up",
-}
-_ACTIONS = {
-    "host_bound": "launch fewer, larger kernels: torch.compile or CUDA graphs",
-    "kernel_gap": "launch fewer, larger kernels (torch.compile), or use CUDA graphs, whose gaps are shorter",
-    "synchronisation": "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
-    "allocator": "let the allocator keep its memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    "garbage_collection": "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
-    "between_steps": "do what runs between the steps less often, or in another thread",
-}
+_CLOSED_BY_HOST = frozenset({"host_bound", "synchronisation", "allocator", "garbage_collection", "between_steps"})
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
-_CLOSED_BY_HOST = frozenset(_ACTIONS) - {"kernel_gap"}
-_OF_COMPILED = (
-    "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
-)
-_PYTHON = "shorten the Python code outside of operators, or move it to another thread"
 
 
 def idle_rows(run: Run) -> Rows:
@@ -101,55 +77,39 @@ def idle_findings(run: Run) -> list[Finding]:
     causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)
     step_ns = sum(step.step_ns for step in steps)
     idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns
-    if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
+    if not step_ns or idle_ns <= 0:
         return []
     main, *others = [_Cause.of(run, *counted) for counted in causes_ns.most_common(2)]
-    second = next((other for other in others if other.name in _ACTIONS and other.ns >= _SECOND_CAUSE * idle_ns), None)
+    second = next((each for each in others if each.name != "other" and each.ns >= _SECOND_CAUSE * idle_ns), None)
     place = main.longest
-    what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
-    text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step"
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
     aside += [
         f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= NOTABLE_SHARE * step_ns
     ]
-    if aside:
-        text += f" ({' and '.join(aside)} aside)"
-    text += f": {main.ns / idle_ns:.0%} of it as {main.reason(run)}"
-    if second is not None:
-        text += f", {second.ns / idle_ns:.0%} as {second.reason(run)}"
-        if second.name == "synchronisation" and second.longest is not None:
-            text = _with_room(text, f" in {_shortened(second.longest)}")
-    where = None if place is None else place_text(place.operator, place.annotation, place.source)
-    if place is not None and second is None and place.total_ns >= _MAIN_PLACE * main.ns:
-        text = _with_room(text, f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})")
-    actions = [action for each in (main, second) if each is not None and (action := each.action(run))]
     evidence: dict[str, object] = {
+        "device": run.device,
         "idle_share": idle_ns / step_ns,
         "data_idle_ns": apart_ns["data"] // len(steps),
         "idle_causes_ns": {name: total_ns // len(steps) for name, total_ns in causes_ns.most_common() if total_ns},
-        "host_in": where,
+        "host_in": None if place is None else place_text(place.operator, place.annotation, place.source),
+        "aside": aside,
+        "main": main.numbers(idle_ns),
+        "second": None if second is None else second.numbers(idle_ns),
+        "compiled": _is_compiled(run),
     }
     if run.device != "gpu":
         evidence["no_replay"] = "a replay of CPU ranks keeps what Python does"
     elif main.name not in _CLOSED_BY_HOST:
         evidence["no_replay"] = "no change of the host would close these gaps"
-    remedy: Remedy | None = "host" if "no_replay" not in evidence else None
     return [
-        Finding(
-            severity="warning",
-            text=text,
+        idle_entry(main.name)(
             cause=main.name,
             time_ns=idle_ns // len(steps),
-            action="; ".join(actions) or None,
             evidence=evidence,
-            remedy=remedy,
+            remedy="host" if "no_replay" not in evidence else None,
+            conditions=[IDLE_SHARE.reached_by(idle_ns / step_ns)],
         )
     ]
-
-
-def _with_room(text: str, more: str) -> str:
-    """Return the text with more of it, if that is not too long."""
-    return text + more if len(text) + len(more) <= _LONGEST_TEXT else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,33 +128,18 @@ class _Cause:
     def longest(self) -> HostPlace | None:
         return self.places[0] if self.places else None
 
-    def reason(self, run: Run) -> str:
-        return "Python runs instead" if self.name == "host_bound" and run.device == "cpu" else _REASONS[self.name]
-
-    def action(self, run: Run) -> str | None:
-        """Return what to do about it, if anything is known."""
-        python_ns = sum(place.total_ns for place in self.places if place.operator is None)
-        if self.name == "host_bound" and (run.device == "cpu" or python_ns > self.ns / 2):
-            return _PYTHON
-        if self.name == "host_bound" and _is_compiled(run):
-            return _OF_COMPILED
-        if self.name == "synchronisation" and self.longest is not None:
-            return f"{_ACTIONS[self.name]}; {_shortened(self.longest)} does"
-        return _ACTIONS.get(self.name)
+    def numbers(self, idle_ns: int) -> dict[str, object]:
+        """Return what the sentence says of it. idle_ns: of all causes."""
+        place = self.longest
+        stands_out = place is not None and place.total_ns >= _MAIN_PLACE * self.ns
+        return {
+            "cause": self.name,
+            "share": self.ns / idle_ns,
+            "place": None if place is None else place_text(place.operator, place.annotation, place.source, short=True),
+            "place_share": place.total_ns / idle_ns if place is not None and stands_out else None,
+            "in_python": sum(place.total_ns for place in self.places if place.operator is None) > self.ns / 2,
+        }
 
 
 def _is_compiled(run: Run) -> bool:
     return any(setting.component == "compile" for summary in run.ranks for setting in summary[CONFIGURATION])
-
-
-def place_text(operator: str | None, annotation: str | None, source: str | None = None) -> str:
-    """Return `aten::index`, `Python in ## forward ##` or `Python`, with the source if it is given."""
-    name = operator or ("Python" if annotation is None else f"Python in {annotation}")
-    return name if source is None else f"{name} ({source})"
-
-
-def _shortened(place: HostPlace) -> str:
-    """Return the same in few letters: of the source, the file and line."""
-    source = None if place.source is None else place.source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
-    text = place_text(place.operator, place.annotation, source)
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 
 __all__ = ["Memory", "memory"]

@@ -5,19 +5,12 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.step_time.parts import RECORDING_COST
+from tracekit.findings.finding import Finding
+from tracekit.findings.steps import recording_overhead
+from tracekit.findings.thresholds import OVERHEAD_RATIO
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
-
-_MOST_RATIO = 0.1  # of a step: with more, short operations look longer than they are
-# The profiler's options, the most expensive first, and the probe's names of them. FLOPs are counted from the shapes.
-_ADVICE = {
-    "with_stack": "stack=False",
-    "profile_memory": "memory=False",
-    "with_flops": "flops=False",
-    "record_shapes": "shapes=False",
-}
 
 __all__ = ["CaptureOverhead", "capture_overhead", "overhead_findings"]
 
@@ -44,15 +37,19 @@ def capture_overhead(run: Run) -> CaptureOverhead | None:
 
 def overhead_findings(run: Run) -> list[Finding]:
     cost = capture_overhead(run)
-    if cost is None or cost.ratio <= _MOST_RATIO:
+    if cost is None:
         return []
-    advice = [text for option, text in _ADVICE.items() if option in cost.options]
-    text = f"recording cost {cost.ratio:.0%} of the step on rank {cost.rank}: times of short operations are inflated"
-    action = f"record with {', '.join(advice)}" if advice else None
-    evidence = {"rank": cost.rank, "per_step_ns": cost.per_step_ns, "ratio": cost.ratio, "options": list(cost.options)}
     return [
-        Finding(
-            severity="warning", text=text, cause="recording", time_ns=cost.per_step_ns, action=action, evidence=evidence
+        recording_overhead(
+            cause="recording",
+            time_ns=cost.per_step_ns,
+            evidence={
+                "rank": cost.rank,
+                "per_step_ns": cost.per_step_ns,
+                "ratio": cost.ratio,
+                "options": list(cost.options),
+            },
+            conditions=[OVERHEAD_RATIO.reached_by(cost.ratio)],
         )
     ]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import data_loading
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -114,27 +115,28 @@ def _data_loading(run: Run) -> list[Finding]:
     step_ns = {s.rank: _mean_step_ns(s) for s in ranks}
     data_ns = {s.rank: s[PHASE_SUMS].parts[_DATA].total_ns / _complete_steps(s) for s in ranks}
     worst = max(data_ns, key=lambda rank: (data_ns[rank] / step_ns[rank], -rank), default=None)
-    if worst is None or data_ns[worst] < NOTABLE_SHARE * step_ns[worst]:
+    if worst is None or data_ns[worst] <= 0:
         return []
     mean_ns = statistics.fmean(data_ns.values())
     share = sum(data_ns.values()) / sum(step_ns.values())
-    text = f"steps wait for their data: loading takes {share:.0%} of the step"
-    if data_ns[worst] / step_ns[worst] > _FAR_ABOVE * share:
-        text += f", most on rank {worst} ({data_ns[worst] / step_ns[worst]:.0%})"
+    worst_share = data_ns[worst] / step_ns[worst]
     # The others wait in communication for the rank that loads longest. What they do then is not their own time.
     own_ns = {s.rank: step_ns[s.rank] - _mean_exposed_ns(s) for s in ranks}
     saving_ns = max(own_ns.values()) - max(own_ns[rank] - data_ns[rank] for rank in own_ns)
-    evidence = {"data_share": share, "data_ns": int(mean_ns), "worst_data_ns": int(data_ns[worst])}
+    evidence = {
+        "data_share": share,
+        "data_ns": int(mean_ns),
+        "worst_data_ns": int(data_ns[worst]),
+        "worst_share": worst_share if worst_share > _FAR_ABOVE * share else None,
+    }
     return [
-        Finding(
-            severity="warning",
+        data_loading(
             rank=worst,
-            text=text,
             cause="data",
             time_ns=round(mean_ns),
             saving_ns=int(saving_ns),
-            action="load ahead in workers: DataLoader's num_workers, prefetch_factor",
             evidence=evidence,
+            conditions=[NOTABLE_SHARE.reached_by(worst_share)],
             remedy="data",
         )
     ]

@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import KnownWork, Unavailable
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.parts import FLOPS
 from tracekit.analysis.table import Frame
+from tracekit.findings.finding import Finding
+from tracekit.findings.steps import float32_products
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -217,15 +218,16 @@ def _without_tensor_cores(works: Sequence[_RankWork]) -> list[Finding]:
         return []
     least_ns = min(gains)
     step_ns = max(work.step_ns / work.steps for work in works)
-    if least_ns < NOTABLE_SHARE * step_ns:
-        return []
-    text = "matrix products run in float32 without tensor cores"
-    action = "use TF32, by torch.set_float32_matmul_precision('high'), or autocast to bfloat16"
-    evidence = {
-        "float32_flops": int(min(work.flops_by_dtype.get("float32", 0) for work in works)),
-        "no_replay": "how long each product takes on tensor cores is not recorded",
-    }
-    return [Finding(severity="warning", text=text, cause="compute", action=action, evidence=evidence)]
+    return [
+        float32_products(
+            cause="compute",
+            evidence={
+                "float32_flops": int(min(work.flops_by_dtype.get("float32", 0) for work in works)),
+                "no_replay": "how long each product takes on tensor cores is not recorded",
+            },
+            conditions=[NOTABLE_SHARE.reached_by(least_ns / step_ns)],
+        )
+    ]
 
 
 def peak_tflops(device_name: str | None) -> dict[str, float]:

@@ -10,11 +10,13 @@ a replay knows more.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.stats.uncertainty import standard_error
+from tracekit.findings.finding import Finding
+from tracekit.findings.steps import noisy_steps as finding_of_noise
+from tracekit.findings.thresholds import UNCERTAIN_MEAN
 from tracekit.model.run import LeftOutStep, Run
 from tracekit.model.summary import RankSummary, StepParts
 
@@ -35,7 +37,6 @@ _MANY_OTHERS = 3  # steps beside the first one of the window
 _LONGER_THAN_MANY = (1.1, 1.0)
 _LONGER_THAN_TWO = (1.5, 3.0)  # two tell little of how steps differ
 _SAME_PACE = 1.25  # ranks that do not communicate share one length of the step if their means differ by less
-_UNCERTAIN = 0.2  # the standard error of the mean step, as a share of it: nothing that it shows is then certain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,17 +134,15 @@ def noisy_steps(run: Run, paused_ns: Mapping[int, int]) -> list[Finding]:
     """
     if not run.ranks_are_independent:
         lengths_ns = run.step_lengths_ns
-        return [_noisy_steps(lengths_ns.values())] if _uncertainty(lengths_ns, paused_ns) > _UNCERTAIN else []
+        return list(_noisy_steps(lengths_ns.values(), _uncertainty(lengths_ns, paused_ns)))
     of_ranks_ns = {
         summary.rank: {step.step: step.step_ns for step in summary.steps if step.complete}
         for summary in run.ranks
         if summary.is_measured
     }
     uncertainty = {rank: _uncertainty(lengths_ns, paused_ns) for rank, lengths_ns in of_ranks_ns.items()}
-    if statistics.median_low(uncertainty.values()) <= _UNCERTAIN:
-        return []
     rank = max(uncertainty, key=lambda rank: uncertainty[rank])
-    return [_noisy_steps(of_ranks_ns[rank].values(), rank)]
+    return list(_noisy_steps(of_ranks_ns[rank].values(), statistics.median_low(uncertainty.values()), rank))
 
 
 def _uncertainty(lengths_ns: Mapping[int, int], paused_ns: Mapping[int, int]) -> float:
@@ -155,24 +154,19 @@ def _uncertainty(lengths_ns: Mapping[int, int], paused_ns: Mapping[int, int]) ->
     return min(standard_error(steps_ns), standard_error(unexplained_ns)) / max(statistics.fmean(steps_ns), 1)
 
 
-def _noisy_steps(steps_ns: Collection[int], rank: int | None = None) -> Finding:
-    """Return the finding. rank: whose steps these are, if they are not the job's."""
-    least_ns, most_ns = min(steps_ns), max(steps_ns)
-    more = max(10, 2 * len(steps_ns))
-    fold = f"{most_ns / least_ns:.1f}-fold " if least_ns > 0 else ""
-    whose = "differ" if rank is None else f"of most ranks differ, those of rank {rank}"
-    result = "too noisy to judge" if rank is None else "their mean rates are uncertain"
-    return Finding(
-        severity="warning",
-        text=f"steps {whose} {fold}({least_ns / 1e6:,.1f} to {most_ns / 1e6:,.1f} ms): {result}",
+def _noisy_steps(steps_ns: Collection[int], uncertainty: float, rank: int | None = None) -> Iterator[Finding]:
+    """Yield the finding on two steps or more. rank: whose steps these are, if they are not the job's."""
+    if len(steps_ns) < 2:
+        return
+    yield finding_of_noise(
         rank=rank,
-        action=f"record more steps, such as tracekit.probe(steps={more}), while nothing else runs on the machine",
         evidence={
             "median_ns": round(statistics.median(steps_ns)),
-            "min_ns": least_ns,
-            "max_ns": most_ns,
+            "min_ns": min(steps_ns),
+            "max_ns": max(steps_ns),
             "steps": len(steps_ns),
         },
+        conditions=[UNCERTAIN_MEAN.reached_by(uncertainty)],
     )
 
 

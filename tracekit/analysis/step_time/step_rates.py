@@ -7,14 +7,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.stats.uncertainty import student_deviations
-from tracekit.model.ranks import ranks_text
+from tracekit.findings.finding import Finding
+from tracekit.findings.steps import slow_rate
+from tracekit.findings.thresholds import SLOW_RATE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 INDEPENDENT = "the ranks do not communicate with each other in these steps, so none is seen to wait for another"
-_SLOWER = 1.25  # times the steps of the peers: less is not worth a finding
 _SPREADS = 1.0  # what is slow is slower by more than the peers differ, so many times
 _ERRORS = 3.0  # and by more than so many standard errors of the ratio of two mean steps
 
@@ -79,7 +79,7 @@ def find_slow_rates(
     peers = [summary for summary in ranks if summary.rank in steps_ns and summary.rank not in names]
     rates = sorted(rate for summary in slow if (rate := steps_per_s(summary)) is not None)
     peers_rates = [rate for summary in peers if (rate := steps_per_s(summary)) is not None]
-    if _SLOWER * rates[-1] > statistics.fmean(peers_rates):
+    if SLOW_RATE * rates[-1] > statistics.fmean(peers_rates):
         return None
     of_slow, of_peers = _parts_ns(slow, waits_ns), _parts_ns(peers, waits_ns)
     return SlowRates(
@@ -99,42 +99,28 @@ def slow_rate_finding(found: SlowRates, names: Mapping[int, str], besides: str, 
 
     advice: what to know or do after looking for the cause.
     """
-    name = names.get(found.slow[0])
-    who = ranks_text(found.slow)
-    if len(found.slow) == 1 and name is not None:
-        who = f"{name} ({who})"
-    rates = f"{found.rates[0]:.3g}" + (f" to {found.rates[-1]:.3g}" if found.rates[-1] > found.rates[0] else "")
     one = len(found.slow) == 1
-    text = (
-        f"{who} make{'s' * one} {rates} steps a second, {'its' if one else 'their'} "
-        f"peer{'s' * (len(found.peers) > 1)} {found.peers_rate:.3g}; {besides}"
-    )
     cause = max(found.longer_parts_ns, key=lambda part: found.longer_parts_ns[part])
-    where = f"{found.longer_parts_ns[cause] / 1e6:.1f} ms longer"
-    action = {
-        "compute": f"compare what {'it runs' if one else 'they run'} with {'its' if one else 'their'} peers: a step "
-        f"computes {where}",
-        "data": f"load {'its' if one else 'their'} data ahead: a step loads {where}",
-        "rpc": f"compare the way to the servers: a step waits for remote calls {where}",
-        "host": f"look what {'it does' if one else 'they do'} outside of operators: a step spends {where} there",
-    }[cause]
-    return Finding(
-        severity="warning",
-        text=text,
+    return slow_rate(
         rank=found.slow[0] if one else None,
         ranks=found.slow if not one else (),
         cause="rpc" if cause == "rpc" else f"slow_{cause}",
         time_ns=found.longer_ns * len(found.slow) // (len(found.slow) + len(found.peers)),
-        action=f"{action}; {advice}",
         evidence={
+            "slow": list(found.slow),
+            "peers": len(found.peers),
+            "worker": names.get(found.slow[0]),
             "steps_per_s": found.rates[0] if one else list(found.rates),
             "peers_steps_per_s": found.peers_rate,
             "job_steps_per_s": found.job_rate,
             "even_job_steps_per_s": found.even_job_rate,
             "longer_ns": found.longer_ns,
             "longer_parts_ns": dict(found.longer_parts_ns),
+            "besides": besides,
+            "advice": advice,
             "no_replay": "no rank is seen to wait for another, so no other would have a shorter step",
         },
+        conditions=[SLOW_RATE.reached_by(found.peers_rate / found.rates[-1])],
     )
 
 
@@ -163,7 +149,7 @@ def _clearly_longer(times_ns: Mapping[int, Sequence[int]]) -> frozenset[int] | N
     count = max(range(1, len(longest) // 2 + 1), key=lambda n: medians_ns[n - 1] / medians_ns[n])
     least_ns, most_ns, fewest_ns = medians_ns[count - 1], medians_ns[count], medians_ns[-1]
     is_clear = (
-        least_ns >= _SLOWER * most_ns
+        least_ns >= SLOW_RATE * most_ns
         and least_ns - most_ns > _SPREADS * (most_ns - fewest_ns)
         and math.log(least_ns / most_ns) > _chance(times_ns, longest[:count])
         and min(min(times_ns[rank]) for rank in longest[:count]) > most_ns

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.finding import Certainty
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.certainty import Evidence, Grading, LastArrivals
 from tracekit.analysis.stragglers.delay_attribution import CausedDelays
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes
 from tracekit.analysis.stragglers.slow_transfers import Link
+from tracekit.findings.finding import Certainty
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run

@@ -43,8 +43,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.finding import Certainty
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, student_quantile, student_tail
+from tracekit.analysis.stats.uncertainty import student_quantile, student_tail
+from tracekit.findings.finding import Certainty, Condition
+from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.events import Float64, Int64
 
 __all__ = ["Evidence", "Grading", "Lack", "LastArrivals"]
@@ -199,20 +200,29 @@ class Grading:
 
     def lacks(self, evidence: Evidence, grade: Certainty) -> Lack | None:
         """Return the first thing that a grade takes and a candidate does not have; None if it has all."""
+        return next((lack for lack, condition in self.conditions(evidence, grade) if not condition.holds), None)
+
+    def conditions(self, evidence: Evidence, grade: Certainty = "likely") -> list[tuple[Lack, Condition]]:
+        """Return what a grade takes, in the order in which it is asked, and what it would lack without."""
         rule, size_ns, only_step = _RULES[grade], evidence.size_ns, evidence.last_arrivals
-        if size_ns < NOTABLE_SAVING * self.step_ns:
-            return "size"
-        if only_step is None and size_ns < self.threshold_ns(evidence, grade):
-            return "significance"
-        if only_step is not None and self._chance_of_one_step(evidence, only_step) >= rule.alpha:
-            return "another step"
-        if size_ns <= evidence.clock_ns:
-            return "significance"
-        if self.steps < rule.steps:
-            return "another step"
-        if evidence.persistence < rule.persistence:
-            return "persistence"
-        return "distance" if evidence.apart < rule.apart else None
+        share = size_ns / self.step_ns
+        what = "delay in the median step, as a share of the step"
+        result: list[tuple[Lack, Condition]] = [("size", Condition(what=what, value=share, bound=NOTABLE_SAVING))]
+        if only_step is None:
+            least_ns, what = self.threshold_ns(evidence, grade), "delay, against what noise and clocks explain"
+            result.append(("significance", Condition(what=what, value=size_ns / least_ns, bound=1, unit="times")))
+        else:
+            times = rule.alpha / max(self._chance_of_one_step(evidence, only_step), 1e-300)
+            what = "how improbable chance is in one step, against what it takes"
+            result.append(("another step", Condition(what=what, value=times, bound=1, unit="times")))
+            what, times = "delay, against what the errors of clocks explain", size_ns / max(evidence.clock_ns, 1)
+            result.append(("significance", Condition(what=what, value=times, bound=1, unit="times")))
+        result.append(("another step", Condition(what="steps", value=self.steps, bound=rule.steps, unit="steps")))
+        what, share = "share of the steps that show the delay", evidence.persistence
+        result.append(("persistence", Condition(what=what, value=share, bound=rule.persistence)))
+        what = "distance from all others, as a share of the delay"
+        result.append(("distance", Condition(what=what, value=evidence.apart, bound=rule.apart)))
+        return result
 
     def _chance_of_one_step(self, evidence: Evidence, last_arrivals: LastArrivals) -> float:
         """Return the p-value of the candidate in a run of one step, as the largest of all."""

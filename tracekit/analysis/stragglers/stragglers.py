@@ -18,7 +18,6 @@ from itertools import compress
 
 import numpy as np
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.pauses.pauses import pauses_behind_delays
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.pipeline.uneven_stage import SlowLink, gaps_before_ns, pipeline_delays, replay_with_less
@@ -30,6 +29,7 @@ from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays,
 from tracekit.analysis.stragglers.slow_transfers import Link, SlowTransfers, slow_transfers
 from tracekit.analysis.stragglers.verdict import Verdict, cause_of, name_culprit
 from tracekit.analysis.table import DerivedFrame, Frame, Rows
+from tracekit.findings.finding import Finding
 from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run

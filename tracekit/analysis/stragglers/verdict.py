@@ -1,4 +1,4 @@
-"""Which rank, ranks or link the verdict names, with the cause and its certainty, and how the finding says it."""
+"""Which rank, ranks or link the verdict names, with the cause and its certainty, and who comes close."""
 
 from __future__ import annotations
 
@@ -7,46 +7,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tracekit.analysis.communication.link_references import Reference
-from tracekit.analysis.finding import Certainty, Finding
 from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
 from tracekit.analysis.pauses.pauses import reason_of_delay
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.candidates import (
     Candidate,
-    WaitsForRank,
     candidates,
     count_last_arrivals,
     first_to_name,
     waits_for,
 )
-from tracekit.analysis.stragglers.certainty import Grading, Lack
+from tracekit.analysis.stragglers.certainty import Grading
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.analysis.stragglers.slow_transfers import Link
+from tracekit.findings.finding import Certainty, Condition, Finding
+from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobody_text, slow_link, straggler
+from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.clocks import largest_pair_error_ns
-from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["Verdict", "action_text", "cause_of", "link_text", "name_culprit", "rank_text", "until_sure"]
+__all__ = ["Verdict", "cause_of", "name_culprit"]
 
 _COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
 _EXPLAINED = 0.5  # of a delay, by the load of experts
 _MOST_COMPUTE = 11  # times what peers compute: more is no share worth telling
 _ENOUGH_STEPS = 0.8  # of those of the rank with the most
+_CLOSE = 3  # candidates that come close are told of
 _MANY_STEPS = 4  # with so many the first is left out: what delayed a rank before it, such as loading, was not recorded
-_LONGER_WINDOW = 10  # steps, with which a verdict on few steps may become sure
-
-_COMPARED_WITH: Mapping[Reference, str] = {
-    "others alike": "as others for the same",
-    "links within hosts": "as links within hosts for the same (no other between hosts carries it)",
-    "links between hosts": "as links between hosts for the same (no other within a host carries it)",
-    "NVLink": "as NVLink would for the same",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +87,7 @@ def name_culprit(
     *,
     comparable: bool,
 ) -> tuple[Verdict, list[Finding]]:
-    """Return whom the delays of these steps are due to, and the finding that this makes.
+    """Return whom the delays of these steps are due to, and the findings: on that one, and on those that come close.
 
     comparable: whether the clocks of ranks can be compared.
     """
@@ -111,10 +102,10 @@ def name_culprit(
     elif not steps:
         reason = "there is no step that all completed"
     if reason is not None:
-        return Verdict(text=f"no rank is named: {reason}"), []
+        return Verdict(text=nobody_text(reason)), []
     clock_ns, step_ns = largest_pair_error_ns(run.clocks), _step_ns(run, steps)
     job_step_ns = max(mean_step_ns(run), 1)
-    skipped = int(len(steps) >= _MANY_STEPS)
+    skipped = _skipped(steps)
     work, missing = work_times(run, steps), _missing(run, steps)
     grading = Grading(
         step_ns=step_ns,
@@ -135,76 +126,167 @@ def name_culprit(
         last_arrivals=count_last_arrivals(run, arrivals, steps),
         less_loaded={place_of[rank]: [place_of[o] for o in load.others] for rank, load in overloaded.items()},
     )
-    first = first_to_name(found, links)
-    size_ns = first.evidence.size_ns
-    figures: dict[str, Any] = {
-        "caused_delay_ns": int(size_ns),
-        "significance_ns": int(first.significance_ns),
-        "share_of_step": size_ns / job_step_ns,
-        "persistence": first.evidence.persistence,
-        "certainty": first.certainty,
-    }
-    if first.certainty is None:
-        return Verdict(**figures, text=_abstention_text(grading, first, clock_ns, job_step_ns)), []
-    others, overload, waits = [run.ranks[place] for place in trained], None, None
-    if first.is_link:
-        link = links[first.places[0]]
-        verdict = Verdict(cause="link", link=link, text=link_text(link), **figures)
-    else:
-        others = [run.ranks[place] for place in trained if place not in first.places]
-        ranks = tuple(run.ranks[place].rank for place in first.places)
-        cause = _cause(run, first, charges, steps, work, skipped)
-        if cause in _COMPUTING and len(ranks) == 1:
-            overload = _reason(overloaded.get(ranks[0]), size_ns)
-            cause = cause if overload is None else "more_work"
-        host = _host_of(run, ranks)
-        if len(ranks) == 1:
-            waits = waits_for(run, arrivals, first.places[0], steps)
-        slow = [run.ranks[place] for place in first.places]
-        share_of_compute = _longer_share(slow, others, steps)
-        text = rank_text(ranks, host, cause, size_ns / job_step_ns, share_of_compute, len(others), overload)
-        if len(steps) == 1 and waits is not None and overload is None:
-            text = text_of_one_step(text, waits)
-        several: dict[str, Any] = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
-        if overload is None and (pause := reason_of_delay(run, ranks, size_ns)) is not None:
-            # The section on pauses has a finding about it.
-            return Verdict(cause=pause.longest.pause, text=pause.text, **several, **figures), []
-        verdict = Verdict(cause=cause, text=text, **several, **figures)
-    action = action_text(verdict.concerned, verdict.host, verdict.cause, verdict.link, overload is not None, run.device)
-    if verdict.certainty == "likely":
-        action += f"; {until_sure(len(steps), missing)}"
-    waiting_ns = _mean_ns(others, steps, "exposed_comm_ns")
-    saving_ns = min(size_ns, waiting_ns)
-    if saving_ns < NOTABLE_SAVING * step_ns:
-        return verdict, []
-    evidence = {
-        "cause": verdict.cause,
-        "excess_ns": int(size_ns),
-        "noise_ns": int(grading.noise_ns(first.evidence)),
-        "clock_ns": clock_ns,
-        "significance_ns": int(first.significance_ns),
-        "persistence": first.evidence.persistence,
-        "peers_compute_ns": int(_mean_ns(others, steps, "compute_ns")),
-        "peers_exposed_comm_ns": int(waiting_ns),
-        **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits is not None else {}),
-        **({"ranks": list(verdict.ranks)} if verdict.ranks else {}),
-        **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
-        **({"host": verdict.host} if verdict.host is not None else {}),
-    }
-    finding = Finding(
-        severity="info" if verdict.link is not None and verdict.link.may_be_slower_by_nature else "warning",
-        rank=verdict.rank,
-        text=verdict.text,
-        saving_ns=int(saving_ns),
-        certainty=verdict.certainty or "likely",
-        cause=verdict.cause,
-        time_ns=int(size_ns),
-        action=action,
-        evidence=evidence,
-        remedy="link" if verdict.link is not None else "ranks" if overload is None else "load",
-        ranks=verdict.concerned,
+    judged = _Judged(
+        run=run,
+        arrivals=arrivals,
+        charges=charges,
+        links=links,
+        steps=steps,
+        trained=trained,
+        work=work,
+        grading=grading,
+        overloaded=overloaded,
+        missing=missing,
+        job_step_ns=job_step_ns,
+        clock_ns=clock_ns,
     )
-    return verdict, [finding]
+    first = first_to_name(found, links)
+    others = [each for each in found if (each.places, each.is_link) != (first.places, first.is_link)]
+    others = sorted(others, key=lambda each: -each.evidence.size_ns)[:_CLOSE]
+    close = [judged.finding(each, first) for each in others if each.evidence.size_ns > 0]
+    if first.certainty is None:
+        verdict = Verdict(**judged.figures(first), text=_abstention_text(grading, first, clock_ns, job_step_ns))
+        return verdict, [*([judged.finding(first)] if first.evidence.size_ns > 0 else []), *close]
+    if first.is_link:
+        named = judged.finding(first)
+        link = links[first.places[0]]
+        return Verdict(cause="link", link=link, text=named.text, **judged.figures(first)), [named, *close]
+    ranks, host, size_ns = judged.ranks(first), judged.host(first), first.evidence.size_ns
+    several: dict[str, Any] = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
+    pause = reason_of_delay(run, ranks, size_ns)
+    if pause is not None and judged.overload(first, judged.cause(first)) is None:
+        # The section on pauses has a finding about it.
+        return Verdict(cause=pause.longest.pause, text=pause.text, **several, **judged.figures(first)), close
+    named = judged.finding(first)
+    return Verdict(cause=named.cause, text=named.text, **several, **judged.figures(first)), [named, *close]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Judged:
+    """What candidates are judged by.
+
+    Attributes:
+        trained: places of the ranks that were measured.
+        overloaded: by rank, where its experts receive most tokens.
+        missing: what must be added to be sure.
+        job_step_ns: the mean step of the job.
+        clock_ns: by how much times of two ranks may be off each other.
+    """
+
+    run: Run
+    arrivals: Arrivals
+    charges: CausedDelays
+    links: Sequence[Link]
+    steps: Sequence[int]
+    trained: Sequence[int]
+    work: WorkTimes | None
+    grading: Grading
+    overloaded: Mapping[int, Overload]
+    missing: str | None
+    job_step_ns: int
+    clock_ns: int
+
+    def ranks(self, candidate: Candidate) -> tuple[int, ...]:
+        return tuple(self.run.ranks[place].rank for place in candidate.places)
+
+    def host(self, candidate: Candidate) -> str | None:
+        return _host_of(self.run, self.ranks(candidate))
+
+    def figures(self, candidate: Candidate) -> dict[str, Any]:
+        """Return the numbers of a verdict."""
+        return {
+            "caused_delay_ns": int(candidate.evidence.size_ns),
+            "significance_ns": int(candidate.significance_ns),
+            "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
+            "persistence": candidate.evidence.persistence,
+            "certainty": candidate.certainty,
+        }
+
+    def cause(self, candidate: Candidate) -> str | None:
+        cause = _cause(self.run, candidate, self.charges, self.steps, self.work, _skipped(self.steps))
+        return "more_work" if self.overload(candidate, cause) is not None else cause
+
+    def overload(self, candidate: Candidate, cause: str | None) -> Overload | None:
+        """Return the load of the only rank's experts, if that is why it computes longer. cause: of the delay."""
+        if cause not in _COMPUTING or len(candidate.places) != 1:
+            return None
+        return _reason(self.overloaded.get(self.ranks(candidate)[0]), candidate.evidence.size_ns)
+
+    def finding(self, candidate: Candidate, named: Candidate | None = None) -> Finding:
+        """Return the finding on a candidate. named: another one, which is the one to name."""
+        others = [self.run.ranks[p] for p in self.trained if candidate.is_link or p not in candidate.places]
+        size_ns, waiting_ns = candidate.evidence.size_ns, _mean_ns(others, self.steps, "exposed_comm_ns")
+        conditions = [condition for _, condition in self.grading.conditions(candidate.evidence)]
+        if named is not None:
+            most_ns = max(named.evidence.size_ns, size_ns + 1) if named.certainty else size_ns
+            conditions.append(Condition(what="delay, against the one that is named", value=size_ns / most_ns, bound=1))
+        saving_ns = min(size_ns, waiting_ns)
+        conditions.append(NOTABLE_SAVING.reached_by(saving_ns / self.grading.step_ns))
+        numbers: dict[str, Any] = {
+            "saving_ns": int(saving_ns),
+            "certainty": candidate.certainty or "likely",
+            "time_ns": int(size_ns),
+            "conditions": conditions,
+        }
+        evidence = {
+            "excess_ns": int(size_ns),
+            "noise_ns": int(self.grading.noise_ns(candidate.evidence)),
+            "clock_ns": self.clock_ns,
+            "significance_ns": int(candidate.significance_ns),
+            "persistence": candidate.evidence.persistence,
+            "steps": len(self.steps),
+            "missing": self.missing,
+            "peers_compute_ns": int(_mean_ns(others, self.steps, "compute_ns")),
+            "peers_exposed_comm_ns": int(waiting_ns),
+        }
+        if candidate.is_link:
+            return self._link_finding(self.links[candidate.places[0]], evidence, numbers)
+        return self._rank_finding(candidate, others, evidence, numbers)
+
+    def _link_finding(self, link: Link, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
+        slow = {"directed": link.directed, "slowdown": link.slowdown, "reference": link.reference}
+        return slow_link(
+            severity="info" if link.may_be_slower_by_nature else "warning",
+            cause="link",
+            evidence={"cause": "link", **evidence, **slow},
+            remedy="link",
+            ranks=link.ranks,
+            **numbers,
+        )
+
+    def _rank_finding(
+        self, candidate: Candidate, others: Sequence[RankSummary], evidence: dict[str, Any], numbers: dict[str, Any]
+    ) -> Finding:
+        ranks, slow = self.ranks(candidate), [self.run.ranks[place] for place in candidate.places]
+        cause = self.cause(candidate)
+        overload = self.overload(candidate, cause)
+        waits = None
+        if len(ranks) == 1:
+            waits = waits_for(self.run, self.arrivals, candidate.places[0], self.steps)
+        return straggler(
+            rank=ranks[0] if len(ranks) == 1 else None,
+            cause=cause,
+            evidence={
+                "cause": cause,
+                **evidence,
+                "ranks": list(ranks),
+                "host": self.host(candidate) if len(ranks) > 1 else None,
+                "peers": len(others),
+                "device": self.run.device,
+                "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
+                "share_of_compute": _longer_share(slow, others, self.steps),
+                **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
+                **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
+            },
+            remedy="ranks" if overload is None else "load",
+            ranks=ranks,
+            **numbers,
+        )
+
+
+def _skipped(steps: Sequence[int]) -> int:
+    """Return how many of the first steps do not count."""
+    return int(len(steps) >= _MANY_STEPS)
 
 
 def _missing(run: Run, steps: Sequence[int]) -> str | None:
@@ -246,7 +328,7 @@ def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> f
     return statistics.fmean(statistics.median(values) for values in by_step.values()) if by_step else 0.0
 
 
-# ---- causes and texts -----------------------------------------------------------------------------------------------
+# ---- causes ---------------------------------------------------------------------------------------------------------
 def cause_of(run: Run, place: int, charges: CausedDelays, steps: Sequence[int]) -> str | None:
     """Return the cause of most of a rank's delay; if no part of it has a known cause, the one that its steps show.
 
@@ -293,108 +375,8 @@ def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
 
 def _abstention_text(grading: Grading, first: Candidate, clock_ns: int, job_step_ns: int) -> str:
     size_ns = first.evidence.size_ns
-    if size_ns <= 0 and clock_ns >= NOTABLE_SAVING * grading.step_ns:
-        return f"no rank is named: times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only"
     if size_ns <= 0:
-        return "no rank is named: none is late more than the others"
-    reasons: dict[Lack, str] = {
-        "size": f"{size_ns / job_step_ns:.1%} of a step",
-        "significance": f"not significant (below {first.significance_ns / 1e6:.2f} ms)",
-        "another step": "which may be chance in one step",
-        "persistence": f"in {first.evidence.persistence:.0%} of the steps only",
-        "distance": "and others cause nearly as much",
-    }
-    reason = reasons[grading.lacks(first.evidence, "likely") or "significance"]
-    return f"no rank is named: the most that one causes is {size_ns / 1e6:.2f} ms in the median step, {reason}"
-
-
-def rank_text(
-    ranks: Sequence[int],
-    host: str | None,
-    cause: str | None,
-    share_of_step: float,
-    share_of_compute: float | None,
-    peers: int,
-    overload: Overload | None = None,
-) -> str:
-    """Return what slow ranks do longer than their peers, and by how much.
-
-    host: the machine whose ranks these are, if it has no others. share_of_compute: of how long the peers compute, if
-    that is known. peers: how many ranks wait for them. overload: the load of the rank's experts, if it computes longer
-    for them.
-    """
-    who, s = _name(ranks, host), "s" if len(ranks) == 1 else ""
-    its, them = ("its", "it") if len(ranks) == 1 else ("their", "them")
-    whom = f"{its} peer, which waits for {them}" if peers == 1 else f"{its} peers, which wait for {them}"
-    step = f"{share_of_step:.0%} of the step"
-    if cause == "host":
-        return f"{who} spend{s} {step} longer between operations than {whom}"
-    if cause == "data":
-        return f"{who} load{s} data for {step} longer than {whom}"
-    longer = step if share_of_compute is None else f"{share_of_compute:.0%}"
-    more = f"{who} compute{s} {longer} longer than {whom}"
-    if overload is not None:
-        estimated = " (estimated)" if overload.estimated else ""
-        return f"{more}: its experts receive {overload.ratio:.2f} times the mean of the others{estimated}"
-    return f"{more}: {'it has' if len(ranks) == 1 else 'they have'} more work" if cause == "more_work" else more
-
-
-def text_of_one_step(text: str, waits: WaitsForRank) -> str:
-    """Return what a rank does longer in the only step, and how long others wait for it, from a text of `rank_text`."""
-    who, longest = _name([waits.rank], None), waits.longest
-    longer = text.partition(", which")[0].removeprefix(f"{who} ")
-    most = f"rank {longest.rank} {longest.wait_ns / 1e6:.1f} ms in one {longest.kind}"
-    return f"others wait {waits.mean_ns / 1e6:.1f} ms for {who} ({most}), which {longer}"
-
-
-def link_text(link: Link) -> str:
-    """Return how much longer than others a slow link takes."""
-    verb = "takes" if len(link.ranks) == 2 else "take"
-    return f"{_link_name(link)} {verb} {link.slowdown:.1f} times as long {_COMPARED_WITH[link.reference]}"
-
-
-def action_text(
-    ranks: Sequence[int],
-    host: str | None,
-    cause: str | None,
-    link: Link | None = None,
-    overload: bool = False,
-    device: str = "cpu",
-) -> str:
-    """Return what to do about slow ranks or a slow link. device: of the run, cpu, gpu or mixed."""
-    if link is not None:
-        return f"check {_link_name(link)}: placement, cables, other traffic"
-    who = _name(ranks, host)
-    if overload:
-        return f"even out the load of the experts of {who}"
-    match cause:
-        case "host":
-            return f"record {who} with stacks, and move what Python does between operations out of the step"
-        case "data":
-            return f"load data ahead on {who}: more workers or faster storage"
-        case "more_work":
-            return f"give {who} as much work as others"
-        case _:
-            processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
-            return f"look at the {processor} of {who}: clock rate, heat, other processes"
-
-
-def until_sure(steps: int, missing: str | None) -> str:
-    """Return what would make a likely verdict sure. missing: what the recording lacks."""
-    if missing is not None:
-        return f"add {missing} to be sure"
-    return f"record {max(_LONGER_WINDOW, 2 * steps)} steps to be sure"
-
-
-def _name(ranks: Sequence[int], host: str | None) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {format_ranges(ranks)}" if host is None else f"all ranks of host {host} ({format_ranges(ranks)})"
-
-
-def _link_name(link: Link) -> str:
-    if link.directed:
-        return f"the link from rank {link.ranks[0]} to rank {link.ranks[1]}"
-    if len(link.ranks) == 2:
-        return f"the link between ranks {link.ranks[0]} and {link.ranks[1]}"
-    return f"the links between ranks {format_ranges(link.ranks)}"
+        return nobody_is_late_text(clock_ns if clock_ns >= NOTABLE_SAVING * grading.step_ns else 0)
+    lack = grading.lacks(first.evidence, "likely") or "significance"
+    share, persistence = size_ns / job_step_ns, first.evidence.persistence
+    return closest_text(lack, size_ns, share, first.significance_ns, persistence)

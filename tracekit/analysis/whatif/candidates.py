@@ -20,7 +20,6 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.analysis.communication.link_references import Reference
-from tracekit.analysis.finding import Remedy
 from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO, LEAST_OVERLOAD
 from tracekit.analysis.replay.even_stages import even_stage_factors
 from tracekit.analysis.replay.operation_graph import (
@@ -34,6 +33,7 @@ from tracekit.analysis.replay.operation_graph import (
 )
 from tracekit.analysis.whatif.peer_levels import at_peers_level, median_by_class, with_limits
 from tracekit.analysis.whatif.slow_links import find_slow_links, link_at_others_speed
+from tracekit.findings.finding import Remedy
 from tracekit.model.events import Bool, Float64, Int64
 from tracekit.model.ranks import format_ranges
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.pauses.pause_times import PAUSES
-from tracekit.analysis.finding import Remedy
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, OperationGraph
-from tracekit.analysis.stats.uncertainty import LISTED_SAVING, is_worthwhile, standard_error
+from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
 from tracekit.analysis.whatif.candidates import Candidate, candidates, made_together
 from tracekit.analysis.whatif.replays import Replays
+from tracekit.findings.finding import Remedy
+from tracekit.findings.thresholds import LISTED_SAVING
 from tracekit.model.events import Float64
 
 __all__ = ["Change", "find_worthwhile_changes"]

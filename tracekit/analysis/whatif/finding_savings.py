@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tracekit.analysis.events.pauses.pause_times import PAUSES
-from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.section import Result, Unavailable
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.findings.finding import Finding, Remedy
 
 __all__ = ["state_savings", "with_stated_savings"]
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracekit.analysis.configuration.settings import value_of, value_text
-from tracekit.analysis.finding import Finding
+from tracekit.analysis.configuration.settings import value_of
 from tracekit.analysis.fsdp.parts import FSDP_UNITS
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.stats.uncertainty import NOTABLE_SAVING, NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf
-from tracekit.model.quantities import file_size
+from tracekit.findings.finding import Finding
+from tracekit.findings.fsdp import gathered_twice
+from tracekit.findings.pipeline import uneven_stages
+from tracekit.findings.stragglers import slow_peer
+from tracekit.findings.thresholds import NOTABLE_SAVING, NOTABLE_SHARE
+from tracekit.model.metadata import SettingValue
 from tracekit.model.run import Run
 
 __all__ = ["kept_parameters_findings", "whatif_findings"]
@@ -35,7 +38,7 @@ def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None)
     """
     stages = {summary.rank for summary in run.ranks if summary.pipeline is not None}
     named = frozenset(uneven.ranks if uneven is not None else ())
-    notable = [change for change in result.changes if change.share >= NOTABLE_SHARE and change.rank not in named]
+    notable = [change for change in result.changes if change.rank not in named]
     if uneven is not None:
         notable = [change for change in notable if change.remedy != "stages"]
     slow_rank = [change for change in notable if change.remedy == "ranks" and change.rank in result.waited_for]
@@ -46,22 +49,17 @@ def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None)
     if not (run.has_collectives or stages or result.waited_for):  # messages that nobody waits for
         findings += slow_rates_of_ranks(run)
     for change in [*slow_rank, *(change for change in notable if change.remedy == "stages")]:
-        text, action = "the stages do not take equally long", "move layers from slow stages to quick ones"
-        if change.rank is not None:
-            text = f"rank {change.rank} computes longer than its peers, which wait for its messages"
-            action = f"compare what rank {change.rank} runs with its peers"
         findings.append(
-            Finding(
+            (uneven_stages if change.rank is None else slow_peer)(
                 severity="info" if change.rank is None else "warning",
-                text=text,
                 rank=change.rank,
                 saving_ns=change.saves_ns_per_step,
                 saving_error_ns=change.error_ns,
                 evidence={"replay_error": result.replay_error},
                 cause="imbalance" if change.rank is None else "slow_compute",
-                action=action,
                 remedy=change.remedy,
                 ranks=change.ranks,
+                conditions=[NOTABLE_SHARE.reached_by(change.share)],
             )
         )
     return findings
@@ -73,7 +71,7 @@ def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Findin
     change: that of the replay without them; None where it saves nothing. There is no finding where the devices' memory
     would not suffice, as far as that is known.
     """
-    if change is None or change.share < NOTABLE_SAVING:
+    if change is None:
         return
     memory_bytes = _kept_bytes(run)
     if not _fits(run, memory_bytes):
@@ -84,30 +82,30 @@ def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Findin
         for row in summary[FSDP_UNITS]
         if (row.kind, row.phase) == ("all_gather", "backward") and row.module is not None
     }
-    more = "" if memory_bytes is None else f", for {file_size(memory_bytes)} more a rank"
-    yield Finding(
-        severity="warning",
-        text=f"FSDP frees the parameters of {len(modules)} modules after forward and gathers them again in backward",
+    option, wanted, present = _setting(run)
+    yield gathered_twice(
         cause="transfer",
         saving_ns=change.saves_ns_per_step,
         saving_error_ns=change.error_ns,
-        action=f"{_setting(run)}{more}",
-        evidence={"modules": sorted(modules), "memory_bytes": memory_bytes},
+        evidence={
+            "modules": sorted(modules),
+            "memory_bytes": memory_bytes,
+            "option": option,
+            "wanted": wanted,
+            "present": present,
+        },
         remedy="reshard",
+        conditions=[NOTABLE_SAVING.reached_by(change.share)],
     )
 
 
-def _setting(run: Run) -> str:
-    """Return what to set, with what it is now where all modules agree."""
-    if "fsdp2" in run.strategies:
-        name, new, component = "reshard_after_forward", "False", "fsdp2"
-        now = value_of(run, component, name)
-    else:
-        name, component = "sharding_strategy", "fsdp1"
-        now = value_of(run, component, name)
-        new = _SHARDING.get(str(now), _SHARDING["FULL_SHARD"])
-    present = "" if isinstance(now, Unavailable) else f" (now {value_text(now)})"
-    return f"set {name}={new}{present}"
+def _setting(run: Run) -> tuple[str, str, SettingValue | None]:
+    """Return what to set, to what, and what it is now; None where that is not known, or modules do not agree."""
+    is_fsdp2 = "fsdp2" in run.strategies
+    option = "reshard_after_forward" if is_fsdp2 else "sharding_strategy"
+    now = value_of(run, "fsdp2" if is_fsdp2 else "fsdp1", option)
+    wanted = "False" if is_fsdp2 else _SHARDING.get(str(now), _SHARDING["FULL_SHARD"])
+    return option, wanted, None if isinstance(now, Unavailable) else now
 
 
 def _kept_bytes(run: Run) -> int | None:

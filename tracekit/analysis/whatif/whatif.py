@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
@@ -32,6 +31,7 @@ from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 from tracekit.analysis.whatif.peer_levels import at_peers_level
 from tracekit.analysis.whatif.replays import Replays
 from tracekit.errors import InputError
+from tracekit.findings.finding import Finding, Remedy
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 

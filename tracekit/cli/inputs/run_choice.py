@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["RunChoice", "run_options", "several_runs_options"]
+__all__ = ["RunChoice", "run_options", "run_options_with", "several_runs_options"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,13 +156,22 @@ def _set_limits(texts: tuple[str, ...]) -> None:
 
 def run_options(command: F) -> F:
     """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
-    return apply_decorators(
-        _with_choice(command),
-        click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
-        click.option("--run", metavar="ID", help="The run to take; the newest by default."),
-        click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
-        *_READING_OPTIONS,
-    )
+    return run_options_with("RUN...", required=True)(command)
+
+
+def run_options_with(metavar: str, *, required: bool) -> Callable[[F], F]:
+    """Add the same, with other words for the argument, which may be left out unless it is required."""
+
+    def decorate(command: F) -> F:
+        return apply_decorators(
+            _with_choice(command),
+            click.argument("paths", nargs=-1, required=required, metavar=metavar),
+            click.option("--run", metavar="ID", help="The run to take; the newest by default."),
+            click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+            *_READING_OPTIONS,
+        )
+
+    return decorate
 
 
 def several_runs_options(metavar: str) -> Callable[[F], F]:

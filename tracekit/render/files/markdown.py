@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import rows_of
+from tracekit.findings.finding import Finding
 from tracekit.model.quantities import milliseconds
 from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import finding_facts, open_options

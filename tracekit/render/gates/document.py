@@ -14,7 +14,7 @@ import xml.etree.ElementTree as ET  # writes XML, and reads none
 from typing import TYPE_CHECKING, Any
 
 import tracekit
-from tracekit.analysis.gates.evaluation import Check, GateResult
+from tracekit.analysis.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.analysis.gates.metrics import Unit
 from tracekit.model.safe_text import safe_text, unicode_text
 from tracekit.render.answer import wrapped_lines
@@ -45,6 +45,17 @@ def check_json(check: Check) -> str:
             "gates_from": check.gates.source,
             "allowed": sorted(check.gates.allow),
             "gates": [_gate(result) for result in check.results],
+            "findings": [
+                {
+                    "id": result.id,
+                    "status": result.status,
+                    "passes": result.passes,
+                    "texts": list(result.texts),
+                    "ignored_until": None if result.ignored_until is None else str(result.ignored_until),
+                    "reason": result.reason,
+                }
+                for result in check.findings
+            ],
             "comparison": None if check.comparison is None else comparison_dict(check.comparison),
         }
     )
@@ -77,13 +88,13 @@ def _number(value: float | None, unit: Unit) -> float | None:
 
 def check_annotations(check: Check) -> str:
     """Return a line for each gate that is over its limit or in doubt, and one for all gates."""
-    lines = [_annotation(result) for result in check.results if result.status != "passed"]
+    lines = [_annotation(result) for result in check.all_results if result.status != "passed"]
     return "\n".join([*lines, _command("notice", "tracekit check", summary_text(check))]) + "\n"
 
 
-def _annotation(result: GateResult) -> str:
+def _annotation(result: GateResult | FindingResult) -> str:
     level = "warning" if result.passes else "error"
-    return _command(level, f"tracekit: {result.gate.name}", f"{outcome_text(result)}: {result_text(result)}")
+    return _command(level, f"tracekit: {result.name}", f"{outcome_text(result)}: {result_text(result)}")
 
 
 def _command(level: str, title: str, message: str) -> str:
@@ -97,7 +108,7 @@ def _escape(text: str) -> str:
 
 def check_junit(check: Check) -> str:
     """Return the XML document. Characters that XML cannot have are escaped as in the terminal."""
-    elements = [_element(result) for result in check.results]
+    elements = [_element(result) for result in check.all_results]
     counts = {
         "tests": len(elements),
         "failures": elements.count("failure"),
@@ -107,9 +118,9 @@ def check_junit(check: Check) -> str:
     attributes = {"name": "tracekit check"} | {name: str(count) for name, count in counts.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
-    for result, element in zip(check.results, elements, strict=True):
-        case = ET.SubElement(suite, "testcase", {"classname": f"tracekit.{result.gate.metric.name}"})
-        case.set("name", result.gate.name)
+    for result, element in zip(check.all_results, elements, strict=True):
+        case = ET.SubElement(suite, "testcase", {"classname": f"tracekit.{result.name.partition('.')[0]}"})
+        case.set("name", result.name)
         text = safe_text(result_text(result))
         if element is None:
             ET.SubElement(case, "system-out").text = text
@@ -119,7 +130,7 @@ def check_junit(check: Check) -> str:
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _element(result: GateResult) -> str | None:
+def _element(result: GateResult | FindingResult) -> str | None:
     """Return the XML element of a result; None for one that passed."""
     if result.status == "passed":
         return None
@@ -130,8 +141,8 @@ def _element(result: GateResult) -> str | None:
 
 def check_markdown(check: Check) -> str:
     rows = [
-        ("✅" if result.passes else "❌", result.gate.name, outcome_text(result), result_text(result))
-        for result in check.results
+        ("✅" if result.passes else "❌", result.name, outcome_text(result), result_text(result))
+        for result in check.all_results
     ]
     lines = [f"## tracekit check {markdown_text(summary_text(check))}", ""]
     lines += [*markdown_table(("", "gate", "outcome", "measured"), rows, left=4), ""]
@@ -145,17 +156,17 @@ def check_text(check: Check, *, width: int, color: bool) -> str:
     lines = [_text(line_of("run", run_text(check.run), width))]
     if check.comparison is not None:
         lines.append(_text(line_of("baseline", runs_text(check.comparison.baselines), width)))
-    for result in check.results:
+    for result in check.all_results:
         lines += _lines(result, width)
     lines += wrapped_lines(summary_text(check), "", width, 2, "bold")
     return write(lines, width=width, color=color)
 
 
-def _lines(result: GateResult, width: int) -> list[Text]:
+def _lines(result: GateResult | FindingResult, width: int) -> list[Text]:
     style = "" if result.status == "passed" else "yellow" if result.passes else "bold red"
     mark = "pass" if result.passes else "FAIL"
     outcome = f": {outcome_text(result)}" if result.reason is not None else ""
-    head = wrapped_lines(f"{result.gate.name}{outcome}", f"{mark}  ", width, 1, style)
+    head = wrapped_lines(f"{result.name}{outcome}", f"{mark}  ", width, 1, style)
     return head + wrapped_lines(result_text(result), f"{_INDENT}    ", width, 3, "")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.gates.evaluation import Check, GateResult
+from tracekit.analysis.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.analysis.gates.metrics import Unit
 from tracekit.model.quantities import count_text, file_size, milliseconds
 from tracekit.render.comparison.texts import change_range, signed_percent
@@ -27,15 +27,23 @@ def limit_text(result: GateResult) -> str:
     return f"{side} {sign}{gate.limit * 100:.3g}%"
 
 
-def outcome_text(result: GateResult) -> str:
+def outcome_text(result: GateResult | FindingResult) -> str:
     """Return passed, failed, or the doubt with what it counts as."""
+    if result.status == "failed" and result.allowed:
+        return "failed, ignored"
     if result.status in {"passed", "failed"}:
         return result.status
     return f"{result.status}, {'allowed' if result.allowed else 'so failed'}"
 
 
-def result_text(result: GateResult) -> str:
-    """Return the value, the change and the limit in one sentence, with the reason where the gate is in doubt."""
+def result_text(result: GateResult | FindingResult) -> str:
+    """Return the value, the change and the limit in one sentence, with the reason where the gate is in doubt.
+
+    Of a finding, what it says.
+    """
+    if isinstance(result, FindingResult):
+        said = result.texts or (("the run has no such finding",) if result.status == "passed" else ())
+        return "; ".join([*said, *([result.reason] if result.reason is not None else [])])
     unit = result.gate.metric.unit
     parts = [] if result.value is None else [value_text(result.value, unit)]
     if result.baseline is not None and result.change_share is not None:
@@ -51,8 +59,8 @@ def result_text(result: GateResult) -> str:
 
 def summary_text(check: Check) -> str:
     """Return how many gates pass, in one line."""
-    passing = sum(result.passes for result in check.results)
-    count = len(check.results)
+    passing = sum(result.passes for result in check.all_results)
+    count = len(check.all_results)
     passes = "passes" if count == 1 else "pass"
     outcome = "passed" if check.passes else "failed"
     return f"{outcome}: {passing} of {count_text(count, 'gate')} {passes} ({check.gates.source})"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.report import Report
+from tracekit.findings.finding import Finding
 from tracekit.model.communication import KINDS, bus_factor
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
@@ -89,6 +89,7 @@ def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]],
         numbers = np.array([value or 0 for value in values], dtype=np.int64)
         arguments.append(Argument(name=name, values=numbers, present=present))
     texts: dict[str, list[str]] = {
+        "id": [finding.id for finding in findings],
         "text": [finding.text for finding in findings],
         "severity": [finding.severity for finding in findings],
         "cause": [finding.cause or "unknown" for finding in findings],

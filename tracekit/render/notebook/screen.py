@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import html
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
+from tracekit.findings.finding import Finding
 from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges

@@ -8,9 +8,9 @@ from typing import Any
 from tracekit.analysis.communication.overlap import Overlap
 from tracekit.analysis.communication.sections import OVERLAP_SECTION
 from tracekit.analysis.step_time.breakdown import Breakdown
-from tracekit.analysis.step_time.idle import place_text
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.findings.hosts import place_text
 from tracekit.model.quantities import file_size, milliseconds
 from tracekit.render.console import table
 from tracekit.render.section_view import SectionView

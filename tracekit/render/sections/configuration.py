@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tracekit.analysis.configuration.sections import CONFIGURATION_SECTION
-from tracekit.analysis.configuration.settings import Configuration, value_text
+from tracekit.analysis.configuration.settings import Configuration
 from tracekit.analysis.table import rows_of
+from tracekit.findings.steps import setting_text
 from tracekit.model.names.modules import name_of_layers_alike
 from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
@@ -45,7 +46,7 @@ def _setting(name: str, rows: Sequence[dict[str, Any]], all_ranks: set[int]) -> 
     """Return `reshard_after_forward=True (<root>: False)`."""
     by_value: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        by_value[value_text(row["value"])].append(row)
+        by_value[setting_text(row["value"])].append(row)
     (usual, usual_rows), *others = sorted(by_value.items(), key=lambda item: -_extent(item[1]))
     elsewhere = {name_of_layers_alike(name) for name in _names_in(usual_rows)}
     exceptions = [_exception(value, of_value, all_ranks, elsewhere) for value, of_value in others]

@@ -15,8 +15,8 @@ from tests.gpu_jobs.groups import Group
 from tests.gpu_jobs.rank import Rank
 from tests.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
 

@@ -10,9 +10,9 @@ from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.ddp import ddp_training as training
 from tracekit.analysis.ddp.bucket_findings import blocked_buckets
 from tracekit.analysis.ddp.buckets import buckets
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.table import records
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Run
 

@@ -13,10 +13,10 @@ from tracekit.analysis.ddp.backward_passes import passes_of_groups
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import fit_transfers
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Run
 

@@ -15,8 +15,8 @@ from tracekit.analysis.ddp.bucket_replay import BackwardPass
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.ddp.parts import DDP_MODULES
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
+from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 
 LAYERS = (7, 3)

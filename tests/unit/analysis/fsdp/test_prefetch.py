@@ -13,12 +13,12 @@ from tests.gpu_jobs import JobSpec, simulate
 from tests.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.events.phases import PHASES
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import predicted_waits_ns
 from tracekit.analysis.fsdp.units import fsdp
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import Settings
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.gpu_jobs import JobSpec, simulate
 from tests.gpu_jobs.strategies.fsdp import Unit, train_units
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import records
+from tracekit.findings.finding import Finding
 
 LATENCY_US, US_PER_MB = 40.0, 30.0
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import rows_of
+from tracekit.findings.finding import Finding
 from tracekit.model.spans import EVALUATION_SPAN, checkpoint_span, logging_span
 
 STEPS, WORK_MS, REDUCTION_MS = 6, 20, 2

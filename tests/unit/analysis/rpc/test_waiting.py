@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.analysis.exchanges import rank, run_of
 from tests.unit.analysis.rpc.test_trainers import MS, trainer
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.rpc.calls import CallSums, function_rows
 from tracekit.analysis.rpc.remote_calls import waiting_findings
 from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
+from tracekit.findings.finding import Finding
 
 
 def findings_of(

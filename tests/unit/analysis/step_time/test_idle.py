@@ -10,9 +10,9 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.gpu_jobs import Defect, JobSpec, simulate
 from tests.places import DATA
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import rows_of
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import Settings
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
+from tracekit.findings.finding import Finding
 
 ACME = "void acme::(anonymous namespace)::exchange<float, 8>(float*, int)"
 

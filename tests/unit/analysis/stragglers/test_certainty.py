@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tracekit.analysis.finding import Certainty
 from tracekit.analysis.stragglers.certainty import Evidence, Grading, LastArrivals, student_quantile, student_tail
+from tracekit.findings.finding import Certainty
 
 STEP_NS = 1_000_000
 

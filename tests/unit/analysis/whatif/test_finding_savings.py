@@ -7,16 +7,24 @@ from dataclasses import replace
 
 import pytest
 
-from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.phases import StepPhases
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.finding_savings import state_savings, with_stated_savings
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.findings.finding import Finding, Remedy
 
 
 def finding(remedy: Remedy | None, *, rank: int | None = None, ranks: tuple[int, ...] = ()) -> Finding:
-    return Finding(severity="warning", text="it is slow", rank=rank, saving_ns=4_000_000, remedy=remedy, ranks=ranks)
+    return Finding(
+        id="straggler",
+        severity="warning",
+        text="it is slow",
+        rank=rank,
+        saving_ns=4_000_000,
+        remedy=remedy,
+        ranks=ranks,
+    )
 
 
 def change(remedy: Remedy, *ranks: int, what: str = "a remedy") -> Change:
@@ -128,7 +136,7 @@ def test_a_saving_that_a_section_has_replayed_itself_stays() -> None:
 
 
 def test_a_finding_without_advice_stays_as_it_is() -> None:
-    of_host = Finding(severity="info", text="a fact")
+    of_host = Finding(id="straggler", severity="info", text="a fact")
 
     assert state_savings([of_host], whatif(change("communication"))) == (of_host,)
 

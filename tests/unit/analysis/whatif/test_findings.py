@@ -8,12 +8,12 @@ import pytest
 
 from tests.unit.analysis.exchanges import rank, run_of, send
 from tests.unit.analysis.simulated import Cluster
-from tracekit.analysis.finding import Remedy
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.whatif.candidates import BALANCED_STAGES
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.findings import whatif_findings
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.findings.finding import Remedy
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
 from tracekit.model.summary import PipelineMembership

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.gpu_jobs import Defect, JobSpec, simulate
-from tracekit.analysis.finding import Remedy
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.findings.finding import Remedy
 
 DDP = JobSpec(family="ddp", dp=4, synced=True)
 FSDP = JobSpec(family="fsdp", dp=4)

@@ -9,12 +9,12 @@ import pytest
 from tests.gpu_jobs import JobSpec, simulate
 from tests.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.findings import kept_parameters_findings
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import MemoryUse, Settings, SettingValue
 from tracekit.model.run import Run
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.analysis.simulated import START_NS, Cluster
 from tests.unit.analysis.stage_lines import line
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view, view_in
@@ -35,7 +35,7 @@ def view(run: Run, *findings: Finding) -> OpeningView:
 
 
 def about(*ranks: int, step: int | None = None) -> Finding:
-    return Finding(severity="warning", text="a finding", ranks=ranks, step=step)
+    return Finding(id="straggler", severity="warning", text="a finding", ranks=ranks, step=step)
 
 
 def commands(view: OpeningView) -> list[tuple[str, str]]:

@@ -10,9 +10,9 @@ import pytest
 from tests.places import ROOT
 from tests.unit.analysis.simulated import Cluster
 from tests.unit.render.page.jobs import SLOW_RANK, job, report_of
-from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.step_lengths import mean_step_ns, step_lengths
+from tracekit.findings.finding import Finding
 from tracekit.model.clocks import ClockModel
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
@@ -152,7 +152,7 @@ def test_the_command_is_one_for_a_shell() -> None:
 
 
 def test_a_finding_without_ranks_and_step_opens_the_typical_step(report: Report) -> None:
-    view = view_of(report, Finding(severity="info", text="nothing stands out"))
+    view = view_of(report, Finding(id="straggler", severity="info", text="nothing stands out"))
 
     assert (view["ranks"], view["steps"], view["section"], view["saving_share"]) == ([], [], None, None)
     assert options_of(view) == {"--steps": "1"}
@@ -164,8 +164,8 @@ def test_a_finding_about_a_transfer_names_its_groups(report: Report) -> None:
     named = replace(report, run=replace(report.run, groups=groups))
     evidence = {"group": "tp", "kind": "all_reduce", "phase": "backward", "section": "diagnosis"}
 
-    view = view_of(named, Finding(severity="info", text="transfers", evidence=evidence))
-    other = view_of(named, Finding(severity="info", text="transfers", evidence={"group": 3}))
+    view = view_of(named, Finding(id="straggler", severity="info", text="transfers", evidence=evidence))
+    other = view_of(named, Finding(id="straggler", severity="info", text="transfers", evidence={"group": 3}))
 
     assert view["groups"] == [i for i, group in enumerate(groups) if len(group.ranks) == 2]
     assert (view["kind"], view["phase"], view["section"]) == ("all_reduce", "backward", "diagnosis")
@@ -174,7 +174,7 @@ def test_a_finding_about_a_transfer_names_its_groups(report: Report) -> None:
 
 def test_markdown_shows_names_as_they_are(report: Report) -> None:
     """GIVEN a finding about a name full of marks THEN Markdown shows it literally and links to nobody."""
-    view = view_of(report, Finding(severity="warning", text="<img> *a*_b_`c` [d](e) @team |f|"))
+    view = view_of(report, Finding(id="straggler", severity="warning", text="<img> *a*_b_`c` [d](e) @team |f|"))
 
     line, _, *rest = view["markdown"].splitlines()
     assert line.startswith("**Finding** (step ")

@@ -9,11 +9,11 @@ import numpy as np
 
 from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
 from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX
-from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import MOST_PLACES, HostPlace, IdleSum
 from tracekit.analysis.timeline.idle_causes import idle_behind_calls, idle_by_cause
 from tracekit.analysis.timeline.lanes import complete_steps
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.names.python_functions import is_of_program

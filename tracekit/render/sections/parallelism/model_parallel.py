@@ -12,10 +12,11 @@ from typing import Any
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
 from tracekit.analysis.communication.sections import DIMENSIONS_SECTION
 from tracekit.analysis.model_parallel.expert_communication import ExpertCommunication
-from tracekit.analysis.model_parallel.expert_load import ESTIMATED, ExpertLoad
+from tracekit.analysis.model_parallel.expert_load import ExpertLoad
 from tracekit.analysis.model_parallel.layers import TensorParallel
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
 from tracekit.analysis.table import rows_of
+from tracekit.findings.stragglers import ESTIMATED
 from tracekit.model.quantities import file_size, milliseconds
 from tracekit.model.run import Run
 from tracekit.render.console import statement, table

@@ -13,7 +13,7 @@ function verdictSection() {
   const mark = () => cards.forEach((card, place) => card.setAttribute("aria-current", place === state.finding));
   onState(mark);
   mark();
-  const columns = ["text=finding", "severity", "cause", "ranks", "time_ns=time a step", "saving_ns=saving a step", "saving_error_ns=its error", "certainty", "action=what to do", "evidence"];
+  const columns = ["id", "text=finding", "severity", "cause", "ranks", "time_ns=time a step", "saving_ns=saving a step", "saving_error_ns=its error", "certainty", "action=what to do", "evidence"];
   return el(
     "section", { id: "verdict", "aria-labelledby": "verdict-title" },
     el("h2", { id: "verdict-title" }, verdictText()),
@@ -46,6 +46,7 @@ function findingCard(finding, place) {
       "div", { class: "tools" },
       button("Show evidence", (event) => (event.stopPropagation(), showEvidence(place)), { class: "primary" }), markdown,
       el("span", { class: "command" }, el("code", null, view.open_command), command),
+      el("code", { class: "quiet", title: `tracekit explain ${finding.id} says what it takes` }, finding.id),
     ),
   );
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.diagnosis.ranking import rank_findings, with_noise
-from tracekit.analysis.finding import Finding, Remedy
+from tracekit.findings.finding import Finding, Remedy
+from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.model.notes import Severity
 
 STEP_NS = 1000
@@ -21,6 +21,7 @@ def finding(
     others_wait_ns: int | None = None,
 ) -> Finding:
     return Finding(
+        id="straggler",
         severity=severity,
         text=text,
         remedy=remedy,
@@ -82,8 +83,11 @@ def test_what_to_do_about_transfers_comes_before_the_bound_of_what_that_can_save
 
 
 def test_noise_comes_before_what_it_makes_uncertain_and_behind_ranks_that_are_clearly_slow() -> None:
-    noise, waits = Finding(severity="warning", text="noisy"), Finding(severity="warning", text="waits", time_ns=50)
-    slow = Finding(severity="warning", text="slow", time_ns=20, evidence={"peers_steps_per_s": 40.0})
+    noise, waits = (
+        Finding(id="straggler", severity="warning", text="noisy"),
+        Finding(id="straggler", severity="warning", text="waits", time_ns=50),
+    )
+    slow = Finding(id="straggler", severity="warning", text="slow", time_ns=20, evidence={"peers_steps_per_s": 40.0})
 
     assert [finding.text for finding in with_noise([noise], rank_findings([slow, waits], 100))] == [
         "slow",

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracekit.analysis.finding import Finding
-
-_WAITED_FOR = 0.2  # of the step, by the others
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import WAITED_FOR
 
 _OF_ALL_TRANSFERS = ("communication", "network")
 
 _CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by more than their own steps vary
 
-__all__ = ["rank_findings", "with_noise"]
+__all__ = ["rank_findings", "reason_for_place", "with_noise"]
 
 
 def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
@@ -58,11 +57,32 @@ def _remedies_before_bounds(ranked: list[Finding]) -> list[Finding]:
     return [*others[:place], bound, *others[place:]]
 
 
+def reason_for_place(finding: Finding, step_ns: float) -> str:
+    """Return why a finding stands where it does among the others. step_ns: the mean step."""
+    if finding.severity == "error":
+        return "errors come first"
+    if finding.id == "noisy-steps":
+        return "what follows is uncertain, as steps differ so much"
+    if _waited_ns(finding) > WAITED_FOR * step_ns:
+        return f"others wait {_waited_ns(finding) / 1e6:.1f} ms for it, and no replay has a saving: before all savings"
+    if finding.saving_ns:
+        return f"by what it saves: {finding.saving_ns / 1e6:.1f} ms a step"
+    why = f" ({finding.evidence['no_replay']})" if "no_replay" in finding.evidence else ""
+    if finding.time_ns:
+        return f"by the time that it is about, {finding.time_ns / 1e6:.1f} ms a step: no saving is known{why}"
+    return f"no time or saving is known{why}"
+
+
 def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, int, int, int]:
     severity = ("error", "warning", "info").index(finding.severity)
-    waited_ns = finding.evidence.get("others_wait_ns", 0) if finding.saving_ns is None else 0
-    is_waited_for = isinstance(waited_ns, int) and waited_ns > _WAITED_FOR * step_ns
+    is_waited_for = _waited_ns(finding) > WAITED_FOR * step_ns
     return (min(severity, 1), not is_waited_for, -(finding.saving_ns or 0), severity, -(finding.time_ns or 0))
+
+
+def _waited_ns(finding: Finding) -> int:
+    """Return how long the others wait, if no replay shows what that costs."""
+    waited_ns = finding.evidence.get("others_wait_ns") if finding.saving_ns is None else None
+    return waited_ns if isinstance(waited_ns, int) else 0
 
 
 def _cause_of_ranks(finding: Finding) -> tuple[str | None, frozenset[int]]:

@@ -1,4 +1,4 @@
-"""A finding: one thing to know or do about a run."""
+"""A finding: one thing to know or do about a run, and the conditions that it had to meet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from tracekit.model.notes import Severity
 
-__all__ = ["Certainty", "Finding", "Remedy"]
+__all__ = ["Certainty", "Condition", "Finding", "Remedy", "Threshold"]
 
 Certainty = Literal["sure", "likely"]
 """sure: shown in enough steps, beyond noise and the errors of clocks. likely: what explains the recording best."""
@@ -38,11 +38,59 @@ these.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What to know or do about the run.
+class Threshold(float):
+    """A number that something must reach before it is a finding. It is used as the number that it is.
 
     Attributes:
+        what: what must reach it, such as "share of the step".
+        unit: "share", "times", "steps", "errors" or "ns".
+    """
+
+    what: str
+    unit: str
+
+    def __new__(cls, value: float, what: str, unit: str = "share") -> Threshold:
+        threshold = super().__new__(cls, value)
+        threshold.what, threshold.unit = what, unit
+        return threshold
+
+    def reached_by(self, value: float) -> Condition:
+        """Return the condition that `value` is at least the threshold."""
+        return Condition(what=self.what, value=float(value), bound=float(self), unit=self.unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """Something that must be large enough for a finding.
+
+    Attributes:
+        what: what is compared.
+        value: of this run.
+        bound: what the value must reach.
+        unit: of both: "share", "times", "steps", "errors" or "ns".
+    """
+
+    what: str
+    value: float
+    bound: float
+    unit: str = "share"
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.bound
+
+    @property
+    def closeness(self) -> float:
+        """Return the part of the bound that the value reaches, at most 1."""
+        return min(self.value / self.bound, 1.0) if self.bound > 0 else float(self.holds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What to know or do about the run, or what was close to that: it holds if all of its conditions do.
+
+    Attributes:
+        id: that of its entry in the catalogue, such as "exposed-transfers".
         severity: error, warning or info.
         text: what is the case.
         rank: the rank that it is about, if it is one.
@@ -57,8 +105,10 @@ class Finding:
         evidence: the numbers behind the text.
         remedy: what would mend it; None if no replay can show that.
         ranks: whom the remedy concerns, `rank` or several.
+        conditions: what it took, in the order in which it was asked.
     """
 
+    id: str
     severity: Severity
     text: str
     rank: int | None = None
@@ -72,6 +122,17 @@ class Finding:
     evidence: Mapping[str, object] = field(default_factory=dict)
     remedy: Remedy | None = None
     ranks: tuple[int, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Return whether it is a finding, and not only close to one."""
+        return all(condition.holds for condition in self.conditions)
+
+    @property
+    def closeness(self) -> float:
+        """Return the part that it reaches of the condition that it is farthest from, at most 1."""
+        return min((condition.closeness for condition in self.conditions), default=1.0)
 
     @property
     def concerned(self) -> tuple[int, ...]:

@@ -1,0 +1,107 @@
+"""Findings on communication that compute does not hide: transfers, waiting by turns, dimensions of the mesh, hosts."""
+
+from __future__ import annotations
+
+from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
+
+__all__ = ["exposed_communication", "exposed_transfers", "late_by_turns", "mesh_dimension", "slow_host"]
+
+
+@entry(
+    "exposed-transfers",
+    "diagnosis",
+    NOTABLE_SHARE,
+    example={"share": 0.37, "unseen": False, "kind": "all_reduce", "group": "dp", "phase": "backward"},
+)
+def exposed_transfers(share: float, unseen: bool, kind: str | None, group: str | None, phase: str | None) -> Sentence:
+    """The chain of events that bounds the step consists of transfers to a notable share, which no compute hides.
+
+    A chain of transfers may run beside compute, so no more counts than the ranks' exposed time. unseen: ranks are
+    missing, so that waiting for them cannot be told from transfers.
+    """
+    unknown = ", or waiting for ranks that are missing," if unseen else ""
+    what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"
+    return (
+        f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}",
+        "overlap it with compute, send less, or use a faster link",
+    )
+
+
+@entry(
+    "exposed-communication",
+    "diagnosis",
+    NOTABLE_SHARE,
+    example={"exposed_share": 0.42, "kind": "all_to_all", "phase": "forward"},
+)
+def exposed_communication(exposed_share: float, kind: str, phase: str | None) -> Sentence:
+    """Compute does not hide communication, and it is not known how much of that is waiting for other ranks."""
+    where = f"{kind}{f' in {phase}' if phase else ''}"
+    text = (
+        f"communication that compute does not hide takes {exposed_share:.0%} of the step, with waiting; most is {where}"
+    )
+    return text, "record all ranks, with clocks that can be compared, to tell waiting from transfer"
+
+
+@entry("late-by-turns", "diagnosis", NOTABLE_SHARE, example={"share": 0.08})
+def late_by_turns(share: float) -> Sentence:
+    """Another rank comes last in each step, so that no single one is to blame for the waiting."""
+    return (
+        f"ranks take turns at being late: {share:.0%} of the step is waiting for whichever comes last",
+        "look for what differs from step to step: uneven batches, other processes, garbage collection",
+    )
+
+
+@entry(
+    "mesh-dimension",
+    "dimensions",
+    NOTABLE_SHARE,
+    example={
+        "dimension": "dp_shard",
+        "inferred": False,
+        "share": 0.22,
+        "group_size": 8,
+        "hosts": 2,
+        "alike": False,
+        "next_dimension": "tp",
+        "next_share": 0.09,
+        "misplaced": None,
+    },
+)
+def mesh_dimension(
+    dimension: str,
+    inferred: bool,
+    share: float,
+    group_size: int | None,
+    hosts: int | None,
+    alike: bool,
+    next_dimension: str | None,
+    next_share: float,
+    misplaced: str | None,
+) -> Sentence:
+    """Of a job that is parallel in several dimensions, one has most of the exposed communication.
+
+    misplaced: a dimension within hosts that should change places with it, since it communicates in every layer.
+    """
+    place = ""
+    if group_size is not None:
+        where = "" if hosts is None else " within a host" if hosts == 1 else f" on {hosts} hosts"
+        place = f", in groups of {group_size} ranks{where}"
+    text = (
+        f"communication over {dimension}{' (inferred)' * inferred} holds up the step most: {share:.0%} of it{place}; "
+        f"{'about as much' if alike else 'next'} is {next_dimension or 'what is in no known group'} with "
+        f"{next_share:.0%}"
+    )
+    if misplaced is None:
+        return text, None
+    text += f"; its groups span hosts, those of {misplaced} do not"
+    return text, f"swap the two dimensions, so that {dimension} stays within a host"
+
+
+@entry("slow-host", "collectives", SLOW_HOST, example={"host": "node7", "slowdown": 2.4})
+def slow_host(host: str, slowdown: float) -> Sentence:
+    """All groups of a host take longer for their transfers than equal groups on other hosts."""
+    return (
+        f"transfers on host {host} take {slowdown:.1f} times as long as those on other hosts",
+        "check the links and the network card of that host",
+    )

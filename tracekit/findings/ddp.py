@@ -1,0 +1,176 @@
+"""Findings on DDP: the size and the order of its buckets, reductions that are not needed, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.thresholds import BLOCKED_SHARE, NOTABLE_SAVING, NOTABLE_SHARE, TAIL_SHARE
+from tracekit.model.quantities import file_size
+
+__all__ = [
+    "before_rebuilding",
+    "blocked_bucket",
+    "bucket_copies",
+    "bucket_size",
+    "every_micro_batch",
+    "find_unused_parameters",
+    "gradients_by_hand",
+    "gradients_in_32_bits",
+    "last_reductions",
+    "one_bucket",
+]
+
+
+@entry(
+    "ddp-bucket-size",
+    "buckets",
+    NOTABLE_SAVING,
+    example={
+        "bucket_cap_mb": 5.0,
+        "present_bucket_cap_mb": 25.0,
+        "share": 0.06,
+        "present_share": 0.19,
+    },
+)
+def bucket_size(bucket_cap_mb: float, present_bucket_cap_mb: float, share: float, present_share: float) -> Sentence:
+    """Buckets of another size would leave less of the step exposed, by a replay of its backward passes."""
+    now = f"{present_bucket_cap_mb:g} MB leave {present_share:.0%} of the step exposed"
+    return (
+        f"DDP's buckets of {now}; with {bucket_cap_mb:g} MB it would be {share:.0%}",
+        f"set bucket_cap_mb={bucket_cap_mb:g} in DistributedDataParallel (now {present_bucket_cap_mb:g})",
+    )
+
+
+@entry("ddp-every-micro-batch", "buckets", NOTABLE_SAVING, example={"reductions_per_step": 4, "share": 0.31})
+def every_micro_batch(reductions_per_step: int, share: float) -> Sentence:
+    """DDP reduces all gradients several times before one update: only the last sum is needed."""
+    text = (
+        f"DDP reduces all gradients {reductions_per_step} times a step, once for each micro-batch; those before the "
+        f"last take {share:.0%} of the step"
+    )
+    return text, "use no_sync() for all micro-batches but the last"
+
+
+@entry(
+    "ddp-one-bucket",
+    "buckets",
+    NOTABLE_SAVING,
+    example={"module": "model", "size_mb": 97.5, "cap_mb": 200.0, "share": 0.23},
+)
+def one_bucket(module: str, size_mb: float, cap_mb: float | None, share: float) -> Sentence:
+    """All gradients are in one bucket, whose reduction begins when the backward pass is over."""
+    limit = "" if cap_mb is None else f" (bucket_cap_mb={cap_mb:g})"
+    quarter_mb = size_mb / 4
+    wanted_mb = round(quarter_mb) if quarter_mb >= 2 else round(quarter_mb, 1)
+    text = (
+        f"all gradients of {module}, {size_mb:.1f} MiB, are reduced in one bucket{limit}, after the last gradient: "
+        f"{share:.0%} of the step, with nothing to hide it"
+    )
+    return text, f"set bucket_cap_mb={wanted_mb:g}, so that most of it runs during the backward pass"
+
+
+@entry(
+    "ddp-last-reductions",
+    "buckets",
+    TAIL_SHARE,
+    example={"share": 0.08, "index": 3, "size_bytes": 26_214_400, "first_parameter": "embedding.weight"},
+)
+def last_reductions(share: float, index: int, size_bytes: int, first_parameter: str | None) -> Sentence:
+    """What is reduced after the last gradient takes a notable share of the step, on the rank that waits least."""
+    first = "" if first_parameter is None else f", from {first_parameter} on"
+    text = (
+        f"DDP's reductions after the last gradient, with nothing left to hide them, take {share:.0%} of the step; "
+        f"most is bucket {index} ({file_size(size_bytes)}{first})"
+    )
+    return text, "make the last bucket smaller, or compute less before its gradients"
+
+
+@entry(
+    "ddp-blocked-bucket",
+    "buckets",
+    BLOCKED_SHARE,
+    example={"rank": 0, "index": 2, "share": 0.11, "parameter": "head.weight", "behind": 1},
+)
+def blocked_bucket(rank: int, index: int, share: float, parameter: str, behind: int) -> Sentence:
+    """A bucket is ready and waits for an earlier one, since DDP launches buckets in the order of their index."""
+    text = (
+        f"DDP launches buckets in order: on rank {rank} bucket {index} waits {share:.0%} of the step for {parameter} "
+        f"in bucket {behind}, whose gradient comes late"
+    )
+    return text, "define the parameters in the order in which the forward pass uses them"
+
+
+@entry("ddp-find-unused-parameters", "buckets", example={"module": "model", "parameters": 148})
+def find_unused_parameters(module: str, parameters: int) -> Sentence:
+    """`find_unused_parameters` is set, and all parameters had gradients in every step: its all-reduce is not needed."""
+    text = (
+        f"{module} looks for unused parameters in every step, with an all-reduce; all {parameters} parameters had "
+        "gradients in every recorded step"
+    )
+    return text, "set find_unused_parameters=False"
+
+
+@entry("ddp-before-rebuilding", "buckets", example={"steps": [0], "size_bytes": 102_228_128})
+def before_rebuilding(steps: Sequence[int], size_bytes: int) -> Sentence:
+    """A recorded step is one of the first, in which DDP has all gradients in one bucket."""
+    text = (
+        f"in step {', '.join(map(str, steps))} DDP had not rebuilt its buckets yet: all gradients "
+        f"({file_size(size_bytes)}) are in one that nothing overlaps, which is not typical"
+    )
+    return text, "record later steps"
+
+
+@entry(
+    "ddp-gradients-in-32-bits",
+    "buckets",
+    NOTABLE_SAVING,
+    example={"present_share": 0.21, "share": 0.09, "comm_hook": "bf16_compress_hook"},
+)
+def gradients_in_32_bits(present_share: float, share: float, comm_hook: str) -> Sentence:
+    """Gradients of 32 bits are reduced as they are, exposed; half as many bytes would take less, by a replay."""
+    text = (
+        f"DDP reduces gradients in 32 bits and leaves {present_share:.0%} of the step exposed; in 16 bits it would be "
+        f"{share:.0%}, without the time to convert them"
+    )
+    return text, f"register {comm_hook} as its communication hook (now none), if the gradients' precision allows"
+
+
+@entry("ddp-bucket-copies", "buckets", NOTABLE_SAVING, example={"share": 0.04, "size_bytes": 102_228_128})
+def bucket_copies(share: float, size_bytes: int) -> Sentence:
+    """Reduced gradients are copied out of the buckets, and the step waits for that."""
+    return (
+        f"DDP copies reduced gradients out of its buckets, for {share:.0%} of the step",
+        f"set gradient_as_bucket_view=True (now False), which also saves {file_size(size_bytes)}",
+    )
+
+
+@entry(
+    "gradients-by-hand",
+    "buckets",
+    NOTABLE_SHARE,
+    example={
+        "all_reduces_per_step": 148,
+        "parameters": 148,
+        "after_backward": True,
+        "exposed_share": 0.35,
+        "bucket_cap_mb": None,
+    },
+)
+def gradients_by_hand(
+    all_reduces_per_step: float,
+    parameters: int | None,
+    after_backward: bool,
+    exposed_share: float,
+    bucket_cap_mb: float | None = None,
+) -> Sentence:
+    """The program reduces gradients by itself, and compute does not hide that."""
+    count = all_reduces_per_step
+    one_each = ", one a parameter" if count == parameters else ""
+    option = "" if bucket_cap_mb is None else f" with bucket_cap_mb={bucket_cap_mb:g}"
+    text = (
+        f"gradients are averaged by hand: {count:g} all-reduce{'s' * (count != 1)} a step{one_each}, "
+        f"{'after' if after_backward else 'one by one in'} the backward pass; compute does not hide "
+        f"{exposed_share:.0%} of the step"
+    )
+    return text, f"use DistributedDataParallel{option}, which reduces them in buckets while the backward pass runs"

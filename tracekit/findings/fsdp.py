@@ -1,0 +1,107 @@
+"""Findings on FSDP: units of the wrong size, all-gathers that come late, and parameters that are gathered twice."""
+
+from __future__ import annotations
+
+from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.steps import setting_text
+from tracekit.findings.thresholds import NOTABLE_SAVING, TINY_UNITS, UNIT_SHARE
+from tracekit.model.quantities import file_size
+
+__all__ = ["gathered_twice", "giant_unit", "late_gathers", "tiny_units"]
+
+
+@entry(
+    "fsdp-giant-unit",
+    "fsdp",
+    UNIT_SHARE,
+    NOTABLE_SAVING,
+    example={"module": "", "size_bytes": 512_000_000, "share": 1.0},
+)
+def giant_unit(module: str, size_bytes: int, share: float) -> Sentence:
+    """One unit holds nearly all parameters, so that nothing is computed while it is gathered or reduced."""
+    text = (
+        f"one FSDP unit ({module or '<root>'}, {file_size(size_bytes)}) holds {share:.0%} of the parameters: nothing "
+        "is computed while it is gathered or reduced"
+    )
+    return text, "wrap each block as a unit of its own"
+
+
+@entry(
+    "fsdp-tiny-units",
+    "fsdp",
+    TINY_UNITS,
+    NOTABLE_SAVING,
+    example={"units": 48, "size_bytes": 33_000.0, "latency_ns": 21_000, "together": 4},
+)
+def tiny_units(units: int, size_bytes: float, latency_ns: float, together: int) -> Sentence:
+    """Units are so small that most of an all-gather is latency, and compute waits for them."""
+    text = (
+        f"{units} FSDP units of {size_bytes / 1e3:.0f} kB each are too small: {latency_ns / 1e3:.0f} us of each "
+        "all-gather is latency, and compute waits for them"
+    )
+    return text, f"wrap {together} of them as one"
+
+
+@entry(
+    "fsdp-late-gathers",
+    "fsdp",
+    NOTABLE_SAVING,
+    example={
+        "phase": "forward",
+        "modules": ["layers.1", "layers.2"],
+        "asked_ahead": 0,
+        "modules_ahead": 1,
+        "option": "set_modules_to_forward_prefetch",
+        "present": None,
+        "memory_bytes": 64_000_000,
+    },
+)
+def late_gathers(
+    phase: str,
+    modules: list[str],
+    asked_ahead: int,
+    modules_ahead: int,
+    option: str,
+    present: object,
+    memory_bytes: int | None,
+) -> Sentence:
+    """Compute waits for all-gathers that could be issued earlier, by a replay of the passes."""
+    names = modules[0] or "<root>"
+    if len(modules) > 1:
+        names = f"{len(modules)} modules, the longest for that of {names}"
+    asked = _modules_ahead(asked_ahead) if asked_ahead else "as they are needed"
+    now = "" if present is None else f", now {setting_text(present)}"
+    memory = "" if memory_bytes is None else f", for up to {file_size(memory_bytes)} of memory"
+    return (
+        f"{phase} waits for the all-gathers of {names}; they are issued {asked}",
+        f"issue them {_modules_ahead(modules_ahead)} ({option}{now}){memory}",
+    )
+
+
+def _modules_ahead(count: int) -> str:
+    return "one module ahead" if count == 1 else f"{count} modules ahead"
+
+
+@entry(
+    "fsdp-gathered-twice",
+    "whatif",
+    NOTABLE_SAVING,
+    example={
+        "modules": ["layers.0", "layers.1"],
+        "memory_bytes": 256_000_000,
+        "option": "reshard_after_forward",
+        "wanted": "False",
+        "present": True,
+    },
+)
+def gathered_twice(modules: list[str], memory_bytes: int | None, option: str, wanted: str, present: object) -> Sentence:
+    """Parameters are freed after forward and gathered again in backward, though memory would hold them.
+
+    present: the value of the option now; None where it is not known.
+    """
+    now = "" if present is None else f" (now {setting_text(present)})"
+    more = "" if memory_bytes is None else f", for {file_size(memory_bytes)} more a rank"
+    return (
+        f"FSDP frees the parameters of {len(modules)} modules after forward and gathers them again in backward",
+        f"set {option}={wanted}{now}{more}",
+    )

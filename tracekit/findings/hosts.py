@@ -1,0 +1,297 @@
+"""Findings on ranks whose device has nothing to do: late hosts, loading of data, pauses, and what is not recorded."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracekit.findings.catalogue import Entry, Sentence, entry
+from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
+from tracekit.model.ranks import ranks_text
+
+__all__ = [
+    "RULE_OPTION",
+    "data_loading",
+    "idle_entry",
+    "longer_pause_text",
+    "no_communication",
+    "pause_entry",
+    "pause_text",
+    "place_text",
+    "unclassified_communication",
+]
+
+RULE_OPTION = "--communication-rule"
+_LONGEST_NAME = 36
+_LONGEST_TEXT = 142
+
+_IDLE_IDS = {
+    "host_bound": "launch-bound",
+    "kernel_gap": "kernel-gaps",
+    "synchronisation": "host-synchronisation",
+    "allocator": "allocator-stalls",
+    "garbage_collection": "garbage-collection",
+    "between_steps": "idle-between-steps",
+    "other": "idle-unexplained",
+}
+_IDLE_MEANINGS = {
+    "host_bound": "The host launches work later than the device could begin it.",
+    "kernel_gap": "Kernels are queued, and the device still pauses between them: they are many and short.",
+    "synchronisation": "The host waited until the device was done, so that nothing was queued behind.",
+    "allocator": "The host allocates memory of the device while nothing runs there.",
+    "garbage_collection": "Python collects garbage while nothing runs on the device.",
+    "between_steps": "The host does something else between two steps.",
+    "other": "Nothing runs, and the recording does not show why.",
+}
+_REASONS = {
+    "host_bound": "the host launches late",
+    "kernel_gap": "queued kernels begin with gaps",
+    "synchronisation": "the host had waited for the GPU",
+    "allocator": "the host allocates memory",
+    "garbage_collection": "Python collects garbage",
+    "between_steps": "the host is between steps",
+    "other": "something that is not recorded held it up",
+}
+_ACTIONS = {
+    "host_bound": "launch fewer, larger kernels: torch.compile or CUDA graphs",
+    "kernel_gap": "launch fewer, larger kernels (torch.compile), or use CUDA graphs, whose gaps are shorter",
+    "synchronisation": "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
+    "allocator": "let the allocator keep its memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    "garbage_collection": "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
+    "between_steps": "do what runs between the steps less often, or in another thread",
+}
+_OF_COMPILED = (
+    "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
+)
+_PYTHON = "shorten the Python code outside of operators, or move it to another thread"
+
+_DISTRIBUTED = "torch.distributed.checkpoint"
+# Of one rank, and of several.
+_PAUSES = {
+    "save": ("saves a checkpoint", "save a checkpoint"),
+    "load": ("loads a checkpoint", "load a checkpoint"),
+    "async_save": ("copies a checkpoint for the background", "copy a checkpoint for the background"),
+    "await": ("waits for a checkpoint in the background", "wait for a checkpoint in the background"),
+    "evaluation": ("evaluates", "evaluate"),
+    "logging": ("logs", "log"),
+}
+
+
+# ---- idle devices ---------------------------------------------------------------------------------------------------
+def idle_entry(cause: str) -> Entry:
+    """Return the entry of idle time with this main cause."""
+    return _IDLE[cause]
+
+
+def _idle(
+    device: str,
+    idle_share: float,
+    aside: Sequence[str],
+    main: Mapping[str, Any],
+    second: Mapping[str, Any] | None,
+    compiled: bool,
+) -> Sentence:
+    """Return the sentence on idle time.
+
+    aside: what else the devices wait for, with findings of their own. main, second: the cause with the most time, and
+    another one worth naming: its `cause`, `share` of the idle time, `place` where the host was longest and the share of
+    that (None if no place stands out), and whether that is mostly Python outside of operators.
+    """
+    what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
+    text = f"{what[device]} for {idle_share:.0%} of the step"
+    if aside:
+        text += f" ({' and '.join(aside)} aside)"
+    text += f": {main['share']:.0%} of it as {_idle_reason(main, device)}"
+    if second is not None:
+        text += f", {second['share']:.0%} as {_idle_reason(second, device)}"
+        if second["cause"] == "synchronisation" and second["place"] is not None:
+            text = _with_room(text, f" in {second['place']}")
+    elif main["place_share"] is not None:
+        text = _with_room(text, f", longest in {main['place']} ({main['place_share']:.0%})")
+    causes = [cause for cause in (main, second) if cause is not None]
+    actions = [action for cause in causes if (action := _idle_action(cause, device, compiled)) is not None]
+    return text, "; ".join(actions) or None
+
+
+def _idle_reason(cause: Mapping[str, Any], device: str) -> str:
+    is_python = cause["cause"] == "host_bound" and device == "cpu"
+    return "Python runs instead" if is_python else _REASONS[cause["cause"]]
+
+
+def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str | None:
+    name = cause["cause"]
+    if name == "host_bound" and (device == "cpu" or cause["in_python"]):
+        return _PYTHON
+    if name == "host_bound" and compiled:
+        return _OF_COMPILED
+    if name == "synchronisation" and cause["place"] is not None:
+        return f"{_ACTIONS[name]}; {cause['place']} does"
+    return _ACTIONS.get(name)
+
+
+def _with_room(text: str, more: str) -> str:
+    """Return the text with more of it, if that is not too long."""
+    return text + more if len(text) + len(more) <= _LONGEST_TEXT else text
+
+
+def _idle_example(cause: str) -> dict[str, object]:
+    place = {"host_bound": "aten::index", "synchronisation": "aten::item (train.py:41)"}.get(cause)
+    main = {"cause": cause, "share": 0.81, "place": place, "place_share": 0.4 if place else None, "in_python": False}
+    return {"device": "gpu", "idle_share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
+
+
+_IDLE = {
+    cause: entry(name, "breakdown", IDLE_SHARE, meaning=_IDLE_MEANINGS[cause], example=_idle_example(cause))(_idle)
+    for cause, name in _IDLE_IDS.items()
+}
+
+
+def place_text(operator: str | None, annotation: str | None, source: str | None = None, *, short: bool = False) -> str:
+    """Return `aten::index`, `Python in ## forward ##` or `Python`, with the source if it is given.
+
+    short: of the source only the file and line, and few letters.
+    """
+    if short and source is not None:
+        source = source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
+    name = operator or ("Python" if annotation is None else f"Python in {annotation}")
+    text = name if source is None else f"{name} ({source})"
+    return text if not short or len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+@entry(
+    "data-loading",
+    "phases",
+    NOTABLE_SHARE,
+    example={"data_share": 0.24, "rank": 1, "worst_share": 0.41},
+)
+def data_loading(data_share: float, rank: int, worst_share: float | None) -> Sentence:
+    """Ranks do nothing but load data for a notable share of the step."""
+    text = f"steps wait for their data: loading takes {data_share:.0%} of the step"
+    if worst_share is not None:
+        text += f", most on rank {rank} ({worst_share:.0%})"
+    return text, "load ahead in workers: DataLoader's num_workers, prefetch_factor"
+
+
+# ---- pauses ---------------------------------------------------------------------------------------------------------
+def pause_entry(pause: str) -> Entry:
+    """Return the entry of a kind of pause: checkpoint, evaluation or logging."""
+    return _OF_PAUSES[pause]
+
+
+def _pause(
+    ranks: Sequence[int],
+    does: str,
+    function: str | None,
+    each_ns: float,
+    steps_with_it: int,
+    steps: int,
+    waiting: int,
+    wait_kind: str | None,
+) -> Sentence:
+    text = pause_text(ranks, does, each_ns, steps_with_it, steps, waiting, wait_kind)
+    return text, _pause_action(does, function, everywhere=not ranks)
+
+
+_OF_PAUSES = {
+    pause: entry(
+        f"{pause}-pause",
+        "pauses",
+        NOTABLE_SHARE,
+        meaning=f"Training pauses for {what}: ranks pause for a notable share of the step, or others wait for them so.",
+        example={
+            "ranks": (0,),
+            "does": does,
+            "function": "torch.save" if does == "save" else None,
+            "each_ns": 310_000_000,
+            "steps_with_it": 2,
+            "steps": 10,
+            "waiting": 3,
+            "wait_kind": "all_reduce",
+        },
+    )(_pause)
+    for pause, what, does in (
+        ("checkpoint", "checkpoints", "save"),
+        ("evaluation", "evaluation", "evaluation"),
+        ("logging", "logging", "logging"),
+    )
+}
+
+
+def pause_text(
+    ranks: Sequence[int],
+    does: str,
+    each_ns: float,
+    steps_with_it: int,
+    steps: int,
+    waiting: int = 0,
+    wait_kind: str | None = None,
+) -> str:
+    """Return who pauses, for how long in how many steps, and who waits.
+
+    ranks: who pauses about as long; empty: all ranks. waiting: how many ranks wait for them. wait_kind: the kind of
+    communication in which they wait.
+    """
+    often = "a step" if steps_with_it == steps else f"in {steps_with_it} of {steps} steps"
+    text = f"{_who_pauses(ranks, does)} for {each_ns / 1e6:.0f} ms {often}"
+    if not waiting:
+        return text
+    its = "its" if len(ranks) == 1 else "their"
+    kind = "" if wait_kind is None else f" in {wait_kind}"
+    return f"{text} while {its} {'peer waits' if waiting == 1 else 'peers wait'}{kind}"
+
+
+def longer_pause_text(ranks: Sequence[int], does: str, longer_ns: float) -> str:
+    """Return by how much longer some ranks pause than the others, which pause as well."""
+    return f"{_who_pauses(ranks, does)} for {longer_ns / 1e6:.0f} ms a step longer than others"
+
+
+def _who_pauses(ranks: Sequence[int], does: str) -> str:
+    return f"{ranks_text(ranks) if ranks else 'all ranks'} {_PAUSES[does][len(ranks) != 1]}"
+
+
+def _pause_action(does: str, function: str | None, *, everywhere: bool) -> str:
+    match does:
+        case "save" if function == _DISTRIBUTED:
+            return f"save in the background: {_DISTRIBUTED}.async_save; or save less often"
+        case "save" if everywhere:
+            return f"let each rank save its shard in the background ({_DISTRIBUTED}.async_save), or save less often"
+        case "save":
+            return f"save in the background ({_DISTRIBUTED}.async_save), or less often"
+        case "load":
+            return "load once, before the training"
+        case "async_save":
+            return "save less often, or copy into pinned memory: the stager's use_pinned_memory"
+        case "await":
+            return "save less often: the next checkpoint begins before the last one is written"
+        case "evaluation" if not everywhere:
+            return "evaluate on all ranks, each its part of the data, or less often"
+        case "evaluation":
+            return "evaluate less often, or on fewer batches"
+        case _:
+            return "log less often, or from another thread"
+
+
+# ---- communication that is not known as such ------------------------------------------------------------------------
+@entry(
+    "unclassified-communication",
+    "breakdown",
+    UNCLASSIFIED_SHARE,
+    example={"unclassified_share": 0.12, "pattern": "my_ring_kernel", "kind": "all_reduce", "others": 1},
+)
+def unclassified_communication(unclassified_share: float, pattern: str, kind: str, others: int) -> Sentence:
+    """Kernels look like communication, and no rule says what they do: nobody may conclude that all is well."""
+    text = f"kernels that look like communication and that no rule names take {unclassified_share:.0%} of the step"
+    if others:
+        text += f"; {others} more of them have no rule"
+    rule = shlex.join([RULE_OPTION, f"{pattern}={kind}"])
+    return text, f"say what they do: {rule}, with another kind, or with compute"
+
+
+@entry("no-communication", "breakdown", example={"world_size": 8})
+def no_communication(world_size: int) -> Sentence:
+    """A job of several ranks on GPUs shows no communication at all."""
+    return (
+        f"no kernel is known to communicate, in a job of {world_size} ranks",
+        f"if some do, say so with {RULE_OPTION} 'REGEX=KIND' ('tracekit info --kernels' lists all)",
+    )

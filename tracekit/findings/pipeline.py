@@ -1,0 +1,96 @@
+"""Findings on pipelines: bubbles with their causes, and stages that do not take equally long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.thresholds import BUBBLE_RATIO, NOTABLE_SHARE
+from tracekit.model.ranks import ranks_text
+
+__all__ = ["pipeline_bubble", "uneven_stage", "uneven_stages"]
+
+_SHOWN_SHARE = 0.01  # of the pipeline's time: a smaller part of the bubbles is not named
+
+
+@entry(
+    "pipeline-bubble",
+    "pipeline",
+    BUBBLE_RATIO,
+    example={
+        "bubble_ratio": 0.43,
+        "ideal_bubble_ratio": 0.27,
+        "warmup_ns": 12_000_000,
+        "drain_ns": 12_000_000,
+        "imbalance_ns": 9_000_000,
+        "transfer_ns": 5_000_000,
+        "late_peer_ns": 1_000_000,
+        "other_ns": 0,
+        "change": "16 microbatches of half the size",
+    },
+)
+def pipeline_bubble(
+    bubble_ratio: float,
+    ideal_bubble_ratio: float | None,
+    warmup_ns: int,
+    drain_ns: int,
+    imbalance_ns: int,
+    transfer_ns: int,
+    late_peer_ns: int,
+    other_ns: int,
+    change: str | None,
+) -> Sentence:
+    """Ranks of the pipeline idle for a notable part of its time, by the order of its actions or by what delays them.
+
+    change: of the schedule, which a replay shows to save most.
+    """
+    parts_ns = {
+        "warm-up and drain": warmup_ns + drain_ns,
+        "uneven stages": imbalance_ns,
+        "transfers": transfer_ns,
+        "late peers": late_peer_ns,
+        "other": other_ns,
+    }
+    # Replays of typical times may have more idle time than there was: then a later cause is negative. In words no cause
+    # has more than what is left.
+    total_ns = sum(parts_ns.values())
+    reached_ns = [min(most, total_ns) for most in accumulate(accumulate(parts_ns.values()), max)]
+    shown = zip(parts_ns, (after - before for before, after in pairwise([0, *reached_ns])), strict=True)
+    parts = [
+        f"{name} {bubble_ratio * part_ns / total_ns:.0%}"
+        for name, part_ns in shown
+        if total_ns and bubble_ratio * part_ns / total_ns >= _SHOWN_SHARE
+    ]
+    least = "" if ideal_bubble_ratio is None else f" ({ideal_bubble_ratio:.0%} is the least for this order)"
+    text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
+    return text, f"try {change}" if change is not None else None
+
+
+@entry(
+    "uneven-stage",
+    "pipeline",
+    example={
+        "stage": 2,
+        "ranks": (2,),
+        "factor": 1.52,
+        "work_ns": 6_080_000,
+        "others_ns": 4_000_000,
+        "fastest": 0,
+    },
+)
+def uneven_stage(
+    stage: int, ranks: Sequence[int], factor: float, work_ns: int, others_ns: int, fastest: int
+) -> Sentence:
+    """One stage takes longer than those of other ranks in most steps, and all of its ranks compute more."""
+    text = (
+        f"stage {stage} ({ranks_text(ranks)}) takes {factor:.2f} times as long as the other stages: "
+        f"{work_ns / 1e6:.2f} against {others_ns / 1e6:.2f} ms a microbatch"
+    )
+    return text, f"move layers from it to the other stages, first to stage {fastest}"
+
+
+@entry("uneven-stages", "whatif", NOTABLE_SHARE, example={})
+def uneven_stages() -> Sentence:
+    """The step would be shorter if all stages took equally long, by a replay, and no single one is to blame."""
+    return "the stages do not take equally long", "move layers from slow stages to quick ones"

@@ -1,0 +1,191 @@
+"""Findings on the steps as a whole: how long, how even, what they are spent on, and what cost them a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.thresholds import (
+    NOTABLE_SHARE,
+    OVERHEAD_RATIO,
+    RESTARTS_SHARE,
+    SLOW_RATE,
+    UNCERTAIN_MEAN,
+)
+from tracekit.model.ranks import ranks_text
+
+__all__ = [
+    "different_settings",
+    "float32_products",
+    "no_complete_step",
+    "noisy_steps",
+    "nothing_notable",
+    "recording_overhead",
+    "restarts",
+    "setting_text",
+    "slow_rate",
+]
+
+_NAMED_DIFFERENCES = 3
+_RECORDING_OPTIONS = {
+    "with_stack": "stack=False",
+    "profile_memory": "memory=False",
+    "with_flops": "flops=False",
+    "record_shapes": "shapes=False",
+}
+"""The profiler's options, the most expensive first, and the probe's names. FLOPs are counted from the shapes."""
+_AGAINST_RESTARTS = {
+    "detection": "lower the time-out of the process group and --monitor-interval of torchrun",
+    "rendezvous": "lower last_call_timeout and the keep-alive of --rdzv-conf",
+    "start-up": "make the start of a process quicker: imports from a local disk, a process group that forms lazily",
+    "reload": "see what each rank does between its process group and its first step: the checkpoint, the model, data",
+    "repeated steps": "save checkpoints more often, asynchronously",
+}
+
+
+@entry("nothing-notable", "breakdown", example={"compute_share": 0.97, "compute_ns": 58_200_000, "step_ns": 60_000_000})
+def nothing_notable(compute_share: float, compute_ns: float, step_ns: float) -> Sentence:
+    """No analysis has a finding. Compute takes most of the step, or what is left has many small causes."""
+    times = f"{compute_ns / 1e6:.1f} of {step_ns / 1e6:.1f} ms"
+    return f"nothing stands out: compute takes {compute_share:.0%} of the step ({times})", None
+
+
+@entry("no-complete-step", "breakdown", example={})
+def no_complete_step() -> Sentence:
+    """The recording has no step from begin to end, so there is no time to divide."""
+    return "no step is complete, so nothing can be said about where time goes", None
+
+
+@entry(
+    "noisy-steps",
+    "breakdown",
+    UNCERTAIN_MEAN,
+    example={"min_ns": 396_000_000, "max_ns": 1_339_000_000, "steps": 3, "rank": None},
+)
+def noisy_steps(min_ns: int, max_ns: int, steps: int, rank: int | None) -> Sentence:
+    """Steps differ so much that their mean, and what it consists of, is not known.
+
+    Other findings of such a run are uncertain, but for ranks that are slower than chance makes them.
+    """
+    fold = f"{max_ns / min_ns:.1f}-fold " if min_ns > 0 else ""
+    whose = "differ" if rank is None else f"of most ranks differ, those of rank {rank}"
+    result = "too noisy to judge" if rank is None else "their mean rates are uncertain"
+    more = f"record more steps, such as tracekit.probe(steps={max(10, 2 * steps)})"
+    return (
+        f"steps {whose} {fold}({min_ns / 1e6:,.1f} to {max_ns / 1e6:,.1f} ms): {result}",
+        f"{more}, while nothing else runs on the machine",
+    )
+
+
+@entry(
+    "slow-rate",
+    "whatif",
+    SLOW_RATE,
+    example={
+        "slow": (3,),
+        "peers": 3,
+        "steps_per_s": (8.1, 8.1),
+        "peers_steps_per_s": 12.2,
+        "longer_parts_ns": {"compute": 39_000_000, "data": 0, "rpc": 0, "host": 1_000_000},
+        "besides": "no rank is seen to wait for another",
+        "advice": "if ranks meet in other steps, record these to see who waits there",
+    },
+)
+def slow_rate(
+    slow: Sequence[int],
+    peers: int,
+    steps_per_s: Sequence[float] | float,
+    peers_steps_per_s: float,
+    longer_parts_ns: Mapping[str, int],
+    besides: str,
+    advice: str,
+    worker: str | None = None,
+) -> Sentence:
+    """Ranks of which none is seen to wait take fewer steps a second than their peers."""
+    one, who = len(slow) == 1, ranks_text(slow)
+    if one and worker is not None:
+        who = f"{worker} ({who})"
+    rates = [steps_per_s] if isinstance(steps_per_s, float | int) else steps_per_s
+    own = f"{rates[0]:.3g}" + (f" to {rates[-1]:.3g}" if rates[-1] > rates[0] else "")
+    its, they = ("its", "it") if one else ("their", "they")
+    text = f"{who} make{'s' * one} {own} steps a second, {its} peer{'s' * (peers > 1)} {peers_steps_per_s:.3g}"
+    cause = max(longer_parts_ns, key=lambda part: longer_parts_ns[part])
+    where = f"{longer_parts_ns[cause] / 1e6:.1f} ms longer"
+    action = {
+        "compute": f"compare what {they} run{'s' * one} with {its} peers: a step computes {where}",
+        "data": f"load {its} data ahead: a step loads {where}",
+        "rpc": f"compare the way to the servers: a step waits for remote calls {where}",
+        "host": f"look what {they} do{'es' * one} outside of operators: a step spends {where} there",
+    }[cause]
+    return f"{text}; {besides}", f"{action}; {advice}"
+
+
+@entry(
+    "recording-overhead",
+    "breakdown",
+    OVERHEAD_RATIO,
+    example={"ratio": 0.31, "rank": 2, "options": ["with_stack", "record_shapes"]},
+)
+def recording_overhead(ratio: float, rank: int, options: Sequence[str]) -> Sentence:
+    """The profiler itself took a notable part of the recorded steps, so short operations look longer than they are."""
+    advice = [name for option, name in _RECORDING_OPTIONS.items() if option in options]
+    text = f"recording cost {ratio:.0%} of the step on rank {rank}: times of short operations are inflated"
+    return text, f"record with {', '.join(advice)}" if advice else None
+
+
+@entry("float32-products", "roofline", NOTABLE_SHARE, example={})
+def float32_products() -> Sentence:
+    """Matrix products run in float32 on a GPU whose tensor cores would be faster, even at the device's peak."""
+    return (
+        "matrix products run in float32 without tensor cores",
+        "use TF32, by torch.set_float32_matmul_precision('high'), or autocast to bfloat16",
+    )
+
+
+@entry(
+    "restarts",
+    "attempts",
+    RESTARTS_SHARE,
+    example={"lost_ns": 41_200_000_000, "job_ns": 120_000_000_000, "part": "reload", "part_ns": 30_100_000_000},
+)
+def restarts(lost_ns: int, job_ns: int, part: str, part_ns: int) -> Sentence:
+    """Restarts of the job took much of its time so far: to notice, to meet again, to start, to load, to repeat."""
+    text = f"restarts took {lost_ns / 1e9:.1f} s, {lost_ns / job_ns:.0%} of the job's time so far"
+    return f"{text}; {part_ns / 1e9:.1f} s of it {part}", _AGAINST_RESTARTS[part.removeprefix("detection and ")]
+
+
+@entry(
+    "different-settings",
+    "configuration",
+    example={
+        "differences": [
+            {
+                "component": "ddp",
+                "module": None,
+                "setting": "bucket_cap_mb",
+                "values": [{"value": 25, "ranks": [0, 1, 2]}, {"value": 1, "ranks": [3]}],
+            }
+        ]
+    },
+)
+def different_settings(differences: Sequence[Mapping[str, Any]]) -> Sentence:
+    """Ranks that do the same work have different settings of torch, DDP, FSDP or the data loader."""
+    texts = list(dict.fromkeys(map(_difference_text, differences)))
+    more = f"; {len(texts) - _NAMED_DIFFERENCES} more" if len(texts) > _NAMED_DIFFERENCES else ""
+    text = f"ranks are configured differently: {'; '.join(texts[:_NAMED_DIFFERENCES])}{more}"
+    return text, "give all ranks the same settings"
+
+
+def _difference_text(difference: Mapping[str, Any]) -> str:
+    held = [(each["value"], each["ranks"]) for each in difference["values"]]
+    if difference["setting"] is None:
+        has = next(ranks for value, ranks in held if value)
+        return f"only {ranks_text(has)} {'have' if len(has) > 1 else 'has'} {difference['component']}"
+    others = ", ".join(f"{ranks_text(ranks)}: {setting_text(value)}" for value, ranks in held[1:])
+    return f"{difference['component']} {difference['setting']} is {setting_text(held[0][0])} ({others})"
+
+
+def setting_text(value: object) -> str:
+    """Return a value of a setting as a program writes it, but for quotes: `25`, `True`, `bfloat16`."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

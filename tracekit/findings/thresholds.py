@@ -1,0 +1,51 @@
+"""What it takes before something is a finding, in one table.
+
+Below `NOTABLE_SHARE` of a step nothing is worth a word. Advice must save `NOTABLE_SAVING` of it, and more than
+`CLEAR_ERRORS` of its standard errors. A finding with another threshold has it here, with what it is compared with.
+"""
+
+from __future__ import annotations
+
+from tracekit.findings.finding import Threshold
+
+__all__ = [
+    "BLOCKED_SHARE",
+    "BUBBLE_RATIO",
+    "CLEAR_ERRORS",
+    "EXPERT_RATIO",
+    "IDLE_SHARE",
+    "LISTED_SAVING",
+    "NOTABLE_SAVING",
+    "NOTABLE_SHARE",
+    "OVERHEAD_RATIO",
+    "RESTARTS_SHARE",
+    "SLOW_HOST",
+    "SLOW_RATE",
+    "TAIL_SHARE",
+    "TINY_UNITS",
+    "UNCERTAIN_MEAN",
+    "UNCLASSIFIED_SHARE",
+    "UNIT_SHARE",
+    "WAITED_FOR",
+]
+
+NOTABLE_SHARE = Threshold(0.05, "share of the step")
+NOTABLE_SAVING = Threshold(0.02, "saving, as a share of the step")
+LISTED_SAVING = Threshold(0.01, "saving, as a share of the step, to stand in the table of what-if")
+CLEAR_ERRORS = Threshold(2.0, "saving, in its standard errors", "errors")
+WAITED_FOR = Threshold(0.2, "what others wait for a rank, as a share of the step, to come before all savings")
+
+IDLE_SHARE = Threshold(0.2, "idle share of the step, without loading, pauses and named waits")
+OVERHEAD_RATIO = Threshold(0.1, "cost of recording, as a share of the step")
+UNCLASSIFIED_SHARE = Threshold(0.01, "share of the step in kernels that may communicate")
+UNCERTAIN_MEAN = Threshold(0.2, "standard error of the mean step, as a share of it")
+SLOW_RATE = Threshold(1.25, "how much longer steps are than those of peers", "times")
+RESTARTS_SHARE = Threshold(0.1, "share of the job's time so far")
+
+SLOW_HOST = Threshold(1.5, "how much longer transfers are than equal ones of other hosts", "times")
+EXPERT_RATIO = Threshold(1.5, "load of the busiest rank's experts, against the mean of the others", "times")
+BUBBLE_RATIO = Threshold(0.1, "bubbles, as a share of the pipeline's time")
+TAIL_SHARE = Threshold(0.05, "share of the step after the last gradient")
+BLOCKED_SHARE = Threshold(0.05, "share of the step for which a bucket waits for an earlier one")
+UNIT_SHARE = Threshold(0.8, "share of the parameters in one unit")
+TINY_UNITS = Threshold(8, "units whose all-gather is mostly latency", "units")
