@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.gpu_jobs import Cause, Defect, JobSpec, SimulatedJob, simulate
-from tests.gpu_jobs.groups import Group
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import Loop, steps
+from benchmarks.gpu_jobs import Cause, Defect, JobSpec, SimulatedJob, simulate
+from benchmarks.gpu_jobs.groups import Group
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records

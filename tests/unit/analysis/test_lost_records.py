@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu_jobs import JobSpec, Missing, SimulatedJob, simulate, spec_of
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import Loop, steps
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import JobSpec, Missing, SimulatedJob, simulate, spec_of
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records

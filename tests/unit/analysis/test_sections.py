@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.places import DATA
 from tracekit.analysis.communication.parts import GROUP_TIMES
 from tracekit.analysis.load import load

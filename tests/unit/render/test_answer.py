@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_jobs import simulate
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
-from tests.gpu_jobs import simulate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.gpu_jobs import Clocks, Family, simulate, spec_of
-from tests.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
+from benchmarks.gpu_jobs import Clocks, Family, simulate, spec_of
+from benchmarks.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
 
 CLOCKS = Clocks(offset_us=(0.0, 2500.0, -40.0, 700.0), drift_ppm=(0.0, -30.0, 25.0, 12.0))
 

@@ -9,11 +9,11 @@ import msgspec
 import pandas as pd
 import pytest
 
+from benchmarks.gpu_jobs import Clocks, JobSpec, simulate
+from benchmarks.gpu_jobs.groups import Group
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import Loop, steps
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Clocks, JobSpec, simulate
-from tests.gpu_jobs.groups import Group
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load

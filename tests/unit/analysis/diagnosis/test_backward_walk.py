@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.gpu_jobs import Clocks, JobSpec, simulate
 from benchmarks.studies.gpu_jobs.cases import Case
-from tests.gpu_jobs import Clocks, JobSpec, simulate
 from tracekit.analysis.table import rows_of
 
 JOBS = [("ddp", 0), ("ddp", 1), ("ddp", 3), ("fsdp", 1), ("fsdp", 3), ("tensor", 0), ("expert", 1), ("hybrid", 2)]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.gpu_jobs import simulate
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tests.builders import TraceBuilder, write_run
-from tests.gpu_jobs import simulate
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import critical_path

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu_jobs import Defect, JobSpec, simulate
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Defect, JobSpec, simulate
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank import summarize

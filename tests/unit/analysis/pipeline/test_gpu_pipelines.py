@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.gpu_jobs import Cause, Clocks, Defect, JobSpec, SimulatedJob, cluster, simulate
-from tests.gpu_jobs.analysed import report_of, run_of
-from tests.gpu_jobs.defects import RankDefect, defect_of
-from tests.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
+from benchmarks.gpu_jobs import Cause, Clocks, Defect, JobSpec, SimulatedJob, cluster, simulate
+from benchmarks.gpu_jobs.analysed import report_of, run_of
+from benchmarks.gpu_jobs.defects import RankDefect, defect_of
+from benchmarks.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
 from tracekit.analysis.pipeline.bubbles import pipeline_actions
 from tracekit.analysis.report import Report
 from tracekit.model.run import Run

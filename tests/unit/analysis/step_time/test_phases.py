@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.gpu_jobs import Family, simulate, spec_of
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Family, simulate, spec_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES

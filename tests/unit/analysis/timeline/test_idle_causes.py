@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.gpu_jobs import Cause, Defect, JobSpec, simulate
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Cause, Defect, JobSpec, simulate
 from tests.unit.analysis.test_invariants import TRACES
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.recording import recording_of

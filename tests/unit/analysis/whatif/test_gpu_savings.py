@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu_jobs import Defect, JobSpec, simulate
+from benchmarks.gpu_jobs import Defect, JobSpec, simulate
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.whatif.whatif import WhatIf
 

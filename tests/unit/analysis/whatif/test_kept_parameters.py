@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
-from tests.gpu_jobs.strategies.fsdp import Unit, train_units
+from benchmarks.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report

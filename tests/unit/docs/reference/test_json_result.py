@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu_jobs import JobSpec, simulate
 from docs.reference.json_fields import OBJECTS, ROWS, TOP, Type
-from tests.gpu_jobs import JobSpec, simulate
 from tests.places import DATA, ROOT
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.sections import SECTIONS, TABLES

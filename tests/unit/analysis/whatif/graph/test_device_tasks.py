@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.unit.analysis.exchanges import rank as rank_of
 from tests.unit.analysis.whatif.graph.device_job import steps_of_job
 from tests.unit.analysis.whatif.graph.device_rank import Cut, communication_of, segments_of

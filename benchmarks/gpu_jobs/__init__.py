@@ -10,11 +10,11 @@
 tracekit, except `analysed.py`, which hands a job to it.
 """
 
-from tests.gpu_jobs.clocks import Clocks
-from tests.gpu_jobs.job import SimulatedJob, simulate
-from tests.gpu_jobs.random_specs import CAUSES, FAMILIES, spec_of
-from tests.gpu_jobs.spec import Cause, Defect, Family, JobSpec, Missing
-from tests.gpu_jobs.truth import Action, Message, Operation, RankStep, Truth
+from benchmarks.gpu_jobs.clocks import Clocks
+from benchmarks.gpu_jobs.job import SimulatedJob, simulate
+from benchmarks.gpu_jobs.random_specs import CAUSES, FAMILIES, spec_of
+from benchmarks.gpu_jobs.spec import Cause, Defect, Family, JobSpec, Missing
+from benchmarks.gpu_jobs.truth import Action, Message, Operation, RankStep, Truth
 
 __all__ = [
     "CAUSES",

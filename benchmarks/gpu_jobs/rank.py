@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.gpu_jobs.collective_records import COLLECTIVES, comms_facts, message_annotation
-from tests.gpu_jobs.engine import Kernel, Meeting, Stream, Transfer
-from tests.gpu_jobs.gpu import Gpu
-from tests.gpu_jobs.groups import Group
+from benchmarks.gpu_jobs.collective_records import COLLECTIVES, comms_facts, message_annotation
+from benchmarks.gpu_jobs.engine import Kernel, Meeting, Stream, Transfer
+from benchmarks.gpu_jobs.gpu import Gpu
+from benchmarks.gpu_jobs.groups import Group
 
 __all__ = ["Rank"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.gpu_jobs.spec import Defect
+from benchmarks.gpu_jobs.spec import Defect
 
 __all__ = ["Action", "Message", "Operation", "RankStep", "Truth"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.gpu_jobs.spec import JobSpec
+from benchmarks.gpu_jobs.spec import JobSpec
 
 __all__ = ["Group", "groups_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.gpu_jobs.groups import Group
-from tests.gpu_jobs.spec import JobSpec
+from benchmarks.gpu_jobs.groups import Group
+from benchmarks.gpu_jobs.spec import JobSpec
 
 __all__ = ["RankDefect", "defect_of"]
 

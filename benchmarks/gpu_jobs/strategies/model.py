@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.gpu_jobs.gpu import Synchronize
-from tests.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.gpu import Synchronize
+from benchmarks.gpu_jobs.rank import Rank
 
 __all__ = [
     "Loop",

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.gpu_jobs.defects import RankDefect
-from tests.gpu_jobs.engine import Device, Kernel, Stream, Transfer
-from tests.gpu_jobs.host import Host
-from tests.gpu_jobs.spec import JobSpec
+from benchmarks.gpu_jobs.defects import RankDefect
+from benchmarks.gpu_jobs.engine import Device, Kernel, Stream, Transfer
+from benchmarks.gpu_jobs.host import Host
+from benchmarks.gpu_jobs.spec import JobSpec
 
 __all__ = ["Gpu", "Synchronize"]
 

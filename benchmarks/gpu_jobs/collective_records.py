@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.gpu_jobs.groups import Group
-from tests.gpu_jobs.spec import JobSpec
+from benchmarks.gpu_jobs.groups import Group
+from benchmarks.gpu_jobs.spec import JobSpec
 
 __all__ = ["COLLECTIVES", "Collective", "comms_facts", "message_annotation"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from tests.gpu_jobs.clocks import Clocks
+from benchmarks.gpu_jobs.clocks import Clocks
 
 __all__ = ["Cause", "Defect", "Family", "JobSpec", "Missing"]
 

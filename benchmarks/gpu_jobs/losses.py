@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.gpu_jobs.cluster import FinishedJob
-from tests.gpu_jobs.engine import Kernel
-from tests.gpu_jobs.host import HostRecord
+from benchmarks.gpu_jobs.cluster import FinishedJob
+from benchmarks.gpu_jobs.engine import Kernel
+from benchmarks.gpu_jobs.host import HostRecord
 
 __all__ = ["RecordedRank", "recorded"]
 

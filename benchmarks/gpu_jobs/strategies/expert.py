@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.gpu_jobs.host import MAIN
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import (
+from benchmarks.gpu_jobs.host import MAIN
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import (
     Loop,
     autograd_node,
     backward_layer,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from tests.gpu_jobs.clocks import Clocks
-from tests.gpu_jobs.spec import Cause, Defect, Family, JobSpec
+from benchmarks.gpu_jobs.clocks import Clocks
+from benchmarks.gpu_jobs.spec import Cause, Defect, Family, JobSpec
 
 __all__ = ["CAUSES", "FAMILIES", "spec_of"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import (
+from benchmarks.gpu_jobs.engine import Kernel
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import (
     Loop,
     autograd_node,
     backward_layer,
@@ -29,7 +30,7 @@ def train(rank: Rank) -> Loop:
         with rank.label("DistributedDataParallel.forward"):
             for layer in layers:
                 yield forward_layer(rank, layer)
-        reductions = []
+        reductions: list[Kernel] = []
         for layer in reversed(layers):
             yield backward_layer(rank, layer)
             if layer in last_of_bucket:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.gpu_jobs.engine import Kernel
-from tests.gpu_jobs.gpu import Synchronize
-from tests.gpu_jobs.rank import BYTES_PER_US, Rank
-from tests.gpu_jobs.strategies.model import (
+from benchmarks.gpu_jobs.engine import Kernel
+from benchmarks.gpu_jobs.gpu import Synchronize
+from benchmarks.gpu_jobs.rank import BYTES_PER_US, Rank
+from benchmarks.gpu_jobs.strategies.model import (
     Loop,
     autograd_node,
     backward_layer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gpu_jobs.spec import JobSpec
+from benchmarks.gpu_jobs.spec import JobSpec
 
 __all__ = ["Action", "turns_of"]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from tests.gpu_jobs.defects import defect_of
-from tests.gpu_jobs.engine import Device, Kernel, Latencies, Meeting, Transfer
-from tests.gpu_jobs.gpu import Synchronize
-from tests.gpu_jobs.groups import Group, groups_of
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.spec import Family, JobSpec
-from tests.gpu_jobs.strategies import ddp, expert, fsdp, pipeline, tensor
-from tests.gpu_jobs.strategies.model import Loop
+from benchmarks.gpu_jobs.defects import defect_of
+from benchmarks.gpu_jobs.engine import Device, Kernel, Latencies, Meeting, Transfer
+from benchmarks.gpu_jobs.gpu import Synchronize
+from benchmarks.gpu_jobs.groups import Group, groups_of
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.spec import Family, JobSpec
+from benchmarks.gpu_jobs.strategies import ddp, expert, fsdp, pipeline, tensor
+from benchmarks.gpu_jobs.strategies.model import Loop
 
 __all__ = ["TRAINING_LOOPS", "FinishedJob", "TrainingLoop", "run_job"]
 

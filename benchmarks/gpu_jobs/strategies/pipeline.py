@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
-from tests.gpu_jobs.engine import Kernel
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.schedules import Action, turns_of
-from tests.gpu_jobs.strategies.model import (
+from benchmarks.gpu_jobs.engine import Kernel
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.schedules import Action, turns_of
+from benchmarks.gpu_jobs.strategies.model import (
     Loop,
     autograd_node,
     backward_layer,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from tests.gpu_jobs.cluster import FinishedJob
-from tests.gpu_jobs.engine import Kernel, Transfer
-from tests.gpu_jobs.intervals import clipped, length, minus, union
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.truth import Action, Message, Operation, RankStep, Truth
+from benchmarks.gpu_jobs.cluster import FinishedJob
+from benchmarks.gpu_jobs.engine import Kernel, Transfer
+from benchmarks.gpu_jobs.intervals import clipped, length, minus, union
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.truth import Action, Message, Operation, RankStep, Truth
 
 __all__ = ["mean_step_ns", "truth_of"]
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.gpu_jobs.cluster import FinishedJob, TrainingLoop, run_job
-from tests.gpu_jobs.kineto import document, renumbered
-from tests.gpu_jobs.measure import truth_of
-from tests.gpu_jobs.spec import JobSpec
-from tests.gpu_jobs.truth import Truth
+from benchmarks.gpu_jobs.cluster import FinishedJob, TrainingLoop, run_job
+from benchmarks.gpu_jobs.kineto import document, renumbered
+from benchmarks.gpu_jobs.measure import truth_of
+from benchmarks.gpu_jobs.spec import JobSpec
+from benchmarks.gpu_jobs.truth import Truth
 
 if TYPE_CHECKING:
     from tracekit.analysis.report import Report
@@ -63,13 +63,13 @@ class SimulatedJob:
 
     def run(self, only: str | Iterable[str] | None = None) -> Run:
         """Return what tracekit loads from the job's traces, without writing them to files."""
-        from tests.gpu_jobs.analysed import run_of
+        from benchmarks.gpu_jobs.analysed import run_of
 
         return run_of(self.traces(), only)
 
     def report(self, only: str | Iterable[str] | None = None) -> Report:
         """Return tracekit's report on the job's traces, without writing them to files."""
-        from tests.gpu_jobs.analysed import report_of
+        from benchmarks.gpu_jobs.analysed import report_of
 
         return report_of(self.traces(), only)
 

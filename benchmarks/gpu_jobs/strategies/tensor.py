@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import (
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import (
     Loop,
     autograd_node,
     backward_layer,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from tests.gpu_jobs.cluster import FinishedJob
-from tests.gpu_jobs.engine import Kernel
-from tests.gpu_jobs.host import HostRecord
-from tests.gpu_jobs.losses import recorded
-from tests.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.cluster import FinishedJob
+from benchmarks.gpu_jobs.engine import Kernel
+from benchmarks.gpu_jobs.host import HostRecord
+from benchmarks.gpu_jobs.losses import recorded
+from benchmarks.gpu_jobs.rank import Rank
 
 __all__ = ["document", "renumbered"]
 
