@@ -12,22 +12,6 @@ STEPS = tuple(range(5, 13))
 _IMBALANCE, _LATE = CAUSES.index("imbalance"), CAUSES.index("late_peer")
 
 
-def test_stages_of_fixed_times_differ_as_they_do() -> None:
-    _, measured = line(4, 3, steps=STEPS, longer=lambda _, stage: 60 * (stage == 2))
-
-    typical = measured.typical
-
-    assert typical.of_kind[0] == 115.0
-    assert typical.of_stage[0].tolist() == [100.0, 100.0, 160.0, 100.0]
-    assert typical.beyond_chance[0].tolist() == [100.0, 100.0, 160.0, 100.0]
-
-
-def test_what_stages_differ_by_in_one_step_is_not_told_from_chance() -> None:
-    _, measured = line(4, 3, longer=lambda _, stage: 60 * (stage == 2))
-
-    assert measured.typical.beyond_chance[0].tolist() == [100.0, 100.0, 160.0, 100.0]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_equal_stages_whose_times_vary_are_even(seed: int) -> None:
     """GIVEN forwards of 100 to 200 by chance: late peers are the cause of what ranks wait for, and not the stages."""

@@ -35,11 +35,3 @@ def test_a_rank_that_differs_is_named() -> None:
     assert "reshard_after_forward=True (rank 2: False)" in text(
         (fsdp(True, ""),), (fsdp(True, ""),), (fsdp(False, ""),)
     )
-
-
-def test_what_is_compiled_is_named_and_where() -> None:
-    compiled = Settings(component="compile", modules=["blocks.0", "blocks.1"], values={"backend": "inductor"})
-    other = Settings(component="precision", values={"autocast": None})
-    shown = text((compiled, other), (other,))
-    assert "compile backend=inductor · blocks.* · on rank 0" in shown
-    assert "precision autocast=None" in shown

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.gpu_jobs import JobSpec, simulate
-from tests.unit.analysis.exchanges import rank as rank_of
 from tests.unit.analysis.whatif.graph.device_job import steps_of_job
-from tests.unit.analysis.whatif.graph.device_rank import Cut, communication_of, segments_of
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, SYNCHRONISATION, GraphSteps, OperationGraph
-from tracekit.analysis.whatif.graph.device_tasks import DeviceTasks
-from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
-from tracekit.analysis.whatif.graph.operations import Interners, Operations
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 
 
@@ -83,22 +77,3 @@ def test_actions_of_a_pipeline_are_compared_with_those_of_the_same_stage(dp: int
     assert len({kind for kind, _ in forwards}) == 1
     assert len({label for _, label in forwards}) == 2
     assert {kind for kind, _ in forwards} <= graph.stage_kinds
-
-
-def classes_of_limits(interners: Interners, cuts: Sequence[str]) -> list[int]:
-    """Return the comparison classes of the limits of a rank whose host's time is cut so in one step."""
-    cut = [Cut(what=what, at_us=10 * place) for place, what in enumerate(("step", *cuts, "end"))]
-    timeline = DeviceTimeline(0, segments_of(*cut), communication_of())
-    operations, rows = Operations(begin_ns=0), np.arange(len(cuts) + 1)
-    tasks = DeviceTasks(rank_of(0, []), timeline, communication_of(), operations, interners, has_replicas=False)
-    limits = tasks.of_limits(rows, np.zeros(len(rows), dtype=np.int64))
-    return operations.column("comparison_class")[limits].tolist()
-
-
-@pytest.mark.parametrize("first", [0, 5, 11, 14])
-def test_limits_are_compared_only_where_the_host_is_cut_in_the_same_order(first: int) -> None:
-    interners, cuts = Interners(), ["mark", "synchronise"] * 8
-    other = [*cuts[:first], cuts[first + 1], cuts[first], *cuts[first + 2 :]]
-
-    assert classes_of_limits(interners, cuts) == classes_of_limits(interners, cuts)
-    assert set(classes_of_limits(interners, cuts)).isdisjoint(classes_of_limits(interners, other))

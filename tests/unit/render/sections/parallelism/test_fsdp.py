@@ -35,19 +35,6 @@ def table_lines(strategies: list[str], *modules: str | None) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("strategies", "title"),
-    [
-        (["fsdp2"], "FSDP modules"),
-        (["zero3"], "ZeRO modules"),
-        (["fsdp1", "zero2"], "FSDP and ZeRO modules"),
-        ([], "FSDP modules"),
-    ],
-)
-def test_the_title_names_what_shards(strategies: list[str], title: str) -> None:
-    assert any(line.startswith(f"{title}, the most exposed first") for line in table_lines(strategies, "head"))
-
-
-@pytest.mark.parametrize(
     ("module", "shown"),
     [
         ("", "<root>"),
