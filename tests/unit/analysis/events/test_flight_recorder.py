@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.metadata import Group
-from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
 
-Summarize = Callable[[TraceBuilder], RankSummary]
 WORLD = Group(id=0, name="0", desc="default_pg", backend="gloo", parallelism="dp", ranks="world")
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder) -> RankSummary:
-        return summarize_trace(decode(trace.write(tmp_path / "rank0.json", "compact")), 0, SummaryOptions())
-
-    return run
 
 
 def test_an_entry_of_another_thread_is_not_matched_to_a_concurrent_operator(summarize: Summarize) -> None:

@@ -8,13 +8,11 @@ from typing import Any, Self
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.step_time.parts import PHASE_SUMS
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, forward_span, optimizer_span
 from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
 
 STEP = "Optimizer.step#Adam.step"
 ZERO_GRAD = "Optimizer.zero_grad#Adam.zero_grad"
@@ -45,7 +43,7 @@ class Training(TraceBuilder):
         return self.op("aten::add_", at_us, 1)
 
     def summary(self, folder: Path) -> RankSummary:
-        return summarize_trace(decode(self.write(folder / "rank0.json", "compact")), 0, SummaryOptions())
+        return summary_of(self, folder)
 
     def phases(self, folder: Path) -> dict[str, float]:
         """Microseconds of each phase that there was."""
@@ -245,7 +243,7 @@ def test_steps_of_lightning_s_profiler_begin_inside_the_closure(tmp_path: Path) 
 
 
 def collectives(trace: TraceBuilder, folder: Path) -> list[tuple[Any, ...]]:
-    summary = summarize_trace(decode(trace.write(folder / "rank0.json", "compact")), 0, SummaryOptions())
+    summary = summary_of(trace, folder)
     return [(row.kind, row.phase, row.count) for row in summary[COMMUNICATION]]
 
 

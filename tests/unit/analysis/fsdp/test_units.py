@@ -10,12 +10,10 @@ import pytest
 from benchmarks.gpu_jobs import JobSpec, simulate
 from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.table import records
 from tracekit.model.spans import fsdp_span
-from tracekit.read.decode.portable import decode
 
 Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
 
@@ -23,8 +21,7 @@ Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
 @pytest.fixture
 def sums(tmp_path: Path) -> Sums:
     def run(trace: TraceBuilder) -> dict[tuple[str | None, str], FsdpSum]:
-        path = trace.write(tmp_path / f"rank{trace.rank}.json")
-        return {(row.module, row.kind): row for row in summarize_trace(decode(path), 0, SummaryOptions())[FSDP_UNITS]}
+        return {(row.module, row.kind): row for row in summary_of(trace, tmp_path)[FSDP_UNITS]}
 
     return run
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.sections import ALL_PARTS
@@ -19,18 +20,8 @@ from tracekit.model.metadata import Device
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 
-Summarize = Callable[..., RankSummary]
 A100 = "single_rank/a100_ddp_rank0_of_2.json.gz"
 DEVICE_RECORDS = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder, **options: Any) -> RankSummary:
-        path = trace.write(tmp_path / "rank0.json")
-        return summarize_trace(decode(path), 0, SummaryOptions(**options))
-
-    return run
 
 
 def completed(summary: RankSummary) -> dict[int, bool]:

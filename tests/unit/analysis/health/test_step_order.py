@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording import recording_of
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
-
-Summarize = Callable[[TraceBuilder], RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    return lambda trace: summarize_trace(decode(trace.write(tmp_path / "rank0.json")), 0, SummaryOptions())
 
 
 def complete_steps(summary: RankSummary) -> list[int]:

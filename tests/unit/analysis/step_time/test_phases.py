@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from benchmarks.gpu_jobs import Family, simulate, spec_of
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, optimizer_span
 from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
 
 Summarize = Callable[[TraceBuilder], RankSummary]
 
@@ -28,7 +26,7 @@ def summarize() -> Iterator[Summarize]:
     folder = Path(tempfile.mkdtemp())
 
     def run(trace: TraceBuilder) -> RankSummary:
-        return summarize_trace(decode(trace.write(folder / "rank0.json", "compact")), 0, SummaryOptions())
+        return summary_of(trace, folder)
 
     yield run
     shutil.rmtree(folder)

@@ -4,30 +4,12 @@ us.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import msgspec
-import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
-
-Summarize = Callable[..., RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder) -> RankSummary:
-        path = trace.write(tmp_path / f"rank{trace.rank}.json")
-        return summarize_trace(decode(path), trace.rank, SummaryOptions())
-
-    return run
-
 
 NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "idle")
 

@@ -4,33 +4,16 @@ microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.model.metadata import Group
-from tracekit.model.summary import RankSummary, StepParts
-from tracekit.read.decode.portable import decode
-
-Summarize = Callable[..., RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder, **options: Any) -> RankSummary:
-        path = trace.write(tmp_path / f"rank{trace.rank}.json")
-        return summarize_trace(decode(path), trace.rank, SummaryOptions(**options))
-
-    return run
-
+from tracekit.model.summary import StepParts
 
 NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")
 

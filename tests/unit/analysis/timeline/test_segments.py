@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize, summarize_trace
 from tracekit.analysis.timeline.parts import STEP_ENDS
@@ -23,7 +24,7 @@ Summarize = Callable[[TraceBuilder], Collectives]
 @pytest.fixture
 def collectives(tmp_path: Path) -> Summarize:
     def run(trace: TraceBuilder) -> Collectives:
-        return summarize_trace(decode(trace.write(tmp_path / "rank0.json", "compact")), 0, SummaryOptions()).collectives
+        return summary_of(trace, tmp_path).collectives
 
     return run
 

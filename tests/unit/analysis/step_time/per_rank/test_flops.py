@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.section import Unavailable
@@ -26,7 +27,7 @@ EACH = 2 * 4 * 6 * 5
 
 
 def sums_of(trace: TraceBuilder, folder: Path) -> FlopSums:
-    return summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())[FLOPS]
+    return summary_of(trace, folder)[FLOPS]
 
 
 def profiled(step: Callable[[], object], folder: Path) -> FlopSums:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.read.decode.portable import decode
 
 
 def kinds(folder: Path, trace: TraceBuilder) -> dict[str, int]:
     """Return the count of each kind."""
-    summary = summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())
+    summary = summary_of(trace, folder)
     return {row.kind: row.count for row in summary[COMMUNICATION]}
 
 
