@@ -51,24 +51,6 @@ def planted(cause: Cause | None, *, rank: int = 2, seed: int = 0) -> SimulatedJo
     return simulate(replace(spec, defect=Defect(cause=cause, ranks=ranks, delay_us=1500)))
 
 
-@pytest.mark.parametrize("cause", ["compute", "host", "link"])
-@pytest.mark.parametrize("rank", [0, 3, 6])
-def test_the_planted_rank_and_cause_are_reported(cause: Cause, rank: int) -> None:
-    job = planted(cause, rank=rank, seed=rank)
-    report = job.report()
-    assert report.stragglers is not None
-    verdict = report.stragglers.verdict
-    assert job.truth.defect is not None
-    assert named(report) == job.truth.defect.ranks
-    assert verdict.cause == cause
-    assert verdict.caused_delay_ns == pytest.approx(1_500_000, rel=0.2)
-
-
-@pytest.mark.parametrize("seed", [0, 3, 8])
-def test_without_planted_delay_no_rank_is_blamed(seed: int) -> None:
-    assert named(planted(None, seed=seed).report()) == ()
-
-
 def test_loading_hidden_by_compute_is_not_the_cause() -> None:
     """GIVEN a rank whose kernels take longer, and whose host loads data while they run."""
 
