@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_jobs import simulate
+from benchmarks.simulated import Cluster
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
 from tracekit.render.answer import LINES, saving_share_text

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report, analyze
 from tracekit.render.rank_bars import bars, ranks_to_show

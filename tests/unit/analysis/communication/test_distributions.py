@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.communication.collectives import collective_times
 from tracekit.analysis.communication.distributions import collective_distributions, lateness_by_step, times_of_groups
 from tracekit.analysis.table import rows_of

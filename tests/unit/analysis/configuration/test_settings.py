@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.configuration.settings import Configuration, configuration, value_of, value_text
 from tracekit.analysis.section import Unavailable

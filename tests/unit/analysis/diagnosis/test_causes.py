@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.gpu_jobs import simulate
+from benchmarks.simulated import Cluster
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import critical_path
 from tracekit.analysis.pipeline.bubbles import Pipeline

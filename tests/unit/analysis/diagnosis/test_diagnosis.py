@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import Cluster
 from tests.builders import TraceBuilder
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.diagnosis.critical_path import critical_path
 from tracekit.analysis.diagnosis.diagnosis import diagnose
 from tracekit.analysis.finding import Finding

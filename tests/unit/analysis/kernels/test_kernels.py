@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.exchanges import rank, run_of
 from tracekit.analysis.kernels import per_rank
 from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels, kernels
 from tracekit.analysis.kernels.parts import (

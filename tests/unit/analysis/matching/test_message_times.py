@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import Message, clocks, rank, recv, run_of, send
+from benchmarks.exchanges import Message, clocks, rank, recv, run_of, send
 from tracekit.analysis.matching.message_times import (
     awaited_soonest,
     fastest_messages,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.exchanges import Message, clocks, rank, recv, run_of, send
+from benchmarks.exchanges import Message, clocks, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages, message_edges
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.summary import RankSummary

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.unit.analysis.exchanges import Message, rank, recv, send
+from benchmarks.exchanges import Message, rank, recv, send
 from tracekit.analysis.matching.peers import with_inferred_peers
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Note

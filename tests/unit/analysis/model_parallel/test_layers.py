@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder
-from tests.unit.analysis.exchanges import rank, run_of
 from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.model_parallel.layers import tensor_parallel
 from tracekit.analysis.model_parallel.parts import LAYERS, TensorSum

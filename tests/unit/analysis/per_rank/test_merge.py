@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.analysis.exchanges import WORLD, actions, rank, send
+from benchmarks.exchanges import WORLD, actions, rank, send
 from tracekit.analysis.communication.parts import (
     COMMUNICATION,
     GROUP_TIMES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import actions, rank, run_of
+from benchmarks.exchanges import actions, rank, run_of
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.pipeline.layout.schedules import Order, order_of_schedule
 from tracekit.analysis.pipeline.parts import Actions

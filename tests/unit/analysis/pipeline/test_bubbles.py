@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.exchanges import actions, clocks, rank, run_of
+from benchmarks.exchanges import actions, clocks, rank, run_of
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_bubble_ratio, pipeline
 from tracekit.analysis.pipeline.parts import Actions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.analysis.exchanges import actions, recv, send
+from benchmarks.exchanges import actions, recv, send
 from tests.unit.analysis.stage_lines import line, measured_run
 from tracekit.analysis.pipeline.uneven_stage import (
     PipelineDelays,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import Message, actions, rank, recv, run_of, send
+from benchmarks.exchanges import Message, actions, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.pipeline.steps import ActionOrder, pipeline_steps

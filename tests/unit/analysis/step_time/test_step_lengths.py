@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.exchanges import rank, run_of, send
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.exchanges import rank, run_of, send
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank import summarize
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.stragglers.delay_attribution import CausedDelays, limited_by_waits
 
 FIRST, SECOND = 300, 200

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES, ExpertExchangeSum
 from tracekit.analysis.stragglers.stragglers import Stragglers, stragglers
 from tracekit.analysis.table import records

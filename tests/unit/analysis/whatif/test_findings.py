@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of, send
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.exchanges import rank, run_of, send
+from benchmarks.simulated import Cluster
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.whatif.candidates import BALANCED_STAGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.step_time.breakdown import breakdown
 from tracekit.analysis.step_time.parts import IdleSum
 from tracekit.render.console import write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.configuration.settings import Configuration, configuration
 from tracekit.model.metadata import Settings

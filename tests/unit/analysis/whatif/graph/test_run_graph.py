@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.exchanges import clocks, rank, recv, run_of, send
 from tests.builders import TraceBuilder
-from tests.unit.analysis.exchanges import clocks, rank, recv, run_of, send
 from tests.unit.analysis.whatif.graph.device_job import graph_of_job
 from tracekit.analysis.load import load
 from tracekit.analysis.matching.messages import match_messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.fsdp.parts import FsdpSum
 from tracekit.analysis.fsdp.units import fsdp
 from tracekit.render.console import write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.exchanges import WORLD, rank, run_of
+from benchmarks.exchanges import WORLD, rank, run_of
 from tests.unit.analysis.model_parallel.experts import exchange_tokens
 from tracekit.analysis.model_parallel.expert_load import expert_load
 from tracekit.analysis.model_parallel.layers import tensor_parallel

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import rank as summary_of
-from tests.unit.analysis.exchanges import run_of
+from benchmarks.exchanges import rank as summary_of
+from benchmarks.exchanges import run_of
 from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import Collectives, MatchedGroup
 from tracekit.model.communication import KINDS, GroupKey
@@ -101,7 +101,7 @@ class Cluster:
             end = (arrival if root in (None, member) else state.now) + transfer
             instance[member] = len(state.rows)
             state.rows.append(
-                {"group": members, "kind": KINDS.index(kind), "size_bytes": size_bytes, "step": self.number}  # type: ignore[dict-item]
+                {"group": members, "kind": KINDS.index(kind), "size_bytes": size_bytes, "step": self.number}  # type: ignore[arg-type]
                 | {"released_ns": state.since, "start_ns": state.now, "end_ns": end, **state.done, **state.begun}
             )
             state.steps[-1][4] += end - state.now

@@ -98,7 +98,7 @@ def actions(*rows: tuple[str, int, int, int], stage: int = 0, wait_ns: int = 0, 
         step=np.full(count, step, dtype=np.int64),
         stage=np.full(count, stage, dtype=np.int32),
         microbatch=np.array([row[1] for row in rows], dtype=np.int32),
-        kind=np.array([ACTION_KINDS.index(row[0]) for row in rows], dtype=np.int32),  # type: ignore[arg-type]
+        kind=np.array([ACTION_KINDS.index(row[0]) for row in rows], dtype=np.int32),
         issue_ns=np.array([row[2] for row in rows], dtype=np.int64),
         start_ns=np.array([row[2] for row in rows], dtype=np.int64),
         end_ns=np.array([row[3] for row in rows], dtype=np.int64),
@@ -157,7 +157,7 @@ def _messages(rows: Sequence[Message]) -> Messages:
         return np.array(values, dtype=np.int32)
 
     def kinds(letters: list[str]) -> np.ndarray:
-        return narrow([ACTION_KINDS.index(letter) if letter else -1 for letter in letters])  # type: ignore[arg-type]
+        return narrow([ACTION_KINDS.index(letter) if letter else -1 for letter in letters])
 
     return Messages(
         step=wide([row.step for row in ordered]),
