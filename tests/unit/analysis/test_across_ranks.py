@@ -18,7 +18,6 @@ from benchmarks.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records
-from tracekit.model.spans import DATA_SPAN
 from tracekit.render.json_result import result_dict
 
 ACROSS = ("collectives", "stragglers", "critical_path", "whatif", "clock", "findings")
@@ -49,28 +48,6 @@ def planted(cause: Cause | None, *, rank: int = 2, seed: int = 0) -> SimulatedJo
         return simulate(spec)
     ranks = (rank // 2 * 2, rank // 2 * 2 + 1) if cause == "link" else (rank,)
     return simulate(replace(spec, defect=Defect(cause=cause, ranks=ranks, delay_us=1500)))
-
-
-def test_loading_hidden_by_compute_is_not_the_cause() -> None:
-    """GIVEN a rank whose kernels take longer, and whose host loads data while they run."""
-
-    def train(rank: Rank) -> Loop:
-        for _ in steps(rank):
-            for _layer in range(10):
-                rank.compute("gemm", 1200 if rank.rank == 1 else 1000)
-            if rank.rank == 1:
-                with rank.label(DATA_SPAN):
-                    rank.spend(8000)
-            rank.collective(rank.groups["dp"], "all_reduce", 100, blocking=True)
-            yield rank.synchronize()
-
-    report = simulate(JobSpec(family="ddp", dp=4, steps=6), train).report()
-    assert report.stragglers is not None
-    assert (report.stragglers.verdict.rank, report.stragglers.verdict.cause) == (1, "compute")
-    assert report.critical_path is not None
-    kinds = {row["kind"]: row["share"] for row in records(report.critical_path.parts)}
-    assert kinds["compute"] > 0.95
-    assert kinds.get("data", 0.0) < 0.01
 
 
 def test_ranks_delayed_by_another_rank_are_not_blamed() -> None:

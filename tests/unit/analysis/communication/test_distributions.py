@@ -67,17 +67,6 @@ def test_lateness_is_the_time_after_the_first_rank() -> None:
     }
 
 
-def test_of_a_step_the_longest_lateness_counts() -> None:
-    cluster = Cluster(2)
-    for _ in cluster.steps(1):
-        for late in (20, 80, 5):
-            cluster.work(0, compute=1_000)
-            cluster.work(1, compute=1_000 + late)
-            cluster.collective((0, 1))
-
-    assert lateness_by_step(times_of_groups(cluster.run())) == {(0, 0): 0, (1, 0): 80}
-
-
 def test_lateness_within_the_error_of_the_clocks_is_none() -> None:
     """GIVEN clocks that are off by up to 20 ns each THEN 30 ns may be nothing, and 50 ns are not."""
     lateness_ns = lateness_by_step(times_of_groups(job([[0, 30], [0, 50]], error=20)))

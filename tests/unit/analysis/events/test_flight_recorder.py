@@ -15,20 +15,6 @@ from tracekit.model.metadata import Group
 WORLD = Group(id=0, name="0", desc="default_pg", backend="gloo", parallelism="dp", ranks="world")
 
 
-def test_an_entry_of_another_thread_is_not_matched_to_a_concurrent_operator(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    trace.gloo("all_reduce", 20, 10, issued_at=10, issued_for=5)
-    on_step_thread = trace.record("all_reduce", 1, created_at=12)
-    elsewhere = msgspec.structs.replace(trace.record("all_reduce", 7, created_at=13), on_step_thread=False)
-    on_step_thread = msgspec.structs.replace(on_step_thread, on_step_thread=True)
-
-    match = summarize(trace.capture(collectives=[on_step_thread, elsewhere]))[FLIGHT_RECORDER]
-
-    assert match is not None
-    assert (match.recorded, match.joined) == (2, 1)
-    assert [(unjoined.count, unjoined.expected) for unjoined in match.unjoined] == [(1, True)]
-
-
 @pytest.mark.parametrize("difference_us", [-15, 150])
 def test_entries_are_matched_where_the_clocks_of_profiler_and_recorder_differ(
     difference_us: int, summarize: Summarize

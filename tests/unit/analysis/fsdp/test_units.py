@@ -86,10 +86,6 @@ def test_other_collectives_in_the_group_of_fsdp_have_a_row_without_a_module(sums
     assert rows[None, "all_reduce"].exposed_ns == 7_000
 
 
-def test_without_fsdp_there_are_no_rows(sums: Sums) -> None:
-    assert sums(TraceBuilder().step(0, 0, 100).gloo("all_reduce", 20, 30)) == {}
-
-
 @pytest.mark.parametrize("waits", [True, False])
 def test_on_gpus_exposed_time_of_the_modules_adds_up_to_that_of_the_kind(waits: bool) -> None:
     """GIVEN gathers and reductions partly under compute, of one communicator."""

@@ -60,16 +60,6 @@ def blamed(report: Report) -> set[tuple[int, ...]]:
     return named
 
 
-@pytest.mark.parametrize("batched", [False, True], ids=["single", "batched"])
-def test_messages_are_no_collectives(batched: bool) -> None:
-    """GIVEN two machines whose clocks differ THEN messages alone tell by how much."""
-    _, report = analysed(spec_of(batched_messages=batched, ranks_per_host=2, clocks=TWO_MACHINES))
-
-    assert report.run.collectives == ()
-    assert [len(summary.collectives) for summary in report.run.ranks] == [0] * 4
-    assert {clock.method for clock in report.run.clocks} <= {"messages", "host", "none"}
-
-
 def without(job: SimulatedJob, *beginnings: str, category: str | None = None) -> dict[int, bytes]:
     """Return the traces without the events of a category whose names begin so."""
     traces = {}
@@ -154,15 +144,6 @@ def test_a_network_that_is_slower_than_links_within_hosts_hides_no_late_rank(mon
     (link,) = report.stragglers.links
     assert (link.ranks, link.reference) == ((1, 2), "links within hosts")
     assert report.stragglers.verdict.rank == 3
-
-
-@pytest.mark.parametrize("pp", [2, 4])
-def test_turns_of_a_forward_and_a_backward_show_several_stages_a_rank(pp: int) -> None:
-    """GIVEN turns that exchange the messages of both passes, or of one, in a batch; two ranks have one peer."""
-    job, report = analysed(spec_of(pp=pp, schedule="interleaved", virtual_stages=2, batched_messages=True))
-
-    assert (report.pipeline.schedule, report.pipeline.stages) == ("interleaved1f1b", 2 * pp)
-    assert report.pipeline.bubble_ratio == pytest.approx(job.truth.bubble_ratio, abs=0.01)
 
 
 @of_jobs(4, 5, 6)

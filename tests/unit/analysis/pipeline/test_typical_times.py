@@ -31,17 +31,3 @@ def test_one_long_step_of_a_stage_makes_it_no_uneven_one() -> None:
     _, measured = line(4, 6, steps=STEPS, longer=lambda step, stage: int(longer[step - STEPS[0], stage]))
 
     assert len(set(measured.typical.beyond_chance[0].tolist())) == 1
-
-
-def test_a_longer_stage_is_uneven_though_its_times_vary() -> None:
-    longer = np.random.default_rng(1).integers(0, 20, (len(STEPS), 4)).tolist()
-    _, measured = line(
-        4, 6, steps=STEPS, longer=lambda step, stage: longer[step - STEPS[0]][stage] + 100 * (stage == 1)
-    )
-
-    idle_ns = attribute_bubbles(measured, [0] * 4).idle_ns.sum(axis=0)
-
-    first, second, third, fourth = measured.typical.beyond_chance[0].tolist()
-    assert first == third == fourth
-    assert second == measured.typical.of_stage[0, 1]
-    assert idle_ns[_IMBALANCE] > 20 * idle_ns[_LATE]

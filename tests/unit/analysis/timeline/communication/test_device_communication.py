@@ -38,17 +38,6 @@ def test_a_kernel_that_no_collective_launched_is_compute(tmp_path: Path) -> None
     assert kinds(tmp_path, a_step().kernel("unlinked", 40, 10, stream=20)) == {"all_reduce": 1}
 
 
-def test_a_stream_that_also_computes_is_no_communication_stream(tmp_path: Path) -> None:
-    """GIVEN a copy that a collective launched on the compute stream THEN it stays compute, like the kernels beside
-    it.
-    """
-    trace = a_step().kernel("copy", 40, 10, stream=7, launched_at=12)
-    assert kinds(tmp_path, trace) == {"all_reduce": 1}
-    mixed = a_step().kernel("mystery", 40, 10, stream=20, launched_at=12)
-    mixed.kernel("gemm", 60, 10, stream=20, launched_at=50)
-    assert kinds(tmp_path, mixed) == {"all_reduce": 1}
-
-
 def test_a_stream_of_its_own_under_a_collective_is_unclassified(tmp_path: Path) -> None:
     """GIVEN a collective that launches a kernel on a stream where nothing else runs. THEN it looks like communication,
     unless an operator that computes is behind it, or something else runs there.

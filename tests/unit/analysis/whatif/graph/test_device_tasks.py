@@ -30,17 +30,6 @@ def test_work_at_the_same_place_of_a_step_is_compared_over_ranks_and_steps(tmp_p
     assert len(set(classes(job, 0, "all_reduce"))) == 1
 
 
-def test_a_step_that_communicates_otherwise_is_not_compared(tmp_path: Path) -> None:
-    """GIVEN ranks that reduce more in step 1 THEN its work and its transfer are compared among the ranks only."""
-    job = steps_of_job(tmp_path, (100, 140), elements=lambda rank, step: 5000 if step == 1 else 1000)
-
-    for name, of_step in (("compute", 2), ("all_reduce", 1)):
-        first, second, third = np.array(classes(job, 0, name)).reshape(3, of_step).tolist()
-        assert first == third
-        assert set(first).isdisjoint(second)
-        assert classes(job, 0, name) == classes(job, 1, name)
-
-
 def test_what_tasks_are_tied_to(tmp_path: Path) -> None:
     """GIVEN a kernel of 100 that starts 11 after the host went on THEN 11 of the 111 of its limit are the host's."""
     _, steps = steps_of_job(tmp_path, (100, 100))
