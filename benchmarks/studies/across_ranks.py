@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import rank as summary_of
-from tests.unit.analysis.exchanges import run_of
+from benchmarks.exchanges import rank as summary_of
+from benchmarks.exchanges import run_of
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.stragglers.stragglers import stragglers

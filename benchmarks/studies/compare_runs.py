@@ -25,9 +25,9 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.simulated import Cluster
 from benchmarks.studies.documents import Row, between_marks, markdown
 from benchmarks.studies.rates import rate
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
 from tracekit.analysis.comparison.change_estimate import estimate_change
 from tracekit.analysis.comparison.comparison import SECTIONS_READ, Comparison, compare

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.components import require
-from tests.gpu_jobs import JobSpec, simulate
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.render.merged.merge import Merged, merge

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu_jobs import simulate, spec_of
 from tests.browser.many_ranks import repeated
 from tests.browser.report_page import opened
-from tests.gpu_jobs import simulate, spec_of
 from tests.places import DATA
 from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
 from tracekit.analysis.report import Report, analyze

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.gpu_jobs.intervals import length, union
+from benchmarks.gpu_jobs.intervals import length, union
 from tests.integration.recorded import notes_of, result_of
 from tracekit.analysis.kernel_list import KernelUse, list_kernels
 from tracekit.analysis.load import load

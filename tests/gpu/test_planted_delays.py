@@ -12,8 +12,7 @@ pytestmark = pytest.mark.gpu
 
 STRAGGLER = ("--rank", "0", "--recorded", "4", "--delay-ms", "20")
 SLOW_RANK = ("--slow-rank", "0", "--delay-ms", "20")
-# The probe, its options, and the milliseconds of compute that it plants in a step. `tests/integration/
-# test_device_delays.py` derives the same ones on a stand-in.
+# The probe, its options, and the milliseconds of compute that it plants in a step.
 COMPUTE = [
     ("ddp", SLOW_RANK, 20),
     ("fsdp", SLOW_RANK, 20),

@@ -60,7 +60,7 @@ def test_dlrm_collectives(real_traces: Path) -> None:
         assert counts == {"all_to_all": 5, "all_reduce": 3}
 
 
-@pytest.mark.parametrize("missing", [None, *range(7)])
+@pytest.mark.parametrize("missing", [None, 2, 6])
 def test_dlrm_last_arrivals(real_traces: Path, missing: int | None) -> None:
     """Rank 7 is the last to arrive at 5 of the 8 collectives, rank 2 at none, whichever other rank is missing."""
     run = load(real_traces / "dlrm_8xV100", ranks=set(range(8)) - {missing})

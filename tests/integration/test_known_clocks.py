@@ -28,13 +28,7 @@ def test_dlrm_collectives_over_ranks(real_traces: Path) -> None:
     assert [abs(clock.offset_ns) <= 7000 for clock in run.clocks] == [True] * 8
 
 
-@pytest.mark.parametrize("missing", range(7))
-def test_dlrm_names_the_last_rank_whichever_other_is_missing(real_traces: Path, missing: int) -> None:
-    files = [path for path in (real_traces / "dlrm_8xV100").iterdir() if f"worker{missing}_" not in path.name]
-    assert last_arrivals(load(files))[7] == 5
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_dlrm_offsets_of_any_ranks_are_recovered(real_traces: Path, seed: int) -> None:
     """GIVEN clocks of some ranks off by up to 10 s THEN offsets are found to 7 us, and no figure over ranks changes.
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.gpu_jobs import Clocks, simulate
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tests.builders import TraceBuilder
 from tests.damaged_runs.classes import CLASSES
 from tests.damaged_runs.good_run import BAD, write_good_run
-from tests.gpu_jobs import Clocks, simulate
 from tests.places import DATA, ROOT
 
 _SEEDS_OF_SUITE, _SEEDS = range(2, 7), range(2, 20)

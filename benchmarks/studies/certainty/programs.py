@@ -1,6 +1,6 @@
 """Training steps of four strategies, run on simulated ranks that work, meet in collectives and send messages.
 
-The simulation is that of the tests (`tests.unit.analysis.simulated`): summaries of ranks without traces, so that a
+The simulation (`benchmarks.simulated`) makes summaries of ranks without traces, so that a
 thousand runs take a minute. A rank's work of a step is divided into pieces, and each piece carries its share of noise.
 What is planted is in the pieces of the slow ranks: all of them (compute, more work), one (host, data), or none, but
 after the last collective of the step (between).
@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.simulated import Cluster
 from benchmarks.studies.certainty.cases import Case
 from benchmarks.studies.certainty.noise import noise_of
-from tests.unit.analysis.simulated import Cluster
 from tracekit.model.run import Run
 
 __all__ = ["run_of"]

@@ -1,1 +1,1 @@
-"""How often is what tracekit says of a GPU job right? Simulated jobs with known truth answer it (tests/gpu_jobs)."""
+"""How often is what tracekit says of a GPU job right? Jobs of benchmarks/gpu_jobs, with known truth, answer it."""

@@ -21,13 +21,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.gpu_jobs import SimulatedJob, simulate
 from benchmarks.studies.documents import markdown
 from benchmarks.studies.gpu_jobs import docs
 from benchmarks.studies.gpu_jobs.cases import GROUPS, SCORING_SEEDS, TUNING_SEEDS, Case, Purpose, cases
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.scoring import Score, check_all, scores
 from benchmarks.studies.gpu_jobs.tables import table_by_check, table_by_defect, table_by_group
-from tests.gpu_jobs import SimulatedJob, simulate
 
 QUICK, FULL = 12, 200  # jobs of each group
 TARGET = 0.97  # of the checks of each group

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tests.gpu_jobs import CAUSES, Cause, Family, JobSpec, Missing, spec_of
+from benchmarks.gpu_jobs import CAUSES, Cause, Family, JobSpec, Missing, spec_of
 
 __all__ = ["GROUPS", "SCORING_SEEDS", "TUNING_SEEDS", "Case", "Purpose", "cases"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.gpu_jobs import JobSpec, RankStep, SimulatedJob, Truth
-from tests.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
+from benchmarks.gpu_jobs import JobSpec, RankStep, SimulatedJob, Truth
+from benchmarks.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
 from tracekit.analysis.report import Report
 from tracekit.model.run import Run
 

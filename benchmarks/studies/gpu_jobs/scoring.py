@@ -10,11 +10,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import tracekit
+from benchmarks.gpu_jobs import SimulatedJob, simulate
 from benchmarks.studies.gpu_jobs.cases import Case
 from benchmarks.studies.gpu_jobs.checks import TOPICS, TOPICS_OF_LOSSES
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome
-from tests.gpu_jobs import SimulatedJob, simulate
 from tracekit.analysis.report import Report
 
 __all__ = ["Score", "check_all", "score", "scores"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import Message, actions, rank, run_of
+from benchmarks.exchanges import Message, actions, rank, run_of
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, measure_pipeline
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions

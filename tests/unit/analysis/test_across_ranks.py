@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.gpu_jobs import Cause, Defect, JobSpec, SimulatedJob, simulate
-from tests.gpu_jobs.groups import Group
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import Loop, steps
+from benchmarks.gpu_jobs import Cause, Defect, JobSpec, SimulatedJob, simulate
+from benchmarks.gpu_jobs.groups import Group
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records
-from tracekit.model.spans import DATA_SPAN
 from tracekit.render.json_result import result_dict
 
 ACROSS = ("collectives", "stragglers", "critical_path", "whatif", "clock", "findings")
@@ -49,46 +48,6 @@ def planted(cause: Cause | None, *, rank: int = 2, seed: int = 0) -> SimulatedJo
         return simulate(spec)
     ranks = (rank // 2 * 2, rank // 2 * 2 + 1) if cause == "link" else (rank,)
     return simulate(replace(spec, defect=Defect(cause=cause, ranks=ranks, delay_us=1500)))
-
-
-@pytest.mark.parametrize("cause", ["compute", "host", "link"])
-@pytest.mark.parametrize("rank", [0, 3, 6])
-def test_the_planted_rank_and_cause_are_reported(cause: Cause, rank: int) -> None:
-    job = planted(cause, rank=rank, seed=rank)
-    report = job.report()
-    assert report.stragglers is not None
-    verdict = report.stragglers.verdict
-    assert job.truth.defect is not None
-    assert named(report) == job.truth.defect.ranks
-    assert verdict.cause == cause
-    assert verdict.caused_delay_ns == pytest.approx(1_500_000, rel=0.2)
-
-
-@pytest.mark.parametrize("seed", [0, 3, 8])
-def test_without_planted_delay_no_rank_is_blamed(seed: int) -> None:
-    assert named(planted(None, seed=seed).report()) == ()
-
-
-def test_loading_hidden_by_compute_is_not_the_cause() -> None:
-    """GIVEN a rank whose kernels take longer, and whose host loads data while they run."""
-
-    def train(rank: Rank) -> Loop:
-        for _ in steps(rank):
-            for _layer in range(10):
-                rank.compute("gemm", 1200 if rank.rank == 1 else 1000)
-            if rank.rank == 1:
-                with rank.label(DATA_SPAN):
-                    rank.spend(8000)
-            rank.collective(rank.groups["dp"], "all_reduce", 100, blocking=True)
-            yield rank.synchronize()
-
-    report = simulate(JobSpec(family="ddp", dp=4, steps=6), train).report()
-    assert report.stragglers is not None
-    assert (report.stragglers.verdict.rank, report.stragglers.verdict.cause) == (1, "compute")
-    assert report.critical_path is not None
-    kinds = {row["kind"]: row["share"] for row in records(report.critical_path.parts)}
-    assert kinds["compute"] > 0.95
-    assert kinds.get("data", 0.0) < 0.01
 
 
 def test_ranks_delayed_by_another_rank_are_not_blamed() -> None:

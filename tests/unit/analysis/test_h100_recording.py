@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu_jobs.intervals import length, union
+from benchmarks.gpu_jobs.intervals import length, union
 from tests.integration.recorded import notes_of, result_of
 from tests.places import DATA
 

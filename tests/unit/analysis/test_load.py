@@ -149,13 +149,6 @@ def test_selected_steps(tmp_path: Path) -> None:
     assert "0-2" in caught.value.hint
 
 
-def test_an_absurd_world_size_is_rejected(tmp_path: Path) -> None:
-    trace = gpu_rank(0)
-    trace.header["distributedInfo"]["world_size"] = 10**12
-    trace.write(tmp_path / "rank0.json")
-    assert result(tmp_path)["run"]["world_size"] is None
-
-
 # ---- windows of a rank -------------------------------------------------------------------------------------------
 
 

@@ -54,17 +54,6 @@ def test_no_rank_is_named_when_all_are_similar(tmp_path: Path) -> None:
     assert all(finding["rank"] is None for finding in actual["findings"])
 
 
-def test_only_common_steps_are_compared(tmp_path: Path) -> None:
-    """GIVEN a rank that is slow in a step that the others lack THEN it is not blamed."""
-    slow_rank = gpu_rank(0, 2, steps=range(2))
-    for k in (2, 3, 4):
-        slow_rank.step(k, 100 * k, 100).kernel("gemm", 100 * k, 95, launched_at=100 * k)
-        slow_rank.nccl("all_reduce", 100 * k + 95, 5, launched_at=100 * k + 1)
-    actual = result(write_run(tmp_path, [slow_rank, gpu_rank(1, 2, steps=range(2))]))
-    assert all(finding["rank"] is None for finding in actual["findings"])
-    assert [note["kind"] for note in actual["notes"]] == ["step_mismatch"]
-
-
 def test_transfers_that_nothing_hides_are_a_finding(tmp_path: Path) -> None:
     """GIVEN ranks that compute for 50 us of a step of 100 us and transfer for the rest."""
     actual = result(write_run(tmp_path, [gpu_rank(rank) for rank in range(4)]))
@@ -72,13 +61,3 @@ def test_transfers_that_nothing_hides_are_a_finding(tmp_path: Path) -> None:
     evidence = finding["evidence"]
     assert (finding["cause"], finding["time_ns"], evidence["transfer_ns"]) == ("transfer", 50_000, 50_000)
     assert (evidence["kind"], finding["ranks"]) == ("all_reduce", [])
-
-
-def test_exposed_communication_is_a_finding_on_a_rank_alone(tmp_path: Path) -> None:
-    """Then waiting for the others cannot be told from transfers."""
-    actual = result(write_run(tmp_path, [gpu_rank(0)]))
-    (finding,) = actual["findings"]
-    evidence = finding["evidence"]
-    assert (finding["cause"], finding["time_ns"]) == ("communication", 50_000)
-    assert (evidence["exposed_share"], evidence["kind"], evidence["exposed_ns"]) == (0.5, "all_reduce", 150_000)
-    assert finding["action"].startswith("record all ranks")

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.places import DATA
-from tracekit.analysis.communication.parts import GROUP_TIMES
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import SECTIONS, parts_for
-from tracekit.analysis.step_time.parts import IDLE
 from tracekit.analysis.table import FilledTable
 from tracekit.errors import UsageError
 from tracekit.model.run import Run
@@ -47,14 +45,6 @@ def test_a_section_alone_gives_the_same_as_in_the_whole_report(runs: dict[str, R
 
     for renderer in (JsonResult(), TerminalReport()):
         assert renderer.render(analyze(alone, only=section)) == renderer.render(analyze(whole, only=section))
-
-
-def test_parts_that_no_wanted_section_reads_are_not_kept(runs: dict[str, Run]) -> None:
-    (alone, *_), (whole, *_) = loaded(RECORDED, "breakdown", "overlap").ranks, runs["recorded"].ranks
-
-    assert whole[GROUP_TIMES]
-    assert GROUP_TIMES.name not in alone.parts
-    assert alone[IDLE] == whole[IDLE]
 
 
 def test_sections_that_the_run_was_not_loaded_for_are_refused() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, replace
-from types import NoneType
+from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 
 from tracekit.analysis.sections import TABLES
@@ -51,32 +49,12 @@ class Result:
 MEMORY = [{"rank": 1} | {column.name: None for column in columns.MEMORY.columns[1:]}]
 
 
-def test_a_result_takes_rows_and_returns_the_same_frame_each_time() -> None:
-    result = Result(ranks=MEMORY, steps=2)
-    assert result.ranks is result.ranks
-    assert result.ranks["rank"].tolist() == [1]
-    assert rows_of(result, "ranks") == MEMORY
-    with pytest.raises(FrozenInstanceError):
-        result.ranks = MEMORY  # type: ignore[misc]
-    with pytest.raises(TypeError, match="ranks"):
-        Result(steps=2)
-
-
 def test_a_result_can_be_pickled_and_replaced() -> None:
     result = Result(ranks=MEMORY, steps=2)
     for sent in (pickle.loads(pickle.dumps(result)), replace(result, steps=3)):
         assert sent.ranks.equals(result.ranks)
         assert sent.ranks.dtypes.equals(result.ranks.dtypes)
         assert rows_of(sent, "ranks") == MEMORY
-
-
-def test_rows_are_plain_values_for_numpy_inputs() -> None:
-    columns = tuple(Column(kind, kind, "", "") for kind in ("int", "int?", "float", "float?", "bool"))  # type: ignore[arg-type]
-    table = Table("numbers", columns)
-    row = {"int": np.int64(1), "int?": np.int32(2), "float": 3, "float?": math.nan, "bool": np.True_}
-    (plain,) = table.fill([row, row]).rows[1:]
-    assert plain == {"int": 1, "int?": 2, "float": 3.0, "float?": None, "bool": True}
-    assert [type(value) for value in plain.values()] == [int, int, float, NoneType, bool]
 
 
 def test_columns_of_numbers_have_numeric_dtypes_with_or_without_nulls() -> None:
@@ -92,15 +70,6 @@ def test_columns_of_numbers_have_numeric_dtypes_with_or_without_nulls() -> None:
         assert [str(dtype) for dtype in frame.dtypes] == ["int64", "Int64", "float64", "Float64", "bool"]
     assert frame["float?"].isna().tolist() == [True, True, False]
     assert frame["float?"].sum() == 0.5
-
-
-def test_a_frame_says_what_its_columns_are() -> None:
-    """GIVEN a table WHEN it is read as a DataFrame THEN its attributes have the unit and meaning of each column."""
-    attributes = columns.MEMORY.fill(MEMORY).frame.attrs
-    assert attributes["table"] == "memory"
-    assert attributes["columns"]["rank"] == {"unit": "", "meaning": "Global rank."}
-    assert attributes["columns"]["peak_bytes"]["unit"] == "bytes"
-    assert list(attributes["columns"]) == [column.name for column in columns.MEMORY.columns]
 
 
 SIZES = Table("sizes", (Column("size_bytes", "int", "bytes", "A size."),))

@@ -107,7 +107,7 @@ def test_the_good_ranks_keep_their_numbers_and_a_note_says_what_is_wrong(
         assert {part: row[part] for part in PARTS} == {part: undamaged[step][part] for part in PARTS}
 
 
-@pytest.mark.parametrize("damaged", [name for name in CLASSES if name != "gzip bomb"], indirect=True)  # it takes long
+@pytest.mark.parametrize("damaged", sorted(CLASSES.keys() - {"gzip bomb"})[::4], indirect=True)
 def test_neither_decoder_nor_cache_nor_the_order_of_files_matter(
     damaged: Analysed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

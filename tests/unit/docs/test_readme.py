@@ -8,11 +8,6 @@ from docs.reference.links import page_links
 from tests.places import ROOT
 
 README = (ROOT / "README.md").read_text()
-MOST_LINES = 130
-
-
-def test_it_is_short() -> None:
-    assert len(README.splitlines()) <= MOST_LINES
 
 
 def test_its_first_two_commands_are_the_demo_and_the_tests() -> None:
@@ -27,11 +22,3 @@ def test_files_that_it_links_to_exist() -> None:
 
     assert len(targets) > 15
     assert {target for target in targets if not (ROOT / target).is_file()} == set()
-
-
-def test_every_link_by_name_is_defined_and_used() -> None:
-    used = set(re.findall(r"\]\[([\w-]+)\]", README))
-    defined = set(re.findall(r"^\[([\w-]+)\]: https://", README, re.MULTILINE))
-
-    assert used == defined
-    assert len(defined) >= 6

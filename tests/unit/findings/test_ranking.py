@@ -45,14 +45,6 @@ def test_errors_come_first_then_savings_then_times() -> None:
     assert rank_findings(given, STEP_NS) == [wrong, saves_most, saves_less, takes_long, takes_less, is_known]
 
 
-def test_of_two_findings_with_the_same_advice_for_a_rank_the_one_that_saves_more_stays() -> None:
-    less, more = finding(remedy="load", rank=0, saving_ns=1), finding(remedy="load", rank=0, saving_ns=2)
-    other = finding(remedy="load", rank=4)
-    fact = finding("a fact", severity="info")
-
-    assert rank_findings([less, more, other, fact, fact], STEP_NS) == [more, other, fact, fact]
-
-
 def test_a_blamed_rank_is_not_told_of_twice() -> None:
     """GIVEN a rank that is blamed for loading data THEN that steps wait for data on it says nothing new."""
     blamed = finding("rank 2 loads longer", rank=2, cause="data", remedy="ranks")

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.exchanges import rank
+from benchmarks.exchanges import rank
 from tracekit.model.clocks import ClockModel, clocks_are_comparable
 
 SECOND_NS = 1_000_000_000

@@ -23,40 +23,11 @@ class Table(Columnar):
     flag: Bool
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Other(Columnar):
-    number: Int64
-    flag: Bool
-
-
 def table(*rows: tuple[int, bool]) -> Table:
     return Table(
         number=np.array([number for number, _ in rows], dtype=np.int64),
         flag=np.array([flag for _, flag in rows], dtype=np.bool_),
     )
-
-
-THREE = table((1, True), (2, False), (3, True))
-
-
-def test_the_length_is_the_number_of_rows() -> None:
-    assert (len(table()), len(THREE)) == (0, 3)
-
-
-def test_rows_are_selected_by_mask_or_slice_or_by_positions() -> None:
-    assert THREE.rows(THREE.flag) == table((1, True), (3, True))
-    assert THREE.rows(slice(1, None)) == table((2, False), (3, True))
-    assert THREE.rows(np.array([2, 0])) == table((3, True), (1, True))
-    assert type(THREE.rows(THREE.flag)) is Table
-
-
-def test_tables_compare_by_value_and_type() -> None:
-    assert table((1, True)) == table((1, True))
-    assert table((1, True)) != table((1, False))
-    assert table((1, True)) != table((1, True), (1, True))
-    assert table((1, True)) != Other(number=np.array([1]), flag=np.array([True]))
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(THREE)
 
 
 @given(parts=st.lists(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.booleans())), min_size=1, max_size=4))

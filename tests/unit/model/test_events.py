@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,27 +74,12 @@ def test_names_beyond_16_bits_are_distinguished() -> None:
     assert events.named("69999".__eq__).tolist() == [True, False, True]
 
 
-def test_the_predicate_is_called_once_per_name_that_occurs() -> None:
-    calls: list[str] = []
-
-    table([(0, 4, 0, 0, 0, 0)] * 3 + [(3, 4, 0, 0, 0, 0)]).named(lambda name: bool(calls.append(name)))
-
-    assert sorted(calls) == ["kernel", "mm"]
-
-
 @quick
 @given(ROWS, st.sets(st.sampled_from([*NAMES, "other"])))
 def test_events_are_found_by_their_category(rows: list[Row], categories: set[str]) -> None:
     actual = table(rows).in_category(*categories)
 
     assert actual.tolist() == [text(row[1]) in categories for row in rows]
-
-
-def test_a_category_mask_is_read_only() -> None:
-    events = table([(0, 4, 0, 0, 0, 0)])
-
-    with pytest.raises(ValueError, match="read-only"):
-        events.in_category("cpu_op")[0] = False
 
 
 @quick

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of, send
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.exchanges import rank, run_of, send
+from benchmarks.simulated import Cluster
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import OtherRun
 

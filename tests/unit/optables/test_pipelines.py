@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.analysis.exchanges import actions, rank, run_of
+from benchmarks.exchanges import actions, rank, run_of
 from tests.unit.optables.simulated import simulate
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline, pipeline_actions
 from tracekit.analysis.pipeline.parts import Actions

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_jobs import simulate
+from benchmarks.simulated import Cluster
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
-from tests.gpu_jobs import simulate
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.report import Report, analyze
 from tracekit.findings.finding import Finding
 from tracekit.render.answer import LINES, saving_share_text

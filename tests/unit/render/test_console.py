@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.model.metadata import Settings
 from tracekit.model.run import LeftOutStep, Run

@@ -8,10 +8,10 @@ from collections.abc import Hashable, Iterator
 
 import numpy as np
 
+from benchmarks.gpu_jobs import Operation
+from benchmarks.gpu_jobs.intervals import length
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each, right_if
-from tests.gpu_jobs import Operation
-from tests.gpu_jobs.intervals import length
 from tracekit.analysis.communication.collectives import GroupTimes, group_times
 from tracekit.analysis.table import rows_of
 from tracekit.model.collectives import MatchedGroup

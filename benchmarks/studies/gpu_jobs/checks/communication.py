@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from heapq import heappush
 from itertools import pairwise
 
+from benchmarks.gpu_jobs.engine import Kernel
+from benchmarks.gpu_jobs.intervals import clipped, length, minus
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
-from tests.gpu_jobs.engine import Kernel
-from tests.gpu_jobs.intervals import clipped, length, minus
 from tracekit.analysis.communication.parts import COMMUNICATION
 
 __all__ = ["CHECKS"]

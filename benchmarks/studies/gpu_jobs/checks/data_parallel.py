@@ -6,10 +6,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
+from benchmarks.gpu_jobs.engine import Kernel
+from benchmarks.gpu_jobs.intervals import length, minus
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each, right_if
-from tests.gpu_jobs.engine import Kernel
-from tests.gpu_jobs.intervals import length, minus
 from tracekit.analysis.table import rows_of
 from tracekit.model.communication import bus_factor
 

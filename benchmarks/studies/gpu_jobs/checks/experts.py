@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 
+from benchmarks.gpu_jobs.strategies.expert import tokens_of
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each
-from tests.gpu_jobs.strategies.expert import tokens_of
 from tracekit.analysis.table import rows_of
 
 __all__ = ["CHECKS"]

@@ -6,11 +6,11 @@ from collections import defaultdict
 
 import numpy as np
 
+from benchmarks.gpu_jobs import Message, Missing
+from benchmarks.gpu_jobs.losses import recorded
 from benchmarks.studies.gpu_jobs.accusations import accusations
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
-from tests.gpu_jobs import Message, Missing
-from tests.gpu_jobs.losses import recorded
 
 __all__ = ["CHECKS"]
 

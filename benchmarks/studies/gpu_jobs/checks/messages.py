@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
+from benchmarks.gpu_jobs import Message
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
-from tests.gpu_jobs import Message
 
 __all__ = ["CHECKS"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks.gpu_jobs import JobSpec, simulate
 from benchmarks.studies.gpu_jobs.accusations import accusations
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare, compare_each
-from tests.gpu_jobs import JobSpec, simulate
 from tracekit.analysis.whatif.candidates import BALANCED_STAGES
 from tracekit.analysis.whatif.changes import Change
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.gpu_jobs import RankStep
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
-from tests.gpu_jobs import RankStep
 
 __all__ = ["CHECKS"]
 

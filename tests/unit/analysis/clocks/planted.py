@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import rank as summary_of
+from benchmarks.exchanges import rank as summary_of
 from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import Collectives, MatchedGroup
 from tracekit.model.columnar import Columnar

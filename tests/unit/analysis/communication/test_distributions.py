@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.communication.collectives import collective_times
 from tracekit.analysis.communication.distributions import collective_distributions, lateness_by_step, times_of_groups
 from tracekit.analysis.table import rows_of
@@ -65,17 +65,6 @@ def test_lateness_is_the_time_after_the_first_rank() -> None:
         (1, 1): 0,
         (2, 1): 0,
     }
-
-
-def test_of_a_step_the_longest_lateness_counts() -> None:
-    cluster = Cluster(2)
-    for _ in cluster.steps(1):
-        for late in (20, 80, 5):
-            cluster.work(0, compute=1_000)
-            cluster.work(1, compute=1_000 + late)
-            cluster.collective((0, 1))
-
-    assert lateness_by_step(times_of_groups(cluster.run())) == {(0, 0): 0, (1, 0): 80}
 
 
 def test_lateness_within_the_error_of_the_clocks_is_none() -> None:

@@ -9,11 +9,11 @@ import msgspec
 import pandas as pd
 import pytest
 
+from benchmarks.gpu_jobs import Clocks, JobSpec, simulate
+from benchmarks.gpu_jobs.groups import Group
+from benchmarks.gpu_jobs.rank import Rank
+from benchmarks.gpu_jobs.strategies.model import Loop, steps
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Clocks, JobSpec, simulate
-from tests.gpu_jobs.groups import Group
-from tests.gpu_jobs.rank import Rank
-from tests.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.load import load
 from tracekit.findings.finding import Finding
@@ -97,14 +97,6 @@ def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
     assert by_name(result).loc["dp", "hosts"] == 2
 
 
-def test_slow_data_parallelism_is_named(tmp_path: Path) -> None:
-    finding = finding_of(mesh_dimensions(train(tmp_path, dp_us=600)))
-    assert finding.evidence["dimension"] == "dp"
-    assert finding.time_ns == pytest.approx(600_000, rel=0.05)
-    assert "in groups of 4 ranks on 2 hosts; next is tp" in finding.text
-    assert (finding.evidence["group_size"], finding.evidence["hosts"], finding.evidence["next"]) == (4, 2, "tp")
-
-
 def test_a_healthy_run_has_numbers_and_no_finding(tmp_path: Path) -> None:
     result = mesh_dimensions(train(tmp_path))
     assert result.findings == ()
@@ -129,24 +121,6 @@ def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
     assert (finding.severity, finding.action) == ("warning", "swap the two dimensions, so that tp stays within a host")
 
 
-def test_late_ranks_across_hosts_are_not_mended_by_swapping_dimensions(tmp_path: Path) -> None:
-    late = train(tmp_path, late_us=100, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)
-    assert list(mesh_dimensions(late).findings) == []
-
-
-def test_dimensions_of_equal_cost_are_both_named(tmp_path: Path) -> None:
-    finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=60, dp_us=240)))
-    assert {finding.evidence["dimension"], finding.evidence["next"]} == {"tp", "dp"}
-    assert finding.severity == "info"
-    assert "about as much" in finding.text
-
-
-def test_ranks_add_up_to_their_exposed_communication(tmp_path: Path) -> None:
-    run = train(tmp_path, tp_us=120, dp_us=300)
-    charged = mesh_dimensions(run).by_rank.groupby("rank")["exposed_ns"].sum()
-    assert charged.to_dict() == {s.rank: sum(step.exposed_comm_ns for step in s.steps) for s in run.ranks}
-
-
 def test_ranks_may_be_renamed_and_clocks_shifted(tmp_path: Path) -> None:
     plain = mesh_dimensions(train(tmp_path / "plain", tp_us=120))
     labels = [5, 0, 7, 2, 3, 6, 1, 4]
@@ -161,18 +135,6 @@ def test_ranks_may_be_renamed_and_clocks_shifted(tmp_path: Path) -> None:
     for other in (renamed, shifted):
         assert finding_of(other).evidence["dimension"] == "tp"
         assert by_name(other).loc["tp", "waiting_ratio"] == pytest.approx(0, abs=0.05)
-
-
-def test_a_missing_rank_does_not_change_the_numbers_of_the_others(tmp_path: Path) -> None:
-    whole = mesh_dimensions(train(tmp_path, tp_us=120))
-    (tmp_path / "rank6.json.gz").unlink()
-    run = load(tmp_path)
-    result = mesh_dimensions(run)
-    columns = ["rank", "dimension", "total_ns", "exposed_ns"]
-    rest = whole.by_rank[whole.by_rank["rank"] != 6].reset_index(drop=True)
-    pd.testing.assert_frame_equal(result.by_rank[columns], rest[columns])
-    assert finding_of(result).saving_ns is None
-    assert by_name(result).loc["tp", "waiting_ratio"] >= 0  # of the pairs that are there
 
 
 def test_waiting_is_unknown_without_a_complete_group(tmp_path: Path) -> None:
@@ -204,11 +166,6 @@ def test_sharding_and_replication_are_two_dimensions(tmp_path: Path) -> None:
     result = mesh_dimensions(train(tmp_path, names=("mesh_dp_shard", "mesh_dp_replicate")))
     assert result.by_name["dimension"].tolist() == ["dp_shard", "dp_replicate"]
     assert not result.by_name["inferred"].any()
-
-
-def test_two_dimensions_of_one_use_without_a_mesh_are_distinguished_by_shape(tmp_path: Path) -> None:
-    result = mesh_dimensions(train(tmp_path, names=("dp_group", "data_parallel_group")))
-    assert result.by_name["dimension"].tolist() == ["dp (2 ranks, stride 1)", "dp (4 ranks, stride 2)"]
 
 
 def test_one_dimension_is_no_mesh(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from tests.unit.analysis.exchanges import Message, clocks, rank, recv, run_of, send
+from benchmarks.exchanges import Message, clocks, rank, recv, run_of, send
 from tracekit.analysis.communication.slow_messages import SlowMessages, slow_messages
 from tracekit.analysis.matching.messages import match_messages
 

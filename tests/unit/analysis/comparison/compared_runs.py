@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.comparison.comparison import SECTIONS_READ
 from tracekit.analysis.report import Report, analyze
 from tracekit.model.run import Run

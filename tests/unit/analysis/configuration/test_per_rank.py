@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.configuration.per_rank import recorded_settings
-from tracekit.model.metadata import CaptureMetadata, DdpModule, PipelineLayout, Precision, Settings, SettingValue
-
-OLD = DdpModule(
-    module="Network", bucket_cap_bytes=25 << 20, static_graph=True, find_unused=False, rebuilt=True, buckets=[]
-)
+from tracekit.model.metadata import CaptureMetadata, PipelineLayout, Precision, Settings, SettingValue
 
 
 def metadata(**fields: object) -> CaptureMetadata:
@@ -27,18 +22,6 @@ def values(component: str, **fields: object) -> dict[str, SettingValue]:
 
 def test_without_a_capture_nothing_is_known() -> None:
     assert recorded_settings(None) == ()
-
-
-@pytest.mark.parametrize(("size_bytes", "expected"), [(25 << 20, 25), (31457, 31457 / 2**20)])
-def test_ddp_s_limit_is_in_mib(size_bytes: int, expected: float) -> None:
-    module = msgspec.structs.replace(OLD, bucket_cap_bytes=size_bytes)
-    assert values("ddp", ddp=[module])["bucket_cap_mb"] == expected
-
-
-def test_what_an_older_capture_did_not_know_is_left_out() -> None:
-    assert values("ddp", ddp=[OLD]) == {"bucket_cap_mb": 25, "static_graph": True, "find_unused_parameters": False}
-    newer = msgspec.structs.replace(OLD, comm_hook="none", gradient_as_bucket_view=False, broadcast_buffers=True)
-    assert values("ddp", ddp=[newer]).keys() > {"comm_hook", "gradient_as_bucket_view", "broadcast_buffers"}
 
 
 def test_a_pipeline_and_number_formats_are_settings_as_well() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.configuration.settings import Configuration, configuration, value_of, value_text
+from tracekit.analysis.configuration.settings import Configuration, configuration, value_of
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import rows_of
 from tracekit.model.metadata import PipelineLayout, Settings, SettingValue
@@ -44,12 +42,6 @@ def test_each_value_has_a_row_with_the_ranks_that_have_it() -> None:
     assert rows == {("bucket_cap_mb", 25): [0], ("bucket_cap_mb", 100): [1], ("static_graph", False): [0, 1]}
 
 
-def test_one_is_not_true() -> None:
-    found = result(run((ddp(a=1),), (ddp(a=True),)))
-    assert [row["value"] for row in rows_of(found, "settings")] == [1, True]
-    assert found.findings
-
-
 def test_a_rank_that_is_configured_otherwise_is_named() -> None:
     usual = (ddp(bucket_cap_mb=100),)
     (finding,) = result(run(usual, usual, usual, (ddp(bucket_cap_mb=25),))).findings
@@ -70,16 +62,6 @@ def test_a_component_that_only_some_ranks_have_is_a_difference() -> None:
     compiled = Settings(component="compile", modules=["Network"], values={"backend": "inductor"})
     (finding,) = result(run((ddp(a=1), compiled), (ddp(a=1),))).findings
     assert finding.text == "ranks are configured differently: only rank 0 has compile"
-
-
-def test_many_modules_with_one_difference_are_one() -> None:
-    names = [f"blocks.{i}" for i in range(8)]
-
-    def sharded(value: bool) -> tuple[Settings, ...]:
-        return (Settings(component="fsdp2", modules=names, values={"reshard_after_forward": value}),)
-
-    (finding,) = result(run(sharded(True), sharded(True), sharded(False))).findings
-    assert finding.text.count("reshard_after_forward") == 1
 
 
 def test_stages_of_a_pipeline_may_differ_and_ranks_of_one_stage_may_not() -> None:
@@ -104,10 +86,3 @@ def test_a_value_is_known_where_all_agree() -> None:
     assert value_of(job, "ddp", "a") is None
     assert value_of(job, "ddp", "b") == Unavailable(reason="b differs")
     assert value_of(job, "fsdp1", "a") == Unavailable(reason="a is not known")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(25, "25"), (0.03, "0.03"), (True, "True"), (None, "None"), ("bfloat16", "bfloat16")]
-)
-def test_values_are_written_as_a_program_has_them(value: SettingValue, text: str) -> None:
-    assert value_text(value) == text

@@ -66,18 +66,6 @@ def test_find_unused_parameters_fills_buckets_in_the_order_of_parameters(cap_mb:
     assert sizes(result, cap_mb) == expected
 
 
-def test_data_types_have_separate_buckets() -> None:
-    result = Parameters(
-        size_bytes=(40, 20, 70, 90),
-        dtypes=("float32", "float16", "float32", "float16"),
-        buckets=((0, 2), (1, 3)),
-        rebuilt=True,
-    )
-    assert assigned_buckets(result, 100) == ((0, 2), (1, 3))
-    assert assigned_buckets(result, 1000) == ((0, 2), (1, 3))
-    assert assigned_buckets(result, 1) == ((0,), (1,), (2,), (3,))
-
-
 def test_sizes_come_from_gradients_where_the_map_has_none() -> None:
     bucket = Bucket(index=0, size_bytes=4 * 30, dtype="float32", parameters=[])
     fields = {"module": "Network", "bucket_cap_bytes": None, "static_graph": False, "find_unused": False}

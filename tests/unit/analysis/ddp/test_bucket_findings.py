@@ -54,11 +54,6 @@ def test_the_tail_is_named_with_its_largest_part(tmp_path: Path) -> None:
     assert "make the last bucket smaller" in finding.action
 
 
-def test_a_short_tail_is_no_finding(tmp_path: Path) -> None:
-    trained = run(tmp_path, [training.rank(rank, EVEN) for rank in (0, 1)], training.module(EVEN, 1))
-    assert not buckets(trained).findings
-
-
 def test_a_late_gradient_blocks_the_buckets_behind_it(tmp_path: Path) -> None:
     """GIVEN layer 1 of bucket 0 after all others. THEN bucket 1 is complete at 50 ms, and waits until 100 ms."""
     order = [0, *range(2, 10), 1]
@@ -121,14 +116,3 @@ def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
     assert (finding.step, finding.severity, finding.action) == (0, "info", "record later steps")
     rows = [(row["step"], row["index"]) for row in records(buckets(trained).times) if row["rank"] == 0]
     assert rows == [(0, -1), *((step, index) for step in (1, 2) for index in range(4))]
-
-
-def test_gradient_accumulation_reduces_once(tmp_path: Path) -> None:
-    """GIVEN two forward passes a step, the first under `no_sync`. THEN there is no finding."""
-    traces = [training.rank(rank, EVEN, labels=True) for rank in (0, 1)]
-    for trace in traces:
-        for step in range(4):
-            trace.label("DistributedDataParallel.forward", step * training.STEP + 6, 3)
-    trained = run(tmp_path, traces, training.module(EVEN, 1))
-    assert buckets(trained).micro_batches == 2
-    assert not of_every_micro_batch(trained)

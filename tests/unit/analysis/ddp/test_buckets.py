@@ -61,23 +61,6 @@ def test_times_of_each_reduction(tmp_path: Path) -> None:
     assert rows[1]["busbw_bps"] == pytest.approx(800 / 30e-6)
 
 
-def test_means_over_ranks_and_steps(tmp_path: Path) -> None:
-    result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 10))
-    first, second = records(result.by_index)
-    assert (first["index"], first["ready_ns"], first["queued_ns"], first["total_ns"]) == (0, 20_000, 1_000, 30_000)
-    assert (second["total_ns"], second["worst_rank"], second["worst_uncovered_ns"]) == (35_000, 0, 40_000)
-
-
-@pytest.mark.parametrize("extra", [7, 200])
-def test_another_reduction_is_no_bucket(tmp_path: Path, extra: int) -> None:
-    """GIVEN a reduction with other elements than the next bucket. THEN it has no row.
-
-    One with as many elements is taken for the bucket, and the bucket's reduction has no row then.
-    """
-    rows = records(run(tmp_path, cpu_rank(0, 0, extra=extra), cpu_rank(1, 0, extra=extra)).times)
-    assert [row["index"] for row in rows if row["rank"] == 0] == [0, 1, 0, 1]
-
-
 def test_two_modules_have_separate_buckets(tmp_path: Path) -> None:
     result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 0), ddp=(model("A", (300,)), model("B", (200,))))
     assert [(row["module"], row["index"]) for row in records(result.by_index)] == [("A", 0), ("B", 0)]

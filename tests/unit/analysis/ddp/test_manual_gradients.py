@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from benchmarks import exchanges
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis import exchanges
 from tracekit.analysis.ddp.bucket_whatif import CapOutcome
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel, manual_whatif
 from tracekit.analysis.ddp.parts import MANUAL_GRADIENT_TIMES, ManualReductions

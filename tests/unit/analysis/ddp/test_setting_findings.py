@@ -34,16 +34,6 @@ def advice(of_run: Run, word: str) -> list[Finding]:
     return [finding for finding in buckets(of_run).findings if word in (finding.action or "")]
 
 
-def test_half_the_bytes_are_replayed_with_the_fitted_latency(tmp_path: Path) -> None:
-    """GIVEN a last bucket of 3 layers that takes 1 ms and 12 ms after the last gradient. THEN 1 ms and 6 ms remain."""
-    outcome = bucket_whatif(run(tmp_path, **KNOWN))
-    assert isinstance(outcome, BucketWhatIf)
-    assert outcome.measured_ns == pytest.approx(13e6, rel=0.01)
-    assert outcome.in_16_bits is not None
-    assert outcome.in_16_bits.uncovered_ns == pytest.approx(7e6, rel=0.02)
-    assert outcome.in_16_bits.saving_ns == pytest.approx(6e6, rel=0.02)
-
-
 def hook_advice(of_run: Run, device: Literal["cpu", "gpu"]) -> list[Finding]:
     """Return the advice on hooks, of ranks with this device."""
     outcome = bucket_whatif(of_run)

@@ -35,14 +35,6 @@ def divided(begin_ns: int, end_ns: int, **known_ns: int) -> dict[tuple[str, str]
     return times_ns
 
 
-def test_a_whole_phase_without_waiting_is_divided_as_measured() -> None:
-    assert divided(100, 300) == {("compute", "backward"): 200}
-
-
-def test_a_part_of_a_phase_has_its_usual_mixture() -> None:
-    assert divided(0, 40) == {("compute", "forward"): 30, ("host_bound", "forward"): 10}
-
-
 def test_what_is_known_of_a_stretch_is_kept_and_divided_by_phase() -> None:
     """GIVEN 90 of 150 ns computed, over half of the forward and half of the backward."""
     actual = divided(50, 200, compute=90, data=0)

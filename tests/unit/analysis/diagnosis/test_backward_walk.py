@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.gpu_jobs import Clocks, JobSpec, simulate
 from benchmarks.studies.gpu_jobs.cases import Case
-from tests.gpu_jobs import Clocks, JobSpec, simulate
 from tracekit.analysis.table import rows_of
 
-JOBS = [("ddp", 0), ("ddp", 1), ("ddp", 3), ("fsdp", 1), ("fsdp", 3), ("tensor", 0), ("expert", 1), ("hybrid", 2)]
+JOBS = [("ddp", 3), ("fsdp", 1), ("tensor", 0), ("expert", 1), ("hybrid", 2)]
 
 
 @pytest.mark.parametrize(("group", "seed"), JOBS)
@@ -30,7 +30,7 @@ def test_the_chain_has_as_much_transfer_as_a_step_without_transfers_is_shorter(g
 
 
 @pytest.mark.parametrize("ahead_us", [-20_000.0, 20_000.0])
-@pytest.mark.parametrize(("group", "seed"), [("ddp", 3), ("fsdp", 3), ("tensor", 0), ("expert", 1), ("hybrid", 3)])
+@pytest.mark.parametrize(("group", "seed"), [("ddp", 3), ("expert", 1)])
 def test_the_chain_is_the_same_whatever_the_clock_of_a_machine_shows(group: str, seed: int, ahead_us: float) -> None:
     """GIVEN collectives that queue, for which the last stream to be free and the last rank to be ready differ."""
     spec = replace(Case(group, seed).spec(), ranks_per_host=2)

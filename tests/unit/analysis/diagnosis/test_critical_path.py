@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.diagnosis.critical_path import critical_path
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.analysis.table import records

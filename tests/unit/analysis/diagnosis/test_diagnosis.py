@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from benchmarks.simulated import Cluster
 from tests.builders import TraceBuilder
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.diagnosis.critical_path import critical_path
 from tracekit.analysis.diagnosis.diagnosis import diagnose
 from tracekit.analysis.report import analyze
@@ -62,11 +60,3 @@ def test_a_rank_alone_cannot_tell_waiting_from_transfer(tmp_path: Path) -> None:
     (finding,) = report.diagnosis.findings
     assert (finding.cause, finding.time_ns) == ("communication", 40_000)
     assert "with waiting" in finding.text
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_the_mean_step_is_that_of_the_steps(steps: int) -> None:
-    run = cluster(transfer=100, steps=steps)
-    arrivals = arrivals_of(run, run.common_steps())
-    result = diagnose(run, arrivals, critical_path(run, arrivals), Verdict(), None)
-    assert (result.step_ns, result.steps) == (1100, steps)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.diagnosis.parts import ACTIVITIES, PHASE_ACTIVITIES
 from tracekit.analysis.events.phases import STEP_PHASES
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.read.decode.portable import decode
 
 
 def test_all_of_a_step_but_its_exposed_communication_has_an_activity(tmp_path: Path) -> None:
     """GIVEN a step of 100 us: 30 us of compute, a reduction of 40 us of which 10 are hidden, and 40 us without any."""
     trace = TraceBuilder().step(0, 0, 100).kernel("gemm", 10, 30, launched_at=2)
     trace.nccl("all_reduce", 30, 40, launched_at=5)
-    summary = summarize_trace(decode(trace.write(tmp_path / "rank0.json")), 0, SummaryOptions())
+    summary = summary_of(trace, tmp_path)
 
     (step,) = summary.steps
     rows = summary[PHASE_ACTIVITIES]

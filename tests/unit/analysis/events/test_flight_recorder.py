@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.metadata import Group
-from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
 
-Summarize = Callable[[TraceBuilder], RankSummary]
 WORLD = Group(id=0, name="0", desc="default_pg", backend="gloo", parallelism="dp", ranks="world")
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder) -> RankSummary:
-        return summarize_trace(decode(trace.write(tmp_path / "rank0.json", "compact")), 0, SummaryOptions())
-
-    return run
-
-
-def test_an_entry_of_another_thread_is_not_matched_to_a_concurrent_operator(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    trace.gloo("all_reduce", 20, 10, issued_at=10, issued_for=5)
-    on_step_thread = trace.record("all_reduce", 1, created_at=12)
-    elsewhere = msgspec.structs.replace(trace.record("all_reduce", 7, created_at=13), on_step_thread=False)
-    on_step_thread = msgspec.structs.replace(on_step_thread, on_step_thread=True)
-
-    match = summarize(trace.capture(collectives=[on_step_thread, elsewhere]))[FLIGHT_RECORDER]
-
-    assert match is not None
-    assert (match.recorded, match.joined) == (2, 1)
-    assert [(unjoined.count, unjoined.expected) for unjoined in match.unjoined] == [(1, True)]
 
 
 @pytest.mark.parametrize("difference_us", [-15, 150])

@@ -8,13 +8,11 @@ from typing import Any, Self
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.step_time.parts import PHASE_SUMS
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, forward_span, optimizer_span
 from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
 
 STEP = "Optimizer.step#Adam.step"
 ZERO_GRAD = "Optimizer.zero_grad#Adam.zero_grad"
@@ -45,7 +43,7 @@ class Training(TraceBuilder):
         return self.op("aten::add_", at_us, 1)
 
     def summary(self, folder: Path) -> RankSummary:
-        return summarize_trace(decode(self.write(folder / "rank0.json", "compact")), 0, SummaryOptions())
+        return summary_of(self, folder)
 
     def phases(self, folder: Path) -> dict[str, float]:
         """Microseconds of each phase that there was."""
@@ -134,14 +132,6 @@ def test_backward_of_a_gpu_runs_on_another_thread_than_the_closure(tmp_path: Pat
     assert actual == {"forward": 40, "backward": 30, "optimizer": 20, "other": 10}
 
 
-@pytest.mark.parametrize("wrapped", ["AcceleratedOptimizer.step", "ZeroRedundancyOptimizer.step"])
-def test_an_optimizer_in_an_optimizer_counts_once(tmp_path: Path, wrapped: str) -> None:
-    trace = Training().forward(5).node(10, 20).label(f"Optimizer.step#{wrapped}", 40, 30).label(STEP, 42, 20)
-    actual = trace.update(45).phases(tmp_path)
-
-    assert actual == {"forward": 10, "backward": 30, "optimizer": 30, "other": 30}
-
-
 def test_an_update_that_joins_the_graph_is_no_forward(tmp_path: Path) -> None:
     """GIVEN a differentiable optimizer after a backward pass THEN nothing in it is forward: no backward follows."""
     trace = Training().forward(5).node(10, 20).label(STEP, 40, 30).forward(45).forward(50).update(55)
@@ -176,15 +166,6 @@ def test_a_compiled_backward_pass_that_the_capture_saw_begins_with_its_call(tmp_
     assert actual == {"forward": 25, "backward": 35, "optimizer": 20, "other": 20}
 
 
-def test_a_compiled_forward_in_a_closure_is_forward(tmp_path: Path) -> None:
-    trace = Training().label(STEP, 10, 80).op("Torch-Compiled Region: 0/0", 20, 15)
-    trace.forward(22, "CompiledFunction", 10).node(40, 20, "CompiledFunctionBackward")
-    trace.op("Torch-Compiled Region: 1/0", 60, 10)  # a compiled update
-    actual = trace.phases(tmp_path)
-
-    assert actual == {"forward": 40, "backward": 20, "optimizer": 30, "other": 10}
-
-
 @pytest.mark.parametrize("capture", [False, True])
 def test_clipping_and_unscaling_between_backward_and_step_are_the_optimizer_s(tmp_path: Path, capture: bool) -> None:
     """GIVEN unscaling 50-55, clipping 57-63 and a scaler's step 65-80 after the backward pass."""
@@ -198,21 +179,6 @@ def test_clipping_and_unscaling_between_backward_and_step_are_the_optimizer_s(tm
     # The spans of the capture show what lies between: neither the optimizer nor backward.
     optimizer, gaps = (5 + 6 + 15, 2 + 2) if capture else (78 - 50, 0)
     assert actual == {"forward": 10, "backward": 40, "optimizer": optimizer, "other": gaps + (20 if capture else 22)}
-
-
-def test_norms_in_the_forward_or_in_the_backward_are_no_clipping(tmp_path: Path) -> None:
-    trace = Training().forward(5).op("aten::linalg_vector_norm", 8, 1).node(10, 30)
-    trace.op("aten::linalg_vector_norm", 15, 1).node(40, 10).label(STEP, 60, 40).op("aten::_foreach_norm", 70, 1)
-    actual = trace.phases(tmp_path)
-
-    assert actual == {"forward": 10, "backward": 50, "optimizer": 40}
-
-
-def test_zeroing_gradients_goes_back_to_the_phase_around_it(tmp_path: Path) -> None:
-    trace = Training().label(ZERO_GRAD, 3, 4).forward(10).node(20, 20).label(STEP, 40, 20).label(ZERO_GRAD, 65, 5)
-    actual = trace.phases(tmp_path)
-
-    assert actual == {"forward": 16, "backward": 20, "optimizer": 4 + 20 + 5, "other": 5 + 30}
 
 
 def test_modules_that_the_capture_saw_begin_a_forward(tmp_path: Path) -> None:
@@ -245,32 +211,8 @@ def test_steps_of_lightning_s_profiler_begin_inside_the_closure(tmp_path: Path) 
 
 
 def collectives(trace: TraceBuilder, folder: Path) -> list[tuple[Any, ...]]:
-    summary = summarize_trace(decode(trace.write(folder / "rank0.json", "compact")), 0, SummaryOptions())
+    summary = summary_of(trace, folder)
     return [(row.kind, row.phase, row.count) for row in summary[COMMUNICATION]]
-
-
-def test_operators_that_make_no_node_of_the_graph_do_not_begin_a_forward(tmp_path: Path) -> None:
-    """GIVEN an all-reduce of gradients with the number of the next node. THEN it does not begin a forward.
-
-    Every operator that could join the graph has that number.
-    """
-    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
-    for start, number in ((0, 5), (100, 6)):
-        forward = {"Sequence number": number, "Fwd thread id": 0}
-        trace.op("aten::mm", start + 5, 10, **forward)
-        trace.op(
-            "autograd::engine::evaluate_function: MmBackward0",
-            start + 20,
-            20,
-            **{"Sequence number": number, "Fwd thread id": 1},
-        )
-        after = {"Sequence number": number + 1, "Fwd thread id": 0}
-        trace.op("aten::div_", start + 45, 2, **after)
-        trace.gloo("all_reduce", start + 52, 10, issued_at=start + 50)
-        trace.events[-2]["args"] |= after
-        trace.op("aten::div_", start + 70, 2, **after)
-
-    assert collectives(trace.capture(), tmp_path) == [("all_reduce", "backward", 2)]
 
 
 def test_a_collective_of_clipping_is_the_optimizer_s_and_one_of_a_closure_s_forward_is_forward(tmp_path: Path) -> None:

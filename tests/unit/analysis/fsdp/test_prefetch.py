@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder, write_run
-from tests.gpu_jobs import JobSpec, simulate
-from tests.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import JobSpec, simulate
-from tests.gpu_jobs.strategies.fsdp import Unit, train_units
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.table import records
 from tracekit.model.spans import fsdp_span
-from tracekit.read.decode.portable import decode
 
 Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
 
@@ -23,8 +21,7 @@ Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
 @pytest.fixture
 def sums(tmp_path: Path) -> Sums:
     def run(trace: TraceBuilder) -> dict[tuple[str | None, str], FsdpSum]:
-        path = trace.write(tmp_path / f"rank{trace.rank}.json")
-        return {(row.module, row.kind): row for row in summarize_trace(decode(path), 0, SummaryOptions())[FSDP_UNITS]}
+        return {(row.module, row.kind): row for row in summary_of(trace, tmp_path)[FSDP_UNITS]}
 
     return run
 
@@ -87,10 +84,6 @@ def test_other_collectives_in_the_group_of_fsdp_have_a_row_without_a_module(sums
     rows = sums(trace)
     assert set(rows) == {("blocks.0", "reduce_scatter"), (None, "all_reduce")}
     assert rows[None, "all_reduce"].exposed_ns == 7_000
-
-
-def test_without_fsdp_there_are_no_rows(sums: Sums) -> None:
-    assert sums(TraceBuilder().step(0, 0, 100).gloo("all_reduce", 20, 30)) == {}
 
 
 @pytest.mark.parametrize("waits", [True, False])

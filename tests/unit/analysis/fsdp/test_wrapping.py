@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
-from tests.gpu_jobs.strategies.fsdp import Unit, train_units
+from benchmarks.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import records
 from tracekit.findings.finding import Finding

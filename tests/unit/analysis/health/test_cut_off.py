@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.gpu_jobs import Defect, JobSpec, simulate
+from benchmarks.gpu_jobs.analysed import report_of
 from tests.builders import TraceBuilder
 from tests.damaged_runs.events import in_order_of_time
 from tests.damaged_runs.good_run import rank_trace
-from tests.gpu_jobs import Defect, JobSpec, simulate
-from tests.gpu_jobs.analysed import report_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.errors import InputError

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.sections import ALL_PARTS
@@ -19,18 +20,8 @@ from tracekit.model.metadata import Device
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 
-Summarize = Callable[..., RankSummary]
 A100 = "single_rank/a100_ddp_rank0_of_2.json.gz"
 DEVICE_RECORDS = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder, **options: Any) -> RankSummary:
-        path = trace.write(tmp_path / "rank0.json")
-        return summarize_trace(decode(path), 0, SummaryOptions(**options))
-
-    return run
 
 
 def completed(summary: RankSummary) -> dict[int, bool]:
@@ -98,22 +89,6 @@ def test_kernels_of_unknown_launches_may_be_those_that_seem_missing(summarize: S
     (note,) = summary.notes
     assert completed(summary) == {0: True, 1: True}
     assert "150 of 200 kernels that compute have no launch" in note.text
-
-
-def test_kernels_that_share_a_correlation_id_are_those_of_two_launches(summarize: Summarize) -> None:
-    """GIVEN steps with 45 launches and 45 kernels, two of which have one id, as roctracer writes them; once the other
-    launch is in the next step THEN no kernel is missing.
-    """
-    trace = TraceBuilder()
-    for k in range(5):
-        trace.step(k, 1000 * k, 1000)
-        for i in range(45):
-            trace.kernel("gemm", 1000 * k + 10 * i + 3, 5, launched_at=1000 * k + 10 * i + 1)
-    kernels = [event for event in trace.events if event["cat"] == "kernel"]
-    for row in (20, 65, 90, 155):
-        kernels[row]["args"]["correlation"] = kernels[row - 1]["args"]["correlation"]
-    summary = summarize(trace)
-    assert (completed(summary), lost_notes(summary)) == (dict.fromkeys(range(5), True), [])
 
 
 def test_a_whole_window_does_not_lack_what_runs_after_it(summarize: Summarize) -> None:
@@ -184,15 +159,6 @@ def test_a_rank_without_kernels_that_launched_some_is_not_measured(summarize: Su
     assert summarize(trace).unmeasured == summary.unmeasured, "copies are no kernels"
 
 
-def test_a_rank_that_lacks_kernels_in_each_selected_step_is_not_measured(summarize: Summarize) -> None:
-    trace = training(3, lost=lambda k, i: k > 0 and i % 10 == 0)
-    assert summarize(trace).unmeasured is None
-    summary = summarize(trace, steps=StepSelection(first=1))
-    assert summary.unmeasured == "device records are missing in each of its steps"
-    assert nothing_of_the_device(summary)
-    assert summarize(trace, steps=StepSelection(first=7)).unmeasured is None, "no step of it is selected"
-
-
 def recorded_on_the_host(backend: str = "gloo", **header: Any) -> TraceBuilder:
     """What `activities=[ProfilerActivity.CPU]` records: neither kernels nor launches."""
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20)
@@ -226,12 +192,6 @@ def test_the_capture_knows_the_device(summarize: Summarize) -> None:
     assert summarize(trace).unmeasured == "it was recorded without CUDA activity"
 
 
-def test_a_rank_that_computes_on_an_accelerator_of_another_kind_is_no_cpu_rank(summarize: Summarize) -> None:
-    trace = recorded_on_the_host().event("job", "mtia_ccp_events", 20, 50, pid=9, thread=1)
-    reason = "it computed on a device of kind mtia, whose records tracekit does not read"
-    assert (summarize(trace).unmeasured, summarize(trace).steps) == (reason, ())
-
-
 CPU_RANKS: dict[str, TraceBuilder] = {
     "Gloo on a host with a GPU": recorded_on_the_host().gloo("all_reduce", 40, 10),
     "no process group": recorded_on_the_host(""),
@@ -248,14 +208,6 @@ CPU_RANKS: dict[str, TraceBuilder] = {
 def test_a_rank_that_computes_on_its_cpu_stays_one(summarize: Summarize, trace: TraceBuilder) -> None:
     summary = summarize(trace)
     assert (summary.device, summary.unmeasured, completed(summary)) == ("cpu", None, {0: True})
-
-
-def test_a_rank_that_only_copies_lost_nothing(summarize: Summarize) -> None:
-    trace = recorded_on_the_host("nccl").memcpy(50, 10, launched_at=45)
-    assert (summarize(trace).unmeasured, lost_notes(summarize(trace))) == (None, [])
-    trace.launch_graph(60, ("Memcpy DtoD (Device -> Device)", 70, 5, 7))
-    trace.events[-1]["cat"] = "gpu_memcpy"
-    assert (summarize(trace).unmeasured, lost_notes(summarize(trace))) == (None, [])
 
 
 # ---- the public A100 trace, whole and with lost kernels -----------------------------------------------------------

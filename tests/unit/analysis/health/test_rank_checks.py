@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.notes import Note
@@ -14,7 +15,7 @@ from tracekit.read.decode.portable import decode
 
 
 def notes(folder: Path, trace: TraceBuilder) -> list[Note]:
-    return list(summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions()).notes)
+    return list(summary_of(trace, folder).notes)
 
 
 def training(lost: set[tuple[int, int]], steps: int = 3) -> TraceBuilder:
@@ -116,7 +117,7 @@ def test_kernels_without_a_launch(tmp_path: Path, with_launch: int, told: bool) 
     trace = TraceBuilder().step(0, 0, 1000)
     for i in range(100):
         trace.kernel("gemm", 10 * i + 5, 2, launched_at=10 * i if i < with_launch else None)
-    summary = summarize_trace(decode(trace.write(tmp_path / "rank0.json")), 0, SummaryOptions())
+    summary = summary_of(trace, tmp_path)
     assert [note.kind for note in summary.notes] == ["unlinked_kernels"] * told
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.analysis.exchanges import rank as summary_of
-from tests.unit.analysis.exchanges import send
+from benchmarks.exchanges import rank as summary_of
+from benchmarks.exchanges import send
 from tracekit.analysis.health.run_checks import without_incomparable_times
 from tracekit.model.summary import RankFailure, RankSummary
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording import recording_of
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
-
-Summarize = Callable[[TraceBuilder], RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    return lambda trace: summarize_trace(decode(trace.write(tmp_path / "rank0.json")), 0, SummaryOptions())
 
 
 def complete_steps(summary: RankSummary) -> list[int]:
@@ -55,14 +46,6 @@ def three_steps(*, profiled_for: float | None = None) -> TraceBuilder:
     if profiled_for is not None:
         trace.event("PyTorch Profiler (0)", "Trace", 0, profiled_for, pid="Spans", thread="PyTorch Profiler")
     return trace
-
-
-@pytest.mark.parametrize(("end", "expected"), [(590, [0, 1, 2]), (700, [0])])
-def test_an_operator_that_ends_long_after_the_profiler(summarize: Summarize, end: int, expected: list[int]) -> None:
-    """A little later is possible: clocks differ. Steps count up to the one in which the operator begins."""
-    summary = summarize(three_steps(profiled_for=300).op("aten::mm", 180, end - 180))
-    assert complete_steps(summary) == expected
-    assert len(texts(summary)) == (len(expected) < 3)
 
 
 def test_operators_that_begin_long_after_the_profiler(summarize: Summarize) -> None:
@@ -116,12 +99,6 @@ def test_steps_do_not_overlap_but_for_rounding(tmp_path: Path) -> None:
 def test_operators_of_two_processes_are_of_two_files(tmp_path: Path, pid: int | str) -> None:
     trace = with_steps(3, 4).event("aten::mm", "cpu_op", 20, 5, pid=pid, thread=1)
     assert excluded(tmp_path, trace) == f"it mixes the operators of 2 processes (pid 4000, {pid})"
-
-
-def test_a_python_thread_that_idles_is_no_process(tmp_path: Path) -> None:
-    """GIVEN frames of an idle thread on pid 0, as Kineto writes them with stacks THEN the file is of one process."""
-    trace = with_steps(3, 4).event("threading.py(973): _bootstrap", "python_function", 0, 200, pid=0, thread=0)
-    assert excluded(tmp_path, trace) is None
 
 
 def test_devices_and_marks_of_the_profiler_are_no_processes(tmp_path: Path) -> None:

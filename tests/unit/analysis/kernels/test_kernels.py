@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.exchanges import rank, run_of
 from tracekit.analysis.kernels import per_rank
 from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels, kernels
 from tracekit.analysis.kernels.parts import (
@@ -22,7 +22,6 @@ from tracekit.analysis.kernels.parts import (
     OperationSums,
     OperationTimes,
 )
-from tracekit.analysis.kernels.per_rank import parents
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import rows_of
@@ -118,16 +117,6 @@ def test_self_time_is_without_what_an_operator_calls(tmp_path: Path) -> None:
     }
 
 
-def test_spans_of_the_capture_are_no_operators(tmp_path: Path) -> None:
-    """GIVEN an operator in a span of the capture, and one around a wait THEN neither counts or takes self time."""
-    trace = TraceBuilder().step(1, 0, 100).op("tracekit.backward", 5, 90).op("aten::mm", 10, 50)
-    trace.op("tracekit.wait", 20, 30)
-
-    rows = by_name(found(tmp_path, trace), "operators")
-
-    assert {name: (row["total_ns"], row["self_ns"]) for name, row in rows.items()} == {"aten::mm": (50_000, 50_000)}
-
-
 def test_an_operator_within_its_own_kind_counts_once_in_total(tmp_path: Path) -> None:
     """GIVEN a DTensor, whose aten::mm calls the one of its local part THEN the total is that of the outer one."""
     trace = TraceBuilder().step(1, 0, 100).op("aten::mm", 10, 50).op("aten::mm", 20, 30)
@@ -135,16 +124,6 @@ def test_an_operator_within_its_own_kind_counts_once_in_total(tmp_path: Path) ->
     row = by_name(found(tmp_path, trace), "operators")["aten::mm"]
 
     assert (row["count"], row["total_ns"], row["self_ns"]) == (2, 50_000, 50_000)
-
-
-def test_an_operator_is_exposed_while_the_device_is_idle(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(1, 0, 100).op("aten::mm", 10, 40).op("aten::empty", 12, 8)
-    trace.kernel("gemm", 30, 60, launched_at=25)
-
-    rows = by_name(found(tmp_path, trace), "operators")
-
-    assert (rows["aten::mm"]["self_ns"], rows["aten::mm"]["exposed_ns"]) == (32_000, 12_000)
-    assert (rows["aten::empty"]["self_ns"], rows["aten::empty"]["exposed_ns"]) == (8_000, 8_000)
 
 
 def test_an_operator_of_a_cpu_rank_is_exposed_while_nothing_communicates(tmp_path: Path) -> None:
@@ -156,18 +135,6 @@ def test_an_operator_of_a_cpu_rank_is_exposed_while_nothing_communicates(tmp_pat
     row = by_name(found(tmp_path, *traces), "operators")["aten::mm"]
 
     assert (row["total_ns"], row["exposed_ns"]) == (40_000, 20_000)
-
-
-def test_only_complete_steps_count(tmp_path: Path) -> None:
-    """GIVEN kernels before the first step and after the last one THEN they are in no sum."""
-    trace = TraceBuilder().kernel("gemm", 5, 10, launched_at=1).op("aten::mm", 5, 10)
-    trace.step(1, 100, 100).kernel("gemm", 120, 30, launched_at=110).op("aten::mm", 110, 20)
-    trace.kernel("gemm", 300, 10, launched_at=250).op("aten::mm", 250, 10)
-
-    result = found(tmp_path, trace)
-
-    assert by_name(result, "kernels")["gemm"]["total_ns"] == 30_000
-    assert by_name(result, "operators")["aten::mm"]["total_ns"] == 20_000
 
 
 def test_of_many_operators_some_steps_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,26 +207,6 @@ def test_a_rank_keeps_a_bounded_number_of_names(tmp_path: Path) -> None:
         trace.kernel(f"kernel_{k}", 10 + 10 * k, 1 + k % 9, launched_at=1)
 
     assert len(load(write_run(tmp_path, [trace])).ranks[0][KERNEL_TIMES].sums) <= 3 * MOST_OF_RANK
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=25))
-def test_the_parent_is_the_innermost_span_around(drawn: list[tuple[int, int]]) -> None:
-    """GIVEN properly nested spans THEN each one's parent is the shortest of those that contain it."""
-    spans: list[tuple[int, int]] = []
-    for start, length in drawn:
-        span = (start, start + length)
-        crosses = any(a < span[0] < b < span[1] or span[0] < a < span[1] < b for a, b in spans)
-        if not crosses and span not in spans:
-            spans.append(span)
-    spans.sort(key=lambda span: (span[0], -span[1]))
-    starts, ends = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
-
-    actual = parents(starts, ends).tolist()
-
-    for i, (start, end) in enumerate(spans):
-        around = [j for j, (a, b) in enumerate(spans) if j != i and a <= start and end <= b]
-        expected = min(around, key=lambda j: spans[j][1] - spans[j][0], default=-1)
-        assert actual[i] == expected
 
 
 @pytest.fixture(scope="module")

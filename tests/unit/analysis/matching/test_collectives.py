@@ -10,7 +10,6 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.load import load
-from tracekit.model.communication import KINDS
 from tracekit.model.run import Run
 
 Collective = tuple[str, int, dict[str, Any]]  # kind, when, further arguments
@@ -61,16 +60,6 @@ def test_a_rank_that_lacks_an_instance_shifts_no_other(run_of: LoadRun) -> None:
     ((severity, text),) = unlinked(run)
     assert severity == "warning"
     assert text.startswith("rank 1: collective 1 (all_reduce in step 3) of group default_pg is not in its trace")
-
-
-def test_instances_missing_at_the_end_may_have_been_in_progress(run_of: LoadRun) -> None:
-    ((severity, text),) = unlinked(run_of(numbered(1, 2, 3), numbered(1, 2)))
-    assert severity == "info"
-    assert text.startswith("rank 1: collective 2")
-
-
-def test_coalesced_collectives_share_an_id(run_of: LoadRun) -> None:
-    assert rows(run_of(numbered(1, 2, 2, 3), numbered(1, 2, 2, 3))) == [[0, 1, 2, 3], [0, 1, 2, 3]]
 
 
 def test_ids_far_apart(run_of: LoadRun) -> None:
@@ -126,17 +115,6 @@ def test_a_rank_with_more_than_the_others(run_of: LoadRun) -> None:
     assert rows(run) == [[0, 1], [-1, -1], [0, 1]]
 
 
-def test_each_kind_is_matched_in_its_order(run_of: LoadRun) -> None:
-    """GIVEN threads that interleave differently WHEN matched THEN the k-th of each kind is the same instance."""
-    one = [("all_reduce", 100, {}), ("all_gather", 120, {}), ("all_reduce", 140, {})]
-    second = [("all_gather", 100, {}), ("all_reduce", 120, {}), ("all_reduce", 140, {})]
-    run = run_of(one, second)
-    (group,) = run.collectives
-    matched = [[KINDS[s.collectives.kind[i]] for i in first] for s, first in zip(run.ranks, group.row, strict=True)]
-    assert matched[0] == matched[1]
-    assert sorted(matched[0]) == ["all_gather", "all_reduce", "all_reduce"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -167,26 +145,9 @@ def test_all_to_all_of_different_sizes_is_no_mismatch(run_of: LoadRun) -> None:
     assert run.collectives[0].size_bytes.tolist() == [120]
 
 
-def test_collectives_are_matched_without_missing_ranks(run_of: LoadRun) -> None:
-    run = run_of(numbered(1, 2), numbered(1, 2), world_size=8, numbers=[2, 5])
-    assert run.collectives[0].ranks.tolist() == [2, 5]
-    assert rows(run) == [[0, 1], [0, 1]]
-
-
 def test_a_rank_without_any_collective_lacks_all(run_of: LoadRun) -> None:
     run = run_of(numbered(1), numbered(1), [])
     assert rows(run) == [[0], [0], [-1]]
-
-
-def test_collectives_without_group_name_count_as_of_all_ranks(tmp_path: Path) -> None:
-    traces = []
-    for rank in range(2):
-        trace = TraceBuilder(rank, 2).step(0, 0, 100).kernel("gemm", 0, 5, launched_at=0)
-        trace.kernel("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", 20, 10, launched_at=10)
-        traces.append(trace)
-    run = load(write_run(tmp_path, traces))
-    assert run.groups[run.collectives[0].group].ranks == (0, 1)
-    assert rows(run) == [[0], [0]]
 
 
 def test_groups_are_matched_separately(run_of: LoadRun) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import Message, clocks, rank, recv, run_of, send
+from benchmarks.exchanges import Message, clocks, rank, recv, run_of, send
 from tracekit.analysis.matching.message_times import (
     awaited_soonest,
     fastest_messages,
-    kernels_of_messages,
     message_kernels,
     message_sizes,
     message_transfers,
@@ -28,18 +27,6 @@ def pair(sent: Sequence[Message], received: Sequence[Message], *, offset_ns: int
     return run_of(members, messages=match_messages(members, of_clocks)[0], clocks=tuple(of_clocks))
 
 
-def test_messages_with_one_event_share_a_kernel() -> None:
-    """Messages without an event share one if they were issued together."""
-    messages = rank(
-        0, [send(1, 10), recv(1, 10), send(1, 10, took_ns=11), send(1, 30), recv(1, 40, took_ns=-1)]
-    ).messages
-
-    kernels = kernels_of_messages(messages).tolist()
-
-    assert kernels[0] == kernels[1]
-    assert len(set(kernels)) == 4
-
-
 def test_kernels_of_different_ranks_are_different() -> None:
     run = pair([send(1, 10), send(1, 10), send(1, 50)], [recv(0, 10), recv(0, 50), recv(0, 50)])
 
@@ -48,13 +35,6 @@ def test_kernels_of_different_ranks_are_different() -> None:
     assert send_kernel[0] == send_kernel[1] != send_kernel[2]
     assert recv_kernel[0] != recv_kernel[1] == recv_kernel[2]
     assert not set(send_kernel) & set(recv_kernel)
-
-
-def test_on_a_cpu_a_message_takes_from_when_both_ranks_handle_it_until_it_is_received() -> None:
-    """The send is there from 10 on and the receive from 30 on until 36; then both at 100 until 125, after the send."""
-    run = pair([send(1, 10), send(1, 100, took_ns=5)], [recv(0, 30, took_ns=6), recv(0, 90, took_ns=35)])
-
-    assert message_transfers(run).took_ns.tolist() == [6, 25]
 
 
 def awaited_late(*waits_ns: int, came_ns: int, size_bytes: int = 64) -> tuple[list[Message], list[Message]]:
@@ -79,12 +59,6 @@ def test_a_message_that_came_while_its_receiver_was_busy_took_at_most_until_that
     assert times.unseen_ns.tolist() == [0, 100_000, 500_000]
     assert times.is_exact.tolist() == [True, True, False]
     assert times.at_least_ns.tolist() == [200_000, 200_000, 0]
-
-
-def test_nothing_is_seen_of_a_message_that_no_call_waited_for() -> None:
-    times = message_transfers(pair([send(1, 10)], [recv(0, 30, took_ns=6, awaited_ns=-1)]))
-
-    assert (times.took_ns.tolist(), times.unseen_ns.tolist(), times.is_exact.tolist()) == ([6], [6], [False])
 
 
 def test_a_link_is_judged_by_the_half_of_its_messages_that_were_awaited_soonest() -> None:
@@ -122,18 +96,6 @@ def test_what_is_usual_on_a_link_that_nobody_waits_for_is_told_by_other_links_of
     for destination, size, ns in zip(run.messages.destination, message_sizes(run), usual_ns, strict=True):
         by_size[int(destination), int(size)].add(int(ns))
     assert by_size == {(1, 64): {200_000}, (1, 8): {-1}, (2, 64): {200_000}}
-
-
-def test_times_are_compared_on_the_clock_of_the_run() -> None:
-    run = pair([send(1, 1010, took_ns=50)], [recv(0, 8000, took_ns=40)], offset_ns=7000)  # received from 1000 to 1040
-
-    assert message_transfers(run).took_ns.tolist() == [30]
-
-
-def test_a_receive_without_an_end_took_unknown_time() -> None:
-    run = pair([send(1, 10), send(1, 50)], [recv(0, 10, took_ns=7), recv(0, 50, took_ns=-1)])
-
-    assert message_transfers(run).took_ns.tolist() == [7, -1]
 
 
 def test_on_a_gpu_a_message_takes_at_most_as_long_as_the_shorter_kernel() -> None:

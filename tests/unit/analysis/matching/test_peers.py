@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.unit.analysis.exchanges import Message, rank, recv, send
+from benchmarks.exchanges import Message, rank, recv, send
 from tracekit.analysis.matching.peers import with_inferred_peers
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Note
@@ -78,21 +78,6 @@ def test_the_last_rank_sends_to_the_first_one_where_ranks_have_several_stages() 
     peers, _ = inferred(members((0, 1, 2), {0: first, 1: second, 2: third}))
 
     assert peers == {0: [1, 2, 1], 1: [0, 2, 0], 2: [1, 0]}
-
-
-def test_the_ends_of_a_pipeline_exchange_one_message_where_others_exchange_two() -> None:
-    """GIVEN turns of a forward and a backward, where the first rank sends no gradient, and the last no activation."""
-    messages = {
-        0: [send(UNKNOWN, 0), recv(UNKNOWN, 500)],
-        1: [
-            recv(UNKNOWN, 100, before="F"),
-            send(UNKNOWN, 200, after="F"),
-            recv(UNKNOWN, 300, before="B"),
-            send(UNKNOWN, 400, after="B"),
-        ],
-        2: [recv(UNKNOWN, 200), send(UNKNOWN, 300)],
-    }
-    assert inferred(members((0, 1, 2), messages))[0] == {0: [1, 1], 1: [0, 2, 2, 0], 2: [1, 1]}
 
 
 @pytest.mark.parametrize("other", [recv(UNKNOWN, 999, before="F"), send(UNKNOWN, 999)], ids=["unsent", "outside"])

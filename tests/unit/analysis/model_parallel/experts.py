@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 
 __all__ = ["ATTENTION_NS", "EXPERTS_NS", "LAYERS", "STEPS", "exchange_tokens"]
 

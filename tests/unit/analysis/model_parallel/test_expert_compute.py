@@ -40,13 +40,6 @@ def test_experts_compute_between_dispatch_and_combine(notified: bool) -> None:
     assert np.bincount(compute.pair, compute.takes_back).tolist() == [2 if notified else 1] * STEPS * LAYERS
 
 
-def test_a_slow_rank_has_no_more_load() -> None:
-    compute = compute_of(exchange_tokens(pace={1: 1.3}).run())
-
-    assert compute.pace.tolist() == pytest.approx([1.0, 1.3, 1.0, 1.0])
-    np.testing.assert_allclose(compute.load_ns, EXPERTS_NS)
-
-
 def test_more_work_in_one_place_makes_no_rank_slow() -> None:
     assert compute_of(exchange_tokens(more_work_ns={3: 900}).run()).pace.tolist() == [1.0] * 4
 
@@ -54,14 +47,6 @@ def test_more_work_in_one_place_makes_no_rank_slow() -> None:
 def test_without_compute_elsewhere_nothing_is_known() -> None:
     """GIVEN ranks that compute nothing between a combine and the next dispatch THEN a slow one would look loaded."""
     assert expert_computes(exchange_tokens(HOT, attention_ns=50).run()) == []
-
-
-def test_all_to_alls_whose_sizes_are_known_come_in_pairs_of_equal_size() -> None:
-    cluster = exchange_tokens(HOT, kinds=("all_to_all", "all_to_all"))
-    compute = compute_of(with_sizes(cluster.run()))
-
-    assert compute.has_sizes
-    np.testing.assert_allclose(compute.load_ns, np.outer(HOT, np.full(STEPS * LAYERS, EXPERTS_NS)))
 
 
 def test_all_to_alls_of_other_sizes_may_lie_between_a_dispatch_and_its_combine() -> None:

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder
-from tests.unit.analysis.exchanges import rank, run_of
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.model_parallel.layers import tensor_parallel
 from tracekit.analysis.model_parallel.parts import LAYERS, TensorSum
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.table import records
 from tracekit.model.metadata import Group
-from tracekit.read.decode.portable import decode
 
 FORWARD_THREAD = 1  # as a backward operator numbers it; the operators of a forward have 0
 
@@ -22,8 +20,7 @@ FORWARD_THREAD = 1  # as a backward operator numbers it; the operators of a forw
 def tensor_rows(trace: TraceBuilder, tmp_path: Path, parallelism: str | None = "tp") -> list[TensorSum]:
     group = Group(id=0, name="0", desc="default_pg", backend="gloo", parallelism=parallelism, ranks="world")
     trace.capture(groups=[group])
-    path = trace.write(tmp_path / f"rank{trace.rank}.json")
-    return list(summarize_trace(decode(path), trace.rank, SummaryOptions())[LAYERS])
+    return list(summary_of(trace, tmp_path)[LAYERS])
 
 
 def named(rows: list[TensorSum]) -> list[tuple[str | None, str | None, str, int]]:
@@ -148,8 +145,7 @@ def test_without_metadata_what_dtensor_redistributes_is_tensor_parallel_and_infe
     forward_operator(trace, "Redistribute", 10, 20, number=3)
     trace.gloo("all_reduce", 12, 10).gloo("all_reduce", 40, 10)
     trace.op("Redistribute", 60, 20).gloo("all_reduce", 62, 10)  # out of the graph, as for a norm under FSDP2
-    path = trace.write(tmp_path / "rank0.json")
-    (row,) = summarize_trace(decode(path), 0, SummaryOptions())[LAYERS]
+    (row,) = summary_of(trace, tmp_path)[LAYERS]
     assert (row.parallelism, row.inferred, row.module, row.count) == ("tp", True, None, 1)
 
 

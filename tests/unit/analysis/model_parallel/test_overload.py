@@ -6,18 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.unit.analysis.model_parallel.experts import EXPERTS_NS, LAYERS, exchange_tokens
+from tests.unit.analysis.model_parallel.experts import exchange_tokens
 from tracekit.analysis.model_parallel.overload import overloaded_ranks
 from tracekit.analysis.stragglers.stragglers import stragglers
 
 HOT = (0.8, 0.8, 1.6, 0.8)
-
-
-def test_a_rank_that_computes_longer_only_between_dispatch_and_combine_is_overloaded() -> None:
-    ((rank, overload),) = overloaded_ranks(exchange_tokens(HOT).run()).items()
-
-    assert (rank, overload.ratio, overload.estimated) == (2, pytest.approx(2.0), True)
-    assert overload.longer_ns == pytest.approx(LAYERS * 0.8 * EXPERTS_NS)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +36,6 @@ def test_a_rank_that_is_hot_in_one_layer_is_told_so() -> None:
     assert (finding.rank, finding.remedy, finding.evidence["cause"]) == (2, "load", "more_work")
     assert finding.evidence["expert_load"] == pytest.approx(4.6 / 3.8)
     assert finding.evidence["expert_load_estimated"] is True
-
-
-def test_a_slow_rank_keeps_its_cause() -> None:
-    (finding,) = stragglers(exchange_tokens(pace={1: 1.2}).run()).findings
-
-    assert (finding.rank, finding.remedy) == (1, "ranks")
-    assert "expert_load" not in finding.evidence
 
 
 def test_a_load_that_explains_little_of_a_delay_is_not_its_reason() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.analysis.exchanges import WORLD, actions, rank, send
+from benchmarks.exchanges import WORLD, actions, rank, send
 from tracekit.analysis.communication.parts import (
     COMMUNICATION,
     GROUP_TIMES,
@@ -270,9 +270,3 @@ def test_of_two_recordings_with_a_step_in_common_the_newer_one_counts() -> None:
         assert (note.kind, note.severity, note.rank, note.file) == ("duplicate_rank", "warning", 1, "a.json")
         assert note.text == "rank 1: a.json: step 4 is in b.json, too, which is newer; a.json is left out"
     assert without_repeated_steps(windows[1:]) == (windows[1:], [])
-
-
-def test_recordings_without_steps_repeat_none() -> None:
-    no_steps = Note(kind="no_steps", severity="info", text="no steps recorded")
-    windows = [replace(rank(1, steps=(0,), notes=(no_steps,)), first_event_ns=at_ns) for at_ns in (10, 20)]
-    assert without_repeated_steps(windows) == (windows, [])

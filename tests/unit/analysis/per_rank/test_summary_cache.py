@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu_jobs import Defect, JobSpec, simulate
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Defect, JobSpec, simulate
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank import summarize
-from tracekit.analysis.per_rank import summary_cache as cached
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.errors import InputError
@@ -89,24 +88,6 @@ def test_a_second_analysis_decodes_nothing(tmp_path: Path, read: list[str], monk
     assert len(entries(folder)) == 2
 
 
-def test_without_cache_option_nothing_is_stored(tmp_path: Path, read: list[str]) -> None:
-    folder = cluster(tmp_path)
-    before = set(folder.rglob("*"))
-    json_of(folder)
-    JsonResult().render(analyze(str(folder)))
-    assert set(folder.rglob("*")) == before
-    assert len(read) == 4
-
-
-def test_analyze_passes_the_cache_option_on(tmp_path: Path, read: list[str]) -> None:
-    folder = cluster(tmp_path)
-    cache_folder = tmp_path / "kept"
-    first = JsonResult().render(analyze(str(folder), cache=cache_folder))
-    read.clear()
-    assert JsonResult().render(analyze(str(folder), cache=cache_folder)) == first
-    assert read == []
-
-
 @pytest.mark.parametrize("name", ["dlrm_8xV100", "gloo_rank34_of_300"])
 def test_real_traces(real_traces: Path, tmp_path: Path, name: str, read: list[str]) -> None:
     first = json_of(real_traces / name, cache=tmp_path)
@@ -122,24 +103,6 @@ def test_workers_store_their_summaries(tmp_path: Path, read: list[str]) -> None:
     assert json_of(folder, cache=True, jobs=2) == first
     assert read == []
     assert len(entries(folder)) == 2
-
-
-def test_no_worker_is_started_if_all_ranks_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = cluster(tmp_path)
-    first = json_of(folder, cache=True)
-    monkeypatch.setattr("multiprocessing.get_context", None)
-    assert json_of(folder, cache=True, jobs=2) == first
-
-
-def test_a_moved_run_shows_its_new_files(tmp_path: Path, read: list[str]) -> None:
-    folder = cluster(tmp_path / "old")
-    load(folder, cache=True)
-    new_folder = tmp_path / "new"
-    folder.rename(new_folder)
-    read.clear()
-    run = load(new_folder, cache=True)
-    assert read == []
-    assert [summary.files for summary in run.ranks] == [(str(path),) for path in sorted(new_folder.glob("*.json*"))]
 
 
 def test_file_names_that_are_no_text_are_not_cached(tmp_path: Path, read: list[str]) -> None:
@@ -241,17 +204,6 @@ def test_the_rank_from_discovery_is_part_of_the_key(tmp_path: Path, read: list[s
     add("a.json")
     ranks = {Path(summary.files[0]).name: summary.rank for summary in load(tmp_path, cache=True).ranks}
     assert ranks == {Path(summary.files[0]).name: summary.rank for summary in load(tmp_path).ranks}
-
-
-def test_a_worker_of_another_code_version_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sources were edited after the parent had imported them, and before its worker did."""
-    make = cached.summarize_and_store
-    monkeypatch.setattr(
-        "tracekit.analysis.loading.rank_reader.summarize_and_store", lambda order: make(replace(order, code="older"))
-    )
-    folder = cluster(tmp_path)
-    load(folder, cache=True)
-    assert entries(folder) == []
 
 
 def test_a_rank_that_failed_by_a_bug_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import actions, rank, run_of
+from benchmarks.exchanges import actions, rank, run_of
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.pipeline.layout.schedules import Order, order_of_schedule
 from tracekit.analysis.pipeline.parts import Actions
@@ -124,24 +123,6 @@ def test_transfers_take_as_long_as_before() -> None:
     assert predicted == pytest.approx(saves, abs=0.02 * span_ns(now))
 
 
-@pytest.mark.parametrize("slow_stage", [0, 1, 3])
-def test_an_uneven_stage_is_named_with_where_to_move_layers(slow_stage: int) -> None:
-    now = simulate("1f1b", 4, 8, slow={slow_stage: 2})
-    assert now.uneven_stage is not None
-    assert (now.uneven_stage.stage, now.uneven_stage.factor) == (slow_stage, 2.0)
-    assert (now.findings[0].rank, now.findings[0].remedy) == (slow_stage, "stages")
-    assert now.findings[0].cause == "imbalance"
-    assert (
-        now.findings[0].action == f"move layers from it to the other stages, first to stage {now.uneven_stage.fastest}"
-    )
-    assert now.findings[0].evidence == {"stage": slow_stage, "factor": 2.0}
-
-
-def test_even_stages_are_not_named_and_few_bubbles_are_no_finding() -> None:
-    now = simulate("1f1b", 2, 32)
-    assert (now.uneven_stage, now.changes, now.findings) == (None, (), ())
-
-
 def test_bubbles_that_the_schedule_causes_have_a_finding_with_a_remedy() -> None:
     now = simulate("gpipe", 4, 4)
     assert now.bubble_ratio == pytest.approx(3 / 7)
@@ -150,39 +131,6 @@ def test_bubbles_that_the_schedule_causes_have_a_finding_with_a_remedy() -> None
     best = max(now.changes, key=lambda change: change.saves_ns_per_step)
     assert (finding.saving_ns, finding.saving_error_ns) == (best.saves_ns_per_step, best.error_ns)
     assert (finding.cause, finding.action) == ("bubble", f"try {best.what}")
-
-
-def test_a_stage_that_waits_for_one_of_its_ranks_is_not_uneven() -> None:
-    """GIVEN two replicas whose stage 1 takes twice as long WHEN only one of its ranks computes longer THEN no stage."""
-    orders = order_of_schedule("1f1b", 2, 1, 4)
-    assert orders is not None
-    rows = times(orders, {"F": FORWARD, "B": BACKWARD}, {1: 2}, 0)
-
-    def replica(first: int) -> list[RankSummary]:
-        layout = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
-        return [
-            rank(
-                first + stage,
-                actions=Actions.concatenate([actions((k, n, s, e), stage=at) for k, at, n, s, e in rows[stage]]),
-                pipeline=layout,
-                pipeline_ranks=(first, first + 1),
-                steps=(5,),
-            )
-            for stage in range(2)
-        ]
-
-    def computing(summaries: list[RankSummary], compute_ns: Sequence[int]) -> list[RankSummary]:
-        return [
-            replace(s, steps=tuple(replace(step, compute_ns=rank_ns) for step in s.steps))
-            for s, rank_ns in zip(summaries, compute_ns, strict=True)
-        ]
-
-    members = [*replica(0), *replica(2)]
-    usual_ns, twice_ns = 4 * (FORWARD + BACKWARD), 8 * (FORWARD + BACKWARD)
-    for compute_ns, named in (((usual_ns, twice_ns) * 2, 1), ((usual_ns, usual_ns, usual_ns, twice_ns), None)):
-        result = pipeline(run_of(computing(members, compute_ns)))
-        assert result is not None
-        assert (None if result.uneven_stage is None else result.uneven_stage.stage) == named
 
 
 @pytest.mark.parametrize(("slow_replicas", "named"), [((0,), False), ((0, 1, 2), True)])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.exchanges import actions, clocks, rank, run_of
+from benchmarks.exchanges import actions, clocks, rank, run_of
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_bubble_ratio, pipeline
 from tracekit.analysis.pipeline.parts import Actions
@@ -53,19 +52,6 @@ def gpipe(shift_ns: int = 0) -> tuple[Actions, Actions]:
     second = (("F", 0, 10, 20), ("F", 1, 20, 30), ("B", 0, 30, 50), ("B", 1, 50, 70))
     later = tuple((kind, microbatch, start + shift_ns, end + shift_ns) for kind, microbatch, start, end in second)
     return actions(*first), actions(*later, stage=1)
-
-
-def test_gpipe_has_the_bubbles_of_its_closed_form() -> None:
-    result = analysed(two_stages(*gpipe()))
-    assert result.bubble_ratio == result.ideal_bubble_ratio == pytest.approx(1 / 3)
-    assert result.bubble_to_ideal_ratio == pytest.approx(60 / 120)
-    assert result.by_rank[["rank", "busy_ns", "bubble_ns"]].to_numpy().tolist() == [[0, 60, 30], [1, 60, 30]]
-    assert result.by_stage[["stage", "kind", "count", "mean_ns"]].to_numpy().tolist() == [
-        [0, "F", 2, 10],
-        [0, "B", 2, 20],
-        [1, "F", 2, 10],
-        [1, "B", 2, 20],
-    ]
 
 
 def test_a_known_clock_offset_changes_nothing() -> None:
@@ -164,15 +150,6 @@ def causes(result: Pipeline) -> dict[int, dict[str, int]]:
     }
 
 
-def test_bubbles_of_equal_stages_are_warmup_and_drain() -> None:
-    """Rank 0 waits 30 for the first backward; rank 1 waits 10 for the first forward, and is done 20 before the end."""
-    result = analysed(two_stages(*gpipe()))
-    assert causes(result) == {0: {"warmup": 30}, 1: {"warmup": 10, "drain": 20}}
-    assert result.causes_ns is not None
-    assert (result.causes_ns["warmup_ns"], result.causes_ns["drain_ns"]) == (40, 20)
-    assert (result.replay_error, result.findings[0].evidence["drain_ns"]) == (0.0, 20)
-
-
 def test_a_slower_stage_makes_the_other_wait() -> None:
     """Stage 1 takes 20 forward and 40 backward, stage 0 10 and 20: equal stages would take 15 and 30.
 
@@ -187,18 +164,6 @@ def test_a_slower_stage_makes_the_other_wait() -> None:
     assert (result.uneven_stage.stage, result.uneven_stage.ranks, result.uneven_stage.factor) == (1, (1,), 2.0)
     assert (result.findings[0].rank, result.findings[0].remedy) == (1, "stages")
     assert result.uneven_stage.saves_ns_per_step == 150 - 90  # at the pace of stage 0
-
-
-def test_idle_time_during_a_transfer_is_transfer() -> None:
-    """GIVEN `gpipe` with transfers of 5, whose receives are posted when the rank needs them.
-
-    stage 0   F0 F1  ...  B0 B1     0-10, 10-20, 65-85, 90-110
-    stage 1    F0 F1 B0  B1         15-25, 30-40, 40-60, 60-80
-    """
-    first = actions(("F", 0, 0, 10), ("F", 1, 10, 20), ("B", 0, 65, 85), ("B", 1, 90, 110))
-    second = actions(("F", 0, 15, 25), ("F", 1, 30, 40), ("B", 0, 40, 60), ("B", 1, 60, 80), stage=1)
-    result = analysed(two_stages(first, second))
-    assert causes(result) == {0: {"warmup": 30, "transfer": 20}, 1: {"warmup": 10, "drain": 20, "transfer": 20}}
 
 
 def test_delays_that_the_mean_hides_are_late_peers() -> None:
@@ -269,36 +234,7 @@ def test_without_a_ranks_actions_in_a_step_the_causes_are_unknown(place: int) ->
     assert result.by_rank["bubble_ns"].notna().all()
 
 
-@pytest.mark.parametrize("lost", ["F", "B"])
-def test_without_some_actions_of_a_stage_the_causes_are_unknown(lost: str) -> None:
-    """GIVEN a stage of which no backward is known, or one forward less THEN others wait for what nobody knows."""
-    first, second = gpipe()
-    kind = ACTION_KINDS.index(lost)  # type: ignore[arg-type]
-    kept = second.rows((second.kind != kind) | ((second.microbatch == 0) & (lost == "F")))
-    result = analysed(two_stages(first, kept))
-    assert (result.causes_ns, result.changes, result.measured) == (None, (), ())
-    assert result.by_rank["bubble_ns"].notna().all()
-
-
 def test_a_first_stage_that_does_not_learn_has_no_backward() -> None:
     first, second = gpipe()
     result = analysed(two_stages(first.rows(first.kind == ACTION_KINDS.index("F")), second))
     assert result.causes_ns is not None
-
-
-def test_a_schedule_may_run_several_times_a_step() -> None:
-    """GIVEN `gpipe` twice in a step THEN the n-th backward of a microbatch waits for its n-th forward."""
-    twice = [
-        Actions.concatenate([of_rank, replace(of_rank, start_ns=of_rank.start_ns + 90, end_ns=of_rank.end_ns + 90)])
-        for of_rank in gpipe()
-    ]
-    result = analysed(two_stages(*twice))
-    assert result.causes_ns is not None
-    assert (result.causes_ns["other_ns"], result.replay_error) == (0, 0.0)
-    assert sum(result.causes_ns.values()) == 2 * 60
-
-
-def test_bubbles_near_the_ideal_are_no_warning() -> None:
-    first, second = gpipe()
-    (finding,) = analysed(two_stages(first, second)).findings
-    assert finding.severity == ("warning" if finding.saving_ns else "info")

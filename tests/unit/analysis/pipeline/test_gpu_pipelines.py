@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
-from tests.gpu_jobs import Cause, Clocks, Defect, JobSpec, SimulatedJob, cluster, simulate
-from tests.gpu_jobs.analysed import report_of, run_of
-from tests.gpu_jobs.defects import RankDefect, defect_of
-from tests.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
-from tracekit.analysis.pipeline.bubbles import pipeline_actions
+from benchmarks.gpu_jobs import Cause, Clocks, Defect, JobSpec, SimulatedJob, cluster, simulate
+from benchmarks.gpu_jobs.analysed import report_of, run_of
+from benchmarks.gpu_jobs.defects import RankDefect, defect_of
 from tracekit.analysis.report import Report
-from tracekit.model.run import Run
 
 TWO_MACHINES = Clocks(offset_us=(0.0, 2500.0))
 JOBS: list[dict[str, Any]] = [
@@ -65,53 +60,6 @@ def blamed(report: Report) -> set[tuple[int, ...]]:
     return named
 
 
-def ends_ns(run: Run) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return when the send and the receive of each message ended, by source and destination, in order of the sends."""
-    messages = {summary.rank: summary.messages for summary in run.ranks}
-    rows = zip(
-        *(getattr(run.messages, name).tolist() for name in ("source", "destination", "send", "recv")), strict=True
-    )
-    result = defaultdict(list)
-    for source, destination, send, recv in sorted(rows):
-        ends = int(messages[source].end_ns[send]), int(messages[destination].end_ns[recv])
-        result[source, destination].append((ends[0] - BASE_NS - ORIGIN_NS, ends[1] - BASE_NS - ORIGIN_NS))
-    return result
-
-
-def true_ends_ns(job: SimulatedJob) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return when the kernels that send and receive each message ended, in the same order."""
-    result = defaultdict(list)
-    for rank, kernels in job.finished.kernels_of.items():
-        for kernel in kernels:
-            for transfer in kernel.transfers:
-                if transfer.source == rank:
-                    ends = kernel.end_ns, transfer.kernels[transfer.destination].end_ns
-                    result[rank, transfer.destination].append(ends)
-    return result
-
-
-@of_jobs(1, 3, 4, 6)
-def test_each_send_meets_its_own_receive(others: dict[str, Any]) -> None:
-    job, report = analysed(spec_of(**others))
-
-    expected, seen = true_ends_ns(job), ends_ns(report.run)
-
-    assert sum(map(len, expected.values())) == len(job.truth.messages) > 0
-    assert {pair: len(ends) for pair, ends in seen.items()} == {pair: len(ends) for pair, ends in expected.items()}
-    for pair, ends in seen.items():
-        assert np.abs(np.array(ends) - np.array(sorted(expected[pair]))).max() <= 2_000
-
-
-@pytest.mark.parametrize("batched", [False, True], ids=["single", "batched"])
-def test_messages_are_no_collectives(batched: bool) -> None:
-    """GIVEN two machines whose clocks differ THEN messages alone tell by how much."""
-    _, report = analysed(spec_of(batched_messages=batched, ranks_per_host=2, clocks=TWO_MACHINES))
-
-    assert report.run.collectives == ()
-    assert [len(summary.collectives) for summary in report.run.ranks] == [0] * 4
-    assert {clock.method for clock in report.run.clocks} <= {"messages", "host", "none"}
-
-
 def without(job: SimulatedJob, *beginnings: str, category: str | None = None) -> dict[int, bytes]:
     """Return the traces without the events of a category whose names begin so."""
     traces = {}
@@ -137,15 +85,6 @@ def test_kernels_of_messages_that_nothing_describes_match_nothing_and_anchor_no_
     assert {clock.method for clock in run.clocks} <= {"host", "none"}
 
 
-@of_jobs(*range(len(JOBS)))
-def test_the_bubble_ratio_is_right_whatever_labels_actions_have(others: dict[str, Any]) -> None:
-    job, report = analysed(spec_of(**others))
-
-    assert job.truth.bubble_ratio is not None
-    assert report.pipeline.bubble_ratio == pytest.approx(job.truth.bubble_ratio, abs=0.01)
-    assert (report.pipeline.stages, report.pipeline.microbatches) == (4 * job.spec.virtual_stages, 8)
-
-
 @of_jobs(1, 2, 6)
 def test_copies_of_annotations_on_the_device_add_no_actions(others: dict[str, Any]) -> None:
     job, report = analysed(spec_of(**others))
@@ -157,45 +96,9 @@ def test_copies_of_annotations_on_the_device_add_no_actions(others: dict[str, An
     assert report.pipeline.bubble_ratio == alone.pipeline.bubble_ratio
 
 
-@of_jobs(*range(len(JOBS)))
-def test_a_healthy_pipeline_blames_nobody(others: dict[str, Any]) -> None:
-    _, report = analysed(spec_of(**others))
-
-    assert report.pipeline.uneven_stage is None
-    assert blamed(report) == set()
-
-
 def with_defect(cause: Cause, *ranks: int, stage: int | None = None, **others: Any) -> tuple[SimulatedJob, Report]:
     defect = Defect(cause=cause, ranks=ranks, delay_us=4000.0, stage=stage)
     return analysed(spec_of(defect=defect, **others))
-
-
-@pytest.mark.parametrize(
-    ("others", "stage"),
-    [(JOBS[0], 0), (JOBS[1], 3), (JOBS[4], 2), (JOBS[6], 5)],
-    ids=["first", "last", "batched", "interleaved"],
-)
-def test_a_slow_stage_is_the_one_that_is_named(others: dict[str, Any], stage: int) -> None:
-    job, report = with_defect("uneven_stage", stage % 4, stage=stage, **others)
-
-    assert report.pipeline.uneven_stage.stage == stage
-    assert report.pipeline.uneven_stage.ranks == (stage % 4,)
-    assert report.pipeline.uneven_stage.saves_ns_per_step == pytest.approx(job.truth.saving_ns, rel=0.15)
-    assert blamed(report) == {(stage % 4,)}
-
-
-@pytest.mark.parametrize(
-    ("others", "edge"),
-    [(JOBS[0], (0, 1)), (JOBS[2], (2, 3)), (JOBS[4], (1, 2)), (JOBS[5], (2, 3))],
-    ids=["gpipe", "1f1b", "1f1b-batched", "gpipe-batched"],
-)
-def test_a_slow_edge_is_the_one_that_is_named(others: dict[str, Any], edge: tuple[int, int]) -> None:
-    job, report = with_defect("slow_edge", *edge, **others)
-
-    assert blamed(report) == {edge}
-    assert report.pipeline.uneven_stage is None
-    (finding,) = (finding for finding in report.findings if finding.remedy == "link")
-    assert finding.saving_ns == pytest.approx(job.truth.saving_ns, rel=0.15)
 
 
 LONE_EDGES = {
@@ -243,27 +146,6 @@ def test_a_network_that_is_slower_than_links_within_hosts_hides_no_late_rank(mon
     assert report.stragglers.verdict.rank == 3
 
 
-@of_jobs(0, 2, 4, 6)
-def test_every_action_has_the_time_of_its_kernels(others: dict[str, Any]) -> None:
-    job, report = analysed(spec_of(**others))
-
-    found = pipeline_actions(report.run)
-
-    key = ["rank", "step", "stage", "microbatch", "kind"]
-    seen = {tuple(row): end - start for *row, start, end in found[[*key, "start_ns", "end_ns"]].to_numpy().tolist()}
-    expected = {tuple(getattr(a, name) for name in key): a.end_ns - a.start_ns for a in job.truth.actions}
-    assert seen == {action: pytest.approx(took_ns, abs=2_000) for action, took_ns in expected.items()}
-
-
-@pytest.mark.parametrize("pp", [2, 4])
-def test_turns_of_a_forward_and_a_backward_show_several_stages_a_rank(pp: int) -> None:
-    """GIVEN turns that exchange the messages of both passes, or of one, in a batch; two ranks have one peer."""
-    job, report = analysed(spec_of(pp=pp, schedule="interleaved", virtual_stages=2, batched_messages=True))
-
-    assert (report.pipeline.schedule, report.pipeline.stages) == ("interleaved1f1b", 2 * pp)
-    assert report.pipeline.bubble_ratio == pytest.approx(job.truth.bubble_ratio, abs=0.01)
-
-
 @of_jobs(4, 5, 6)
 def test_batches_that_do_not_name_their_peers_do_not_hide_a_pipeline(others: dict[str, Any]) -> None:
     """GIVEN batches of torch before 2.5."""
@@ -277,23 +159,3 @@ def test_batches_that_do_not_name_their_peers_do_not_hide_a_pipeline(others: dic
 
     assert found.stages == 4 * job.spec.virtual_stages
     assert found.bubble_ratio == pytest.approx(job.truth.bubble_ratio, abs=0.01)
-
-
-@pytest.mark.parametrize(("cause", "rank"), [("host", 2), ("data", 0)])
-@of_jobs(1, 3, 4, 6)
-def test_a_late_host_is_the_one_that_is_named(others: dict[str, Any], cause: Cause, rank: int) -> None:
-    job, report = with_defect(cause, rank, synced=True, **others)
-
-    verdict = report.stragglers.verdict
-    assert (verdict.rank, verdict.cause) == (rank, cause)
-    assert verdict.caused_delay_ns == pytest.approx(job.truth.saving_ns, rel=0.25)
-
-
-@pytest.mark.parametrize("cause", ["compute", "more_work"])
-def test_a_rank_is_compared_with_those_of_its_stage_in_other_pipelines(cause: Cause) -> None:
-    """GIVEN four stages in two pipelines, where a rank computes longer than the one of its stage in the other."""
-    _, report = with_defect(cause, 3, family="hybrid", dp=2)
-
-    verdict = report.stragglers.verdict
-    assert (verdict.rank, verdict.cause) == (3, cause)
-    assert report.pipeline.uneven_stage is None

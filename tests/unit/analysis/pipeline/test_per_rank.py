@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.model.spans import pipeline_span
-from tracekit.read.decode.portable import decode
 
 
 def test_an_action_is_idle_in_its_parts_and_waits_between_them(tmp_path: Path) -> None:
@@ -18,6 +16,6 @@ def test_an_action_is_idle_in_its_parts_and_waits_between_them(tmp_path: Path) -
     trace.kernel("forward", 20, 30, launched_at=5).kernel("forward", 60, 20, launched_at=10)
     trace.label(pipeline_span("F", 0, 0, loss=True), 200, 20)
     trace.kernel("loss", 280, 10, launched_at=205).kernel("loss", 310, 10, launched_at=210)
-    actions = summarize_trace(decode(trace.write(tmp_path / "rank0.json")), 0, SummaryOptions())[ACTIONS]
+    actions = summary_of(trace, tmp_path)[ACTIONS]
     times_us = {name: (getattr(actions, name) / 1000).tolist() for name in ("wait_ns", "idle_ns")}
     assert times_us == {"wait_ns": [200], "idle_ns": [10 + 20]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import Message, actions, rank, recv, run_of, send
+from benchmarks.exchanges import Message, actions, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.pipeline.steps import ActionOrder, pipeline_steps
@@ -66,16 +66,6 @@ def test_a_receive_that_was_posted_early_hides_its_transfer() -> None:
     assert measured.visible.tolist() == [[True], [False]]
 
 
-def test_a_receive_that_is_posted_when_it_is_needed_hides_nothing() -> None:
-    first = actions(("F", 0, 0, 10), ("F", 1, 10, 20))
-    second = actions(("F", 0, 15, 45), ("F", 1, 52, 76), stage=1)
-    sent = [send(1, 10, took_ns=5), send(1, 20, took_ns=30)]
-    late = [recv(0, 0, took_ns=15), recv(0, 45, took_ns=5)]
-    edges, measured = transfers(first, second, sent, late)
-    assert measured.posted_after.tolist() == edges.previous.tolist() == [-1, 2]
-    assert (measured.took_ns.tolist(), measured.visible.tolist()) == ([[5], [5]], [[True], [True]])
-
-
 def test_a_receive_that_is_posted_after_different_actions_is_posted_after_the_earlier_one() -> None:
     """GIVEN a receive for F1 that is posted before F0 in one step, and after F0 in the next."""
     first = [actions(("F", 0, at, at + 10), ("F", 1, at + 10, at + 20), step=step) for step, at in ((5, 0), (6, 100))]
@@ -95,39 +85,6 @@ def test_an_output_in_several_messages_ends_with_the_last() -> None:
     sent = [send(1, 10, took_ns=3), send(1, 11, took_ns=13)]
     _, measured = transfers(first, second, sent, [recv(0, 0, took_ns=13), recv(0, 1, took_ns=23)])
     assert measured.took_ns.tolist() == [[14]]
-
-
-def test_without_messages_a_transfer_ends_when_its_consumer_begins() -> None:
-    first = actions(("F", 0, 0, 10), ("F", 1, 10, 20))
-    second = actions(("F", 0, 15, 45), ("F", 1, 48, 76), stage=1)
-    _, measured = transfers(first, second)
-    assert measured.took_ns.tolist() == [[5], [3]]
-
-
-def test_actions_of_one_rank_have_no_transfer() -> None:
-    """GIVEN a V: stages 1 and 2 are on rank 1."""
-    place = np.array([0, 0, 1, 1], dtype=np.int64)
-    stage = np.array([0, 3, 1, 2], dtype=np.int32)
-    same = np.zeros(4, dtype=np.int32)
-    edges = edges_between_ranks(place, same, stage, same)
-    assert sorted(zip(edges.producers.tolist(), edges.consumers.tolist(), strict=True)) == [(0, 2), (3, 1)]
-
-
-def test_exchanges_are_the_messages_from_one_rank_to_another_in_the_order_of_their_steps() -> None:
-    """GIVEN ranks 0 and 1 that send to each other, and rank 2 that receives from rank 0, once without an end."""
-    members = [
-        rank(0, [send(1, 100, step=6), send(1, 10), send(2, 20), send(2, 30), recv(1, 40, took_ns=7)]),
-        rank(1, [recv(0, 12, took_ns=5), recv(0, 100, took_ns=8, step=6), send(0, 40)]),
-        rank(2, [recv(0, 20, took_ns=-1), recv(0, 30)]),
-    ]
-    run = run_of(members)
-
-    found = message_exchanges(run_of(members, messages=match_messages(members, run.clocks)[0]))
-
-    assert sorted(found) == [(0, 1), (0, 2), (1, 0)]
-    assert (found[0, 1].step.tolist(), found[0, 1].sent_ns.tolist()) == ([5, 6], [10, 100])
-    assert (found[0, 1].received_ns.tolist(), found[0, 1].ended_ns.tolist()) == ([12, 100], [17, 108])
-    assert (found[0, 2].sent_ns.tolist(), found[1, 0].ended_ns.tolist()) == ([30], [47])
 
 
 def test_a_run_without_messages_has_no_exchanges() -> None:

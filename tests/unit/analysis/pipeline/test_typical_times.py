@@ -12,22 +12,6 @@ STEPS = tuple(range(5, 13))
 _IMBALANCE, _LATE = CAUSES.index("imbalance"), CAUSES.index("late_peer")
 
 
-def test_stages_of_fixed_times_differ_as_they_do() -> None:
-    _, measured = line(4, 3, steps=STEPS, longer=lambda _, stage: 60 * (stage == 2))
-
-    typical = measured.typical
-
-    assert typical.of_kind[0] == 115.0
-    assert typical.of_stage[0].tolist() == [100.0, 100.0, 160.0, 100.0]
-    assert typical.beyond_chance[0].tolist() == [100.0, 100.0, 160.0, 100.0]
-
-
-def test_what_stages_differ_by_in_one_step_is_not_told_from_chance() -> None:
-    _, measured = line(4, 3, longer=lambda _, stage: 60 * (stage == 2))
-
-    assert measured.typical.beyond_chance[0].tolist() == [100.0, 100.0, 160.0, 100.0]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_equal_stages_whose_times_vary_are_even(seed: int) -> None:
     """GIVEN forwards of 100 to 200 by chance: late peers are the cause of what ranks wait for, and not the stages."""
@@ -47,17 +31,3 @@ def test_one_long_step_of_a_stage_makes_it_no_uneven_one() -> None:
     _, measured = line(4, 6, steps=STEPS, longer=lambda step, stage: int(longer[step - STEPS[0], stage]))
 
     assert len(set(measured.typical.beyond_chance[0].tolist())) == 1
-
-
-def test_a_longer_stage_is_uneven_though_its_times_vary() -> None:
-    longer = np.random.default_rng(1).integers(0, 20, (len(STEPS), 4)).tolist()
-    _, measured = line(
-        4, 6, steps=STEPS, longer=lambda step, stage: longer[step - STEPS[0]][stage] + 100 * (stage == 1)
-    )
-
-    idle_ns = attribute_bubbles(measured, [0] * 4).idle_ns.sum(axis=0)
-
-    first, second, third, fourth = measured.typical.beyond_chance[0].tolist()
-    assert first == third == fourth
-    assert second == measured.typical.of_stage[0, 1]
-    assert idle_ns[_IMBALANCE] > 20 * idle_ns[_LATE]

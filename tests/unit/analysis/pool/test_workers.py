@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from multiprocessing.process import BaseProcess
@@ -77,16 +76,6 @@ if __name__ == "__main__":
             time.sleep(0.05)
         os.killpg(parent.pid, signal.SIGKILL)
         pytest.fail("workers are still there")
-
-
-def test_no_thread_of_this_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where memory is limited (`ulimit -v`), none can start."""
-
-    def start(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    assert map_ranks(divmod, [(n, 7) for n in range(5)], jobs=2) == [divmod(n, 7) for n in range(5)]
 
 
 def test_without_any_process_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

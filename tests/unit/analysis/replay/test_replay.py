@@ -25,17 +25,6 @@ def replay(dependencies: DependencyGraph, *durations: Sequence[float]) -> Replay
     return dependencies.replay(np.array(durations, dtype=np.float64).T)
 
 
-def test_an_operation_starts_when_the_last_that_it_waits_for_has_ended() -> None:
-    """
-    0 ---10--- 2 --3--        2 waits for 0 and 1
-    1 --4--
-    """
-    times = replay(graph(3, [(0, 2), (1, 2)]), [10, 4, 3])
-    assert times.start[:, 0].tolist() == [0, 0, 10]
-    assert times.end[:, 0].tolist() == [10, 4, 13]
-    assert times.span.tolist() == [13]
-
-
 def test_each_member_of_a_group_ends_its_transfer_after_the_last_has_started() -> None:
     """
     rank 0   work 5   | all_reduce (transfer 2) from 20: ends 22   | work 1: ends 23

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.exchanges import clocks, rank, run_of
+from benchmarks.exchanges import clocks, rank, run_of
 from tests.unit.analysis.rpc.simulated import Exchange
 from tests.unit.analysis.rpc.test_trainers import MS, trainer
 from tracekit.analysis.rpc.remote_calls import server_loads, server_rows, service_rows

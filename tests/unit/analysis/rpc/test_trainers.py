@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.analysis.exchanges import rank, run_of, send
+from benchmarks.exchanges import rank, run_of, send
 from tests.unit.analysis.rpc.simulated import Exchange
 from tracekit.analysis.rpc.trainers import held_calls, trainer_findings, trainer_rows
 from tracekit.analysis.rpc.updates import find_updates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tests.unit.analysis.rpc.test_trainers import MS, trainer
 from tracekit.analysis.rpc.calls import CallSums, function_rows
 from tracekit.analysis.rpc.remote_calls import waiting_findings

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank
+from benchmarks.exchanges import rank
 from tracekit.analysis.rpc.result import blocked_time, complete_time, in_flight_time, time_of
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import RpcCall, RpcUse, RpcWait

@@ -30,8 +30,3 @@ def test_the_largest_remainders_get_what_is_left() -> None:
 def test_without_any_weight_the_first_gets_all() -> None:
     assert apportion(7, np.zeros(3)).tolist() == [7, 0, 0]
     assert apportion(7, np.zeros(0)).tolist() == []
-
-
-def test_rows_are_apportioned_as_each_alone() -> None:
-    weights = np.array([[4.6, 4.6, 0.8], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
-    assert apportion(np.array([10, 7, 10]), weights).tolist() == [[5, 4, 1], [7, 0, 0], [4, 3, 3]]

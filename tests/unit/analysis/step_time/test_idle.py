@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.gpu_jobs import Defect, JobSpec, simulate
 from tests.builders import TraceBuilder, write_run
-from tests.gpu_jobs import Defect, JobSpec, simulate
 from tests.places import DATA
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import rows_of

@@ -52,20 +52,6 @@ def test_a_cost_that_was_not_measured_is_unknown(tmp_path: Path) -> None:
     assert "what recording cost was not measured" in TerminalReport().render(result)
 
 
-def test_more_than_a_tenth_of_the_step_is_a_warning_that_names_what_to_leave_out(tmp_path: Path) -> None:
-    result = report(tmp_path, 10_001, 25_000, options=("profile_memory", "record_shapes", "with_stack"))
-    (finding,) = warnings(result)
-    assert finding.text.startswith("recording cost 25% of the step on rank 1")
-    assert finding.action == "record with stack=False, memory=False, shapes=False"
-    assert (finding.severity, finding.time_ns, finding.saving_ns) == ("warning", 25_000, None)
-    assert (finding.evidence["rank"], finding.evidence["ratio"]) == (1, 0.25)
-
-
-def test_where_nothing_can_be_left_out_nothing_is_asked_for(tmp_path: Path) -> None:
-    (finding,) = warnings(report(tmp_path, 25_000, options=()))
-    assert finding.action is None
-
-
 @pytest.mark.parametrize(("cost_ns", "warned"), [(10_000, 0), (10_100, 1)])
 def test_a_tenth_is_the_limit(tmp_path: Path, cost_ns: int, warned: int) -> None:
     assert len(warnings(report(tmp_path, cost_ns))) == warned

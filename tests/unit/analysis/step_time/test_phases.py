@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.gpu_jobs import Family, simulate, spec_of
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Family, simulate, spec_of
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, optimizer_span
 from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
 
 Summarize = Callable[[TraceBuilder], RankSummary]
 
@@ -28,7 +26,7 @@ def summarize() -> Iterator[Summarize]:
     folder = Path(tempfile.mkdtemp())
 
     def run(trace: TraceBuilder) -> RankSummary:
-        return summarize_trace(decode(trace.write(folder / "rank0.json", "compact")), 0, SummaryOptions())
+        return summary_of(trace, folder)
 
     yield run
     shutil.rmtree(folder)
@@ -82,14 +80,6 @@ def test_the_kernels_of_a_closure_are_in_their_phases(summarize: Summarize) -> N
     assert phases(summarize(trace.capture())) == {"forward": 50, "backward": 30, "optimizer": 10, "other": 10}
 
 
-def test_the_parts_of_a_phase_sum_to_its_time(summarize: Summarize) -> None:
-    parts = {part.phase: part for part in summarize(gpu_step().capture())[PHASE_SUMS].parts}
-    backward = parts["backward"]
-    assert (backward.compute_ns, backward.exposed_comm_ns, backward.idle_ns) == (35_000, 10_000, 0)
-    assert (parts["optimizer"].compute_ns, parts["optimizer"].exposed_comm_ns) == (10_000, 0)
-    assert parts["other"].idle_ns == parts["other"].total_ns == 5_000
-
-
 def test_recomputation_and_scaled_steps_are_counted_from_the_capture_s_spans(summarize: Summarize) -> None:
     trace = gpu_step().label(RECOMPUTE_SPAN, 21, 3).label(optimizer_span("scaled_step"), 29.5, 6)
     trace.label(optimizer_span("scaled_step"), 36, 2)  # steps nothing: a gradient was infinite
@@ -97,12 +87,6 @@ def test_recomputation_and_scaled_steps_are_counted_from_the_capture_s_spans(sum
     assert (sums.backward_passes, sums.recompute_count) == (1, 1)
     assert (sums.scaled_steps, sums.skipped_steps) == (2, 1)
     assert sums.recompute_ns == sums.recompute_compute_ns == 35_000  # of the kernel launched within it
-
-
-def test_without_the_capture_these_counts_are_unknown(summarize: Summarize) -> None:
-    sums = summarize(gpu_step())[PHASE_SUMS]
-    assert (sums.backward_passes, sums.recompute_count, sums.scaled_steps, sums.skipped_steps) == (None,) * 4
-    assert sum(part.total_ns for part in sums.parts) == 100_000
 
 
 TIMES = st.tuples(st.integers(0, 400), st.integers(0, 120))  # start and duration in ns

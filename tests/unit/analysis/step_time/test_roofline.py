@@ -96,13 +96,6 @@ def test_recomputation_counts_in_hfu_and_not_in_mfu(tmp_path: Path) -> None:
     assert "with the 25% that are recomputed (inferred)" in roofline_text(result)
 
 
-def test_the_peak_of_several_types_is_that_of_their_mixture(tmp_path: Path) -> None:
-    _, row = result_of(train(tmp_path, dtypes=("c10::BFloat16", "c10::Float8_e4m3fn")))
-    least_s = EACH / 989.4e12 + EACH / 1978.9e12
-    assert row["peak_flops_per_s"] == pytest.approx(2 * EACH / least_s)
-    assert row["mfu"] == pytest.approx(2 * least_s / (row["step_ns"] / 1e9))
-
-
 def test_steps_that_do_more_than_the_peak_have_no_utilisation(tmp_path: Path) -> None:
     """GIVEN products that take longer at the peak of float32 than the step. THEN they did not run in float32."""
     result, row = result_of(train(tmp_path, dtypes=("float",)))
@@ -125,20 +118,6 @@ def test_without_a_peak_there_are_rates_only(tmp_path: Path, options: dict[str, 
     assert row["flops_per_s"] is not None
     assert result.unavailable["peak"].reason == why
     assert f"MFU n/a: {why}" in roofline_text(result)
-
-
-def test_given_operations_and_peak_replace_those_of_the_trace(tmp_path: Path) -> None:
-    path = train(tmp_path, device=None, shapes=False)
-    result, row = result_of(path)
-    assert (row["flops"], result.unavailable["flops"].reason) == (None, "operators recorded no shapes (record_shapes)")
-    assert roofline_text(result).startswith("model FLOP/s n/a: operators recorded no shapes")
-
-    result, row = result_of(path, KnownWork(flops_per_step=1e11, peak_flops_per_s=1e15))
-    assert row["flops"] == 2 * 10**11
-    assert row["mfu"] == pytest.approx(2e11 / (row["step_ns"] / 1e9) / 1e15)
-    assert row["hfu"] is None
-    assert "not known what is computed again" in result.unavailable["hfu"].reason
-    assert (result.source, result.peak_source) == ("given", "given")
 
 
 def test_float32_without_tensor_cores_is_a_finding(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.step_time.step_lengths import saving_of_ns, savings_ns
 from tracekit.model.run import Run
 

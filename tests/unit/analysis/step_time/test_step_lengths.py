@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.exchanges import rank, run_of, send
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.exchanges import rank, run_of, send
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank import summarize
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
@@ -62,17 +62,6 @@ def test_a_step_of_the_job_is_from_the_latest_end_to_the_latest_end() -> None:
 
     assert actual is not None
     assert (actual.median_ns, actual.min_ns, actual.max_ns, actual.count) == (60 * MS, 59 * MS, 72 * MS, 3)
-
-
-def test_where_ranks_do_not_communicate_a_step_has_the_median_length_of_its_ranks() -> None:
-    """GIVEN a rank whose steps are three times as long, so that its step 4 ends long after the others' step 5."""
-    lengths_ms = ([150, 180], [50, 60], [52, 62])
-    run = run_of([rank_of(number, in_a_row(of_rank)) for number, of_rank in enumerate(lengths_ms)])
-
-    actual = step_lengths(run)
-
-    assert actual is not None
-    assert (actual.min_ns, actual.max_ns) == (52 * MS, 62 * MS)
 
 
 def test_times_are_on_the_clock_of_the_run() -> None:
@@ -135,13 +124,6 @@ def test_a_first_step_beyond_the_spread_of_the_others_is_left_out(
     assert actual == tuple(LeftOutStep(step=step, step_ns=round(time_ms * MS)) for step, time_ms in expected)
 
 
-def test_one_rank_is_enough_for_all_to_leave_the_step_out() -> None:
-    """GIVEN rank 0, which enters the first step early and waits there for rank 1 THEN its length counts."""
-    early, late = rank_of(0, in_a_row([144.7, 60, 58, 63])), rank_of(1, in_a_row([71.1, 60, 58, 63]))
-
-    assert [step.step_ns for step in first_steps_to_leave_out([early, late])] == [round(144.7 * MS)]
-
-
 def test_each_window_has_a_first_step() -> None:
     steps_ms = in_a_row([140, 60, 61]) | in_a_row([62, 60, 59], first=20) | in_a_row([150, 58, 60], first=40)
 
@@ -183,14 +165,6 @@ def test_no_number_of_a_report_counts_the_step_that_is_left_out(tmp_path: Path) 
     assert [note["text"] for note in result["notes"] if note["kind"] == "first_step"] == [
         "step 0, the first recorded, took 1.0 ms, the others at most 0.1 ms: it is left out"
     ]
-
-
-def test_the_note_names_the_rank_that_alone_is_long_in_the_step(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, [polluted(rank, 1000 if rank == 2 else 100) for rank in range(4)])
-
-    (note,) = (note for note in analyze(folder).run.notes if note.kind == "first_step")
-
-    assert note.text.startswith("step 0, the first recorded, took 1.0 ms on rank 2 (rank2.json.gz), the others at most")
 
 
 @pytest.mark.parametrize(
@@ -243,13 +217,6 @@ def test_steps_that_the_user_selects_are_all_counted(tmp_path: Path) -> None:
     assert (run.common_steps(), run.left_out) == ({0, 1, 2, 3}, ())
 
 
-def test_a_first_step_like_the_others_is_counted(tmp_path: Path) -> None:
-    run = load(write_run(tmp_path, [polluted(rank, 100) for rank in range(2)]))
-
-    assert (run.common_steps(), run.left_out) == ({0, 1, 2, 3}, ())
-    assert [note for note in run.notes if note.kind == "first_step"] == []
-
-
 # ---- noise --------------------------------------------------------------------------------------------------------
 
 
@@ -293,43 +260,3 @@ def test_steps_of_ranks_that_do_not_wait_for_each_other_are_compared_rank_by_ran
     assert run.ranks_are_independent
 
     assert [finding.rank for finding in noisy_steps(run, {})] == ([] if noisy_rank is None else [noisy_rank])
-
-
-def test_of_independent_ranks_the_least_certain_is_shown() -> None:
-    of_ranks_ms = ([20, 160, 24], [120, 125, 122], [25, 30, 180])
-    run = run_of([rank_of(number, in_a_row(lengths_ms)) for number, lengths_ms in enumerate(of_ranks_ms)])
-
-    (finding,) = noisy_steps(run, {})
-
-    assert (
-        finding.text
-        == "steps of most ranks differ, those of rank 0 8.0-fold (20.0 to 160.0 ms): their mean rates are uncertain"
-    )
-
-
-def test_the_finding_says_by_how_much_steps_differ_and_what_to_do() -> None:
-    (finding,) = noisy_steps(run_with(396, 642, 1339), {})
-
-    assert finding.text == "steps differ 3.4-fold (396.0 to 1,339.0 ms): too noisy to judge"
-    assert finding.action is not None
-    assert finding.action.startswith("record more steps, such as tracekit.probe(steps=10), ")
-    assert finding.evidence == {"median_ns": 642 * MS, "min_ns": 396 * MS, "max_ns": 1339 * MS, "steps": 3}
-
-
-def test_more_steps_than_were_recorded_are_advised() -> None:
-    (finding,) = noisy_steps(run_with(*(60.0 * 1.5**number for number in range(12))), {})
-
-    assert "tracekit.probe(steps=24)" in finding.action
-
-
-def test_of_a_noisy_run_this_is_said_first(tmp_path: Path) -> None:
-    """GIVEN steps of 400, 600 and 1300 us that wait for communication half of the time."""
-    begin_us, trace = 0, TraceBuilder(0, 1)
-    for k, for_us in enumerate((400, 600, 1300)):
-        trace.step(k, begin_us, for_us).kernel("gemm", begin_us, for_us // 2, launched_at=begin_us)
-        begin_us += for_us
-
-    report = analyze(write_run(tmp_path, [trace]))
-
-    assert report.findings[0].text.startswith("steps differ 3.2-fold")
-    assert len(report.findings) > 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.analysis.exchanges import rank
+from benchmarks.exchanges import rank
 from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
 from tracekit.model.summary import RankSummary
 

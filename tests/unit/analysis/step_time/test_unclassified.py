@@ -74,12 +74,6 @@ def test_a_small_share_is_not_asked_about(tmp_path: Path) -> None:
     assert len(asked(report_of(tmp_path, [a_rank(mystery_us=11)]))) == 1
 
 
-def test_the_kind_that_the_name_tells_is_proposed(tmp_path: Path) -> None:
-    (finding,) = asked(report_of(tmp_path, [a_rank(name="acme_token_dispatch_v7")]))
-    assert finding.evidence["kind"] == "dispatch"
-    assert "acme_token_dispatch_v7=dispatch" in str(finding.action)
-
-
 def test_several_functions_are_counted_and_the_longest_named(tmp_path: Path) -> None:
     trace = a_rank()
     trace.op("symm_mem::exchange", 20, 10).kernel("brief_exchange", 965, 20, stream=33, launched_at=25)
@@ -98,9 +92,3 @@ def test_a_job_of_several_ranks_without_communication_gets_no_all_clear(tmp_path
     report = report_of(tmp_path, [job_without_communication(64)])
     assert not is_all_clear(report)
     assert [finding.text.startswith("no kernel is known to communicate") for finding in asked(report)] == [True]
-
-
-def test_one_rank_alone_needs_no_communication(tmp_path: Path) -> None:
-    report = report_of(tmp_path, [job_without_communication(1)])
-    assert asked(report) == []
-    assert is_all_clear(report)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.stragglers.delay_attribution import CausedDelays, limited_by_waits
 
 FIRST, SECOND = 300, 200
@@ -48,19 +48,6 @@ def test_a_rank_that_waits_as_long_as_the_others_is_charged_what_they_were_not()
     assert limited(two_late_ranks(), 0, 0, 50, 0) == [0, 0, 0, 0]
 
 
-def test_groups_that_did_not_wait_do_not_count() -> None:
-    """Between two ranks each waits for the other. What the rest of the job waits limits nothing."""
-    assert limited(two_late_ranks(apart=True), FIRST, SECOND, 0, 0) == [FIRST, SECOND, 0, 0]
-
-
 def test_causes_keep_their_shares() -> None:
     result = limited_by_waits(delays(2 * FIRST, 0, 0, 0), two_late_ranks().run(), [0])
     assert result.causes_ns[0].tolist() == [FIRST * 2 // 3, 0, FIRST // 3, 0, 0]
-
-
-def test_a_step_of_one_rank_limits_nothing() -> None:
-    cluster = Cluster(1)
-    for _ in cluster.steps(1):
-        cluster.work(0, compute=100)
-        cluster.collective((0,))
-    assert limited(cluster, FIRST) == [FIRST]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.simulated import Cluster
 from benchmarks.studies.certainty.cases import Case
 from benchmarks.studies.certainty.programs import run_of
-from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.stragglers.stragglers import stragglers
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.model.run import Run

@@ -74,20 +74,6 @@ def test_a_late_host_and_data_loading_are_charged_to_their_ranks_and_steps() -> 
     assert result.causes_ns.sum() == 160
 
 
-def test_the_larger_of_two_views_of_a_rank_counts() -> None:
-    run, measured = line(
-        3, 4, steps=(5, 6), longer=lambda _, s: 20 * (s == 1), columns={"idle_ns": lambda s: 20 * (s == 1)}
-    )
-
-    smaller = added(charges(3, of_rank_1=100), run, [measured])
-    larger = added(charges(3, of_rank_1=500), run, [measured])
-
-    assert smaller.ranks_ns[1].tolist() == [0, 80, 80]
-    assert (smaller.causes_ns[1, HOST], smaller.causes_ns[1, COMPUTE]) == (160, 0)
-    assert larger.ranks_ns[1].tolist() == [500, 0, 0]
-    assert (larger.causes_ns[1, HOST], larger.causes_ns[1, COMPUTE]) == (0, 500)
-
-
 def test_slow_links_between_stages_are_replayed_and_others_stay() -> None:
     """GIVEN slow messages between two stages, between stages that exchange no results, and of a rank elsewhere."""
     run, measured = line(4, 1, steps=(5, 6), transfers=(20, 60, 20))
@@ -144,23 +130,3 @@ def test_slow_collectives_within_a_stage_add_to_its_actions(after_ns: int) -> No
     result = added(charges(3, links=1), run, [measured], links, slow)
 
     assert result.links_ns.tolist() == [[0, 120, 120] if inside else [0, 90, 90]]
-
-
-def test_slow_collectives_that_show_more_by_themselves_stay() -> None:
-    run, measured = line(3, 4, steps=(5, 6), longer=lambda _, stage: 30 * (stage == 1))
-    begins = measured.action_orders[0].start_ns[measured.action_orders[0].rank == 1]
-    before = CausedDelays(
-        ranks_ns=np.zeros((3, 3), dtype=np.int64),
-        causes_ns=np.zeros((3, len(CAUSES) + 1), dtype=np.int64),
-        links_ns=np.full((1, 3), 500),
-    )
-
-    result = added(
-        before,
-        run,
-        [measured],
-        [link((1, 9))],
-        [(begin_ns + 50, 30) for begin_ns in begins.ravel().tolist()],
-    )
-
-    assert result.links_ns.tolist() == [[500, 500, 500]]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.stragglers.slow_ranks import work_times
 from tracekit.analysis.stragglers.stragglers import counted_steps, stragglers
 from tracekit.model.run import Run

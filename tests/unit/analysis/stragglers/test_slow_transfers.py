@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.analysis.stragglers.slow_transfers import SlowTransfers, slow_transfers
 from tracekit.model.run import Run

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES, ExpertExchangeSum
 from tracekit.analysis.stragglers.stragglers import Stragglers, stragglers
 from tracekit.analysis.table import records
-from tracekit.model.clocks import ClockModel
-from tracekit.model.collectives import Collectives
 from tracekit.model.run import Run
 
 STEPS = 6
@@ -87,26 +85,6 @@ def test_a_rank_that_computes_longer_because_of_its_tokens_is_told_so(
 
     assert (finding.rank, finding.evidence["cause"], finding.remedy) == (2, cause, remedy)
     assert finding.evidence.get("expert_load") == (1.3 if remedy == "load" else None)
-
-
-def test_larger_shapes_are_more_work() -> None:
-    cluster = Cluster(3)
-    for _ in cluster.steps(STEPS):
-        for rank in range(3):
-            cluster.work(rank, compute=1000 + 200 * (rank == 1))
-        cluster.larger(1)
-        cluster.collective(range(3))
-    assert stragglers(cluster.run()).verdict.cause == "more_work"
-
-
-def test_last_arrivals_and_waits_are_counted() -> None:
-    rows = by_rank(stragglers(one_group(compute=300)))
-    assert {rank: (row["last_arrivals"], row["arrivals"], row["wait_ns"]) for rank, row in rows.items()} == {
-        0: (0, 6, 300),
-        1: (0, 6, 300),
-        2: (6, 6, 0),
-        3: (0, 6, 300),
-    }
 
 
 def test_equal_ranks_name_nobody() -> None:
@@ -192,28 +170,7 @@ def test_a_root_that_comes_last_does_not_hold_up_its_senders() -> None:
     assert by_rank(result)[1]["wait_ns"] <= 10
 
 
-def test_the_unknown_clock_of_a_server_does_not_matter() -> None:
-    """GIVEN two hosts, and a rank with an unknown clock that takes part in no communication THEN rank 2 is named."""
-    run = one_group(ranks=4, compute=300)
-    ranks = tuple(replace(summary, host=f"node{i // 2}") for i, summary in enumerate(run.ranks))
-    idle = replace(ranks[3], rank=4, collectives=Collectives.empty())
-    unknown = ClockModel(rank=4, method="none")
-    assert stragglers(replace(run, ranks=(*ranks, idle), clocks=(*run.clocks, unknown))).verdict.rank == 2
-
-    hidden = stragglers(replace(run, ranks=ranks, clocks=(*run.clocks[:3], replace(unknown, rank=3))))
-    assert (hidden.verdict.rank, hidden.findings) == (None, ())
-    assert "clocks of different hosts are not known" in hidden.verdict.text
-
-
-def test_the_verdict_says_that_there_is_no_common_step() -> None:
-    run = one_group(compute=300)
-    cut_off = replace(run.ranks[0], steps=tuple(replace(step, complete=False) for step in run.ranks[0].steps))
-    assert "no step that all completed" in stragglers(replace(run, ranks=(cut_off, *run.ranks[1:]))).verdict.text
-
-
 # ---- chains ---------------------------------------------------------------------------------------------------------
-
-PLACES = [(dp, pp, tp) for dp in (0, 1) for pp in (0, 1) for tp in (0, 1)]  # of ranks 0 to 7
 
 
 def hybrid(slow: int, delay: int, jitter: Sequence[int] = (), **planted: int) -> Cluster:
@@ -236,7 +193,7 @@ def hybrid(slow: int, delay: int, jitter: Sequence[int] = (), **planted: int) ->
     return cluster
 
 
-@pytest.mark.parametrize("slow", range(8))
+@pytest.mark.parametrize("slow", [0, 5])
 def test_in_a_hybrid_run_the_delay_is_attributed_to_the_slow_rank_alone(slow: int) -> None:
     result = stragglers(hybrid(slow, 400).run())
     assert (result.verdict.rank, result.verdict.cause) == (slow, "compute")
@@ -248,24 +205,6 @@ def test_in_a_hybrid_run_the_delay_is_attributed_to_the_slow_rank_alone(slow: in
 @given(slow=st.integers(0, 7), jitter=st.lists(st.integers(0, 60), min_size=400, max_size=400))
 def test_jitter_does_not_change_the_attribution(slow: int, jitter: list[int]) -> None:
     assert stragglers(hybrid(slow, 400, jitter).run()).verdict.rank == slow
-
-
-def test_a_slow_rank_of_a_pipeline_is_found_through_its_messages() -> None:
-    """GIVEN two replicas of two stages, and rank 2 (the first stage of the second replica) slow before it sends."""
-    cluster = Cluster(4)
-    for _ in cluster.steps(STEPS):
-        for _ in range(3):
-            for first in (0, 2):
-                cluster.work(first, compute=1000 + 300 * (first == 2))
-                cluster.message(first, first + 1)
-                cluster.work(first + 1, compute=500)
-        for first in (0, 2):
-            cluster.message(first + 1, first)
-        cluster.collective((0, 2))
-        cluster.collective((1, 3))
-    result = stragglers(cluster.run())
-    assert (result.verdict.rank, result.verdict.cause) == (2, "compute")
-    assert caused(result) == [0, 0, 900, 0]
 
 
 def test_a_slow_link_is_named_and_not_a_rank() -> None:
@@ -284,21 +223,6 @@ def test_a_slow_link_is_named_and_not_a_rank() -> None:
     assert result.verdict.caused_delay_ns == pytest.approx(400, abs=10)
     (link,) = result.links
     assert (link.ranks, link.slowdown) == ((2, 3), 3.0)
-
-
-def test_asynchronous_collectives_count_a_delay_once() -> None:
-    """GIVEN three reductions that do not block, each of them late by the same 300 THEN the delay is 300."""
-    cluster = Cluster(2)
-    for _ in cluster.steps(STEPS):
-        since = [simulated.since for simulated in cluster.ranks]
-        for _ in range(3):
-            for rank in (0, 1):
-                cluster.ranks[rank].since = since[rank]
-            for rank in (0, 1):
-                cluster.work(rank, compute=1000)
-        cluster.work(1, compute=300)
-        cluster.collective((0, 1))
-    assert caused(stragglers(cluster.run())) == [0, 300]
 
 
 # ---- invariants -----------------------------------------------------------------------------------------------------

@@ -4,30 +4,12 @@ us.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import msgspec
-import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
-
-Summarize = Callable[..., RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder) -> RankSummary:
-        path = trace.write(tmp_path / f"rank{trace.rank}.json")
-        return summarize_trace(decode(path), trace.rank, SummaryOptions())
-
-    return run
-
 
 NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "idle")
 
@@ -90,16 +72,6 @@ def test_recorded_waits_block(summarize: Summarize) -> None:
     assert parts(summary) == of(100, 1 + 10, 28, 0, 28, 100 - 11 - 28)
 
 
-def test_work_between_issue_and_wait_is_compute(summarize: Summarize) -> None:
-    """GIVEN an asynchronous collective, and before its wait at 60 an operator (52-58) or 2 ms of Python."""
-    trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 50, 40).op("aten::mm", 52, 6).wait(60, 20)
-    trace.gloo("all_reduce", 52, 28, issued_at=51)
-    assert parts(summarize(trace)) == of(100, 1 + 8 + 10, 28, 8, 20, 100 - 19 - 20)
-    trace = TraceBuilder().step(0, 0, 4000).op("Wrapper", 50, 3000).wait(2052, 20)
-    trace.gloo("all_reduce", 52, 2020, issued_at=51)
-    assert parts(summarize(trace)) == of(4000, 1 + 2000 + 978, 2020, 2000, 20, 4000 - 2979 - 20)
-
-
 def test_an_operator_inside_the_issuing_operator_does_not_hide_the_wait(summarize: Summarize) -> None:
     """GIVEN a call that issues from 50 to 56, with another operator inside, and waits from 60 on."""
     trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 40, 50).wait(60, 20)
@@ -138,12 +110,6 @@ def test_a_capture_without_waits_did_not_wait(summarize: Summarize) -> None:
     assert parts(summarize(trace)) == of(200, 98, 49, 48, 1, 101)
 
 
-def test_communication_beyond_the_operator_blocks_nothing_after_it(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 50).op("aten::mm", 60, 40)
-    trace.gloo("all_reduce", 11, 109, issued_at=10, issued_for=2)
-    assert parts(summarize(trace)) == of(200, 10 + 40, 109, 40, 69, 81)
-
-
 def test_labels_are_never_compute(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 5)
     for name in (
@@ -159,23 +125,6 @@ def test_labels_are_never_compute(summarize: Summarize) -> None:
         trace.op(name, 0, 90)
     trace.label("my phase", 0, 100).label("DistributedDataParallel.forward", 0, 100)
     assert parts(summarize(trace)) == of(100, 5, 0, 0, 0, 95)
-
-
-def test_dispatch_of_a_tensor_subclass_is_no_compute(summarize: Summarize) -> None:
-    """
-    _Scale (an autograd function) 5-65
-      aten::add (of DTensors)       10-60
-        PythonSubclass                12-58
-          aten::clone                   20-25     an inner operator
-          wait_tensor                     30-45
-          aten::add                         50-55
-    aten::mul                                       70-80
-    """
-    trace = TraceBuilder().step(0, 0, 100).op("_Scale", 5, 60).op("aten::add", 10, 50).op("PythonSubclass", 12, 46)
-    trace.op("aten::clone", 20, 5).op("_c10d_functional::wait_tensor", 30, 15).op("aten::add", 50, 5)
-    trace.op("aten::mul", 70, 10).gloo("all_reduce", 0, 40)
-    # _Scale itself computes in 5-12 and 58-65
-    assert parts(summarize(trace)) == of(100, 7 + 5 + 5 + 7 + 10, 40, 7 + 5, 28, 100 - 34 - 28)
 
 
 def test_a_generated_node_computes_only_in_its_operators(summarize: Summarize) -> None:
@@ -235,11 +184,6 @@ def test_operators_on_other_threads_are_not_compute(summarize: Summarize) -> Non
     assert parts(summarize(trace)) == of(100, 20, 20, 0, 20, 60)
 
 
-def test_a_sleep_inside_an_autograd_function_is_compute(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100).backward("SleepBackward", 10, 50).gloo("all_reduce", 30, 20, issued_at=9)
-    assert parts(summarize(trace)) == of(100, 50, 20, 20, 0, 50)
-
-
 def test_send_and_receive_are_communication(summarize: Summarize) -> None:
     """They lie on the calling thread, not nested, from the call to the end of the wait."""
     trace = TraceBuilder().step(0, 0, 100).gloo("recv", 10, 30).op("aten::mm", 20, 10).gloo("send", 35, 15)
@@ -249,15 +193,6 @@ def test_send_and_receive_are_communication(summarize: Summarize) -> None:
         ("recv", 1, 30_000, 15_000),
         ("send", 1, 15_000, 15_000),
     }
-
-
-def test_concurrent_collectives_count_once(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    trace.gloo("all_reduce", 10, 30, issued_at=8).gloo("all_reduce", 20, 40, issued_at=18, runloop=1, elements=500)
-    summary = summarize(trace)
-    assert parts(summary) == of(100, 0, 50, 0, 50, 50)
-    (row,) = summary[COMMUNICATION]
-    assert (row.count, row.size_bytes, row.total_ns) == (2, 6000, 50_000)
 
 
 def test_a_reduce_scatter_that_gloo_runs_as_all_reduce_keeps_its_kind(summarize: Summarize) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.gpu_jobs import simulate, spec_of
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import simulate, spec_of
 from tracekit.analysis.communication.parts import GROUP_TIMES
 from tracekit.analysis.communication.sections import DIMENSIONS_SECTION, OVERLAP_SECTION
 from tracekit.analysis.per_rank.options import SummaryOptions

@@ -4,33 +4,15 @@ microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.metadata import Group
-from tracekit.model.summary import RankSummary, StepParts
-from tracekit.read.decode.portable import decode
-
-Summarize = Callable[..., RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder, **options: Any) -> RankSummary:
-        path = trace.write(tmp_path / f"rank{trace.rank}.json")
-        return summarize_trace(decode(path), trace.rank, SummaryOptions(**options))
-
-    return run
-
+from tracekit.model.summary import StepParts
 
 NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")
 
@@ -82,18 +64,6 @@ def test_a_step_begins_when_earlier_compute_has_ended(summarize: Summarize) -> N
     assert (row.count, row.total_ns, row.exposed_ns) == (1, 22_000, 0)
 
 
-def test_communication_does_not_move_the_boundaries_of_steps(summarize: Summarize) -> None:
-    """The last step ends with the last device event launched in it, even if that is a collective."""
-    trace = TraceBuilder().step(0, 0, 10).step(1, 10, 10)
-    trace.kernel("k0", 1, 4, launched_at=0).nccl("all_reduce", 2, 28, launched_at=1)
-    trace.kernel("k1", 12, 4, launched_at=11).nccl("all_reduce", 30, 30, launched_at=13)
-    trace.kernel("after", 70, 5, launched_at=25)  # launched behind the last span: no step's
-    assert [parts(step) for step in summarize(trace).steps] == [
-        of(10, 4, 8, 3, 5, 0, 1),
-        of(50, 4, 50, 4, 46, 0, 0),
-    ]
-
-
 def test_kernels_launched_before_the_recording(summarize: Summarize) -> None:
     """GIVEN unlinked device events before their stream's first linked one THEN b_0 waits for them and a note counts
     them.
@@ -133,16 +103,6 @@ def test_a_duplicate_correlation_id_links_to_the_launch_before_the_kernel(summar
     assert [parts(step) for step in summarize(trace).steps] == [of(120, 30, 0, 0, 0, 0, 90), of(5, 5, 0, 0, 0, 0, 0)]
 
 
-def test_kernels_on_many_streams_count_once(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    for stream in (7, 8, 9):
-        trace.kernel("k", 10, 30, stream=stream, launched_at=1)
-    for stream in (20, 21):
-        trace.nccl("all_gather", 20 + stream - 20, 40, stream=stream, launched_at=2)
-    (step,) = summarize(trace).steps
-    assert parts(step) == of(100, 30, 41, 20, 21, 0, 49)
-
-
 def test_annotations_on_device_tracks_are_not_device_events(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).kernel("k", 10, 30, launched_at=1)
     trace.kernel("ProfilerStep#0", 10, 80, category="gpu_user_annotation", launched_at=None)
@@ -157,20 +117,6 @@ def test_without_steps_the_recording_is_one_window(summarize: Summarize) -> None
     summary = summarize(trace)
     assert [parts(step) for step in summary.steps] == [of(59, 30, 30, 10, 20, 0, 9)]
     assert [note.kind for note in summary.notes] == ["no_steps"]
-
-
-def test_selected_steps_alone_are_summed(summarize: Summarize) -> None:
-    trace = TraceBuilder()
-    for k in range(4):
-        trace.step(k, 100 * k, 100).kernel("k", 100 * k + 10, 10, launched_at=100 * k + 1)
-        trace.nccl("all_reduce", 100 * k + 15, 10 + k, launched_at=100 * k + 2)
-    summary = summarize(trace, steps=StepSelection(first=1, stop=3))
-    assert [step.step for step in summary.steps] == [1, 2]
-    assert summary.recorded_steps == (0, 1, 2, 3)
-    (row,) = summary[COMMUNICATION]
-    assert (row.count, row.total_ns, row.exposed_ns, row.size_bytes) == (2, 11_000 + 12_000, 6_000 + 7_000, 8000)
-    whole = summarize(trace, steps=StepSelection(whole=True))
-    assert [step.step_ns for step in whole.steps] == [400_000]
 
 
 # ---- which kernels communicate, of what kind, how much ----------------------------------------------------------
@@ -235,15 +181,6 @@ def test_a_kernel_launched_by_a_collective_is_no_compute_even_without_rule(summa
     assert parts(summary.steps[0]) == of(100, 0, 20, 0, 20, 0, 80)
     assert [row.kind for row in summary[COMMUNICATION]] == ["unclassified"]
     assert [note.kind for note in summary.notes] == ["unclassified"]
-
-
-def test_copies_between_devices_communicate(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100).kernel("gemm", 0, 10, launched_at=0)
-    trace.kernel("Memcpy PtoP (Device -> Device)", 20, 30, category="gpu_memcpy", launched_at=1)
-    trace.kernel("Memset (Device)", 60, 5, category="gpu_memset", launched_at=2)
-    summary = summarize(trace)
-    assert parts(summary.steps[0]) == of(100, 10, 30, 0, 30, 5, 55)
-    assert [row.kind for row in summary[COMMUNICATION]] == ["peer_copy"]
 
 
 def test_kind_group_and_size_of_collectives(summarize: Summarize) -> None:

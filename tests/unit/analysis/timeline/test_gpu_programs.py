@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.events.kernel_launches import device_events
@@ -28,15 +28,6 @@ from tracekit.model.summary import RankSummary, StepParts
 from tracekit.read.decode.portable import decode
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-Summarize = Callable[..., RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder) -> RankSummary:
-        return summarize_trace(decode(trace.write(tmp_path / "rank0.json")), 0, SummaryOptions())
-
-    return run
 
 
 NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.gpu_jobs import Defect, JobSpec, simulate
 from tests.builders import TraceBuilder
-from tests.gpu_jobs import Cause, Defect, JobSpec, simulate
 from tests.unit.analysis.test_invariants import TRACES
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.recording import recording_of
@@ -90,33 +89,12 @@ def test_idle_time_behind_a_wait_for_the_device_is_the_waits(idle_us: Idle) -> N
     assert idle_us(trace) == {"host_bound": 10, "synchronisation": 40}
 
 
-def test_a_wait_for_the_device_explains_no_more_idle_time_than_it_took(idle_us: Idle) -> None:
-    """GIVEN a host that waits from 380 to 402 for its device, which ends at 400 THEN 20 of the 118 us behind the wait
-    are its own, besides the 2 us within it. Without it, too, the host would have launched too late.
-    """
-    trace = busy_until(TraceBuilder(), 400)
-    runtime_call(trace, "cudaStreamSynchronize", 380, 22)
-    trace.op("aten::mm", 440, 40)
-    trace.kernel("gemm", 520, 480, launched_at=515)
-    assert idle_us(trace) == {"host_bound": 10 + 98, "synchronisation": 2 + 20}
-
-
 def test_a_host_that_does_something_else_for_long_behind_a_wait_is_the_cause(idle_us: Idle) -> None:
     """GIVEN a wait from 20 to 402, and a host of which nothing is recorded from then to 815."""
     trace = busy_until(TraceBuilder(), 400)
     runtime_call(trace, "cudaStreamSynchronize", 20, 382)
     trace.kernel("gemm", 820, 180, launched_at=815)
     assert idle_us(trace) == {"host_bound": 10 + 418, "synchronisation": 2}
-
-
-def test_a_copy_call_that_returns_after_its_copy_is_a_wait(idle_us: Idle) -> None:
-    """GIVEN an asynchronous copy to pageable memory: the call takes from 20 to 420, the copy from 400 to 418."""
-    trace = busy_until(TraceBuilder(), 400)
-    trace.event("cudaMemcpyAsync", "cuda_runtime", 20, 400, args={"correlation": 777})
-    copy = {"device": 0, "stream": 7, "correlation": 777}
-    trace.event("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", 400, 18, pid=0, thread=7, args=copy)
-    trace.kernel("gemm", 440, 560, launched_at=435)
-    assert idle_us(trace) == {"host_bound": 10, "synchronisation": 22}
 
 
 @pytest.mark.parametrize(
@@ -153,29 +131,11 @@ def test_a_loader_while_work_is_queued_explains_nothing(idle_us: Idle) -> None:
     assert idle_us(trace) == {"host_bound": 10, "kernel_gap": 50}
 
 
-def test_garbage_collected_in_the_loader_is_garbage_collection(idle_us: Idle) -> None:
-    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 506, 494, launched_at=500)
-    trace.label("enumerate(DataLoader)#x.__next__", 200, 300).op("tracekit.gc", 250, 100, thread=4242)
-    assert idle_us(trace) == {"host_bound": 10 + 106, "data": 200, "garbage_collection": 100}
-
-
 def test_time_between_two_calls_of_the_step(idle_us: Idle) -> None:
     """GIVEN steps 0-300 and 600-1000 of the decorated function, and kernels 10-200 and 610-1000."""
     trace = TraceBuilder().step(3, 0, 300).step(4, 600, 400).capture()
     trace.kernel("gemm", 10, 190, launched_at=0).kernel("gemm", 610, 390, launched_at=600)
     assert idle_us(trace) == {"host_bound": 10 + 100 + 10, "between_steps": 300}
-
-
-def test_before_a_kernel_of_unknown_launch_the_cause_is_unknown(idle_us: Idle) -> None:
-    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 506, 494)
-    assert idle_us(trace) == {"host_bound": 10, "other": 406}
-
-
-def test_the_host_of_a_cpu_rank(idle_us: Idle) -> None:
-    """GIVEN operators 0-100 and 500-1000, garbage collected 200-250, and a wait without communication 300-320."""
-    trace = TraceBuilder().step(3, 0, 1000).op("aten::mm", 0, 100).op("aten::mm", 500, 500)
-    trace.op("tracekit.gc", 200, 50).wait(300, 20)
-    assert idle_us(trace) == {"host_bound": 330, "garbage_collection": 50, "other": 20}
 
 
 def assert_exact(recorded: RecordedSteps) -> None:
@@ -205,42 +165,6 @@ def assert_exact(recorded: RecordedSteps) -> None:
 def test_the_causes_sum_to_the_idle_time_of_simulated_jobs(spec: JobSpec, tmp_path: Path) -> None:
     for path in sorted(simulate(spec).write(tmp_path, compressed=False).iterdir()):
         assert_exact(recorded_steps(decode(path)))
-
-
-@pytest.mark.parametrize("cause", ["data", "host"])
-def test_a_delay_of_a_simulated_host(cause: Cause, tmp_path: Path) -> None:
-    """GIVEN a rank that loads data for 5 ms longer, or whose host is held up as long THEN that is why it idles.
-
-    Although it waits for its device in each step, and would hide some of the delay if it did not.
-    """
-    causes = {"data": "data", "host": "host_bound"}
-    defect = Defect(cause=cause, ranks=(1,), delay_us=5000)
-    spec = JobSpec(family="ddp", dp=2, layers=4, steps=3, synced=True, defect=defect)
-    simulate(spec).write(tmp_path, compressed=False)
-    recorded = recorded_steps(decode(tmp_path / "rank1.json"))
-    actual = {name: time.len_ns for name, time in idle_by_cause(recorded).items()}
-    assert max(actual, key=lambda name: actual[name]) == causes[cause], actual
-    assert actual[causes[cause]] == pytest.approx(3 * 5e6, rel=0.2)
-
-
-@pytest.mark.parametrize("launch_us", [4.0, 20.0, 60.0])
-def test_without_its_waits_for_the_device_a_job_is_faster_by_what_they_explain(
-    launch_us: float, tmp_path: Path
-) -> None:
-    """GIVEN a job that waits for its device and then loads a batch WHEN the same job does not wait THEN its steps are
-    shorter by the idle time of both causes. In the first and the last step the host has nothing to hide behind.
-    """
-    spec = JobSpec(family="ddp", dp=2, layers=8, steps=6, layer_us=200, launch_us=launch_us, jitter=0.05)
-    step_ns, explained_ns = {}, {}
-    for synced in (True, False):
-        simulate(replace(spec, synced=synced)).write(tmp_path / str(synced), compressed=False)
-        recorded = recorded_steps(decode(tmp_path / str(synced) / "rank1.json"))
-        begin_ns, end_ns = (int(recorded.lanes.windows.start_ns[i]) for i in (1, -1))
-        causes = idle_by_cause(recorded)
-        step_ns[synced] = end_ns - begin_ns
-        explained_ns[synced] = sum(causes[cause].clip(begin_ns, end_ns).len_ns for cause in ("synchronisation", "data"))
-    assert explained_ns[False] == 0
-    assert explained_ns[True] == pytest.approx(step_ns[True] - step_ns[False], rel=0.05)
 
 
 @given(trace=TRACES)

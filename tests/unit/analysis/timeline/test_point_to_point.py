@@ -39,20 +39,6 @@ def test_a_message_names_group_peer_and_size(tmp_path: Path) -> None:
     assert len(summary.collectives) == 0
 
 
-def test_messages_of_a_batch_share_its_kernel(tmp_path: Path) -> None:
-    trace = TraceBuilder(5, 8).step(0, 0, 200)
-    add_batch(trace, [("send", 4), ("recv", 4)], launched_at=20, at_us=30, for_us=10, **PAIR)
-    add_batch(trace, [("recv", 4)], launched_at=60, at_us=70, for_us=10, **PAIR)
-
-    summary = summary_of(tmp_path, trace)
-
-    messages = summary.messages
-    assert messages.is_send.tolist() == [True, False, False]
-    assert after(trace, *messages.start_ns) == [30, 30, 70]
-    assert after(trace, *messages.end_ns) == [40, 40, 80]
-    assert len(summary.collectives) == 0
-
-
 def test_a_rank_is_ready_for_a_message_when_its_kernel_could_run(tmp_path: Path) -> None:
     """GIVEN compute until 50, and a message launched at 30 that is queued behind another one until 70 THEN ready at
     50. The other one did not queue, and its start shows when it was ready.
@@ -65,14 +51,6 @@ def test_a_rank_is_ready_for_a_message_when_its_kernel_could_run(tmp_path: Path)
 
     assert after(trace, *messages.ready_ns) == [51, 50]
     assert after(trace, *messages.start_ns) == [51, 70]
-
-
-def test_a_kernel_of_messages_without_operators_is_neither_a_message_nor_a_collective(tmp_path: Path) -> None:
-    trace = TraceBuilder(0, 2).step(0, 0, 200).kernel("ncclDevKernel_SendRecv()", 20, 10, launched_at=10)
-
-    summary = summary_of(tmp_path, trace)
-
-    assert (len(summary.messages), len(summary.collectives)) == (0, 0)
 
 
 def test_an_all_to_all_that_sends_and_receives_is_a_collective(tmp_path: Path) -> None:

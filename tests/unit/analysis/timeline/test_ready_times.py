@@ -65,23 +65,6 @@ def test_all_gathers_of_fsdp_depend_on_their_copy_in_and_not_on_compute(ready_us
     assert ready_us(trace) == [(118, None), (125, 328), (135, 540)]
 
 
-def test_without_a_possible_dependency_the_launch_counts(ready_us: Ready) -> None:
-    """GIVEN gathers that start while everything that was launched before them still runs."""
-    trace = TraceBuilder().step(0, 0, 2000)
-    for unit in range(3):
-        trace.kernel("gemm", 100 + 400 * unit, 380, launched_at=10 * unit)
-        trace.nccl("all_gather", [110, 322, 534][unit], 210, launched_at=10 * unit + 4)
-    assert ready_us(trace) == [(110, None), (14, 320), (24, 532)]
-
-
-def test_a_collective_on_the_stream_that_computes_depends_on_all_before_it_there(ready_us: Ready) -> None:
-    """GIVEN collectives on the compute stream, as newer versions of torch launch them."""
-    trace = TraceBuilder().step(0, 0, 1000)
-    trace.kernel("gemm", 10, 90, launched_at=0)
-    trace.nccl("all_reduce", 101, 99, launched_at=2, stream=7).nccl("all_reduce", 201, 99, launched_at=4, stream=7)
-    assert ready_us(trace) == [(101, None), (201, None)]
-
-
 @pytest.mark.parametrize(("waits_for_first", "expected"), [(True, (202, None)), (False, (100, 200))])
 def test_what_is_launched_after_a_wait_depends_on_what_was_waited_for(
     ready_us: Ready, waits_for_first: bool, expected: tuple[float, float | None]
@@ -118,28 +101,6 @@ def test_a_reduction_between_replicas_depends_on_the_one_within_them(ready_us: R
     ready = ready_us(trace)
     assert ready[1] == (200, None)
     assert ready[-1] == (798, 900)
-
-
-def test_kernels_that_one_launch_runs_show_no_more_than_their_starts(ready_us: Ready) -> None:
-    trace = TraceBuilder().step(0, 0, 1000)
-    graph = {"correlation": 900, "External id": 900}
-    trace.event("cudaGraphLaunch", "cuda_runtime", 1, 2, args=graph)
-    trace.kernel("gemm", 10, 90, **graph).nccl("all_reduce", 101, 99, **graph).nccl("all_reduce", 202, 99, **graph)
-    assert ready_us(trace) == [(101, None), (202, None)]
-
-
-def test_a_stream_that_one_kernel_contradicts_is_not_taken_for_that_kernel(ready_us: Ready) -> None:
-    """GIVEN sixty steps, in one of which a kernel starts while compute still runs that was launched before it THEN for
-    that kernel the launch counts, and for the others the compute."""
-    trace = TraceBuilder().step(0, 0, 100_000)
-    expected: list[tuple[float, float | None]] = []
-    for number in range(60):
-        at, odd = 1000 * number, number == 7
-        trace.kernel("gemm", at + 10, 190, launched_at=at).nccl("all_reduce", at + 203, 297, launched_at=at + 2)
-        trace.kernel("gemm", at + 200, 400 if odd else 100, launched_at=at + 4)
-        trace.nccl("all_reduce", at + 502, 98, launched_at=at + 6)
-        expected += [(at + 203, None), (at + (6 if odd else 300), at + 500)]
-    assert ready_us(trace) == expected
 
 
 def test_a_clock_that_is_set_back_hides_no_dependency(ready_us: Ready) -> None:

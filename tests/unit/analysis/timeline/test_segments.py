@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize, summarize_trace
 from tracekit.analysis.timeline.parts import STEP_ENDS
@@ -23,7 +24,7 @@ Summarize = Callable[[TraceBuilder], Collectives]
 @pytest.fixture
 def collectives(tmp_path: Path) -> Summarize:
     def run(trace: TraceBuilder) -> Collectives:
-        return summarize_trace(decode(trace.write(tmp_path / "rank0.json", "compact")), 0, SummaryOptions()).collectives
+        return summary_of(trace, tmp_path).collectives
 
     return run
 
@@ -72,19 +73,6 @@ def test_the_segment_before_a_steps_end_begins_at_the_last_release(tmp_path: Pat
     assert (step_ends.compute_ns.tolist(), step_ends.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
 
 
-def test_a_start_within_rounding_of_the_release_counts_as_after_it(collectives: Summarize) -> None:
-    """GIVEN a kernel and a collective that begin at a release but, by their times, a nanosecond before it."""
-    trace = TraceBuilder().step(0, 0, 200)
-    trace.nccl("all_reduce", 10, 10.001, launched_at=1)
-    trace.kernel("gemm", 20, 30, launched_at=2)
-    trace.nccl("all_reduce", 50, 10.001, launched_at=3)
-    trace.nccl("all_reduce", 60, 5, launched_at=4, stream=21, description="another group")
-    actual = collectives(trace)
-    assert since_us(actual, trace) == [0, 20.001, 60.001]
-    assert (actual.start_ns >= actual.released_ns).all()
-    assert actual.compute_ns.tolist() == [0, 29_999, 0]
-
-
 def test_a_collective_that_ends_under_compute_releases_nobody(collectives: Summarize) -> None:
     """GIVEN a bucket that is reduced while backward runs on THEN the next segment includes all of backward."""
     trace = TraceBuilder().step(0, 0, 200)
@@ -109,45 +97,6 @@ def test_the_work_hash_depends_on_names_and_shapes_but_not_on_order(collectives:
     assert work(("aten::add", [5]), ("aten::mm", [3, 40])) != plain
     assert work(("aten::add", [5]), ("aten::mm", [3, 4]), ("aten::mm", [3, 4])) != plain
     assert work(("aten::sub", [5]), ("aten::mm", [3, 4])) != plain
-
-
-def test_kernels_of_a_gpu_rank(collectives: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 300)
-    trace.kernel("gemm", 20, 30, launched_at=5, grid=[8, 1, 1])
-    trace.nccl("all_reduce", 60, 40, launched_at=8, Seq=4)
-    trace.kernel("gemm", 100, 50, launched_at=9, grid=[16, 1, 1])
-    trace.nccl("all_gather", 160, 10, launched_at=10, Seq=5)
-    actual = collectives(trace)
-    assert actual.sequence.tolist() == [4, 5]
-    assert since_us(actual, trace) == [0, 100]
-    assert actual.compute_ns.tolist() == [30_000, 50_000]
-    assert actual.work[0] != actual.work[1]
-
-
-def test_messages_are_no_collectives(collectives: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 200).op("aten::mm", 1, 2).gloo("send", 20, 10).gloo("recv", 40, 10)
-    trace.gloo("all_reduce", 80, 10)
-    actual = collectives(trace)
-    assert [KINDS[kind] for kind in actual.kind] == ["all_reduce"]
-    assert since_us(actual, trace) == [50]  # the receive released the rank
-
-
-def test_a_collective_of_several_spans_is_one(collectives: Summarize) -> None:
-    trace = TraceBuilder(world_size=2).step(0, 0, 200)
-    dims = {"Input type": ["TensorList", "", "TensorList"], "Input Dims": [[[10]], [], [[[10], [10]]]]}
-    trace.op("c10d::reduce_scatter_", 10, 2, **dims)
-    for at in (14, 30):
-        arguments = {"Input Dims": [[10]], "Input type": ["float"]}
-        trace.event("gloo:all_reduce", "user_annotation", at, 10, thread=trace.gloo_threads[0], args=arguments)
-    trace.capture(
-        collectives=[
-            trace.record("reduce_scatter", 1, created_at=11, elements=10),
-            trace.record("reduce_scatter", 2, created_at=11.5, elements=10),
-        ]
-    )
-    actual = collectives(trace)
-    assert len(actual) == 1
-    assert (actual.end_ns[0] - actual.start_ns[0]).item() == 26_000
 
 
 def test_windows_of_a_rank_follow_each_other(tmp_path: Path) -> None:

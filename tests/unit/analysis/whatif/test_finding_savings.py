@@ -109,14 +109,6 @@ def test_without_a_replay_there_is_no_saving_but_a_reason(replayed: Unavailable 
     assert (stated.saving_ns, stated.evidence["no_replay"]) == (None, reason)
 
 
-def test_why_a_change_was_not_tried_is_the_reason() -> None:
-    result = replace(whatif(), not_tried={"communication": "ranks are missing"})
-    of_communication, of_rank = state_savings([finding("communication"), finding("ranks", rank=1)], result)
-
-    assert of_communication.evidence["no_replay"] == "ranks are missing"
-    assert of_rank.evidence["no_replay"] == "no replay of this change saves more than its error"
-
-
 def test_an_estimate_of_what_no_replay_can_show_is_dropped() -> None:
     (stated,) = state_savings([finding(None)], whatif(change("communication")))
 
@@ -133,12 +125,6 @@ def test_a_saving_that_a_section_has_replayed_itself_stays() -> None:
     of_buckets = replace(finding(None), saving_error_ns=100)
 
     assert state_savings([of_buckets], whatif(change("communication"))) == (of_buckets,)
-
-
-def test_a_finding_without_advice_stays_as_it_is() -> None:
-    of_host = Finding(id="straggler", severity="info", text="a fact")
-
-    assert state_savings([of_host], whatif(change("communication"))) == (of_host,)
 
 
 def test_results_of_sections_get_findings_that_state_savings() -> None:

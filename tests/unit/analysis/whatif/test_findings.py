@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of, send
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.exchanges import rank, run_of, send
+from benchmarks.simulated import Cluster
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.whatif.candidates import BALANCED_STAGES
 from tracekit.analysis.whatif.changes import Change
@@ -76,11 +76,6 @@ def test_of_a_slow_rank_that_nobody_waits_for_the_rate_is_told() -> None:
 
     assert finding.rank == 1
     assert finding.text.endswith("; no rank is seen to wait for another")
-
-
-def test_data_loaded_ahead_on_a_rank_does_not_say_that_it_computes_longer() -> None:
-    ahead = change("data loaded ahead on rank 1", "data", 2_000_000, 1)
-    assert [finding.rank for finding in whatif_findings(ALONE, result_of(ahead, STAGES))] == [None]
 
 
 def test_where_ranks_meet_in_collectives_another_section_names_the_slow_rank() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
-from tests.gpu_jobs.strategies.fsdp import Unit, train_units
+from benchmarks.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.parts import MEMORY
@@ -45,12 +45,6 @@ def test_keeping_the_parameters_saves_what_the_job_that_keeps_them_shows(ahead: 
     change = reshard_of(report)
     assert change is not None
     assert change.saves_ns_per_step == pytest.approx(step_ns - kept_ns, rel=0.1)
-
-
-def test_a_job_that_keeps_them_already_gets_no_such_advice() -> None:
-    report, _ = report_of(reshards=False)
-    assert reshard_of(report) is None
-    assert [finding for finding in report.findings if finding.remedy == "reshard"] == []
 
 
 @pytest.fixture(scope="module")
@@ -95,20 +89,6 @@ def test_the_setting_is_named_with_what_it_is(
     assert "the parameters of 4 modules" in finding.text
     assert finding.evidence["memory_bytes"] == 4 * UNIT_BYTES
     assert (finding.saving_ns, finding.saving_error_ns) == (1_000_000, 50_000)
-
-
-def test_without_a_capture_the_present_value_is_not_claimed(gathering: Run) -> None:
-    assert only(gathering).action == "set reshard_after_forward=False, for 33.6 MB more a rank"
-
-
-def test_a_small_model_keeps_more_than_0_bytes() -> None:
-    """GIVEN parameters of 4 kB in all THEN the advice does not say that keeping them takes 0 MB."""
-    job = simulate(
-        JobSpec(family="fsdp", dp=2, steps=4),
-        lambda rank: train_units(rank, [replace(unit, size_bytes=1000) for unit in UNITS], waits=True, reshards=True),
-    )
-    action = only(job.report(only=["whatif", "fsdp"]).run).action
-    assert action == "set reshard_after_forward=False, for 4 kB more a rank"
 
 
 @pytest.mark.parametrize(("peak", "advised"), [(900 << 20, True), (1000 << 20, False)])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.analysis.whatif.hand_made import TRANSFER, TaskOf, graph_of
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, SYNCHRONISATION
-from tracekit.analysis.whatif.peer_levels import at_peers_level, median_by_class, with_limits
+from tracekit.analysis.whatif.peer_levels import at_peers_level, with_limits
 
 
 def at_peers_ns(tasks: Sequence[TaskOf], *ranks: int) -> list[float]:
@@ -36,13 +36,6 @@ def test_work_is_compared_within_its_class_and_without_one_within_its_kind() -> 
     assert at_peers_ns(tasks, 1) == [10, 10, 15, 20]
 
 
-def test_all_replicas_count_and_all_change() -> None:
-    tasks = [TaskOf(rank=0, ns=[10, 14]), TaskOf(rank=1, ns=[50, 60]), TaskOf(rank=2, ns=[12, 16])]
-    (duration_ns,) = at_peers_level(graph_of(tasks), [1])
-
-    np.testing.assert_array_equal(duration_ns, [[10, 14], [13, 13], [12, 16]])
-
-
 def test_what_no_other_rank_does_and_transfers_stay_as_measured() -> None:
     tasks = [
         TaskOf(rank=0, ns=[10], kind=TRANSFER),
@@ -64,16 +57,6 @@ def test_data_that_no_other_rank_loads_takes_no_time_and_the_rank_does_not_wait_
     ]
 
     assert at_peers_ns(tasks, 1) == [10, 10, 10, 0, NEVER_NS]
-
-
-def test_data_that_the_others_load_too_takes_as_long_as_theirs() -> None:
-    hosts = [TaskOf(rank=rank, ns=[10], kind="host") for rank in range(3)]
-    loads = [
-        TaskOf(rank=rank, ns=[time_ns], kind="data", role=DATA, host=rank)
-        for rank, time_ns in enumerate((100, 500, 140))
-    ]
-
-    assert at_peers_ns([*hosts, *loads], 1)[3:] == [100, 120, 140]
 
 
 @pytest.mark.parametrize(
@@ -109,20 +92,3 @@ def test_a_limit_that_is_not_chosen_stays() -> None:
 
     assert with_limits(group, halved, np.array([False, False]))[:, 0].tolist() == [10, 100]
     assert with_limits(group, halved, np.array([False, True]))[:, 0].tolist() == [10, 50]
-
-
-def test_medians_of_chosen_tasks_by_class_and_by_kind() -> None:
-    tasks = [
-        TaskOf(rank=0, ns=[1, 2], kind="F", comparison_class="a"),
-        TaskOf(rank=1, ns=[4, 9], kind="F", comparison_class="a"),
-        TaskOf(rank=2, ns=[5, 7], kind="F", comparison_class="b"),
-        TaskOf(rank=3, ns=[100, 100], kind="F", comparison_class="c"),
-    ]
-    graph, chosen = graph_of(tasks), [np.array([True, True, True, False])]
-
-    median_ns, counts = median_by_class(graph, chosen)
-    by_kind_ns, of_kind = median_by_class(graph, chosen, by_kind=True)
-
-    np.testing.assert_array_equal(median_ns, [3, 6, np.nan])
-    assert counts.tolist() == [4, 2, 0]
-    assert (by_kind_ns.tolist(), of_kind.tolist()) == ([4.5], [6])

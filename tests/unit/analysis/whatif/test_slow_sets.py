@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.whatif.hand_made import TRANSFER, TaskOf, graph_of
-from tracekit.analysis.replay.operation_graph import LIMIT, SYNCHRONISATION, OperationGraph
+from tests.unit.analysis.whatif.hand_made import TaskOf, graph_of
+from tracekit.analysis.replay.operation_graph import OperationGraph
 from tracekit.analysis.whatif.candidates import name_of_set, slow_sets
 
 TWO_MACHINES = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -30,11 +30,6 @@ def test_a_set_is_what_is_above_the_largest_gap() -> None:
 )
 def test_a_set_has_two_ranks_at_least_and_half_of_them_at_most(work_ns: tuple[float, ...]) -> None:
     assert slow_sets(ranks(*work_ns)) == []
-
-
-@pytest.mark.parametrize(("kind", "role"), [(TRANSFER, 0), ("limit", LIMIT), ("synchronise", SYNCHRONISATION)])
-def test_only_work_counts(kind: str, role: int) -> None:
-    assert slow_sets(ranks(10, 10, 30, 30, kind=kind, role=role)) == []
 
 
 def test_a_slow_stage_is_found_by_its_kind_where_each_stage_is_a_class_of_its_own() -> None:

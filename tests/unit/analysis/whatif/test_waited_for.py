@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tests.unit.analysis.whatif.hand_made import TaskOf, graph_of
 from tracekit.analysis.replay.operation_graph import OperationGraph
 from tracekit.analysis.replay.replay import build_graph

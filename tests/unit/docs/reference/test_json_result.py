@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from benchmarks.gpu_jobs import JobSpec, simulate
 from docs.reference.json_fields import OBJECTS, ROWS, TOP, Type
-from docs.reference.json_result import json_pages
-from tests.gpu_jobs import JobSpec, simulate
 from tests.places import DATA, ROOT
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.sections import SECTIONS, TABLES
@@ -106,30 +104,9 @@ def keys_of(view: Any, report: Report) -> set[str]:
     return {*view.null_keys} if result is None else {*view.json(result)}
 
 
-def test_what_differs_is_found() -> None:
-    assert problems_of({"schema_version": "1"}) == ["schema_version: '1' is no int"]
-    assert problems_of({"new": 1}) == ["new: not described"]
-    assert problems_of({"ranks": [{"rank": 0}]}) == ["ranks: ['rank']"]
-    wrong = problems_of({"clock": {"reference_rank": None, "ranks": [], "more": 0}})
-    assert wrong == ["clock.more: not described"]
-    assert problems_of({"clock": {"reference_rank": 0}}) == ["clock.ranks: missing"]
-
-
 def test_tables_exist_and_every_object_is_reached() -> None:
     assert set(ROWS.values()) <= set(COLUMNS)
     assert {key.section for key in TOP} - {None} == set(SECTIONS)
     reached = {f"{path}.{value.name}" for path, values in OBJECTS.items() for value in values} | {k.name for k in TOP}
     assert {path for path in OBJECTS if path.removesuffix("[]") not in reached} == set()
     assert {path for path in ROWS if path not in reached} == set()
-
-
-def test_links_of_the_page_lead_to_its_chapters_and_to_tables() -> None:
-    page = json_pages()
-    chapters = {
-        re.sub(r"[.\[\]]", "", line.removeprefix("## ")) for line in page.splitlines() if line.startswith("## ")
-    }
-
-    links = set(re.findall(r"\]\(([^)#]*)#([\w-]+)\)", page))
-    assert {anchor for target, anchor in links if not target} <= chapters
-    assert {anchor for target, anchor in links if target == "tables.md"} == set(ROWS.values())
-    assert {target for target, _ in links} == {"", "tables.md"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs.reference.views import View, parse_views, view_pages
+from docs.reference.views import parse_views
 from tracekit.trace_processor.views import views_sql
 
 SQL = """\
@@ -22,22 +22,9 @@ SELECT id, owner FROM all_cars;
 """
 
 
-def test_comments_are_the_meanings() -> None:
-    columns = (("id", "LONG", "The car's number."), ("owner", "JOINID(person.id)", "Its owner."))
-
-    assert parse_views(SQL) == [View(name="cars", meaning="Cars, a row for each.", columns=columns)]
-
-
 def test_every_view_and_column_has_a_meaning() -> None:
     views = parse_views(views_sql())
 
     assert len(views) == views_sql().count("CREATE PERFETTO ")
     assert [view.name for view in views if not view.meaning or not view.columns] == []
     assert [(view.name, column) for view in views for column, _, meaning in view.columns if not meaning] == []
-
-
-def test_the_page_has_them() -> None:
-    page = view_pages()
-
-    assert "## tracekit_waits" in page
-    assert "| `rank` | `LONG` | The rank. |" in page

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
+from benchmarks.exchanges import actions, rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.exchanges import actions, rank, run_of
 from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
 from tests.unit.analysis.rpc.test_calls import worker
 from tracekit.analysis.load import load

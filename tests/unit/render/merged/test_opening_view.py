@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.simulated import START_NS, Cluster
+from benchmarks.simulated import START_NS, Cluster
 from tests.unit.analysis.stage_lines import line
 from tracekit.analysis.report import Report
 from tracekit.findings.finding import Finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.analysis.exchanges import rank, recv, run_of, send
+from benchmarks.exchanges import rank, recv, run_of, send
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.timeline.parts import Waits
 from tracekit.render.merged.derived_tracks import tracks_of_rank

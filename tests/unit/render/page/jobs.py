@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_lanes import LANES, Operation, StepLanes, StepTime
 from tracekit.analysis.step_time.parts import IDLE, PHASE_SUMS, STEP_PHASES, IdleSum, PhasePart, PhaseSums

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_lanes import StepLanes, StepTime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.simulated import Cluster
+from benchmarks.simulated import Cluster
 from tests.unit.render.page.jobs import job
 from tracekit.analysis.communication.distributions import times_of_groups
 from tracekit.analysis.report import analyze

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.simulated import Cluster
 from tests.places import ROOT
-from tests.unit.analysis.simulated import Cluster
 from tests.unit.render.page.jobs import SLOW_RANK, job, report_of
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.step_lengths import mean_step_ns, step_lengths

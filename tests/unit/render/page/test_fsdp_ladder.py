@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder, write_run
-from tests.gpu_jobs import JobSpec, simulate
-from tests.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.report import Report, analyze
 from tracekit.render.page.chart_contract import FsdpLadder
 from tracekit.render.page.pipeline_view import fsdp_ladder

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import Cluster
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.simulated import Cluster
 from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.gpu_jobs import simulate, spec_of
+from benchmarks.gpu_jobs import simulate, spec_of
 from tracekit.analysis.report import Report
 from tracekit.render.page.pipeline_view import pipeline_view
 

@@ -12,7 +12,6 @@ from tests.builders import TraceBuilder
 from tests.unit.analysis.attempts.planted import PlantedAttempt
 from tests.unit.analysis.attempts.test_attempts import FINISHED, KILLED, RESUMED, Rank
 from tracekit.analysis.report import analyze
-from tracekit.render.answer import LINES
 from tracekit.render.json_result import result_dict
 from tracekit.render.run_info import RunInfo
 from tracekit.render.terminal import TerminalReport
@@ -35,28 +34,11 @@ def answer(folder: Path) -> list[str]:
     return TerminalReport(width=80, extent="answer").render(analyze(folder)).splitlines()
 
 
-def test_the_answer_says_what_the_restart_cost(folder: Path) -> None:
-    lines = answer(folder)
-
-    assert len(lines) <= LINES
-    assert lines[3:5] == [
-        "2 attempts of 2 ranks; 17.1 s lost at the restart: detection 4.0, rendezvous",
-        "8.0, start-up 2.0, reload 1.5, 4 repeated steps 1.6",
-    ]
-    assert any("restarts took 17.1 s" in line for line in lines)
-
-
 def test_world_sizes_that_change_are_said(folder: Path) -> None:
     replace(KILLED, ranks=(*KILLED.ranks, Rank(calls=15))).write(folder, 0)
     ALONE.write(folder, 2)
 
     assert answer(folder)[3].startswith("3 attempts, 3 -> 2 -> 1 ranks; ")
-
-
-def test_what_is_known_together_is_named_together(folder: Path) -> None:
-    replace(KILLED, ranks=(Rank(calls=15), Rank(calls=14))).write(folder, 0)
-
-    assert "detection and rendezvous 12.0" in " ".join(answer(folder)[3:5])
 
 
 def test_a_run_of_one_attempt_says_nothing_of_attempts(tmp_path: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.step_time.breakdown import breakdown
-from tracekit.analysis.step_time.parts import HostPlace, IdleSum
+from tracekit.analysis.step_time.parts import IdleSum
 from tracekit.render.console import write
 from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
 
 MS = 1_000_000
-SOURCE = "train.py(30): train_step"
 
 
 def table_lines(*idle: IdleSum) -> list[str]:
@@ -24,26 +23,9 @@ def table_lines(*idle: IdleSum) -> list[str]:
     return [line for line in write(lines, width=80, color=False).splitlines() if line]
 
 
-def place(operator: str | None, total_ms: int, source: str | None = None) -> HostPlace:
-    return HostPlace(operator=operator, annotation=None, source=source, total_ns=total_ms * MS)
-
-
 def test_the_causes_of_a_rank_and_the_rest_sum_to_its_idle_time() -> None:
     causes = ("host_bound", "kernel_gap", "synchronisation", "data", "allocator", "garbage_collection", "other")
     lengths = (25, 15, 8, 5, 4, 2, 1)
     lines = table_lines(*(IdleSum(cause=c, total_ns=ms * MS) for c, ms in zip(causes, lengths, strict=True)))
     (row,) = (line.split() for line in lines[-3:] if line.split()[0] == "0")
     assert [float(cell) for cell in row] == [0, 60, 25, 15, 8, 5, 4, 3]
-
-
-def test_places_are_listed_with_the_most_time_first_and_sources_where_there_are_any() -> None:
-    waits = IdleSum(cause="synchronisation", total_ns=20 * MS, places=(place("aten::item", 20, SOURCE),))
-    late = IdleSum(cause="host_bound", total_ns=40 * MS, places=(place("aten::mm", 10), place(None, 30)))
-    lines = table_lines(waits, late)
-    assert [line.split()[-1] for line in lines[-3:]] == ["30.00", "20.00", "10.00"]
-    assert SOURCE in lines[-2]
-    assert "aten::item" in lines[-2]
-
-
-def test_ranks_that_hardly_idle_have_no_table_of_causes() -> None:
-    assert len(table_lines()) < len(table_lines(IdleSum(cause="host_bound", total_ns=60 * MS)))

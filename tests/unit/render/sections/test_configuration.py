@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.configuration.settings import Configuration, configuration
 from tracekit.model.metadata import Settings
@@ -35,11 +35,3 @@ def test_a_rank_that_differs_is_named() -> None:
     assert "reshard_after_forward=True (rank 2: False)" in text(
         (fsdp(True, ""),), (fsdp(True, ""),), (fsdp(False, ""),)
     )
-
-
-def test_what_is_compiled_is_named_and_where() -> None:
-    compiled = Settings(component="compile", modules=["blocks.0", "blocks.1"], values={"backend": "inductor"})
-    other = Settings(component="precision", values={"autocast": None})
-    shown = text((compiled, other), (other,))
-    assert "compile backend=inductor · blocks.* · on rank 0" in shown
-    assert "precision autocast=None" in shown

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.fsdp.parts import FSDP_REGATHERS
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.read.decode.portable import decode
 
 
 def launches_us(folder: Path, trace: TraceBuilder) -> list[int]:
-    summary = summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())
+    summary = summary_of(trace, folder)
     return [round((ns - trace.wall_ns(0)) / 1000) for ns in summary[FSDP_REGATHERS].launch_ns.tolist()]
 
 

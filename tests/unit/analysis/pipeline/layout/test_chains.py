@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.analysis.exchanges import Message, actions, clocks, rank, recv, send
+from benchmarks.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.layout.manual import StagedActions, follow_microbatches
 from tracekit.analysis.pipeline.layout.schedules import order_of_schedule

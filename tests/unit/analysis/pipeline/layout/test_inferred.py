@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.exchanges import actions, rank
+from benchmarks.exchanges import actions, rank
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.schedules import order_of_schedule
 from tracekit.analysis.pipeline.parts import Actions

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.analysis.exchanges import Message, actions, clocks, rank, recv, send
+from benchmarks.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.layout.manual import find_lines, with_manual_pipelines
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions

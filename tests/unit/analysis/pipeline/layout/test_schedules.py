@@ -77,16 +77,6 @@ def test_gpipe_and_1f1b_are_told_apart(ranks: int, microbatches: int) -> None:
     assert schedule_of_order([[a for a in rank_order if a[0] == "F"] for rank_order in order]) == "gpipe"
 
 
-def test_1f1b_runs_as_many_forwards_ahead_as_there_are_ranks_behind() -> None:
-    order = order_of_schedule("1f1b", 3, 1, 4)
-    assert order is not None
-    assert ["".join(f"{kind}{number}" for kind, _, number in rank_order) for rank_order in order] == [
-        "F0F1F2B0F3B1B2B3",
-        "F0F1B0F2B1F3B2B3",
-        "F0B0F1B1F2B2F3B3",
-    ]
-
-
 def test_backwards_of_gpipe_may_run_in_reverse() -> None:
     order = order_of_schedule("gpipe", 2, 1, 3)
     assert order is not None

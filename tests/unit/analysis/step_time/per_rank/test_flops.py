@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.section import Unavailable
@@ -26,7 +27,7 @@ EACH = 2 * 4 * 6 * 5
 
 
 def sums_of(trace: TraceBuilder, folder: Path) -> FlopSums:
-    return summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())[FLOPS]
+    return summary_of(trace, folder)[FLOPS]
 
 
 def profiled(step: Callable[[], object], folder: Path) -> FlopSums:
@@ -106,16 +107,6 @@ def test_a_small_network_by_hand(tmp_path: Path) -> None:
     assert sum(row.count for row in sums.rows) == 5
 
 
-def test_grouped_convolutions_by_hand(tmp_path: Path) -> None:
-    """A depthwise convolution has one channel a group.
-
-    Forward and both gradients have the same number of operations.
-    """
-    layer, image = nn.Conv2d(8, 8, 3, padding=1, groups=8), torch.randn(2, 8, 5, 5, requires_grad=True)
-    sums = profiled(lambda: layer(image).sum().backward(), tmp_path)
-    assert total(sums) == 3 * 2 * 2 * 8 * 5 * 5 * 9
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_recomputed_forwards_are_counted_apart(tmp_path: Path, reentrant: bool) -> None:
     """GIVEN no capture. THEN the autograd numbers of operators show which forwards are run again.
@@ -145,13 +136,6 @@ def test_a_recomputed_product_that_launched_nothing_does_not_count(tmp_path: Pat
     trace.events[-2]["tid"] = trace.autograd  # its launch
     trace.label("tracekit.gc", 43, 2, thread=trace.autograd)  # Python may collect garbage anywhere
     assert total(sums_of(trace, tmp_path), recomputed=True) == EACH
-
-
-def test_attention(tmp_path: Path) -> None:
-    query, key = torch.randn(2, 4, 16, 8, requires_grad=True), torch.randn(2, 4, 24, 8, requires_grad=True)
-    step = lambda: nn.functional.scaled_dot_product_attention(query, key, key).sum().backward()  # noqa: E731
-    forward, backward = 4 * 2 * 4 * 16 * 24 * 8, 10 * 2 * 4 * 16 * 24 * 8
-    assert total(profiled(step, tmp_path)) == forward + backward
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
@@ -189,19 +173,6 @@ def test_a_tensor_subclass_counts_as_the_operator_that_it_dispatches_to(tmp_path
     assert sums_of(trace, tmp_path).rows == (FlopSum(dtype="float32", recomputed=False, count=1, flops=EACH),)
 
 
-def test_duplicate_events_count_once(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES)
-    trace.events.append(dict(trace.events[-1]))
-    assert total(sums_of(trace, tmp_path)) == EACH
-
-
-def test_only_complete_steps_count(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 100, 100)
-    for at_us in (50, 110, 150, 230):
-        trace.op("aten::mm", at_us, 10, **MATRICES)
-    assert total(sums_of(trace, tmp_path)) == 2 * EACH
-
-
 def test_an_event_out_of_range_does_not_change_the_sums(tmp_path: Path) -> None:
     """An annotation in front of the operator is a week later."""
     trace = TraceBuilder().step(0, 0, 100)
@@ -219,13 +190,6 @@ def test_types_and_tensor_cores(tmp_path: Path) -> None:
     sums = sums_of(trace, tmp_path)
     assert "tf32" in [row.dtype for row in sums.rows]
     assert not sums.scalar_float32
-
-
-def test_without_shapes_nothing_is_known(tmp_path: Path) -> None:
-    sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20), tmp_path)
-    assert (sums.rows, sums.unavailable) == ((), Unavailable(reason="operators recorded no shapes (record_shapes)"))
-    sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::add", 10, 20), tmp_path)
-    assert sums.unavailable == Unavailable(reason="no matrix product, convolution or attention is in the trace")
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,6 @@ def test_a_queue_that_the_same_rank_delayed_does_not_hide_how_late_it_is() -> No
     assert late(order((150, 100, FREE), (300, 200, 240)), -1, 0) == [50, 100]
 
 
-def test_what_queues_behind_a_late_instance_is_as_late() -> None:
-    """GIVEN a second bucket that all have early, behind a first that begins 50 late."""
-    assert late(order((150, 100, FREE), (120, 110, 240), (130, 120, 330)), -1, 0, 1) == [50, 50, 50]
-
-
 def test_a_chain_is_late_no_longer_than_its_ranks_have_waited() -> None:
     """GIVEN a first bucket that begins 50 late, and a second that the others have just 20 before it can begin."""
     assert late(order((150, 100, FREE), (230, 220, 240)), -1, 0) == [50, 20]

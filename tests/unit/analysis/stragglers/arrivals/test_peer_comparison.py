@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
-from tests.gpu_jobs.spec import Cause, Defect, Family
+from benchmarks.gpu_jobs import JobSpec, simulate
+from benchmarks.gpu_jobs.spec import Cause, Defect, Family
 from tracekit.analysis.stragglers.stragglers import stragglers
 
 RANK, DELAY_US = 2, 900.0

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.read.decode.portable import decode
 
 
 def kinds(folder: Path, trace: TraceBuilder) -> dict[str, int]:
     """Return the count of each kind."""
-    summary = summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())
+    summary = summary_of(trace, folder)
     return {row.kind: row.count for row in summary[COMMUNICATION]}
 
 
@@ -38,17 +36,6 @@ def test_a_kernel_that_no_collective_launched_is_compute(tmp_path: Path) -> None
     on_another_thread.events[-2]["tid"] = 99
     assert kinds(tmp_path, on_another_thread) == {"all_reduce": 1}
     assert kinds(tmp_path, a_step().kernel("unlinked", 40, 10, stream=20)) == {"all_reduce": 1}
-
-
-def test_a_stream_that_also_computes_is_no_communication_stream(tmp_path: Path) -> None:
-    """GIVEN a copy that a collective launched on the compute stream THEN it stays compute, like the kernels beside
-    it.
-    """
-    trace = a_step().kernel("copy", 40, 10, stream=7, launched_at=12)
-    assert kinds(tmp_path, trace) == {"all_reduce": 1}
-    mixed = a_step().kernel("mystery", 40, 10, stream=20, launched_at=12)
-    mixed.kernel("gemm", 60, 10, stream=20, launched_at=50)
-    assert kinds(tmp_path, mixed) == {"all_reduce": 1}
 
 
 def test_a_stream_of_its_own_under_a_collective_is_unclassified(tmp_path: Path) -> None:

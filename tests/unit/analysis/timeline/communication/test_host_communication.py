@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.timeline.communication import gloo_spans
 from tracekit.model.metadata import CollectiveRecord, Group
 from tracekit.model.summary import RankSummary
-from tracekit.read.decode.portable import decode
-
-Summarize = Callable[..., RankSummary]
-
-
-@pytest.fixture
-def summarize(tmp_path: Path) -> Summarize:
-    def run(trace: TraceBuilder) -> RankSummary:
-        path = trace.write(tmp_path / f"rank{trace.rank}.json", "compact")
-        return summarize_trace(decode(path), trace.rank, SummaryOptions())
-
-    return run
-
 
 WORLD = Group(id=0, name="0", desc="default_pg", backend="gloo", parallelism="dp", ranks="world")
 TENSOR = Group(id=1, name="1", desc="mesh_tp", backend="gloo", parallelism="tp", ranks=[0, 1])

@@ -55,14 +55,6 @@ def test_a_rank_that_arrives_first_has_time(job: Job, longer_us: float, expected
     assert step_us(job, (tasks_of(job, 0, "compute", 0), longer_us)) == pytest.approx([expected_us] * 3, abs=1)
 
 
-def test_kernels_behind_communication_wait_for_it(job: Job) -> None:
-    transfers = np.concatenate([tasks_of(job, rank, "all_reduce") for rank in range(2)])
-
-    assert step_us(job, (transfers, -20)) == pytest.approx([220] * 3, abs=1)
-    behind = np.concatenate([tasks_of(job, rank, "compute", 1) for rank in range(2)])
-    assert step_us(job, (behind, 25)) == pytest.approx([265] * 3, abs=1)
-
-
 def test_a_host_that_did_not_wait_for_its_device_would_run_ahead(job: Job) -> None:
     """THEN the work of the host, 38 after it waited, is hidden: a step takes as long as 141 + 20 + 22 on the device."""
     _, steps = job
@@ -70,13 +62,6 @@ def test_a_host_that_did_not_wait_for_its_device_would_run_ahead(job: Job) -> No
     duration_ns = np.where(waits[steps.task][:, None], NEVER_NS, steps.duration_ns)
 
     assert float(steps.step_ns(duration_ns)[1]) / 1000 == pytest.approx(183, abs=2)
-
-
-def test_a_host_that_launches_later_holds_its_device_up(job: Job) -> None:
-    """GIVEN an idle device WHEN the host of both ranks works 10 longer before a step's first launch."""
-    launches = np.unique(np.concatenate([tasks_of(job, rank, "data loading") for rank in range(2)]))
-
-    assert step_us(job, (launches, 10)) == pytest.approx([250] * 3, abs=1)
 
 
 @pytest.mark.parametrize("load_at", [0, 2])

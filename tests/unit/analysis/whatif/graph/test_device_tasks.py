@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.gpu_jobs import JobSpec, simulate
-from tests.unit.analysis.exchanges import rank as rank_of
+from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.unit.analysis.whatif.graph.device_job import steps_of_job
-from tests.unit.analysis.whatif.graph.device_rank import Cut, communication_of, segments_of
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, SYNCHRONISATION, GraphSteps, OperationGraph
-from tracekit.analysis.whatif.graph.device_tasks import DeviceTasks
-from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
-from tracekit.analysis.whatif.graph.operations import Interners, Operations
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 
 
@@ -34,17 +28,6 @@ def test_work_at_the_same_place_of_a_step_is_compared_over_ranks_and_steps(tmp_p
     assert classes(job, 0, "compute") == classes(job, 1, "compute") == [gemm, adam] * 3
     assert classes(job, 0, "all_reduce") == classes(job, 1, "all_reduce")
     assert len(set(classes(job, 0, "all_reduce"))) == 1
-
-
-def test_a_step_that_communicates_otherwise_is_not_compared(tmp_path: Path) -> None:
-    """GIVEN ranks that reduce more in step 1 THEN its work and its transfer are compared among the ranks only."""
-    job = steps_of_job(tmp_path, (100, 140), elements=lambda rank, step: 5000 if step == 1 else 1000)
-
-    for name, of_step in (("compute", 2), ("all_reduce", 1)):
-        first, second, third = np.array(classes(job, 0, name)).reshape(3, of_step).tolist()
-        assert first == third
-        assert set(first).isdisjoint(second)
-        assert classes(job, 0, name) == classes(job, 1, name)
 
 
 def test_what_tasks_are_tied_to(tmp_path: Path) -> None:
@@ -83,22 +66,3 @@ def test_actions_of_a_pipeline_are_compared_with_those_of_the_same_stage(dp: int
     assert len({kind for kind, _ in forwards}) == 1
     assert len({label for _, label in forwards}) == 2
     assert {kind for kind, _ in forwards} <= graph.stage_kinds
-
-
-def classes_of_limits(interners: Interners, cuts: Sequence[str]) -> list[int]:
-    """Return the comparison classes of the limits of a rank whose host's time is cut so in one step."""
-    cut = [Cut(what=what, at_us=10 * place) for place, what in enumerate(("step", *cuts, "end"))]
-    timeline = DeviceTimeline(0, segments_of(*cut), communication_of())
-    operations, rows = Operations(begin_ns=0), np.arange(len(cuts) + 1)
-    tasks = DeviceTasks(rank_of(0, []), timeline, communication_of(), operations, interners, has_replicas=False)
-    limits = tasks.of_limits(rows, np.zeros(len(rows), dtype=np.int64))
-    return operations.column("comparison_class")[limits].tolist()
-
-
-@pytest.mark.parametrize("first", [0, 5, 11, 14])
-def test_limits_are_compared_only_where_the_host_is_cut_in_the_same_order(first: int) -> None:
-    interners, cuts = Interners(), ["mark", "synchronise"] * 8
-    other = [*cuts[:first], cuts[first + 1], cuts[first], *cuts[first + 2 :]]
-
-    assert classes_of_limits(interners, cuts) == classes_of_limits(interners, cuts)
-    assert set(classes_of_limits(interners, cuts)).isdisjoint(classes_of_limits(interners, other))

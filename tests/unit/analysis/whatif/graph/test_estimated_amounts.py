@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.unit.analysis.model_parallel.experts import EXPERTS_NS, LAYERS, STEPS, exchange_tokens
 from tracekit.analysis.whatif.graph.run_communication import estimated_amounts
@@ -36,11 +35,6 @@ def test_each_layer_has_its_load() -> None:
     dispatch = received[:, run.collectives[0].kind == KINDS.index("dispatch")]
 
     np.testing.assert_allclose(dispatch[2].reshape(STEPS, LAYERS) / EXPERTS_NS, [[1, 1.6, 1, 1]] * STEPS)
-
-
-@pytest.mark.parametrize("pace", [{}, {2: 1.5}])
-def test_without_a_rank_with_more_load_nothing_is_estimated(pace: dict[int, float]) -> None:
-    assert estimated_amounts(exchange_tokens(pace=pace).run()) == {}
 
 
 def test_steps_with_different_numbers_of_layers_have_the_mean_of_the_rank() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.analysis.exchanges import rank
+from benchmarks.exchanges import rank
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, BucketReductions
 from tracekit.analysis.whatif.graph.run_communication import GRADIENTS, OTHER, PARAMETERS, purposes_of
 from tracekit.model.collectives import Collectives

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.exchanges import clocks, rank, recv, run_of, send
 from tests.builders import TraceBuilder
-from tests.unit.analysis.exchanges import clocks, rank, recv, run_of, send
 from tests.unit.analysis.whatif.graph.device_job import graph_of_job
 from tracekit.analysis.load import load
 from tracekit.analysis.matching.messages import match_messages
@@ -75,32 +75,6 @@ def test_the_slow_rank_of_a_synchronous_run(tmp_path: Path) -> None:
     assert list(result.by_type) == ["own work", "all_reduce"]
 
 
-def test_clocks_that_are_ahead_change_nothing(tmp_path: Path) -> None:
-    result = result_of(synchronous(tmp_path, {0: 100, 1: 140}, clock_us={1: 5000}))
-    assert savings_us(result)["rank 1 at its peers' median"] == pytest.approx(40, abs=1)
-
-
-def test_ranks_may_be_renamed(tmp_path: Path) -> None:
-    one = result_of(synchronous(tmp_path / "one", {0: 100, 1: 147, 2: 113}))
-    other = result_of(synchronous(tmp_path / "other", {2: 100, 0: 147, 1: 113}))
-    renamed = {0: 2, 1: 0, 2: 1}
-    assert {renamed[number]: s for number, s in one.by_rank.items()} == other.by_rank
-    assert (one.slowdown, one.by_type, one.slowest_ranks_share) == (
-        other.slowdown,
-        other.by_type,
-        other.slowest_ranks_share,
-    )
-    assert [(change.saves_ns_per_step, change.error_ns) for change in one.changes] == [
-        (change.saves_ns_per_step, change.error_ns) for change in other.changes
-    ]
-
-
-def test_equal_ranks(tmp_path: Path) -> None:
-    result = result_of(synchronous(tmp_path, {0: 100, 1: 100}))
-    assert result.slowdown == pytest.approx(1, abs=0.01)
-    assert list(savings_us(result)) == ["communication that takes no time"]
-
-
 def overlapped(folder: Path, last_us: int) -> Run:
     """Write and load a run in which two buckets are reduced while the backward pass computes until 250.
 
@@ -132,12 +106,6 @@ def test_hidden_communication_saves_nothing(tmp_path: Path) -> None:
     assert result.measured_ns == 330_000
     assert result.replay_error == pytest.approx(0, abs=0.001)
     assert savings_us(result) == pytest.approx({"communication that takes no time": 30}, abs=1)
-
-
-def test_communication_that_compute_hides_altogether(tmp_path: Path) -> None:
-    result = result_of(overlapped(tmp_path, 40))
-    assert result.measured_ns == 300_000
-    assert savings_us(result) == {}
 
 
 def test_devices_whose_hosts_run_ahead(tmp_path: Path) -> None:
@@ -272,25 +240,6 @@ def test_missing_ranks_are_noted(tmp_path: Path) -> None:
     assert build_run_graph(load(tmp_path)).notes == (
         "1 ranks are missing: waiting for them counts as transfer, and no change of communication is tried",
     )
-
-
-def test_a_rank_that_waits_for_its_data(tmp_path: Path) -> None:
-    """GIVEN ranks that compute for 100 and reduce for 20 after loading data, rank 1 for 90 and the others for 10.
-
-    Without loading a step takes 190 - 90; with rank 1 as fast as its peers it takes 190 - 80.
-    """
-    write_loading_ranks(tmp_path, {0: 10, 1: 90, 2: 10})
-    result = result_of(load(tmp_path))
-
-    assert savings_us(result) == pytest.approx(
-        {
-            "data loaded ahead on rank 1": 80,
-            "rank 1 at its peers' median": 80,
-            "communication that takes no time": 20,
-        },
-        abs=1,
-    )
-    assert result.by_type["data loading"] > 1.2
 
 
 def write_loading_ranks(folder: Path, loads: dict[int, int]) -> None:

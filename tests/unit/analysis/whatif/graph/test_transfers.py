@@ -55,10 +55,6 @@ def test_the_clock_of_another_rank_does_not_matter_for_kernels_that_spin(ahead_n
     assert synchronised((10, 100), (80 + ahead_ns, 100 + ahead_ns)).column("duration_ns").tolist() == [20, 20]
 
 
-def test_other_communication_ends_on_each_rank_its_time_after_the_last_arrival() -> None:
-    assert synchronised((10, 100), (80, 105), spins=False).column("duration_ns").tolist() == [20, 25]
-
-
 def test_a_member_that_was_over_before_the_last_one_came_had_not_waited_for_it() -> None:
     """GIVEN a broadcast that its source was through with at 30 THEN it leaves the group, and the last one follows."""
     operations = synchronised((10, 30), (80, 100), spins=False)
@@ -66,10 +62,6 @@ def test_a_member_that_was_over_before_the_last_one_came_had_not_waited_for_it()
     assert operations.column("duration_ns").tolist() == [20, 20]
     assert operations.column("group").tolist() == [-1, 0]
     assert [edge.tolist() for edge in operations.edges()] == [[0], [1]]
-
-
-def test_communication_of_one_rank_alone_is_its_own() -> None:
-    assert synchronised((10, 30), (80, 130), groups=[-1, -1], spins=False).column("duration_ns").tolist() == [20, 50]
 
 
 def test_a_message_of_a_batch_takes_as_long_as_others_over_its_link_do() -> None:

@@ -34,19 +34,3 @@ def test_a_host_waits_for_communication(tmp_path: Path) -> None:
     trace.kernel("gemm", 5, 100, launched_at=0).nccl("all_reduce", 107, 200, launched_at=5)
     synchronise(trace, 10, 300, "cudaDeviceSynchronize")
     assert waits(trace, tmp_path) == [(10, 310, 105, 307)]
-
-
-def test_a_wait_that_no_call_shows(tmp_path: Path) -> None:
-    """GIVEN a host that does nothing until all is over that it has launched, and then begins the next step."""
-    trace = TraceBuilder().step(0, 0, 506).step(1, 506, 500)
-    for at in (0, 506):
-        trace.kernel("gemm", at + 5, 500, launched_at=at)
-    ((_, until, kernel, communication), _) = waits(trace, tmp_path)
-    assert (until, kernel, communication) == (505, 505, None)
-
-
-def test_a_host_that_is_busy_while_its_device_works_does_not_wait(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 506).step(1, 506, 10)
-    trace.kernel("gemm", 5, 500, launched_at=0).op("aten::mm", 200, 100)
-    trace.kernel("gemm", 511, 500, launched_at=506)
-    assert waits(trace, tmp_path) == []

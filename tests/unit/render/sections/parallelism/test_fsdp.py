@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.exchanges import rank, run_of
+from benchmarks.exchanges import rank, run_of
 from tracekit.analysis.fsdp.parts import FsdpSum
 from tracekit.analysis.fsdp.units import fsdp
 from tracekit.render.console import write
@@ -32,19 +32,6 @@ def table_lines(strategies: list[str], *modules: str | None) -> list[str]:
     result = fsdp(run_of([rank(0, fsdp_units=sums)]))
     assert result is not None
     return write(fsdp_table(result, strategies), width=80, color=False).splitlines()
-
-
-@pytest.mark.parametrize(
-    ("strategies", "title"),
-    [
-        (["fsdp2"], "FSDP modules"),
-        (["zero3"], "ZeRO modules"),
-        (["fsdp1", "zero2"], "FSDP and ZeRO modules"),
-        ([], "FSDP modules"),
-    ],
-)
-def test_the_title_names_what_shards(strategies: list[str], title: str) -> None:
-    assert any(line.startswith(f"{title}, the most exposed first") for line in table_lines(strategies, "head"))
 
 
 @pytest.mark.parametrize(
