@@ -100,7 +100,7 @@ def check(
     if as_json:
         echo_json(_render(result, ".json"))
     elif github or not outputs:
-        from tracekit.render.gates.document import check_text
+        from tracekit.render.gates import check_text
 
         echo_drawn(check_text(result, **terminal_format()))
     if github:
@@ -129,7 +129,7 @@ def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> 
 def _tell_github(result: Check) -> None:
     """Print annotations, and append Markdown to the file that GitHub shows as the summary of the step."""
     from tracekit.errors import OutputError
-    from tracekit.render.gates.document import check_annotations
+    from tracekit.render.gates import check_annotations
 
     echo_workflow_commands(check_annotations(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -144,18 +144,18 @@ def _tell_github(result: Check) -> None:
 def _render(result: Check, suffix: str) -> str:
     """Return the results in the format of a file's suffix."""
     if suffix == ".json":
-        from tracekit.render.gates.document import check_json
+        from tracekit.render.gates import check_json
 
         return check_json(result)
     if suffix == ".md":
-        from tracekit.render.gates.document import check_markdown
+        from tracekit.render.gates import check_markdown
 
         return check_markdown(result)
     if suffix == ".xml":
-        from tracekit.render.gates.document import check_junit
+        from tracekit.render.gates import check_junit
 
         return check_junit(result)
-    from tracekit.render.gates.document import check_text
+    from tracekit.render.gates import check_text
 
     return check_text(result, width=80, color=False)
 

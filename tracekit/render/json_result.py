@@ -17,13 +17,14 @@ from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
 from tracekit.analysis.report_tables import clock_table, finding_table, note_table
+from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.overhead import capture_overhead
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Run
 from tracekit.model.safe_text import unicode_text
-from tracekit.render.section_views import VIEWS
+from tracekit.render.sections.json import section_dict
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
 
@@ -83,12 +84,8 @@ def result_dict(report: Report) -> dict[str, Any]:
         "unavailable": report.unavailable,
         "findings": finding_table(report.findings).rows,
     }
-    for view in VIEWS:
-        section_result = report.result(view.section)
-        if section_result is not None:
-            result |= view.json(section_result)
-        elif view.section.name in report.results:
-            result |= dict.fromkeys(view.null_keys)
+    for name, section_result in report.results.items():
+        result |= section_dict(SECTIONS[name], section_result)
     return result
 
 

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.quantities import count_text, file_size, milliseconds
+from tracekit.model.quantities import count_text, duration, figures, file_size, milliseconds, percent
 
 
 def test_milliseconds_have_two_digits() -> None:
     assert [milliseconds(ns) for ns in (0, 1_234_567, 12_345_678_900)] == ["0.00", "1.23", "12,345.68"]
+
+
+def test_a_sign_is_of_what_is_printed() -> None:
+    assert [milliseconds(ns, sign="+") for ns in (-4_000, 1_234_567)] == ["+0.00", "+1.23"]
+    assert [percent(share, 1, "+") for share in (-0.0004, 0.1234)] == ["+0.0%", "+12.3%"]
+
+
+def test_a_duration_has_the_unit_that_it_is_said_in() -> None:
+    assert [duration(ns) for ns in (12_345, 1_234_000, 2_000_001_000)] == ["12.3 us", "1.234 ms", "2.000001 s"]
+
+
+def test_numbers_have_three_figures() -> None:
+    assert [figures(number) for number in (1234, 1234.5, 12.345, 0.0123, 0.001, 0.0)] == [
+        *("1,234", "1,234", "12.3", "0.0123", "<0.01", "0"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Tables of DDP's buckets."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
-__all__ = ["BUCKETS", "BUCKETS_BY_INDEX", "BUCKET_MAP", "BUCKET_WHATIF"]
+__all__ = ["BUCKETS", "BUCKETS_BY_INDEX", "BUCKETS_SHOWN", "BUCKET_MAP", "BUCKET_WHATIF"]
 
 _BUCKET = (
     Column("module", "str", "", "Name of the DDP module."),
@@ -45,11 +45,26 @@ BUCKETS_BY_INDEX = Table(
         Column("total_ns", "float", "ns", "From its start to its end, waiting for other ranks included."),
         Column("uncovered_ns", "float", "ns", "How much of that no compute covers."),
         Column("added_ns", "float", "ns", "Of that what lies after the end of all reductions before it: adds up."),
-        Column("busbw_bps", "float?", "bytes/s", "Median bus bandwidth."),
+        Column("busbw_bps", "float?", "bytes/s", "Median bus bandwidth.", digits=2),
         Column("worst_rank", "int", "", "Rank with most of it."),
         Column("worst_uncovered_ns", "float", "ns", "How much, mean over its steps."),
     ),
 )
+BUCKETS_SHOWN = Table(
+    "buckets_shown",
+    (
+        *BUCKET_MAP.columns,
+        *BUCKETS_BY_INDEX.columns[len(_BUCKET) :],
+        Column("params", "int?", "", "How many parameters it has."),
+    ),
+    Display(
+        "DDP buckets, in order of launch (ms; ready: from the step's start){more}",
+        "module? | first parameter=first | bucket=index | params | size_bytes | ready_ns? | queued_ns? "
+        "| took=total_ns? | uncovered_ns? | bus GB/s=busbw_bps?",
+        most=16,
+    ),
+)
+"""What people see of buckets: what is in them, with their times where these are known."""
 BUCKET_WHATIF = Table(
     "bucket_whatif",
     (

@@ -1,6 +1,6 @@
 """Tables of the sections on the critical path and on the causes of the step."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["CAUSES", "CRITICAL_PATH"]
 
@@ -8,21 +8,33 @@ CRITICAL_PATH = Table(
     "critical_path",
     (
         RANK,
-        Column("kind", "str", "", "communication, compute, copy, or the cause of idle time."),
+        Column("kind", "str", "", "communication, compute, copy, or the cause of idle time.", form="words"),
         Column("name", "str", "", "Operation and group of communication; of other kinds, what they led to."),
         Column("total_ns", "int", "ns", "Time on the chain that bounds the steps, over the counted steps."),
         Column("share", "float", "ratio", "The time as a share of the chain."),
+    ),
+    Display(
+        "What bounds the step: the longest chain over all ranks (ms a step)",
+        "rank | what=kind | where=name | time={total_ns/steps} | share",
+        most=6,
     ),
 )
 CAUSES = Table(
     "causes",
     (
-        Column("cause", "str", "", "What the time of the mean step goes to; docs/definitions.md, Diagnosis."),
+        Column(
+            "cause", "str", "", "What the time of the mean step goes to; docs/definitions.md, Diagnosis.", form="words"
+        ),
         Column("ranks", "list[int]", "", "The ranks that are the cause; empty if it is on no rank in particular."),
         Column("group", "str?", "", "The process group of a transfer."),
         Column("kind", "str?", "", "The kind of communication of a transfer."),
         Column("phase", "str?", "", "The phase that it is in."),
         Column("module", "str?", "", "The stage of a pipeline, as stage 2."),
         Column("time_ns", "int", "ns", "Its time in the mean step; all rows sum to the step."),
+    ),
+    Display(
+        "What the step of {step_ns} ms goes to, along the longest chain over all ranks (ms)",
+        "cause | where | time_ns | share={time_ns%step_ns}",
+        most=8,
     ),
 )

@@ -1,6 +1,6 @@
 """Tables of FSDP's units."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["FSDP", "FSDP_BY_LAYER", "FSDP_BY_MODULE", "FSDP_PREFETCH"]
 
@@ -37,6 +37,7 @@ FSDP_BY_MODULE = Table(
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
+    in_json=False,
 )
 FSDP_BY_LAYER = Table(
     "fsdp_by_layer",
@@ -52,6 +53,12 @@ FSDP_BY_LAYER = Table(
         Column("worst_module", "str?", "", "The module with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
+    Display(
+        "Modules of FSDP and ZeRO, the most exposed first (ms a step, mean over ranks)",
+        "module=name | kind | phase | count | size_bytes | exposed_ns | issue to use=prefetch_ns",
+        most=12,
+    ),
+    in_json=False,
 )
 FSDP_PREFETCH = Table(
     "fsdp_prefetch",

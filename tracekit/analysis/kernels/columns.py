@@ -1,6 +1,6 @@
 """Tables of kernels and operators."""
 
-from tracekit.analysis.table import Column, Table
+from tracekit.analysis.table import Column, Display, Table
 
 __all__ = ["KERNELS", "OPERATORS"]
 
@@ -14,6 +14,7 @@ _RANKS = (
     Column("worst_rank", "int", "", "The rank with the most total time in it."),
     Column("worst_total_ns", "float", "ns", "Its time a step."),
 )
+_CELLS = "name | count | total_ns | self_ns | exposed_ns | {worst_rank}: {worst_total_ns}"
 KERNELS = Table(
     "kernels",
     (
@@ -29,6 +30,7 @@ KERNELS = Table(
         ),
         *_RANKS,
     ),
+    Display("Kernels with the most total time (ms a step)", _CELLS, most=8, sort="total_ns"),
 )
 OPERATORS = Table(
     "operators",
@@ -43,4 +45,5 @@ OPERATORS = Table(
         ),
         *_RANKS,
     ),
+    Display("Operators with the most self time (ms a step)", _CELLS, most=8, sort="self_ns"),
 )

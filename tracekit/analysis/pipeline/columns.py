@@ -1,6 +1,6 @@
 """Tables of pipelines."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["PIPELINE_ACTIONS", "PIPELINE_RANKS", "PIPELINE_STAGES", "PIPELINE_WHATIF"]
 
@@ -32,6 +32,13 @@ PIPELINE_RANKS = Table(
         Column("transfer_ns", "int?", "ns", "What typical transfers between stages add."),
         Column("late_peer_ns", "int?", "ns", "What the measured length of every action and transfer adds."),
         Column("other_ns", "int?", "ns", "The rest of the bubble; the six causes sum to it."),
+    ),
+    Display(
+        "Bubbles, {of_time} of the pipeline's time, by cause (ms a step){more}",
+        "rank | {bubble_ns/steps} {bubble_ratio} | warm-up={warmup_ns/steps} | drain={drain_ns/steps} "
+        "| uneven stages={imbalance_ns/steps} | transfer={transfer_ns/steps} "
+        "| late peers={late_peer_ns/steps} | other={other_ns/steps}",
+        most=16,
     ),
 )
 PIPELINE_ACTIONS = Table(

@@ -1,6 +1,6 @@
 """Tables of the section on stragglers."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["SLOW_LINKS", "STRAGGLERS"]
 
@@ -23,7 +23,19 @@ STRAGGLERS = Table(
             "last_arrivals", "int?", "", "Collectives to which it came last, beyond the clocks' uncertainty." + _NULL
         ),
         Column("arrivals", "int", "", "Collectives that were matched over ranks."),
-        Column("cause", "str?", "", "Cause of most of the delay: compute, more_work, host or data; null: none."),
+        Column(
+            "cause",
+            "str?",
+            "",
+            "Cause of most of the delay: compute, more_work, host or data; null: none.",
+            form="words",
+            null="",
+        ),
+    ),
+    Display(
+        "Who holds up the others in collectives (ms a step)",
+        "rank | delay caused=caused_delay_ns | by=cause | came last={last_arrivals} of {arrivals} | waited=wait_ns",
+        most=4,
     ),
 )
 SLOW_LINKS = Table(

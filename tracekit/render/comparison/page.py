@@ -10,12 +10,11 @@ from typing import Any
 
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.stats.uncertainty import pseudomedian
-from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
 from tracekit.render.comparison.document import comparison_dict
 from tracekit.render.comparison.texts import (
     advice_text,
-    cause_text,
+    cause_rows,
     causes_title,
     noise_text,
     remark_text,
@@ -52,7 +51,7 @@ def comparison_page_data(comparison: Comparison) -> dict[str, Any]:
         "advice": advice_text(comparison),
         "remark": remark_text(comparison),
         "causes_title": causes_title(comparison),
-        "causes": [{**row, "label": cause_text(row)} for row in rows_of(comparison, "causes")],
+        "causes": cause_rows(comparison),
         "runs": [
             *(_steps(run, name, is_baseline=True) for run, name in zip(baselines, names, strict=True)),
             _steps(candidate, "Candidate", is_baseline=False),

@@ -16,7 +16,7 @@ from tracekit.analysis.table import rows_of
 from tracekit.errors import UsageError
 from tracekit.model.safe_text import safe_text
 from tracekit.render.rank_bars import ranks_to_show
-from tracekit.render.sections.diagnosis import where_text
+from tracekit.render.sections.text import where_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

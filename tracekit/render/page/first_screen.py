@@ -16,10 +16,10 @@ from tracekit.model.run import Run
 from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
-from tracekit.render.overhead_line import overhead_text
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
 from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
-from tracekit.render.sections.diagnosis import where_text
+from tracekit.render.sections.lines import overhead_text
+from tracekit.render.sections.text import where_text
 
 __all__ = ["finding_views", "header", "open_command", "step_view"]
 
