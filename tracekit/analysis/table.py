@@ -171,6 +171,13 @@ class Table:
     _: KW_ONLY
     in_json: bool = True
 
+    def row(self, source: object, **others: object) -> dict[str, object]:
+        """Return a row of the values that are given, and for other columns of the attributes of `source`."""
+        row = {
+            each.name: others[each.name] if each.name in others else getattr(source, each.name) for each in self.columns
+        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in row.items()}
+
     def fill(self, rows: Rows) -> FilledTable:
         """Return a table of `rows`, of which each has a value for every column."""
         values = tuple([row[column.name] for row in rows] for column in self.columns)
