@@ -65,7 +65,7 @@ COLLECTIVES = Table(
             "float?",
             "B/s",
             "algbw times the factor of its kind and number of ranks (nccl-tests).",
-            title="bus GB/s",
+            title="bus bandwidth",
         ),
         Column("error_ns", "int?", "ns", "Uncertainty of the skew; null: clocks that cannot be compared."),
         Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
@@ -73,7 +73,7 @@ COLLECTIVES = Table(
     Display(
         "Collectives over ranks (ms; skew: first to last arrival)",
         "kind | group=name | size_bytes | count | skew_p50_ns | skew_max_ns | wait_mean_ns "
-        "| queued=queued_p50_ns? | transfer_p50_ns | busbw_bps",
+        "| queued=queued_p50_ns? | transfer_p50_ns | bus GB/s=busbw_bps",
         most=12,
     ),
 )

@@ -2,7 +2,22 @@
 
 from tracekit.analysis.table import RANK, Column, Display, Table
 
-__all__ = ["CAUSES", "CRITICAL_PATH"]
+__all__ = ["CAUSES", "CRITICAL_PATH", "cause_name"]
+
+_CAUSE_NAMES = {
+    "variation": "ranks late in turns",
+    "warmup": "pipeline warm-up",
+    "drain": "pipeline drain",
+    "imbalance": "uneven stages",
+    "late_peer": "late peers",
+    "other": "other idle time",
+}
+
+
+def cause_name(cause: str) -> str:
+    """Return what a cause of the step is called: most by their own name, others as those say who know pipelines."""
+    return _CAUSE_NAMES.get(cause, cause.replace("_", " "))
+
 
 CRITICAL_PATH = Table(
     "critical_path",
@@ -22,9 +37,7 @@ CRITICAL_PATH = Table(
 CAUSES = Table(
     "causes",
     (
-        Column(
-            "cause", "str", "", "What the time of the mean step goes to; docs/definitions.md, Diagnosis.", form="words"
-        ),
+        Column("cause", "str", "", "What the time of the mean step goes to; docs/definitions.md, Diagnosis."),
         Column("ranks", "list[int]", "", "The ranks that are the cause; empty if it is on no rank in particular."),
         Column("group", "str?", "", "The process group of a transfer."),
         Column("kind", "str?", "", "The kind of communication of a transfer."),
@@ -33,7 +46,7 @@ CAUSES = Table(
         Column("time_ns", "int", "ns", "Its time in the mean step; all rows sum to the step."),
     ),
     Display(
-        "What the step of {step_ns} ms goes to, along the longest chain over all ranks (ms)",
+        "What the step goes to, along the longest chain over all ranks (ms of {step_ns})",
         "cause | where | time_ns | share={time_ns%step_ns}",
         most=8,
     ),

@@ -34,7 +34,7 @@ PIPELINE_RANKS = Table(
         Column("other_ns", "int?", "ns", "The rest of the bubble; the six causes sum to it."),
     ),
     Display(
-        "Bubbles, {of_time} of the pipeline's time, by cause (ms a step){more}",
+        "Bubbles by cause (ms a step; {of_time} of the pipeline's time{more})",
         "rank | {bubble_ns/steps} {bubble_ratio} | warm-up={warmup_ns/steps} | drain={drain_ns/steps} "
         "| uneven stages={imbalance_ns/steps} | transfer={transfer_ns/steps} "
         "| late peers={late_peer_ns/steps} | other={other_ns/steps}",

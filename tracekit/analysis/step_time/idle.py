@@ -13,6 +13,7 @@ from tracekit.analysis.step_time.columns import IDLE_PLACES
 from tracekit.analysis.step_time.parts import IDLE, MOST_PLACES, NAMED_WAITS, HostPlace
 from tracekit.analysis.table import Rows
 from tracekit.model.run import Run
+from tracekit.model.safe_text import shortened
 
 __all__ = ["idle_findings", "idle_place_rows", "idle_rows", "place_text"]
 
@@ -194,5 +195,4 @@ def place_text(operator: str | None, annotation: str | None, source: str | None 
 def _shortened(place: HostPlace) -> str:
     """Return the same in few letters: of the source, the file and line."""
     source = None if place.source is None else place.source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
-    text = place_text(place.operator, place.annotation, source)
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    return shortened(place_text(place.operator, place.annotation, source), _LONGEST_NAME)

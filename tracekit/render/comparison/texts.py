@@ -9,11 +9,12 @@ from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
 from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.diagnosis.columns import cause_name
 from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import count_text, milliseconds, percent
-from tracekit.model.ranks import format_ranges
+from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
 from tracekit.model.safe_text import safe_text, shortened
 
@@ -127,9 +128,8 @@ def cause_text(row: dict[str, Any]) -> str:
     """Return a cause with its ranks: `slow compute, rank 2`."""
     if row["cause"] == UNEVEN_STEPS:
         return "uneven steps (typical less mean)"
-    ranks = row["ranks"]
-    named = f", rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else ""
-    return f"{row['cause'].replace('_', ' ')}{named}"
+    named = f", {ranks_text(row['ranks'])}" if row["ranks"] else ""
+    return f"{cause_name(row['cause'])}{named}"
 
 
 def cause_rows(comparison: Comparison) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import rows_of
 from tracekit.errors import UsageError
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, shortened
 from tracekit.render.rank_bars import ranks_to_show
-from tracekit.render.sections.text import where_text
+from tracekit.render.sections.text import cause_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -198,8 +198,8 @@ def _critical_path(report: Report, result: Any, ax: Axes | None) -> Axes:
 
 
 def _diagnosis(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "causes"), "time_ns")
-    labels = [f"{row['cause'].replace('_', ' ')}, {where_text(row)}".rstrip(", ") for row in rows]
+    rows = _most(cause_rows(result), "time_ns")
+    labels = [", ".join(filter(None, (row["cause"], row["where"]))) for row in rows]
     return draw_bars(
         ax, labels, {"time": _milliseconds(rows, "time_ns")}, title=rows.titled("What the step goes to"), unit=_A_STEP
     )
@@ -310,9 +310,7 @@ _DRAW: dict[str, Callable[[Report, Any, Axes | None], Axes]] = {
 
 def label(text: object, most: int = _LONGEST_LABEL) -> str:
     """Return text for a label: in one line, of at most so many characters, and not read as a formula."""
-    line = safe_text(" ".join(str(text).split()))
-    short = line if len(line) <= most else f"{line[: most - 1]}…"
-    return short.replace("$", r"\$")
+    return shortened(safe_text(" ".join(str(text).split())), most).replace("$", r"\$")
 
 
 def size_unit(largest_bytes: float) -> tuple[str, float]:

@@ -140,7 +140,7 @@ def _columns(result: dict[str, Any]) -> dict[str, list[ColumnText]]:
     """Return unit and meaning of the columns of all tables that the result has at its top, and of the page's own."""
     means = {table for *_, table in _MEANS}
     return {
-        table.name: [ColumnText(name=c.name, unit=c.unit, meaning=c.meaning) for c in table.columns]
+        table.name: [ColumnText(name=c.name, label=c.heading, unit=c.unit, meaning=c.meaning) for c in table.columns]
         for table in TABLES
         if table.name in result or table.name in means
     }

@@ -152,7 +152,7 @@ def bubble_table(pipeline: Pipeline) -> list[object]:
         return []
     more = ""
     if pipeline.ideal_bubble_ratio is not None:
-        more += f"; the least for this order is {pipeline.ideal_bubble_ratio:.0%}"
+        more += f", the least for this order is {pipeline.ideal_bubble_ratio:.0%}"
     if _is_filled(pipeline):
         more += f"; the steps before and after fill at least {pipeline.filled_ratio:.0%} of them"
     of_all = {"steps": pipeline.steps, "of_time": percent(pipeline.bubble_ratio), "more": more}

@@ -12,6 +12,7 @@ from typing import Any
 
 from tracekit.analysis.communication.collectives import CollectiveTimes
 from tracekit.analysis.diagnosis import columns as diagnosis_columns
+from tracekit.analysis.diagnosis.columns import cause_name
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.diagnosis.diagnosis import Diagnosis
 from tracekit.analysis.events.kernel_names import function_of_kernel
@@ -104,7 +105,10 @@ def where_text(row: Row) -> str:
 def cause_rows(diagnosis: Diagnosis) -> list[Row]:
     """Return the causes of the step, with the step and with where they are; nothing without steps to diagnose."""
     rows = rows_of(diagnosis, "causes") if diagnosis.steps else []
-    return [row | {"step_ns": diagnosis.step_ns, "where": where_text(row)} for row in rows]
+    return [
+        row | {"cause": cause_name(row["cause"]), "step_ns": diagnosis.step_ns, "where": where_text(row)}
+        for row in rows
+    ]
 
 
 def change_rows(whatif: WhatIf) -> list[Row]:
