@@ -17,19 +17,20 @@ from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import FilledTable, tables_of
 from tracekit.model.run import Run
 
-__all__ = ["clock_table", "finding_table", "note_table", "report_tables"]
+__all__ = ["clock_table", "finding_table", "note_table", "report_tables", "run_table"]
 
 
 def report_tables(run: Run, results: Mapping[str, Any], findings: Iterable[Finding]) -> dict[str, FilledTable]:
     """Return the tables by name: first those of every run, then those of the results, in their order."""
-    of_run = (_run_table(run), finding_table(findings), note_table(run), _group_table(run), clock_table(run))
+    of_run = (run_table(run), finding_table(findings), note_table(run), _group_table(run), clock_table(run))
     of_results = (
         table for result in results.values() if not isinstance(result, Unavailable) for table in tables_of(result)
     )
     return {table.name: table for table in (*of_run, message_table(run), *of_results)}
 
 
-def _run_table(run: Run) -> FilledTable:
+def run_table(run: Run) -> FilledTable:
+    """Return the run in one row."""
     lengths, overhead = step_lengths(run), capture_overhead(run)
     hosts = {summary.host for summary in run.ranks if summary.host is not None}
     row = RUN.row(

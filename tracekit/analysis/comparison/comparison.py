@@ -89,7 +89,7 @@ class Comparison:
 
     def to_html(self) -> str:
         """Return the comparison as one HTML page that opens offline."""
-        text: str = _renderer("page").comparison_html(self)
+        text: str = _renderer("document").comparison_html(self)
         return text
 
     def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:

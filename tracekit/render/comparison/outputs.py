@@ -51,7 +51,7 @@ _LEAST_SHARE = 0.0005  # of the step: less prints as no change
 def render_comparison(comparison: Comparison, suffix: str) -> str:
     """Return the comparison in the format of a suffix, one of `SUFFIXES`."""
     if suffix == ".html":
-        from tracekit.render.comparison.page import comparison_html
+        from tracekit.render.comparison.document import comparison_html
 
         return comparison_html(comparison)
     if suffix == ".json":
