@@ -61,6 +61,7 @@ Form = Literal["text", "words", "name", "number", "factor", "ms", "change", "s",
 Rows = Sequence[Mapping[str, object]]
 
 _FORM_OF_UNIT: dict[str, Form] = {"ns": "ms", "bytes": "size", "ratio": "share", "B/s": "GB/s", "bytes/s": "GB/s"}
+_SCALE: dict[Form, float] = {"ms": 1e6, "change": 1e6, "s": 1e9, "GB/s": 1e9, "share": 0.01}
 _UNIT_IN_NAME = re.compile(r"_(ns|bytes|bps|ratio)$")
 _NAMED = re.compile(r"(^|_)(rank|step|stage|index|id|attempt|microbatch)$")
 _TEXT: dict[Form, Callable[[Any, int | None], str]] = {
@@ -112,6 +113,11 @@ class Column:
         return _UNIT_IN_NAME.sub("", self.name).replace("_", " ") if self.title is None else self.title
 
     @property
+    def scale(self) -> float:
+        """Return what is written as 1."""
+        return _SCALE.get(self._form, 1.0)
+
+    @property
     def is_number(self) -> bool:
         """Return whether its values are numbers, which are aligned right."""
         return self.type.startswith(("int", "float"))
@@ -142,17 +148,21 @@ class Display:
     Attributes:
         title: with the unit of its times. It may name columns in braces, which say something of the first row.
         cells: of a row, with bars between them. A cell is the name of a column, or a text with columns in braces, such
-            as `{worst_rank}: {worst_ns}`. `{total_ns/steps}` is a quotient and `{idle_ns%step_ns}` a share of another
-            column. `title=` before it is another head. A question mark behind it leaves the cell out where no row has
-            a value for it.
+            as `{worst_rank}: {worst_ns}`. `{total_ns/steps}` is a quotient, `{idle_ns%step_ns}` a share of another
+            column, `{total_ns-idle_ns}` a difference. `title=` before a cell is another head. A question mark behind it
+            leaves the cell out where no row has a value for it.
+        bars: of what the bars of a picture consist, as cells are written; a picture has a bar for each row.
         most: rows that are shown; None for all.
+        least: the share of which a row has at least 1 % where it is shown; None for all rows.
         sort: the column by which the largest come first; None for the order of the result.
     """
 
     title: str
     cells: str
     _: KW_ONLY
+    bars: str = ""
     most: int | None = None
+    least: str | None = None
     sort: str | None = None
 
 

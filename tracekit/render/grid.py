@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracekit.analysis.table import Column, Display, Rows, Table
 from tracekit.model.quantities import percent
 
-__all__ = ["Grid", "grid_of"]
+__all__ = ["Bars", "Grid", "bars_of", "grid_of"]
 
 _SPEC = re.compile(r"(?:(?P<title>[^={]*)=)?(?P<cell>[^?]*)(?P<optional>\??)")
-_VALUE = re.compile(r"{(?P<name>\w+)(?:(?P<by>[/%])(?P<other>\w+))?}")
+_VALUE = re.compile(r"{(?P<name>\w+)(?:(?P<by>[/%-])(?P<other>\w+))?}")
+_UNKNOWN = ("n/a", "-", "")
+_LEAST_SHARE = 0.01  # of a row that is shown, where its table says of which share
 _SHARE_DIGITS = 4  # `100%`: shares behind another number are aligned
 
 
@@ -29,6 +31,21 @@ class Grid:
     heads: Sequence[str]
     left: Sequence[bool]
     rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """Bars of a picture.
+
+    Attributes:
+        unit: of the axis, with what the numbers are.
+        parts: for each part of the bars its length in each.
+    """
+
+    title: str
+    unit: str
+    labels: Sequence[str]
+    parts: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -78,10 +95,7 @@ def grid_of(
     """
     display = display or table.display
     assert display is not None
-    if display.sort is not None:
-        by = display.sort
-        rows = sorted(rows, key=lambda row: row[by], reverse=True)  # type: ignore[arg-type, return-value]
-    shown = rows[: display.most]
+    shown = _shown(display, rows)
     total = len(rows) if total is None else total
     columns = {column.name: column for column in table.columns}
     title = _cell_of(display.title, columns).text(rows[0]) if rows else display.title
@@ -92,6 +106,36 @@ def grid_of(
         left=[not at or not cell.columns[cell.names[0]].is_number for at, cell in enumerate(cells)],
         rows=[[cell.text(row) for cell in cells] for row in shown],
     )
+
+
+def bars_of(table: Table, rows: Rows, *, most: int | None) -> Bars:
+    """Return a bar for each row, the largest first where its table says so."""
+    assert table.display is not None
+    display = replace(table.display, most=most, least=None)
+    shown, columns = _shown(display, rows), {column.name: column for column in table.columns}
+    grid = grid_of(table, shown, display=replace(display, most=None, sort=None))
+    title, _, unit = grid.title.partition(" (")
+    parts: dict[str, list[float]] = {}
+    for cell in filter(None, (_cell(spec, columns, shown) for spec in display.bars.split(" | "))):
+        (match,) = _VALUE.finditer(cell.template)
+        values, scale = [_value(row, match) for row in shown], cell.columns[match["name"]].scale
+        parts[cell.head] = [value / scale if isinstance(value, int | float) else 0.0 for value in values]
+    return Bars(title=title, unit=unit.removesuffix(")"), labels=[_label(grid, row) for row in grid.rows], parts=parts)
+
+
+def _label(grid: Grid, row: Sequence[str]) -> str:
+    """Return the texts of a row, and before its number what that is."""
+    cells = zip(grid.heads, row, grid.left, strict=True)
+    texts = [f"{head} {cell}" if cell.isdigit() else cell for head, cell, left in cells if left]
+    return ", ".join(text for text in texts if text not in _UNKNOWN) or _UNKNOWN[0]
+
+
+def _shown(display: Display, rows: Rows) -> Rows:
+    if (by := display.sort) is not None:
+        rows = sorted(rows, key=lambda row: row[by], reverse=True)  # type: ignore[arg-type, return-value]
+    if (share := display.least) is not None:
+        rows = [row for row in rows if row[share] >= _LEAST_SHARE]  # type: ignore[operator]
+    return rows[: display.most]
 
 
 def _cell(spec: str, columns: Mapping[str, Column], rows: Rows) -> _Cell | None:
@@ -112,8 +156,9 @@ def _cell_of(template: str, columns: Mapping[str, Column], head: str | None = No
 
 
 def _column_named(name: str) -> Column:
-    """Return the column of a value that rows have besides those of their table: a time by its name, else a text."""
-    return Column(name, "int?", "ns", "") if name.endswith("_ns") else Column(name, "str?", "", "")
+    """Return the column of a value that rows have beside their table: a time or share by its name, else a text."""
+    unit = "ns" if name.endswith("_ns") else "ratio" if name.endswith("share") else ""
+    return Column(name, "float?" if unit else "str?", unit, "")
 
 
 def _value(row: Mapping[str, object], match: re.Match[str]) -> object:
@@ -123,4 +168,6 @@ def _value(row: Mapping[str, object], match: re.Match[str]) -> object:
         return value
     other = row[match["other"]]
     assert isinstance(value, int | float)
+    if match["by"] == "-":
+        return max(value - other, 0) if isinstance(other, int | float) else None
     return value / other if isinstance(other, int | float) and other else None

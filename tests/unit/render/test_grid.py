@@ -8,7 +8,7 @@ import pytest
 
 from tracekit.analysis.table import Column, Display, Table
 from tracekit.render.console import draw, write
-from tracekit.render.grid import Grid, grid_of
+from tracekit.render.grid import Grid, bars_of, grid_of
 
 COLUMNS = (
     Column("rank", "int", "", ""),
@@ -62,6 +62,20 @@ def test_rows_that_are_left_out_are_counted() -> None:
     table = Table("times", COLUMNS, Display("Times of {total_ns} ms", "rank", most=2, sort="idle_ns"))
     grid = grid_of(table, [ROW | {"rank": rank, "idle_ns": rank} for rank in range(3)])
     assert (grid.title, [row[0] for row in grid.rows]) == ("Times of 8.00 ms; 2 of 3 rows, --json has all", ["2", "1"])
+
+
+def test_a_picture_has_a_bar_for_each_row_with_its_texts_as_label() -> None:
+    display = Display("Times (ms)", "rank | cause | total_ns", bars="idle_ns | busy={total_ns-idle_ns}", most=1)
+    bars = bars_of(Table("times", COLUMNS, display), [ROW, ROW | {"cause": None, "idle_ns": None}], most=2)
+
+    assert (bars.title, bars.unit, list(bars.labels)) == ("Times", "ms", ["rank 1234, host bound", "rank 1234"])
+    assert dict(bars.parts) == {"idle": [2.0, 0.0], "busy": [6.0, 0.0]}
+
+
+def test_rows_with_less_than_the_least_share_are_counted_only() -> None:
+    table = Table("times", (*COLUMNS, Column("share", "float", "ratio", "")), Display("Times", "rank", least="share"))
+    grid = grid_of(table, [ROW | {"share": 0.5}, ROW | {"share": 0.001}])
+    assert (grid.title, len(grid.rows)) == ("Times; 1 of 2 rows, --json has all", 1)
 
 
 def test_heads_take_two_lines_rather_than_room() -> None:

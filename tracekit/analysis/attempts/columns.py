@@ -36,5 +36,6 @@ ATTEMPTS = Table(
         "Time lost at restarts (s)",
         "before attempt=attempt | lost_ns | detection_ns | rendezvous_ns | start-up=startup_ns | reload_ns "
         "| repeated steps=repeated_ns | number=repeated_steps",
+        bars="detection_ns | rendezvous_ns | startup_ns | reload_ns | repeated_ns",
     ),
 )

@@ -34,6 +34,7 @@ COMMUNICATION_BY_KIND = Table(
     Display(
         "Communication (ms a step, mean over the ranks that take part)",
         "kind | phase | group | count | size_bytes | total_ns | exposed_ns | {worst_rank}: {worst_exposed_ns}",
+        bars="exposed_ns | hidden={total_ns-exposed_ns}",
     ),
     in_json=False,
 )
@@ -114,5 +115,6 @@ DIMENSIONS_BY_NAME = Table(
         "Dimensions of the mesh (ms a step, mean over ranks)",
         "dimension | inferred? | ranks=group_size | hosts | total_ns | exposed_ns | of step=share "
         "| late ranks=waiting_ratio | {worst_rank}: {worst_exposed_ns}",
+        bars="exposed_ns",
     ),
 )

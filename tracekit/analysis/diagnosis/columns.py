@@ -32,6 +32,8 @@ CRITICAL_PATH = Table(
         "What bounds the step: the longest chain over all ranks (ms a step)",
         "rank | what=kind | where=name | time={total_ns/steps} | share",
         most=6,
+        bars="time={total_ns/steps}",
+        least="share",
     ),
 )
 CAUSES = Table(
@@ -47,7 +49,9 @@ CAUSES = Table(
     ),
     Display(
         "What the step goes to, along the longest chain over all ranks (ms of {step_ns})",
-        "cause | where | time_ns | share={time_ns%step_ns}",
+        "cause | where | time_ns | share",
         most=8,
+        bars="time_ns",
+        least="share",
     ),
 )

@@ -57,6 +57,7 @@ FSDP_BY_LAYER = Table(
         "Modules of FSDP and ZeRO, the most exposed first (ms a step, mean over ranks)",
         "module=name | kind | phase | count | size_bytes | exposed_ns | issue to use=prefetch_ns",
         most=12,
+        bars="exposed_ns",
     ),
     in_json=False,
 )

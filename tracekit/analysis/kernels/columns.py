@@ -30,7 +30,13 @@ KERNELS = Table(
         ),
         *_RANKS,
     ),
-    Display("Kernels with the most total time (ms a step)", _CELLS, most=8, sort="total_ns"),
+    Display(
+        "Kernels with the most total time (ms a step)",
+        _CELLS,
+        bars="exposed_ns | hidden={total_ns-exposed_ns}",
+        most=8,
+        sort="total_ns",
+    ),
 )
 OPERATORS = Table(
     "operators",
@@ -45,5 +51,11 @@ OPERATORS = Table(
         ),
         *_RANKS,
     ),
-    Display("Operators with the most self time (ms a step)", _CELLS, most=8, sort="self_ns"),
+    Display(
+        "Operators with the most self time (ms a step)",
+        _CELLS,
+        bars="exposed_ns | hidden={self_ns-exposed_ns}",
+        most=8,
+        sort="self_ns",
+    ),
 )

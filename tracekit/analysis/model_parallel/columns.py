@@ -75,6 +75,7 @@ TENSOR_BY_LAYER = Table(
         "module=name | for=parallelism | kind | phase | inferred? | count | size_bytes | exposed_ns "
         "| of layer=layer_share",
         most=12,
+        bars="exposed_ns",
     ),
     in_json=False,
 )

@@ -27,5 +27,6 @@ PAUSES_BY_RANK = Table(
     Display(
         "Checkpoints, evaluation and logging (ms in a step that has them)",
         "rank | pause | action? | function? | {steps} of {of_steps} | each_ns | others_wait_ns | in=wait_kind",
+        bars="each_ns",
     ),
 )

@@ -42,6 +42,7 @@ RPC_BY_FUNCTION = Table(
         "function | callee | calls | wait_ns | round_trip_ns | service_ns | transit, queue=transit_ns "
         "| {worst_rank}: {worst_wait_ns}",
         most=12,
+        bars="wait_ns",
     ),
     in_json=False,
 )

@@ -23,6 +23,8 @@ RANKS = Table(
         "| {exposed_comm_ns/steps} {exposed_comm_ns%step_ns} "
         "| {exposed_copy_ns/steps} {exposed_copy_ns%step_ns} | {idle_ns/steps} {idle_ns%step_ns} "
         "| overlap_ratio",
+        bars="compute={compute_ns/steps} | exposed communication={exposed_comm_ns/steps} "
+        "| exposed copies={exposed_copy_ns/steps} | idle={idle_ns/steps}",
     ),
 )
 STEPS = Table(

@@ -36,6 +36,7 @@ STRAGGLERS = Table(
         "Who holds up the others in collectives (ms a step)",
         "rank | delay caused=caused_delay_ns | by=cause | came last={last_arrivals} of {arrivals} | waited=wait_ns",
         most=4,
+        bars="delay caused=caused_delay_ns | waited=wait_ns",
     ),
 )
 SLOW_LINKS = Table(

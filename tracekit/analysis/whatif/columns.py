@@ -18,6 +18,7 @@ WHATIF = Table(
     Display(
         "What if (ms a step of {step_ns}; replay error {replay_error})",
         "change=what | saves=saves_ns_per_step | error=± {error_ns} | share",
+        bars="saves=saves_ns_per_step",
     ),
 )
 WHATIF_SLOWDOWNS = Table(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracekit.analysis.communication.collectives import CollectiveTimes
-from tracekit.analysis.diagnosis import columns as diagnosis_columns
 from tracekit.analysis.diagnosis.columns import cause_name
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.diagnosis.diagnosis import Diagnosis
@@ -21,7 +20,7 @@ from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time import columns as step_columns
 from tracekit.analysis.step_time.breakdown import Breakdown
 from tracekit.analysis.step_time.idle import place_text
-from tracekit.analysis.table import Table, rows_of, tables_of
+from tracekit.analysis.table import FilledTable, Table, rows_of, tables_of
 from tracekit.analysis.whatif import columns as whatif_columns
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.model.names.modules import names_together
@@ -40,8 +39,8 @@ __all__ = [
     "TITLES",
     "cause_rows",
     "change_rows",
-    "change_table",
     "replay_summary",
+    "rows_to_show",
     "section_text",
     "whatif_table",
     "where_text",
@@ -64,7 +63,6 @@ ORDER: tuple[Section[Any], ...] = (
 TITLES = {"whatif": "what if"}
 """What sentences call a section that they do not call by its name."""
 
-_LEAST = 0.01  # of the step, or of the chain: less is not shown
 _HARDLY = 0.02  # of the step or of the idle time: less is not shown
 _MOST_RANKS, _SHOWN_RANKS, _SHOWN_IDLE_RANKS = 16, 8, 4  # where there are more ranks than fit, that many are shown
 _SHOWN_CAUSES = 5
@@ -81,8 +79,7 @@ def section_text(section: Section[Any], result: Any, run: Run, width: int) -> li
     parts: list[object] = []
     for declared in section.tables:
         if declared.display is not None and declared.name in filled:
-            rows, as_shown = filled[declared.name].rows, _ROWS.get(declared.name)
-            parts += _drawn(declared, rows if as_shown is None else as_shown(rows, result, run))
+            parts += _drawn(declared, rows_to_show(filled[declared.name], result, run))
     lines_of = _LINES.get(section.name)
     below = [] if lines_of is None else [statement("info", line) for line in lines_of(result)]
     return [*parts, *below, *([""] if parts and below else [])]
@@ -95,6 +92,12 @@ def _drawn(declared: Table, rows: list[Row], total: int | None = None) -> list[o
 # ---- rows as they are shown --------------------------------------------------------------------------------------
 
 
+def rows_to_show(filled: FilledTable, result: Any, run: Run) -> list[Row]:
+    """Return the rows of a table as they are shown: most tables have them as they are."""
+    as_shown = _ROWS.get(filled.name)
+    return filled.rows if as_shown is None else as_shown(filled.rows, result, run)
+
+
 def where_text(row: Row) -> str:
     """Return where a cause of the step is: ranks, group, module, phase, as far as known."""
     named = ranks_text(row["ranks"]) if row["ranks"] else None
@@ -103,12 +106,21 @@ def where_text(row: Row) -> str:
 
 
 def cause_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Return the causes of the step, with the step and with where they are; nothing without steps to diagnose."""
+    """Return the causes of the step by their names, with the step and with where they are; nothing without steps."""
     rows = rows_of(diagnosis, "causes") if diagnosis.steps else []
     return [
-        row | {"cause": cause_name(row["cause"]), "step_ns": diagnosis.step_ns, "where": where_text(row)}
+        row
+        | {"cause": cause_name(row["cause"]), "where": where_text(row)}
+        | {"step_ns": diagnosis.step_ns, "share": row["time_ns"] / diagnosis.step_ns}
         for row in rows
     ]
+
+
+def _path_rows(rows: list[Row], path: CriticalPath, run: Run) -> list[Row]:
+    def name(row: Row) -> str:
+        return str(row["name"]) if row["kind"] == "communication" else f"before {row['name']}"
+
+    return [row | {"steps": path.steps, "name": name(row)} for row in rows]
 
 
 def change_rows(whatif: WhatIf) -> list[Row]:
@@ -190,35 +202,21 @@ def _straggler_rows(rows: list[Row], result: Any, run: Run) -> list[Row]:
 
 
 _ROWS: Mapping[str, RowsShown] = {
+    "attempts": lambda rows, result, run: [row for row in rows if row["lost_ns"] is not None],
+    "causes": lambda rows, result, run: cause_rows(result),
     "collectives": _collective_rows,
+    "critical_path": _path_rows,
     "expert_load": _load_rows,
     "kernels": _kernel_rows,
     "operators": _kernel_rows,
     "phases_by_phase": lambda rows, result, run: rows if len(rows) > 1 else [],
     "stragglers": _straggler_rows,
+    "whatif": lambda rows, result, run: change_rows(result),
     **{name: _module_rows(longest) for name, longest in _LONGEST_MODULE.items()},
 }
 
 
 # ---- sections that are drawn otherwise ---------------------------------------------------------------------------
-
-
-def _causes(diagnosis: Diagnosis) -> list[object]:
-    """Return what the time of the mean step goes to, the longest first."""
-    rows = cause_rows(diagnosis)
-    shown = [row for row in rows if row["time_ns"] >= _LEAST * diagnosis.step_ns]
-    return _drawn(diagnosis_columns.CAUSES, shown, len(rows))
-
-
-def _path(path: CriticalPath) -> list[object]:
-    """Return what bounds the steps, the longest first."""
-    rows = rows_of(path, "parts")
-    shown = [
-        row | {"steps": path.steps, "name": row["name"] if row["kind"] == "communication" else f"before {row['name']}"}
-        for row in rows
-        if row["share"] >= _LEAST
-    ]
-    return _drawn(diagnosis_columns.CRITICAL_PATH, shown, len(rows))
 
 
 def _breakdown(breakdown: Breakdown) -> list[object]:
@@ -279,7 +277,9 @@ def whatif_table(result: WhatIf) -> list[object]:
         parts.append(f"  {text[0].upper()}{text[1:]}.")
     parts.append("")
     parts += (
-        change_table(result) if result.changes else ["  No change that was tried saves more than its uncertainty.", ""]
+        _drawn(whatif_columns.WHATIF, change_rows(result))
+        if result.changes
+        else ["  No change that was tried saves more than its uncertainty.", ""]
     )
     parts += _drawn(whatif_columns.WHATIF_SLOWDOWNS, rows_of(result, "slowdowns"))
     return parts + [statement("info", note) for note in result.notes]
@@ -294,20 +294,12 @@ def replay_summary(result: WhatIf) -> str:
     )
 
 
-def change_table(result: WhatIf) -> list[object]:
-    """Return what each change would save, the largest saving first."""
-    return _drawn(whatif_columns.WHATIF, change_rows(result))
-
-
 _INSTEAD: Mapping[str, Callable[[Any, Run, int], list[object]]] = {
     "attempts": lambda result, run, width: attempt_tables(result),
     "breakdown": lambda result, run, width: _breakdown(result),
     "buckets": lambda result, run, width: bucket_parts(result),
     "configuration": lambda result, run, width: configuration_block(result, run),
-    "critical_path": lambda result, run, width: _path(result),
-    "diagnosis": lambda result, run, width: _causes(result),
     "pipeline": lambda result, run, width: pipeline_parts(result, width),
-    "whatif": lambda result, run, width: change_table(result),
 }
 _LINES: Mapping[str, Callable[[Any], list[str]]] = {
     "fsdp": lines.of_fsdp,
