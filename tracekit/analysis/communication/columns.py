@@ -72,7 +72,7 @@ COLLECTIVES = Table(
         Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
     ),
     Display(
-        "Collectives over ranks (ms; skew: first to last arrival)",
+        "Collectives over ranks (ms; skew: first to last arrival{note})",
         "kind | group=name | size_bytes | count | skew_p50_ns | skew_max_ns | wait_mean_ns "
         "| queued=queued_p50_ns? | transfer_p50_ns | bus GB/s=busbw_bps",
         most=12,

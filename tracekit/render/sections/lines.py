@@ -20,6 +20,7 @@ from tracekit.model.quantities import figures, file_size, milliseconds, percent,
 from tracekit.model.run import Run
 
 __all__ = [
+    "EVEN_LOAD",
     "of_fsdp",
     "of_memory",
     "of_phases",
@@ -31,7 +32,8 @@ __all__ = [
 ]
 
 _WHAT = {"flops": "model FLOP/s", "peak": "MFU", "mfu": "MFU"}
-_NEARLY_THE_SAME = 1.1
+EVEN_LOAD = 1.1
+"""Load of experts by the mean of the others, below which it is even."""
 
 
 def of_fsdp(fsdp: Fsdp) -> list[str]:
@@ -53,7 +55,7 @@ def of_tensor(tensor: TensorParallel) -> list[str]:
         return []
     most = max(row["ratio"] for row in rows)
     estimated = any(row["received_bytes"] is None for row in rows)
-    if most < _NEARLY_THE_SAME:
+    if most < EVEN_LOAD:
         text = f"experts are evenly loaded: none gets more than {most:.2f} times the mean of the others"
         return [f"{text} ({ESTIMATED})" if estimated else text]
     return [f"the load of experts is {ESTIMATED}"] if estimated else []

@@ -68,7 +68,6 @@ _MOST_RANKS, _SHOWN_RANKS, _SHOWN_IDLE_RANKS = 16, 8, 4  # where there are more 
 _SHOWN_CAUSES = 5
 _LONGEST_KERNEL = 32
 _LONGEST_MODULE = {"fsdp_by_layer": 18, "tensor_by_layer": 15}  # with them the tables are 80 columns wide
-_NEARLY_THE_SAME = 1.1  # load of experts to the mean of the others
 
 
 def section_text(section: Section[Any], result: Any, run: Run, width: int) -> list[object]:
@@ -135,12 +134,13 @@ def _collective_rows(rows: list[Row], result: CollectiveTimes, run: Run) -> list
     Of groups with one name (those of a dimension of the mesh), the one with the longest transfers is shown.
     """
     slowest: dict[tuple[object, ...], Row] = {}
-    unqueued = {} if any(row["queued_p50_ns"] for row in rows) else {"queued_p50_ns": None}
+    of_all: Row = {"note": "" if all(row["significant"] for row in rows) else "; n.s.: below the clocks' uncertainty"}
+    of_all |= {} if any(row["queued_p50_ns"] for row in rows) else {"queued_p50_ns": None}
     for row in rows:
         name = run.groups[row["group"]].label or "all"
         key = (name, row["kind"], row["size_bytes"])
         if key not in slowest or row["transfer_p50_ns"] > slowest[key]["transfer_p50_ns"]:
-            slowest[key] = row | {"name": name} | unqueued
+            slowest[key] = row | {"name": name} | of_all
     return list(slowest.values())
 
 
@@ -167,7 +167,7 @@ def _kernel_rows(rows: list[Row], result: Any, run: Run) -> list[Row]:
 
 def _load_rows(rows: list[Row], result: Any, run: Run) -> list[Row]:
     """Return the load of each rank's experts over all layers, and the layer with most; nothing of equal loads."""
-    if max((row["ratio"] for row in rows if row["ratio"] is not None), default=0) < _NEARLY_THE_SAME:
+    if max((row["ratio"] for row in rows if row["ratio"] is not None), default=0) < lines.EVEN_LOAD:
         return []
     layers: dict[tuple[int | None, int], list[Row]] = defaultdict(list)
     for row in rows:
@@ -212,6 +212,7 @@ _ROWS: Mapping[str, RowsShown] = {
     "phases_by_phase": lambda rows, result, run: rows if len(rows) > 1 else [],
     "stragglers": _straggler_rows,
     "whatif": lambda rows, result, run: change_rows(result),
+    "whatif_slowdowns": lambda rows, result, run: [],  # `tracekit whatif` alone shows them
     **{name: _module_rows(longest) for name, longest in _LONGEST_MODULE.items()},
 }
 
