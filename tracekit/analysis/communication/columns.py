@@ -61,13 +61,7 @@ COLLECTIVES = Table(
         _significant("queued_p50_ns", "Median time from the last arrival until the stream was free; null likewise."),
         Column("transfer_p50_ns", "int", "ns", "Median time from then to the last end.", title="transfer"),
         Column("algbw_bps", "float?", "B/s", "Size by that time."),
-        Column(
-            "busbw_bps",
-            "float?",
-            "B/s",
-            "algbw times the factor of its kind and number of ranks (nccl-tests).",
-            title="bus bandwidth",
-        ),
+        Column("busbw_bps", "float?", "B/s", "algbw times its kind's factor in nccl-tests.", title="bus bandwidth"),
         Column("error_ns", "int?", "ns", "Uncertainty of the skew; null: clocks that cannot be compared."),
         Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
     ),
@@ -79,7 +73,7 @@ COLLECTIVES = Table(
     ),
 )
 _DIMENSION = Column(
-    "dimension", "str?", "", "dp, dp_shard, tp, pp ...: name in the mesh, else what its groups are for; null: unknown."
+    "dimension", "str?", "", "dp, tp, ...: name in the mesh, else what its groups are for; null: unknown."
 )
 _INFERRED = Column("inferred", "bool", "", "Whether that was concluded from names, members or messages of groups.")
 DIMENSIONS = Table(

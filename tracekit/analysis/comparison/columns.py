@@ -12,21 +12,10 @@ _TIMES = (
 CAUSE_CHANGES = Table(
     "cause_changes",
     (
-        Column(
-            "cause",
-            "str",
-            "",
-            "A cause of the step (docs/definitions.md, Diagnosis), or uneven_steps: its typical length less its mean.",
-        ),
+        Column("cause", "str", "", "As in a report (causes), or uneven_steps: its typical length less its mean."),
         Column("ranks", "list[int]", "", "The ranks that are the cause; empty if it is on no rank in particular."),
         *_TIMES[:2],
-        Column(
-            "change_ns",
-            "int",
-            "ns",
-            "candidate_ns - baseline_ns; all rows sum to the change of the step.",
-            form="change",
-        ),
+        Column("change_ns", "int", "ns", "candidate_ns - baseline_ns; rows sum to that of the step.", form="change"),
     ),
     Display("What a step consists of (ms)", "cause=label | baseline_ns | candidate_ns | change_ns"),
 )
@@ -38,12 +27,7 @@ EXPLORED_CHANGES = Table(
         *_TIMES,
         Column("p_value", "float?", "ratio", "How likely noise makes such a change; null: too few steps to say."),
         Column(
-            "adjusted_p_value",
-            "float?",
-            "ratio",
-            "The same among all rows (Benjamini-Hochberg); null likewise.",
-            form="number",
-            digits=3,
+            "adjusted_p_value", "float?", "ratio", "That among all rows (Benjamini-Hochberg).", form="number", digits=3
         ),
         Column("stands_out", "bool", "", "Whether adjusted_p_value is at most 0.05. Exploratory: no verdict."),
     ),
@@ -57,13 +41,7 @@ RUN_DIFFERENCES = Table(
     "run_differences",
     (
         Column("what", "str", "", "Device, host, recorded steps, or a setting as component.name."),
-        Column(
-            "baseline",
-            "str?",
-            "",
-            "Its value in the baseline, of several runs all values; null: not recorded.",
-            null="not recorded",
-        ),
+        Column("baseline", "str?", "", "Its values in the baselines; null: not recorded.", null="not recorded"),
         Column("candidate", "str?", "", "Its value in the candidate; null: not recorded.", null="not recorded"),
     ),
     Display("What else differs between the runs", "what | baseline | candidate"),

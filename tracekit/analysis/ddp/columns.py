@@ -6,9 +6,7 @@ __all__ = ["BUCKETS", "BUCKETS_BY_INDEX", "BUCKETS_SHOWN", "BUCKET_MAP", "BUCKET
 
 _BUCKET = (
     Column("module", "str", "", "Name of the DDP module."),
-    Column(
-        "index", "int", "", "Index of the bucket, in order of launch; -1: all gradients at once, before rebuilding."
-    ),
+    Column("index", "int", "", "Place in the order of launch; -1: all gradients at once, before rebuilding."),
 )
 BUCKET_MAP = Table(
     "bucket_map",
@@ -73,8 +71,6 @@ BUCKET_WHATIF = Table(
         Column("uncovered_ns", "int", "ns", "What no compute covers, a step: median over steps, mean over ranks."),
         Column("error_ns", "int", "ns", "What that may be off."),
         Column("saving_ns", "int", "ns", "How much sooner than now the last rank has its gradients back."),
-        Column(
-            "present", "bool", "", "Whether this is the limit of the run; its buckets are replayed like the others."
-        ),
+        Column("present", "bool", "", "Whether this is the run's limit; its buckets are replayed like the others."),
     ),
 )

@@ -4,9 +4,7 @@ from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["FSDP", "FSDP_BY_LAYER", "FSDP_BY_MODULE", "FSDP_PREFETCH"]
 
-_FSDP_MODULE = Column(
-    "module", "str?", "", 'Name below the outermost, which is ""; null: in FSDP\'s groups, but of none.'
-)
+_FSDP_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: of no module.')
 _FSDP_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
 FSDP = Table(
     "fsdp",

@@ -43,12 +43,7 @@ OPERATORS = Table(
     (
         Column("name", "str", "", "As recorded, on the threads of the step and of autograd."),
         *_SUMS,
-        Column(
-            "exposed_ns",
-            "float",
-            "ns",
-            "The part of self time in which the device is idle; on CPU ranks, in which nothing communicates.",
-        ),
+        Column("exposed_ns", "float", "ns", "Self time in which the device idles; on a CPU: nothing communicates."),
         *_RANKS,
     ),
     Display(

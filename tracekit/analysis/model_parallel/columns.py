@@ -14,9 +14,7 @@ __all__ = [
 _TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
 _TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
 _TENSOR_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
-_LAYER_SHARE = Column(
-    "layer_share", "float?", "", "exposed_ns over layer_ns; null: the layer's time is not known.", form="share"
-)
+_LAYER_SHARE = Column("layer_share", "float?", "", "exposed_ns over layer_ns; null: that is not known.", form="share")
 _INFERRED = Column("inferred", "bool", "", "That the group is for this parallelism is inferred, not recorded.")
 TENSOR = Table(
     "tensor",
@@ -86,12 +84,7 @@ EXPERT_LOAD = Table(
         Column("module", "str?", "", "The layer whose all-to-alls these are; null: no module is known."),
         RANK,
         Column("steps", "int", "", "Complete steps with exchanges of tokens, over which the means are."),
-        Column(
-            "received_bytes",
-            "float?",
-            "bytes",
-            "Mean a step of what all-to-alls bring to the rank's experts; null: no sizes are known.",
-        ),
+        Column("received_bytes", "float?", "bytes", "Mean a step of what all-to-alls bring to it; null: not known."),
         Column(
             "compute_ns",
             "float?",
@@ -100,9 +93,7 @@ EXPERT_LOAD = Table(
             "estimated from it; null: sizes are known.",
         ),
         Column("received_share", "float?", "", "Of what the group's present ranks receive; null: nothing."),
-        Column(
-            "ratio", "float?", "", "To the mean of the group's other present ranks; null: there is none.", form="factor"
-        ),
+        Column("ratio", "float?", "", "To the mean of the group's other ranks; null: there is none.", form="factor"),
     ),
     Display(
         "Load of experts over all layers (a step, mean; compute in ms)",

@@ -9,13 +9,7 @@ PAUSES_BY_RANK = Table(
     (
         RANK,
         Column("pause", "str", "", "checkpoint, evaluation or logging."),
-        Column(
-            "action",
-            "str?",
-            "",
-            "Of a checkpoint: save, async_save (its copy), await (its end) or load; the longest.",
-            null="",
-        ),
+        Column("action", "str?", "", "Of a checkpoint: save, async_save (its copy), await (its end) or load.", null=""),
         Column("function", "str?", "", "What saves or loads a checkpoint.", null=""),
         Column("steps", "int", "", "Complete steps of the rank with such a pause."),
         Column("of_steps", "int", "", "Complete steps of the rank."),

@@ -20,12 +20,7 @@ PIPELINE_RANKS = Table(
         Column("stages", "list[int]", "", "Its stages."),
         Column("busy_ns", "int", "ns", "Time covered by its actions in the steps that all ranks completed."),
         Column("bubble_ns", "int?", "ns", "The rest of the time from the pipeline's first to its last action."),
-        Column(
-            "bubble_ratio",
-            "float?",
-            "ratio",
-            "The bubble as a share of that time; null where ranks or clocks are missing.",
-        ),
+        Column("bubble_ratio", "float?", "ratio", "Bubble by that time; null where ranks or clocks are missing."),
         Column("warmup_ns", "int?", "ns", "Idle before its first backward if actions of a kind were alike."),
         Column("drain_ns", "int?", "ns", "Idle after its first backward, likewise."),
         Column("imbalance_ns", "int?", "ns", "What stages that take longer or shorter add to that."),

@@ -68,9 +68,7 @@ RPC_TRAINERS = Table(
         Column("held_ns", "float", "ns", "Mean time a step that its calls wait at a server for another trainer's."),
         Column("updates", "int", "", "Gradients that it brought to a server, and that an optimizer applied there."),
         Column("staleness_count", "int", "", "Those whose staleness is known, which the following are of."),
-        Column(
-            "staleness_mean", "float?", "", "Mean number of updates between the pull and the gradient's own.", digits=2
-        ),
+        Column("staleness_mean", "float?", "", "Mean number of updates from the pull to the gradient's own.", digits=2),
         Column("staleness_deviation", "float?", "", "Standard deviation of that.", digits=2),
         Column("staleness_min", "int?", "", "Least of them."),
         Column("staleness_max", "int?", "", "Most of them."),
@@ -111,9 +109,7 @@ RPC_SERVICE = Table(
         Column("service_ns", "float", "ns", "Mean time in which a thread runs the function."),
         Column("cpu_ns", "float?", "ns", "Mean time of that on a CPU."),
         Column("held_ns", "float", "ns", "Mean time from the return of an asynchronous function to its future's end."),
-        Column(
-            "request_ns", "float?", "ns", "Mean time from issue to service: packing, transit, queueing for a thread."
-        ),
+        Column("request_ns", "float?", "ns", "Mean time from issue to service: packing, transit, queue for a thread."),
         Column("reply_ns", "float?", "ns", "Mean time from the end of the service to the completion at the caller."),
     ),
     Display(

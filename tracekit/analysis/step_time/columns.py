@@ -62,12 +62,7 @@ IDLE_PLACES = Table(
         Column("annotation", "str?", "", "The innermost annotation, where there is no operator."),
         Column("source", "str?", "", "The innermost function of the program; null without recorded stacks."),
         Column("ranks", "int", "", "On how many ranks."),
-        Column(
-            "total_ns",
-            "int",
-            "ns",
-            "Of the longest stretches of idle time of this cause in complete steps.",
-        ),
+        Column("total_ns", "int", "ns", "Of the longest stretches of this cause in complete steps."),
         Column("worst_rank", "int", "", "The rank with the most."),
         Column("worst_ns", "int", "ns", "Its time."),
     ),
@@ -132,9 +127,7 @@ MEMORY = Table(
     "memory",
     (
         RANK,
-        Column(
-            "parameter_bytes", "int?", "bytes", "Parameters of live modules on this rank; shared memory counts once."
-        ),
+        Column("parameter_bytes", "int?", "bytes", "Parameters of live modules on this rank; shared ones count once."),
         Column("gradient_bytes", "int?", "bytes", "Their gradients after a backward pass."),
         Column("optimizer_bytes", "int?", "bytes", "Optimizer state, and parameters that only an optimizer has."),
         Column("peak_bytes", "int?", "bytes", "Most that the device's allocator held; of a CPU rank, the process."),

@@ -10,27 +10,11 @@ STRAGGLERS = Table(
     "stragglers",
     (
         RANK,
-        Column(
-            "caused_delay_ns", "int?", "ns", "Mean delay a step that it caused itself, not what it passed on." + _NULL
-        ),
-        Column(
-            "wait_ns",
-            "int?",
-            "ns",
-            "Mean time a step in which it waited for the last rank of a collective, or of several." + _NULL,
-        ),
-        Column(
-            "last_arrivals", "int?", "", "Collectives to which it came last, beyond the clocks' uncertainty." + _NULL
-        ),
+        Column("caused_delay_ns", "int?", "ns", "Mean delay a step of its own making, not passed on." + _NULL),
+        Column("wait_ns", "int?", "ns", "Mean time a step in which it waited for the last of a collective." + _NULL),
+        Column("last_arrivals", "int?", "", "Collectives to which it came last, beyond clocks' errors." + _NULL),
         Column("arrivals", "int", "", "Collectives that were matched over ranks."),
-        Column(
-            "cause",
-            "str?",
-            "",
-            "Cause of most of the delay: compute, more_work, host or data; null: none.",
-            form="words",
-            null="",
-        ),
+        Column("cause", "str?", "", "Of most of the delay: compute, more_work, host or data.", form="words", null=""),
     ),
     Display(
         "Who holds up the others in collectives (ms a step)",

@@ -26,14 +26,7 @@ WHATIF_SLOWDOWNS = Table(
     (
         Column("of", "str", "", "rank, stage or type of operation."),
         Column("name", "str", "", "Which one."),
-        Column(
-            "slowdown",
-            "float",
-            "ratio",
-            "The step if only this lasts as measured, by the ideal step (S).",
-            form="factor",
-            digits=3,
-        ),
+        Column("slowdown", "float", "ratio", "The step with it alone by the ideal one (S).", form="factor", digits=3),
     ),
     Display(
         "Slowdown S if only this is as measured and all else ideal",
@@ -51,12 +44,7 @@ WHATIF_REPLAY = Table(
         Column("ideal_step_ns", "int", "ns", "The mean step if all ranks and steps were alike."),
         Column("replay_error", "float", "ratio", "The replayed step by the measured one, less 1."),
         Column("slowdown", "float", "ratio", "The replayed step by the ideal one (S).", form="factor", digits=3),
-        Column(
-            "slowest_ranks_share",
-            "float?",
-            "ratio",
-            "Of the slowness, what the slowest 3 % of ranks explain.",
-        ),
+        Column("slowest_ranks_share", "float?", "ratio", "Of the slowness, what the slowest 3 % of ranks explain."),
         Column("last_stage_share", "float?", "ratio", "Of the slowness, what the last stage explains."),
     ),
 )
