@@ -48,13 +48,7 @@ COLUMNS = Table(
 def column_table(names: Iterable[str] | None = None) -> FilledTable:
     """Return the columns of the tables with these names, by default of all of them."""
     rows = [
-        {
-            "table": name,
-            "column": column.name,
-            "type": column.type,
-            "unit": column.unit,
-            "meaning": column.meaning,
-        }
+        COLUMNS.row(column, table=name, column=column.name)
         for name in (TABLES if names is None else names)
         for column in TABLES[name].columns
     ]

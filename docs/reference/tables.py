@@ -37,5 +37,7 @@ def _chapters() -> Iterator[str]:
 
 def _table(columns_of: Table) -> Iterator[str]:
     yield f"### {columns_of.name}"
+    if columns_of.display is not None:
+        yield f"What people see of it: *{columns_of.display.title.partition(' (')[0]}*."
     rows = [(code(column.name), column.type, column.unit, column.meaning) for column in columns_of.columns]
     yield table(("column", "type", "unit", "meaning"), rows)

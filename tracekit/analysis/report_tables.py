@@ -17,60 +17,45 @@ from tracekit.analysis.table import FilledTable, tables_of
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 
-__all__ = ["clock_table", "finding_table", "note_table", "report_tables"]
+__all__ = ["clock_table", "finding_table", "note_table", "report_tables", "run_table"]
 
 
 def report_tables(run: Run, results: Mapping[str, Any], findings: Iterable[Finding]) -> dict[str, FilledTable]:
     """Return the tables by name: first those of every run, then those of the results, in their order."""
-    of_run = (_run_table(run), finding_table(findings), note_table(run), _group_table(run), clock_table(run))
+    of_run = (run_table(run), finding_table(findings), note_table(run), _group_table(run), clock_table(run))
     of_results = (
         table for result in results.values() if not isinstance(result, Unavailable) for table in tables_of(result)
     )
     return {table.name: table for table in (*of_run, message_table(run), *of_results)}
 
 
-def _run_table(run: Run) -> FilledTable:
+def run_table(run: Run) -> FilledTable:
+    """Return the run in one row."""
     lengths, overhead = step_lengths(run), capture_overhead(run)
     hosts = {summary.host for summary in run.ranks if summary.host is not None}
-    row = {
-        "path": run.path,
-        "run_id": run.run_id,
-        "attempt": run.attempt,
-        "world_size": run.world_size,
-        "ranks": len(run.ranks),
-        "missing_ranks": list(run.missing_ranks),
-        "device": run.device,
-        "device_names": sorted({s.device_name for s in run.ranks if s.device_name is not None}),
-        "hosts": len(hosts) or None,
-        "strategies": list(run.strategies),
-        "steps": 0 if lengths is None else lengths.count,
-        "step_median_ns": None if lengths is None else lengths.median_ns,
-        "step_min_ns": None if lengths is None else lengths.min_ns,
-        "step_max_ns": None if lengths is None else lengths.max_ns,
-        "capture_overhead_ratio": None if overhead is None else overhead.ratio,
-        "tracekit_version": tracekit.__version__,
-    }
+    row = RUN.row(
+        run,
+        ranks=len(run.ranks),
+        device_names=sorted({s.device_name for s in run.ranks if s.device_name is not None}),
+        hosts=len(hosts) or None,
+        steps=0 if lengths is None else lengths.count,
+        step_median_ns=None if lengths is None else lengths.median_ns,
+        step_min_ns=None if lengths is None else lengths.min_ns,
+        step_max_ns=None if lengths is None else lengths.max_ns,
+        capture_overhead_ratio=None if overhead is None else overhead.ratio,
+        tracekit_version=tracekit.__version__,
+    )
     return RUN.fill([row])
 
 
 def finding_table(findings: Iterable[Finding]) -> FilledTable:
     """Return the findings, the most important first."""
     rows = [
-        {
-            "id": finding.id,
-            "severity": finding.severity,
-            "text": finding.text,
-            "cause": finding.cause,
-            "rank": finding.rank,
-            "ranks": list(finding.concerned),
-            "step": finding.step,
-            "time_ns": finding.time_ns,
-            "saving_ns": finding.saving_ns,
-            "saving_error_ns": finding.saving_error_ns,
-            "certainty": finding.certainty,
-            "action": finding.action,
-            "evidence": json.loads(json.dumps(dict(finding.evidence))),  # with lists for tuples, as in every file
-        }
+        FINDINGS.row(
+            finding,
+            ranks=finding.concerned,
+            evidence=json.loads(json.dumps(dict(finding.evidence))),  # with lists for tuples, as in every file
+        )
         for finding in findings
     ]
     return FINDINGS.fill(rows)
@@ -78,29 +63,12 @@ def finding_table(findings: Iterable[Finding]) -> FilledTable:
 
 def note_table(run: Run) -> FilledTable:
     """Return what was missing, repaired or left out."""
-    rows = [
-        {
-            "kind": note.kind,
-            "severity": note.severity,
-            "rank": note.rank,
-            "file": note.file,
-            "text": note.text,
-            "events_dropped": note.events_dropped,
-        }
-        for note in run.notes
-    ]
-    return NOTES.fill(rows)
+    return NOTES.fill([NOTES.row(note) for note in run.notes])
 
 
 def _group_table(run: Run) -> FilledTable:
     rows = [
-        {
-            "id": index,
-            "description": group.description,
-            "parallelism": group.parallelism,
-            "dimension": group.dimension or group.parallelism,
-            "ranks": list(group.ranks),
-        }
+        GROUPS.row(group, id=index, dimension=group.dimension or group.parallelism)
         for index, group in enumerate(run.groups)
     ]
     return GROUPS.fill(rows)
@@ -108,16 +76,4 @@ def _group_table(run: Run) -> FilledTable:
 
 def clock_table(run: Run) -> FilledTable:
     """Return how the clock of each rank relates to that of the run."""
-    rows = [
-        {
-            "rank": clock.rank,
-            "method": clock.method,
-            "offset_ns": clock.offset_ns,
-            "drift_ppm": clock.drift_ppm,
-            "error_ns": clock.error_ns,
-            "at_ns": clock.at_ns,
-            "jump_ns": clock.jump_ns,
-        }
-        for clock in run.clocks
-    ]
-    return CLOCK.fill(rows)
+    return CLOCK.fill([CLOCK.row(clock) for clock in run.clocks])

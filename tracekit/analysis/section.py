@@ -1,6 +1,6 @@
 """What an analysis provides: the parts that it keeps of each rank, its result over all ranks, and its tables.
 
-`analysis/sections.py` lists the sections, and one file of `render/sections/` draws each of them.
+`analysis/sections.py` lists the sections. How their tables look, their columns say.
 docs/add-an-analysis.md adds one step by step.
 """
 

@@ -107,7 +107,7 @@ def check(
     if as_json:
         echo_json(_render(result, ".json"))
     elif github or not outputs:
-        from tracekit.render.gates.document import check_text
+        from tracekit.render.gates import check_text
 
         echo_drawn(check_text(result, **terminal_format()))
     if github:
@@ -152,7 +152,7 @@ def _with_findings(gates: Gates, fail_on: tuple[str, ...], ignore: tuple[str, ..
 def _tell_github(result: Check) -> None:
     """Print annotations, and append Markdown to the file that GitHub shows as the summary of the step."""
     from tracekit.errors import OutputError
-    from tracekit.render.gates.document import check_annotations
+    from tracekit.render.gates import check_annotations
 
     echo_workflow_commands(check_annotations(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -167,18 +167,18 @@ def _tell_github(result: Check) -> None:
 def _render(result: Check, suffix: str) -> str:
     """Return the results in the format of a file's suffix."""
     if suffix == ".json":
-        from tracekit.render.gates.document import check_json
+        from tracekit.render.gates import check_json
 
         return check_json(result)
     if suffix == ".md":
-        from tracekit.render.gates.document import check_markdown
+        from tracekit.render.gates import check_markdown
 
         return check_markdown(result)
     if suffix == ".xml":
-        from tracekit.render.gates.document import check_junit
+        from tracekit.render.gates import check_junit
 
         return check_junit(result)
-    from tracekit.render.gates.document import check_text
+    from tracekit.render.gates import check_text
 
     return check_text(result, width=80, color=False)
 

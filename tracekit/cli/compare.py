@@ -60,7 +60,7 @@ def compare(
     from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN
     from tracekit.cli.inputs.result_files import read_reports, refuse_suffixes, write_results
     from tracekit.errors import UsageError
-    from tracekit.render.comparison.formats import SUFFIXES, render_comparison
+    from tracekit.render.comparison.outputs import SUFFIXES, render_comparison
 
     if len(choice.paths) < 2:
         raise UsageError("one run alone cannot be compared", hint="give a baseline and a candidate")
@@ -75,7 +75,7 @@ def compare(
     if as_json:
         echo_json(render_comparison(comparison, ".json"))
     elif not outputs:
-        from tracekit.render.comparison.terminal import comparison_text
+        from tracekit.render.comparison.outputs import comparison_text
 
         echo_drawn(comparison_text(comparison, **terminal_format()))
     write_results(outputs, lambda suffix: render_comparison(comparison, suffix), force=force)

@@ -39,7 +39,8 @@ def whatif(
     from tracekit.model.safe_text import unicode_text
     from tracekit.render.console import write
     from tracekit.render.json_result import SCHEMA_VERSION
-    from tracekit.render.sections.whatif import whatif_dict, whatif_table
+    from tracekit.render.sections.json import whatif_dict
+    from tracekit.render.sections.text import whatif_table
 
     refuse_suffixes([] if output is None else [output], [".json"] if as_json else [".json", ".txt"])
     run = choice.load(SummaryOptions(steps=steps or StepSelection()))

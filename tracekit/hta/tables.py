@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tracekit
-from tracekit.model.safe_text import safe_text, unicode_text
+from tracekit.model.safe_text import safe_text, shortened, unicode_text
 from tracekit.render.json_result import SCHEMA_VERSION
 from tracekit.render.query_result import query_csv, query_text
 
@@ -67,7 +67,7 @@ def _shorten(cell: Any) -> Any:
     """Return a cell for a terminal: six digits, and the beginning of a long text."""
     if isinstance(cell, float):
         return float(f"{cell:.6g}")
-    return f"{cell[: _LONGEST_TEXT - 1]}…" if isinstance(cell, str) and len(cell) > _LONGEST_TEXT else cell
+    return shortened(cell, _LONGEST_TEXT) if isinstance(cell, str) else cell
 
 
 def _count(rows: int) -> str:

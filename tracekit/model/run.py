@@ -19,7 +19,7 @@ from tracekit.model.messages import MatchedMessages
 from tracekit.model.metadata import Progress
 from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.notes import Note
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, shortened
 from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Run:
 
 def short_repr(text: str, most: int = 80) -> str:
     """Return `repr` of a text, of which at most so many characters are shown."""
-    return repr(text if len(text) <= most else f"{text[: most - 1]}…")
+    return repr(shortened(text, most))
 
 
 def _shares_collectives(summary: RankSummary) -> bool:

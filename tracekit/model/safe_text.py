@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import Literal
 
-__all__ = ["safe_json", "safe_lines", "safe_text", "unicode_text"]
+__all__ = ["safe_json", "safe_lines", "safe_text", "shortened", "unicode_text"]
 
 _SEPARATORS = frozenset({"Zl", "Zp"})  # of lines and paragraphs
 _DELETE = "\x7f"
@@ -26,6 +27,14 @@ def safe_json(text: str) -> str:
     """Return JSON that is ASCII, as of `json.dumps`, with the one control character escaped that may stand in it."""
     assert text.isascii()
     return text.replace(_DELETE, "\\u007f")
+
+
+def shortened(text: str, most: int, *, keep: Literal["start", "ends", "end"] = "start") -> str:
+    """Return a text of at most so many characters, an ellipsis among them where something is left out."""
+    if len(text) <= most:
+        return text
+    after = {"start": 0, "ends": (most - 1) // 2, "end": most - 1}[keep]
+    return f"{text[: most - 1 - after]}…{text[len(text) - after :]}"
 
 
 def unicode_text(text: str) -> str:

@@ -13,8 +13,9 @@ from tracekit.optables.diagnosis import TableDiagnosis
 from tracekit.optables.stragglers import Outlier
 from tracekit.render.answer import LINES, finding_lines, wrapped_lines
 from tracekit.render.console import statement, table
-from tracekit.render.sections.parallelism.pipeline import bubble_table, pipeline_dict, pipeline_grid, pipeline_table
-from tracekit.render.sections.whatif import replay_summary, whatif_dict, whatif_table
+from tracekit.render.sections.json import pipeline_dict, whatif_dict
+from tracekit.render.sections.pictures import bubble_table, pipeline_grid, pipeline_table
+from tracekit.render.sections.text import replay_summary, whatif_table
 
 __all__ = ["table_answer", "table_details", "table_dict"]
 

@@ -19,7 +19,7 @@ from tracekit.model.run import Run
 from tracekit.model.safe_text import safe_text
 from tracekit.render.console import headline, next_command
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
-from tracekit.render.sections.attempts import attempts_text
+from tracekit.render.sections.job import attempts_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING
 from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
+from tracekit.model.quantities import milliseconds
 from tracekit.model.run import Run
-from tracekit.model.safe_text import safe_lines, safe_text
+from tracekit.model.safe_text import safe_lines, safe_text, shortened
+from tracekit.render.grid import Grid
 
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["command_line", "headline", "next_command", "note_lines", "statement", "table", "write"]
+__all__ = ["command_line", "draw", "headline", "next_command", "note_lines", "statement", "table", "write"]
 
 _SHOWN_OF_A_KIND = 3
 _MOST_CHARACTERS = 2_000  # of a cell, or a statement: names may have a megabyte
@@ -61,8 +63,8 @@ def headline(run: Run, width: int = 80) -> Text:
     from rich.text import Text
 
     lines = (_ranks_and_devices(run, width), _steps(run))
-    below = "\n".join(_shortened(safe_text(line), width) for line in lines)
-    return Text.assemble((_shortened(safe_text(_name(run)), width), "bold"), "\n", below)
+    below = "\n".join(shortened(safe_text(line), width, keep="ends") for line in lines)
+    return Text.assemble((shortened(safe_text(_name(run)), width, keep="ends"), "bold"), "\n", below)
 
 
 def _name(run: Run) -> str:
@@ -114,36 +116,41 @@ def _steps(run: Run) -> str:
 
 def _step_time(nanoseconds: int) -> str:
     """Return milliseconds with a decimal from 10 ms on, none from 1 s on, and three digits below."""
-    limits_ns = (1_000_000_000, 10_000_000, 1_000_000)
-    decimals = sum(nanoseconds < limit_ns for limit_ns in limits_ns)
-    return f"{nanoseconds / 1e6:,.{decimals}f}"
-
-
-def _shortened(text: str, width: int) -> str:
-    """Return the text without its middle if it is longer than `width`."""
-    if len(text) <= width:
-        return text
-    end = (width - 1) // 2
-    return f"{text[: width - 1 - end]}…{text[-end:]}"
+    return milliseconds(nanoseconds, sum(nanoseconds < limit_ns for limit_ns in (1_000_000_000, 10_000_000, 1_000_000)))
 
 
 def _shown(text: str) -> str:
     """Return a text of a run as a terminal may show it."""
-    return safe_text(_shortened(text, _MOST_CHARACTERS))
+    return safe_text(shortened(text, _MOST_CHARACTERS, keep="ends"))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> list[object]:
+def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> list[object]:
     """Return a title and a table. The first `left` columns are text, the others numbers."""
+    return draw(Grid(title=title, heads=heads, left=[at < left for at in range(len(heads))], rows=list(rows)))
+
+
+def draw(grid: Grid) -> list[object]:
+    """Return the title and the table. Heads take as many lines as keep them from being wider than their columns."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     result = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for i, column in enumerate(columns):
-        result.add_column(column, justify="left" if i < left else "right", overflow="fold")
-    for row in rows:
+    for at, (head, left) in enumerate(zip(grid.heads, grid.left, strict=True)):
+        widest = max((len(row[at]) for row in grid.rows), default=0)
+        result.add_column(_in_two_lines(head, widest), justify="left" if left else "right", overflow="fold")
+    for row in grid.rows:
         result.add_row(*(Text(_shown(cell)) for cell in row))
-    return [Text(title, style="bold"), result]
+    return [Text(grid.title, style="bold"), result]
+
+
+def _in_two_lines(head: str, widest: int) -> str:
+    """Return the head of a column in one line if its cells are as wide, else in two that are as short as can be."""
+    if len(head) <= widest:
+        return head
+    words = head.split(" ")
+    breaks = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    return "\n".join(min(breaks, key=lambda lines: max(map(len, lines)), default=(head,)))
 
 
 def note_lines(notes: Sequence[Note], *, all_told_by: str = "--json") -> list[object]:

@@ -16,14 +16,15 @@ import tracekit
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
-from tracekit.analysis.report_tables import clock_table, finding_table, note_table
+from tracekit.analysis.report_tables import clock_table, finding_table, note_table, run_table
+from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.overhead import capture_overhead
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Run
 from tracekit.model.safe_text import unicode_text
-from tracekit.render.section_views import VIEWS
+from tracekit.render.sections.json import section_dict
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
 
@@ -83,25 +84,19 @@ def result_dict(report: Report) -> dict[str, Any]:
         "unavailable": report.unavailable,
         "findings": finding_table(report.findings).rows,
     }
-    for view in VIEWS:
-        section_result = report.result(view.section)
-        if section_result is not None:
-            result |= view.json(section_result)
-        elif view.section.name in report.results:
-            result |= dict.fromkeys(view.null_keys)
+    for name, section_result in report.results.items():
+        result |= section_dict(SECTIONS[name], section_result)
     return result
 
 
 def _run(run: Run) -> dict[str, Any]:
-    hosts = {summary.host for summary in run.ranks if summary.host is not None}
+    of_table = run_table(run).rows[0]
+    same = ("hosts", "device_names", "missing_ranks", "strategies", "capture_overhead_ratio")
     overhead = capture_overhead(run)
     return {
-        "path": run.path,
-        "run_id": run.run_id,
-        "attempt": run.attempt,
-        "world_size": run.world_size,
+        **{name: getattr(run, name) for name in ("path", "run_id", "attempt", "world_size", "device")},
+        **{name: of_table[name] for name in same},
         "ranks": [summary.rank for summary in run.ranks],
-        "missing_ranks": list(run.missing_ranks),
         "unmeasured_ranks": [
             {"rank": summary.rank, "reason": summary.unmeasured}
             for summary in run.ranks
@@ -112,15 +107,10 @@ def _run(run: Run) -> dict[str, Any]:
             {"run_id": other.run_id, "attempt": other.attempt, "ranks": other.ranks, "start_ns": other.start_ns}
             for other in run.other_runs
         ],
-        "device": run.device,
-        "device_names": sorted({s.device_name for s in run.ranks if s.device_name is not None}),
-        "hosts": len(hosts) or None,
-        "strategies": list(run.strategies),
         "mesh": _mesh(run),
         "communication_rules": list(run.communication_rules),
         "step_ns": _step_ns(run),
         "capture_overhead_ns": None if overhead is None else overhead.per_step_ns,
-        "capture_overhead_ratio": None if overhead is None else overhead.ratio,
     }
 
 

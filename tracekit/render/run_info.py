@@ -15,15 +15,16 @@ from tracekit.analysis.configuration.settings import Configuration, configuratio
 from tracekit.analysis.events.communication_rules import COMPUTE
 from tracekit.analysis.kernel_list import COPY, KernelUse
 from tracekit.model.clocks import ClockModel
-from tracekit.model.quantities import milliseconds
+from tracekit.model.quantities import duration, milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
+from tracekit.model.safe_text import shortened
 from tracekit.model.summary import RankSummary
-from tracekit.render.console import headline, next_command, note_lines, statement, table, write
-from tracekit.render.sections.attempts import attempt_tables
-from tracekit.render.sections.configuration import configuration_block
+from tracekit.render.console import draw, headline, next_command, note_lines, statement, table, write
+from tracekit.render.grid import Grid
+from tracekit.render.sections.job import attempt_tables, configuration_block
 
-__all__ = ["KernelTable", "RunInfo"]
+__all__ = ["KernelTable", "RunInfo", "ranks_grid"]
 
 _SHOWN_RANKS = 64
 _OTHERS_SHOWN = 20
@@ -41,10 +42,7 @@ class RunInfo:
 
     def render(self, run: Run) -> str:
         parts: list[object] = [headline(run, self.width), ""]
-        columns = ("rank", "host", "steps", "complete", "events", "clock", "offset", "error", "drift")
-        rows = [_row(summary, clock) for summary, clock in zip(run.ranks, run.clocks, strict=True)]
-        title = "Ranks" if len(rows) <= _SHOWN_RANKS else f"The first {_SHOWN_RANKS} of {len(rows)} ranks"
-        parts += table(title, columns, rows[:_SHOWN_RANKS], left=2)
+        parts += draw(ranks_grid(run, _SHOWN_RANKS))
         for group in run.groups:
             members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
             kinds = dict.fromkeys(filter(None, (group.parallelism, group.dimension)))
@@ -62,6 +60,14 @@ class RunInfo:
         return write(parts, width=self.width, color=self.color)
 
 
+def ranks_grid(run: Run, most: int) -> Grid:
+    """Return the first ranks with their steps and their clocks."""
+    heads = ("rank", "host", "steps", "complete", "events", "clock", "offset", "error", "drift")
+    rows = [_row(summary, clock) for summary, clock in zip(run.ranks, run.clocks, strict=True)]
+    title = "Ranks" if len(rows) <= most else f"The first {most} of {len(rows)} ranks"
+    return Grid(title=title, heads=heads, left=[name in ("rank", "host") for name in heads], rows=rows[:most])
+
+
 def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
     steps = summary.recorded_steps if summary.unmeasured is not None else [step.step for step in summary.steps]
     complete = sum(step.complete for step in summary.steps)
@@ -72,17 +78,10 @@ def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
         str(complete),
         f"{summary.event_count:,}",
         {"collectives": "fitted", "messages": "bounded"}.get(clock.method, clock.method),
-        "n/a" if clock.method == "none" else _time(clock.offset_ns, sign="+"),
-        "n/a" if clock.error_ns is None else f"±{_time(clock.error_ns)}",
+        "n/a" if clock.method == "none" else duration(clock.offset_ns, "+"),
+        "n/a" if clock.error_ns is None else f"±{duration(clock.error_ns)}",
         "n/a" if clock.drift_ppm is None else f"{clock.drift_ppm:+.1f} ppm",
     )
-
-
-def _time(ns: int, sign: str = "") -> str:
-    """Return a time with microsecond precision; errors of clocks are usually of that size."""
-    if abs(ns) < 1_000_000:
-        return f"{ns / 1e3:{sign}.1f} us"
-    return f"{ns / 1e6:{sign}.3f} ms" if abs(ns) < 1_000_000_000 else f"{ns / 1e9:{sign}.6f} s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ class KernelTable:
         others = [
             (
                 use.kind,
-                _end(use.rule, _LONGEST_RULE) or "-",
+                shortened(use.rule, _LONGEST_RULE, keep="end") or "-",
                 f"{use.count:,}",
                 milliseconds(use.total_ns),
                 f"{use.total_ns / total_ns:.0%}" if total_ns else "n/a",
@@ -130,10 +129,4 @@ class KernelTable:
 
 def _name(function: str, room: int) -> str:
     """Return the name in `room` characters: of a qualified name the end says most, of another one the beginning."""
-    if len(function) <= room or "::" in function:
-        return _end(function, room)
-    return function[: room - 1] + "…"
-
-
-def _end(text: str, room: int) -> str:
-    return text if len(text) <= room else "…" + text[1 - room :]
+    return shortened(function, room, keep="end" if "::" in function else "start")

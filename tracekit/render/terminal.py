@@ -13,8 +13,8 @@ from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.render.answer import answer, finding_text
 from tracekit.render.console import headline, next_command, note_lines, statement, write
-from tracekit.render.overhead_line import overhead_text
-from tracekit.render.section_views import VIEWS
+from tracekit.render.sections.lines import overhead_text
+from tracekit.render.sections.text import ORDER, TITLES, section_text
 
 __all__ = ["Extent", "TerminalReport"]
 
@@ -62,17 +62,17 @@ class TerminalReport:
 
     def _tables(self, report: Report) -> list[object]:
         parts: list[object] = []
-        for view in VIEWS:
-            if (result := report.result(view.section)) is not None:
-                parts += view.text(result, report.run, self.width)
+        for section in ORDER:
+            if (result := report.result(section)) is not None:
+                parts += section_text(section, result, report.run, self.width)
         return parts + _unavailable(report)
 
 
 def _unavailable(report: Report) -> list[object]:
     """Return why sections have no result, a line a reason, but for questions that do not arise for this run."""
     titles: dict[str, list[str]] = {}
-    for view in VIEWS:
-        missing = report.results.get(view.section.name)
+    for section in ORDER:
+        missing = report.results.get(section.name)
         if isinstance(missing, Unavailable) and not missing.expected:
-            titles.setdefault(missing.reason, []).append(view.title or view.section.name)
+            titles.setdefault(missing.reason, []).append(TITLES.get(section.name, section.name))
     return [statement("info", f"{', '.join(names)} n/a: {reason}") for reason, names in titles.items()]

@@ -78,16 +78,17 @@ def lost_parts_ns(rows: Rows) -> dict[str, int]:
 
 
 def _row(times: AttemptTimes, recorded: set[int]) -> dict[str, object]:
-    return _empty(times.attempt, times.attempt in recorded) | {
-        "world_size": times.world_size,
-        "start_ns": times.start_ns,
-        "joined_ns": times.joined_ns,
-        "first_call_ns": times.first_call_ns,
-        "last_sign_ns": times.last_sign_ns,
-        "first_step": times.first_step,
-        "last_step": times.last_step,
-        "step_ns": times.step_ns,
-    }
+    known = (
+        "world_size",
+        "start_ns",
+        "joined_ns",
+        "first_call_ns",
+        "last_sign_ns",
+        "first_step",
+        "last_step",
+        "step_ns",
+    )
+    return _empty(times.attempt, times.attempt in recorded) | {name: getattr(times, name) for name in known}
 
 
 def _unknown(number: int, run: Run) -> dict[str, object]:

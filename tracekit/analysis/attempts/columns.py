@@ -1,6 +1,12 @@
 """The table of the attempts of a job."""
 
-from tracekit.analysis.table import Column, Table
+from tracekit.analysis.table import Column, Display, Table
+
+
+def _lost(name: str, meaning: str) -> Column:
+    """Return a column of lost time, which is long: people read it in seconds."""
+    return Column(name, "int?", "ns", meaning, form="s")
+
 
 ATTEMPTS = Table(
     "attempts",
@@ -18,12 +24,18 @@ ATTEMPTS = Table(
         Column("ending", "str?", "", "finished, killed, error or membership (other ranks joined); null: not known."),
         Column("ended_ranks", "list[int]", "", "The ranks that were killed or raised."),
         Column("error", "str?", "", "Type of the error that ended it."),
-        Column("lost_ns", "int?", "ns", "Time lost at the restart before this attempt: the sum of what follows."),
-        Column("detection_ns", "int?", "ns", "From the failed rank's last sign of life to the end of the others."),
-        Column("rendezvous_ns", "int?", "ns", "From there until all processes had started; with null before it, both."),
-        Column("startup_ns", "int?", "ns", "From there until the process group was complete; null: in the next."),
-        Column("reload_ns", "int?", "ns", "From there to the first step: model, checkpoint, data."),
+        _lost("lost_ns", "Time lost at the restart before this attempt: the sum of what follows."),
+        _lost("detection_ns", "From the failed rank's last sign of life to the end of the others."),
+        _lost("rendezvous_ns", "From there until all processes had started; with null before it, both."),
+        _lost("startup_ns", "From there until the process group was complete; null: in the next."),
+        _lost("reload_ns", "From there to the first step: model, checkpoint, data."),
         Column("repeated_steps", "int?", "", "Steps that the attempt before had made as well."),
-        Column("repeated_ns", "int?", "ns", "Their time in this attempt, by the median step."),
+        _lost("repeated_ns", "Their time in this attempt, by the median step."),
+    ),
+    Display(
+        "Time lost at restarts (s)",
+        "before attempt=attempt | lost_ns | detection_ns | rendezvous_ns | start-up=startup_ns | reload_ns "
+        "| repeated steps=repeated_ns | number=repeated_steps",
+        bars="detection_ns | rendezvous_ns | startup_ns | reload_ns | repeated_ns",
     ),
 )

@@ -148,24 +148,9 @@ class _Row:
 
     def as_dict(self) -> dict[str, object]:
         algbw_bps = self.algbw_bps
-        return {
-            "group": self.group,
-            "kind": self.kind,
-            "count": self.count,
-            "size_bytes": self.size_bytes,
-            "matched_by": self.matched_by,
-            "ranks": len(self.ranks),
-            "link": self.link,
-            "skew_p50_ns": self.skew_p50_ns,
-            "skew_max_ns": self.skew_max_ns,
-            "wait_mean_ns": self.wait_mean_ns,
-            "queued_p50_ns": self.queued_p50_ns,
-            "transfer_p50_ns": self.transfer_p50_ns,
-            "algbw_bps": algbw_bps,
-            "busbw_bps": None if algbw_bps is None else algbw_bps * bus_factor(self.kind, self.members),
-            "error_ns": self.error_ns,
-            "significant": self.skew_max_ns is not None,
-        }
+        busbw_bps = None if algbw_bps is None else algbw_bps * bus_factor(self.kind, self.members)
+        significant = self.skew_max_ns is not None
+        return columns.COLLECTIVES.row(self, ranks=len(self.ranks), busbw_bps=busbw_bps, significant=significant)
 
 
 def _without_silent(matched: MatchedGroup) -> MatchedGroup:

@@ -1,6 +1,6 @@
 """Tables of communication, by rank and over ranks."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["COLLECTIVES", "COMMUNICATION", "COMMUNICATION_BY_KIND", "DIMENSIONS", "DIMENSIONS_BY_NAME"]
 
@@ -31,7 +31,20 @@ COMMUNICATION_BY_KIND = Table(
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
+    Display(
+        "Communication (ms a step, mean over the ranks that take part)",
+        "kind | phase | group | count | size_bytes | total_ns | exposed_ns | {worst_rank}: {worst_exposed_ns}",
+        bars="exposed_ns | hidden={total_ns-exposed_ns}",
+    ),
+    in_json=False,
 )
+
+
+def _significant(name: str, meaning: str) -> Column:
+    """Return a column of times that are null where the clocks' uncertainty hides them."""
+    return Column(name, "int?", "ns", meaning, null="n.s.")
+
+
 COLLECTIVES = Table(
     "collectives",
     (
@@ -42,23 +55,25 @@ COLLECTIVES = Table(
         Column("matched_by", "str", "", "seq: by sequence ids; order: by the order within the group."),
         Column("ranks", "int", "", "Ranks of the group that are there."),
         Column("link", "str?", "", "host: its ranks share one; network: each has its own; mixed; null: not known."),
-        Column("skew_p50_ns", "int?", "ns", "Median time from the first to the last arrival; null: not significant."),
-        Column("skew_max_ns", "int?", "ns", "The longest; null: below the clocks' uncertainty."),
-        Column(
-            "wait_mean_ns", "int?", "ns", "Mean over ranks of the time from its to the last arrival; null likewise."
-        ),
-        Column(
-            "queued_p50_ns", "int?", "ns", "Median time from the last arrival until the stream was free; null likewise."
-        ),
-        Column("transfer_p50_ns", "int", "ns", "Median time from then to the last end."),
+        _significant("skew_p50_ns", "Median time from the first to the last arrival; null: not significant."),
+        _significant("skew_max_ns", "The longest; null: below the clocks' uncertainty."),
+        _significant("wait_mean_ns", "Mean over ranks of the time from its to the last arrival; null likewise."),
+        _significant("queued_p50_ns", "Median time from the last arrival until the stream was free; null likewise."),
+        Column("transfer_p50_ns", "int", "ns", "Median time from then to the last end.", title="transfer"),
         Column("algbw_bps", "float?", "B/s", "Size by that time."),
-        Column("busbw_bps", "float?", "B/s", "algbw times the factor of its kind and number of ranks (nccl-tests)."),
+        Column("busbw_bps", "float?", "B/s", "algbw times its kind's factor in nccl-tests.", title="bus bandwidth"),
         Column("error_ns", "int?", "ns", "Uncertainty of the skew; null: clocks that cannot be compared."),
         Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
     ),
+    Display(
+        "Collectives over ranks (ms; skew: first to last arrival{note})",
+        "kind | group=name | size_bytes | count | skew_p50_ns | skew_max_ns | wait_mean_ns "
+        "| queued=queued_p50_ns? | transfer_p50_ns | bus GB/s=busbw_bps",
+        most=12,
+    ),
 )
 _DIMENSION = Column(
-    "dimension", "str?", "", "dp, dp_shard, tp, pp ...: name in the mesh, else what its groups are for; null: unknown."
+    "dimension", "str?", "", "dp, tp, ...: name in the mesh, else what its groups are for; null: unknown."
 )
 _INFERRED = Column("inferred", "bool", "", "Whether that was concluded from names, members or messages of groups.")
 DIMENSIONS = Table(
@@ -89,5 +104,11 @@ DIMENSIONS_BY_NAME = Table(
         Column("waiting_unknown", "str?", "", "Why that ratio is null."),
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+    ),
+    Display(
+        "Dimensions of the mesh (ms a step, mean over ranks)",
+        "dimension | inferred? | ranks=group_size | hosts | total_ns | exposed_ns | of step=share "
+        "| late ranks=waiting_ratio | {worst_rank}: {worst_exposed_ns}",
+        bars="exposed_ns",
     ),
 )

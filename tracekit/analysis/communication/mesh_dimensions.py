@@ -108,16 +108,14 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
     summed.sort(key=lambda one: (-one.share, one.dimension.name or ""))
     number = {group: i for i, group in enumerate(run.groups)}
     rows = [
-        {
-            "rank": use.rank,
-            "dimension": one.dimension.name,
-            "inferred": one.dimension.inferred,
-            "groups": sorted(number[group] for group in use.groups),
-            "group_size": _size(use.groups),
-            "hosts": _hosts(use.groups, hosts),
-            "total_ns": use.total_ns,
-            "exposed_ns": use.exposed_ns,
-        }
+        columns.DIMENSIONS.row(
+            use,
+            dimension=one.dimension.name,
+            inferred=one.dimension.inferred,
+            groups=sorted(number[group] for group in use.groups),
+            group_size=_size(use.groups),
+            hosts=_hosts(use.groups, hosts),
+        )
         for one in summed
         for use in one.uses
     ]
@@ -177,20 +175,15 @@ def _dimension_sum(
 
 def _row(one: _DimensionSum) -> dict[str, object]:
     worst = max(one.uses, key=lambda use: (use.exposed_ns / use.steps, -use.rank))
-    return {
-        "dimension": one.dimension.name,
-        "inferred": one.dimension.inferred,
-        "ranks": len(one.uses),
-        "group_size": one.group_size,
-        "hosts": one.hosts,
-        "total_ns": statistics.fmean(use.total_ns / use.steps for use in one.uses),
-        "exposed_ns": one.exposed_ns,
-        "share": one.share,
-        "waiting_ratio": one.waiting_ratio,
-        "waiting_unknown": one.waiting_unknown,
-        "worst_rank": worst.rank,
-        "worst_exposed_ns": worst.exposed_ns / worst.steps,
-    }
+    return columns.DIMENSIONS_BY_NAME.row(
+        one,
+        dimension=one.dimension.name,
+        inferred=one.dimension.inferred,
+        ranks=len(one.uses),
+        total_ns=statistics.fmean(use.total_ns / use.steps for use in one.uses),
+        worst_rank=worst.rank,
+        worst_exposed_ns=worst.exposed_ns / worst.steps,
+    )
 
 
 def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:

@@ -40,16 +40,7 @@ def overlap(run: Run) -> Overlap:
     """Return the tables."""
     index = {group: i for i, group in enumerate(run.groups)}
     rows = [
-        {
-            "rank": summary.rank,
-            "group": None if row.group is None else index[row.group],
-            "kind": row.kind,
-            "phase": row.phase,
-            "count": row.count,
-            "size_bytes": row.size_bytes,
-            "total_ns": row.total_ns,
-            "exposed_ns": row.exposed_ns,
-        }
+        columns.COMMUNICATION.row(row, rank=summary.rank, group=None if row.group is None else index[row.group])
         for summary in run.ranks
         for row in summary[COMMUNICATION]
     ]

@@ -22,6 +22,7 @@ from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import Frame, tables_of
 from tracekit.errors import InputError, UsageError
 from tracekit.model.events import Float64
+from tracekit.model.quantities import percent
 from tracekit.model.run import Run, short_repr
 from tracekit.read.cache.store import CacheChoice
 
@@ -78,7 +79,7 @@ class Comparison:
 
     def summary(self) -> str:
         """Return the verdict, what the change consists of and where to look, as one screen of text."""
-        text: str = _renderer("terminal").comparison_text(self, width=100, color=False)
+        text: str = _renderer("outputs").comparison_text(self, width=100, color=False)
         return text
 
     def to_json(self) -> str:
@@ -88,7 +89,7 @@ class Comparison:
 
     def to_html(self) -> str:
         """Return the comparison as one HTML page that opens offline."""
-        text: str = _renderer("page").comparison_html(self)
+        text: str = _renderer("document").comparison_html(self)
         return text
 
     def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -97,17 +98,17 @@ class Comparison:
         Raises UsageError for another name. Raises OutputError when `path` exists and `force` is False, or it cannot be
         written.
         """
-        _renderer("formats").write_comparison(self, Path(path), force=force)
+        _renderer("outputs").write_comparison(self, Path(path), force=force)
 
     def __repr__(self) -> str:
         names = ", ".join(short_repr(run.path) for run in self.baselines[:_SHOWN_BASELINES])
         more = len(self.baselines) - _SHOWN_BASELINES
         against = f"{names} and {more} more" if more > 0 else names
-        judgement = f"{self.verdict.judgement}, {round(self.change.ratio - 1, 3) + 0.0:+.1%}"
+        judgement = f"{self.verdict.judgement}, {percent(self.change.ratio - 1, 1, '+')}"
         return f"<tracekit.Comparison of {short_repr(self.candidate.path)} with {against}: {judgement}>"
 
     def _repr_html_(self) -> str:
-        text: str = _renderer("notebook").comparison_screen(self)
+        text: str = _renderer("outputs").comparison_screen(self)
         return text
 
 

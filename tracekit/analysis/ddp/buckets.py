@@ -62,14 +62,12 @@ def buckets(run: Run) -> Buckets:
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     bucket_map: list[dict[str, object]] = [
-        {
-            "module": module.module,
-            "index": bucket.index,
-            "size_bytes": bucket.size_bytes,
-            "dtype": bucket.dtype,
-            "parameters": list(bucket.parameters) if bucket.parameters else None,
-            "inferred": of_all is not None and of_all[DDP_MODULES].inferred,
-        }
+        columns.BUCKET_MAP.row(
+            bucket,
+            module=module.module,
+            parameters=bucket.parameters or None,
+            inferred=of_all is not None and of_all[DDP_MODULES].inferred,
+        )
         for module in modules
         for bucket in module.buckets
     ]

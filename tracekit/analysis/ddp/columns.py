@@ -1,14 +1,12 @@
 """Tables of DDP's buckets."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
-__all__ = ["BUCKETS", "BUCKETS_BY_INDEX", "BUCKET_MAP", "BUCKET_WHATIF"]
+__all__ = ["BUCKETS", "BUCKETS_BY_INDEX", "BUCKETS_SHOWN", "BUCKET_MAP", "BUCKET_WHATIF"]
 
 _BUCKET = (
     Column("module", "str", "", "Name of the DDP module."),
-    Column(
-        "index", "int", "", "Index of the bucket, in order of launch; -1: all gradients at once, before rebuilding."
-    ),
+    Column("index", "int", "", "Place in the order of launch; -1: all gradients at once, before rebuilding."),
 )
 BUCKET_MAP = Table(
     "bucket_map",
@@ -45,11 +43,26 @@ BUCKETS_BY_INDEX = Table(
         Column("total_ns", "float", "ns", "From its start to its end, waiting for other ranks included."),
         Column("uncovered_ns", "float", "ns", "How much of that no compute covers."),
         Column("added_ns", "float", "ns", "Of that what lies after the end of all reductions before it: adds up."),
-        Column("busbw_bps", "float?", "bytes/s", "Median bus bandwidth."),
+        Column("busbw_bps", "float?", "bytes/s", "Median bus bandwidth.", digits=2),
         Column("worst_rank", "int", "", "Rank with most of it."),
         Column("worst_uncovered_ns", "float", "ns", "How much, mean over its steps."),
     ),
 )
+BUCKETS_SHOWN = Table(
+    "buckets_shown",
+    (
+        *BUCKET_MAP.columns,
+        *BUCKETS_BY_INDEX.columns[len(_BUCKET) :],
+        Column("params", "int?", "", "How many parameters it has."),
+    ),
+    Display(
+        "DDP buckets, in order of launch (ms; ready: from the step's start){more}",
+        "module? | first parameter=first | bucket=index | params | size_bytes | ready_ns? | queued_ns? "
+        "| took=total_ns? | uncovered_ns? | bus GB/s=busbw_bps?",
+        most=16,
+    ),
+)
+"""What people see of buckets: what is in them, with their times where these are known."""
 BUCKET_WHATIF = Table(
     "bucket_whatif",
     (
@@ -58,8 +71,6 @@ BUCKET_WHATIF = Table(
         Column("uncovered_ns", "int", "ns", "What no compute covers, a step: median over steps, mean over ranks."),
         Column("error_ns", "int", "ns", "What that may be off."),
         Column("saving_ns", "int", "ns", "How much sooner than now the last rank has its gradients back."),
-        Column(
-            "present", "bool", "", "Whether this is the limit of the run; its buckets are replayed like the others."
-        ),
+        Column("present", "bool", "", "Whether this is the run's limit; its buckets are replayed like the others."),
     ),
 )

@@ -1,17 +1,39 @@
 """Tables of the sections on the critical path and on the causes of the step."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
-__all__ = ["CAUSES", "CRITICAL_PATH"]
+__all__ = ["CAUSES", "CRITICAL_PATH", "cause_name"]
+
+_CAUSE_NAMES = {
+    "variation": "ranks late in turns",
+    "warmup": "pipeline warm-up",
+    "drain": "pipeline drain",
+    "imbalance": "uneven stages",
+    "late_peer": "late peers",
+    "other": "other idle time",
+}
+
+
+def cause_name(cause: str) -> str:
+    """Return what a cause of the step is called: most by their own name, others as those say who know pipelines."""
+    return _CAUSE_NAMES.get(cause, cause.replace("_", " "))
+
 
 CRITICAL_PATH = Table(
     "critical_path",
     (
         RANK,
-        Column("kind", "str", "", "communication, compute, copy, or the cause of idle time."),
+        Column("kind", "str", "", "communication, compute, copy, or the cause of idle time.", form="words"),
         Column("name", "str", "", "Operation and group of communication; of other kinds, what they led to."),
         Column("total_ns", "int", "ns", "Time on the chain that bounds the steps, over the counted steps."),
         Column("share", "float", "ratio", "The time as a share of the chain."),
+    ),
+    Display(
+        "What bounds the step: the longest chain over all ranks (ms a step)",
+        "rank | what=kind | where=name | time={total_ns/steps} | share",
+        most=6,
+        bars="time={total_ns/steps}",
+        least="share",
     ),
 )
 CAUSES = Table(
@@ -24,5 +46,12 @@ CAUSES = Table(
         Column("phase", "str?", "", "The phase that it is in."),
         Column("module", "str?", "", "The stage of a pipeline, as stage 2."),
         Column("time_ns", "int", "ns", "Its time in the mean step; all rows sum to the step."),
+    ),
+    Display(
+        "What the step goes to, along the longest chain over all ranks (ms of {step_ns})",
+        "cause | where | time_ns | share",
+        most=8,
+        bars="time_ns",
+        least="share",
     ),
 )

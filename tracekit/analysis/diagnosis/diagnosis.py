@@ -55,21 +55,9 @@ def diagnose(
     return Diagnosis(
         step_ns=step_ns,
         steps=path.steps,
-        causes=[_row(cause, time_ns) for cause, time_ns in causes.items()],
+        causes=[columns.CAUSES.row(cause, time_ns=time_ns) for cause, time_ns in causes.items()],
         findings=tuple(findings),
     )
-
-
-def _row(cause: StepCause, time_ns: int) -> dict[str, object]:
-    return {
-        "cause": cause.cause,
-        "ranks": list(cause.ranks),
-        "group": cause.group,
-        "kind": cause.kind,
-        "phase": cause.phase,
-        "module": cause.module,
-        "time_ns": time_ns,
-    }
 
 
 def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:

@@ -1,12 +1,10 @@
 """Tables of FSDP's units."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["FSDP", "FSDP_BY_LAYER", "FSDP_BY_MODULE", "FSDP_PREFETCH"]
 
-_FSDP_MODULE = Column(
-    "module", "str?", "", 'Name below the outermost, which is ""; null: in FSDP\'s groups, but of none.'
-)
+_FSDP_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: of no module.')
 _FSDP_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
 FSDP = Table(
     "fsdp",
@@ -37,6 +35,7 @@ FSDP_BY_MODULE = Table(
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
+    in_json=False,
 )
 FSDP_BY_LAYER = Table(
     "fsdp_by_layer",
@@ -52,6 +51,13 @@ FSDP_BY_LAYER = Table(
         Column("worst_module", "str?", "", "The module with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
+    Display(
+        "Modules of FSDP and ZeRO, the most exposed first (ms a step, mean over ranks)",
+        "module=name | kind | phase | count | size_bytes | exposed_ns | issue to use=prefetch_ns",
+        most=12,
+        bars="exposed_ns",
+    ),
+    in_json=False,
 )
 FSDP_PREFETCH = Table(
     "fsdp_prefetch",

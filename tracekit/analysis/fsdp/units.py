@@ -84,18 +84,12 @@ class Fsdp:
 def fsdp(run: Run) -> Fsdp:
     """Return the tables over all ranks, and findings."""
     rows = [
-        {
-            "rank": summary.rank,
-            "module": row.module,
-            "unit_bytes": row.unit_bytes,
-            "shard_bytes": _shard_bytes(row),
-            "phase": row.phase,
-            "kind": row.kind,
-            "count": row.count,
-            "size_bytes": row.size_bytes,
-            "exposed_ns": row.exposed_ns,
-            "prefetch_ns": row.ahead_ns // row.ahead_count if row.ahead_count else None,
-        }
+        columns.FSDP.row(
+            row,
+            rank=summary.rank,
+            shard_bytes=_shard_bytes(row),
+            prefetch_ns=row.ahead_ns // row.ahead_count if row.ahead_count else None,
+        )
         for summary in run.ranks
         for row in summary[FSDP_UNITS]
     ]

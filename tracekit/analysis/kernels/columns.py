@@ -1,6 +1,6 @@
 """Tables of kernels and operators."""
 
-from tracekit.analysis.table import Column, Table
+from tracekit.analysis.table import Column, Display, Table
 
 __all__ = ["KERNELS", "OPERATORS"]
 
@@ -14,6 +14,7 @@ _RANKS = (
     Column("worst_rank", "int", "", "The rank with the most total time in it."),
     Column("worst_total_ns", "float", "ns", "Its time a step."),
 )
+_CELLS = "name | count | total_ns | self_ns | exposed_ns | {worst_rank}: {worst_total_ns}"
 KERNELS = Table(
     "kernels",
     (
@@ -29,18 +30,27 @@ KERNELS = Table(
         ),
         *_RANKS,
     ),
+    Display(
+        "Kernels with the most total time (ms a step)",
+        _CELLS,
+        bars="exposed_ns | hidden={total_ns-exposed_ns}",
+        most=8,
+        sort="total_ns",
+    ),
 )
 OPERATORS = Table(
     "operators",
     (
         Column("name", "str", "", "As recorded, on the threads of the step and of autograd."),
         *_SUMS,
-        Column(
-            "exposed_ns",
-            "float",
-            "ns",
-            "The part of self time in which the device is idle; on CPU ranks, in which nothing communicates.",
-        ),
+        Column("exposed_ns", "float", "ns", "Self time in which the device idles; on a CPU: nothing communicates."),
         *_RANKS,
+    ),
+    Display(
+        "Operators with the most self time (ms a step)",
+        _CELLS,
+        bars="exposed_ns | hidden={self_ns-exposed_ns}",
+        most=8,
+        sort="self_ns",
     ),
 )

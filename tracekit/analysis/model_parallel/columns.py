@@ -1,6 +1,6 @@
 """Tables of communication within layers: tensor, expert and context parallelism."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = [
     "EXPERT_COMMUNICATION",
@@ -14,7 +14,7 @@ __all__ = [
 _TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
 _TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
 _TENSOR_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
-_LAYER_SHARE = Column("layer_share", "float?", "", "exposed_ns over layer_ns; null: the layer's time is not known.")
+_LAYER_SHARE = Column("layer_share", "float?", "", "exposed_ns over layer_ns; null: that is not known.", form="share")
 _INFERRED = Column("inferred", "bool", "", "That the group is for this parallelism is inferred, not recorded.")
 TENSOR = Table(
     "tensor",
@@ -49,6 +49,7 @@ TENSOR_BY_MODULE = Table(
         _LAYER_SHARE,
         _INFERRED,
     ),
+    in_json=False,
 )
 TENSOR_BY_LAYER = Table(
     "tensor_by_layer",
@@ -67,6 +68,14 @@ TENSOR_BY_LAYER = Table(
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
         _INFERRED,
     ),
+    Display(
+        "Communication within layers, the most exposed first (ms a step, mean)",
+        "module=name | for=parallelism | kind | phase | inferred? | count | size_bytes | exposed_ns "
+        "| of layer=layer_share",
+        most=12,
+        bars="exposed_ns",
+    ),
+    in_json=False,
 )
 EXPERT_LOAD = Table(
     "expert_load",
@@ -75,12 +84,7 @@ EXPERT_LOAD = Table(
         Column("module", "str?", "", "The layer whose all-to-alls these are; null: no module is known."),
         RANK,
         Column("steps", "int", "", "Complete steps with exchanges of tokens, over which the means are."),
-        Column(
-            "received_bytes",
-            "float?",
-            "bytes",
-            "Mean a step of what all-to-alls bring to the rank's experts; null: no sizes are known.",
-        ),
+        Column("received_bytes", "float?", "bytes", "Mean a step of what all-to-alls bring to it; null: not known."),
         Column(
             "compute_ns",
             "float?",
@@ -89,7 +93,12 @@ EXPERT_LOAD = Table(
             "estimated from it; null: sizes are known.",
         ),
         Column("received_share", "float?", "", "Of what the group's present ranks receive; null: nothing."),
-        Column("ratio", "float?", "", "To the mean of the group's other present ranks; null: there is none."),
+        Column("ratio", "float?", "", "To the mean of the group's other ranks; null: there is none.", form="factor"),
+    ),
+    Display(
+        "Load of experts over all layers (a step, mean; compute in ms)",
+        "rank | received_bytes? | compute_ns? | to mean of others=ratio | most in layer=layer?",
+        most=8,
     ),
 )
 _DIRECTION = Column("direction", "str", "", "dispatch: tokens to the experts; combine: back from them.")
@@ -125,4 +134,11 @@ EXPERT_COMMUNICATION_MEANS = Table(
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
+    Display(
+        "Tokens to experts and back (ms a step, mean over the ranks that take part)",
+        "direction | phase | microbatch? | count | size_bytes | total_ns | hidden={overlapped_ns%total_ns} "
+        "| exposed_ns | {worst_rank}: {worst_exposed_ns}",
+        most=16,
+    ),
+    in_json=False,
 )

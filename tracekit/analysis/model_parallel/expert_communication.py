@@ -36,18 +36,7 @@ def expert_communication(run: Run) -> ExpertCommunication:
     """Return the tables over all ranks."""
     index = {group: i for i, group in enumerate(run.groups)}
     rows = [
-        {
-            "rank": summary.rank,
-            "group": None if row.group is None else index[row.group],
-            "direction": row.direction,
-            "phase": row.phase,
-            "microbatch": row.microbatch,
-            "count": row.count,
-            "size_bytes": row.size_bytes,
-            "total_ns": row.total_ns,
-            "overlapped_ns": row.overlapped_ns,
-            "exposed_ns": row.exposed_ns,
-        }
+        columns.EXPERT_COMMUNICATION.row(row, rank=summary.rank, group=None if row.group is None else index[row.group])
         for summary in run.ranks
         for row in summary[EXPERT_COMMUNICATION]
     ]
@@ -70,16 +59,8 @@ def _means(run: Run) -> list[dict[str, Any]]:
     for direction, phase, microbatch in sorted(shares, key=_order):
         means = means_over_ranks(shares[direction, phase, microbatch])
         mean_ns, hidden_ns = (statistics.fmean(of[direction, phase, microbatch]) for of in (total_ns, overlapped_ns))
-        result.append(
-            {
-                "direction": direction,
-                "phase": phase,
-                "microbatch": microbatch,
-                "total_ns": mean_ns,
-                "overlapped_ns": hidden_ns,
-                **means,
-            }
-        )
+        of_all = {"direction": direction, "phase": phase, "microbatch": microbatch}
+        result.append({**of_all, "total_ns": mean_ns, "overlapped_ns": hidden_ns, **means})
     return result
 
 

@@ -52,19 +52,7 @@ class TensorParallel:
 def tensor_parallel(run: Run) -> TensorParallel:
     """Return the tables over all ranks."""
     rows = [
-        {
-            "rank": summary.rank,
-            "module": row.module,
-            "parallelism": row.parallelism,
-            "phase": row.phase,
-            "kind": row.kind,
-            "count": row.count,
-            "size_bytes": row.size_bytes,
-            "exposed_ns": row.exposed_ns,
-            "layer_ns": row.layer_ns,
-            "layer_share": _share(row.exposed_ns, row.layer_ns),
-            "inferred": row.inferred,
-        }
+        columns.TENSOR.row(row, rank=summary.rank, layer_share=_share(row.exposed_ns, row.layer_ns))
         for summary in run.ranks
         for row in summary[LAYERS]
     ]

@@ -91,18 +91,11 @@ def pauses(run: Run) -> Pauses:
 
 
 def _row(pause: RankPause, waits_ns: Mapping[str, int] | None) -> dict[str, object]:
-    return {
-        "rank": pause.rank,
-        "pause": pause.pause,
-        "action": pause.action,
-        "function": pause.function,
-        "steps": len(pause.by_step_ns),
-        "of_steps": pause.of_steps,
-        "total_ns": pause.total_ns,
-        "each_ns": pause.each_ns,
-        "others_wait_ns": None if waits_ns is None else sum(waits_ns.values()) / len(pause.by_step_ns),
-        "wait_kind": _longest_wait(waits_ns),
-    }
+    steps = len(pause.by_step_ns)
+    others_wait_ns = None if waits_ns is None else sum(waits_ns.values()) / steps
+    return columns.PAUSES_BY_RANK.row(
+        pause, steps=steps, others_wait_ns=others_wait_ns, wait_kind=_longest_wait(waits_ns)
+    )
 
 
 def _costly_pauses(run: Run, found: Sequence[RankPause], waits: WaitsForPauses) -> list[CostlyPause]:

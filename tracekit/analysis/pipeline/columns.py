@@ -1,6 +1,6 @@
 """Tables of pipelines."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["PIPELINE_ACTIONS", "PIPELINE_RANKS", "PIPELINE_STAGES", "PIPELINE_WHATIF"]
 
@@ -20,18 +20,20 @@ PIPELINE_RANKS = Table(
         Column("stages", "list[int]", "", "Its stages."),
         Column("busy_ns", "int", "ns", "Time covered by its actions in the steps that all ranks completed."),
         Column("bubble_ns", "int?", "ns", "The rest of the time from the pipeline's first to its last action."),
-        Column(
-            "bubble_ratio",
-            "float?",
-            "ratio",
-            "The bubble as a share of that time; null where ranks or clocks are missing.",
-        ),
+        Column("bubble_ratio", "float?", "ratio", "Bubble by that time; null where ranks or clocks are missing."),
         Column("warmup_ns", "int?", "ns", "Idle before its first backward if actions of a kind were alike."),
         Column("drain_ns", "int?", "ns", "Idle after its first backward, likewise."),
         Column("imbalance_ns", "int?", "ns", "What stages that take longer or shorter add to that."),
         Column("transfer_ns", "int?", "ns", "What typical transfers between stages add."),
         Column("late_peer_ns", "int?", "ns", "What the measured length of every action and transfer adds."),
         Column("other_ns", "int?", "ns", "The rest of the bubble; the six causes sum to it."),
+    ),
+    Display(
+        "Bubbles by cause (ms a step; {of_time} of the pipeline's time{more})",
+        "rank | {bubble_ns/steps} {bubble_ratio} | warm-up={warmup_ns/steps} | drain={drain_ns/steps} "
+        "| uneven stages={imbalance_ns/steps} | transfer={transfer_ns/steps} "
+        "| late peers={late_peer_ns/steps} | other={other_ns/steps}",
+        most=16,
     ),
 )
 PIPELINE_ACTIONS = Table(

@@ -1,6 +1,6 @@
 """Tables of remote calls."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_SERVERS", "RPC_SERVICE", "RPC_TRAINERS", "RPC_UNJOINED", "RPC_UPDATES"]
 
@@ -26,7 +26,7 @@ RPC_BY_FUNCTION = Table(
     "rpc_by_function",
     (
         _CALLEE,
-        Column("function", "str", "", "Function or method, or builtin operator."),
+        Column("function", "str", "", "Function or method, or builtin operator.", longest=20),
         Column("ranks", "int", "", "Ranks that call it; the means are over them and their complete steps."),
         Column("calls", "float", "", "Mean number a step."),
         Column("wait_ns", "float", "ns", "Mean time a step in which the training thread waits for one."),
@@ -37,6 +37,14 @@ RPC_BY_FUNCTION = Table(
         Column("worst_rank", "int", "", "The rank with the longest wait."),
         Column("worst_wait_ns", "float", "ns", "Its wait a step."),
     ),
+    Display(
+        "Remote calls, the most waited for first (ms: the wait a step, the rest a call)",
+        "function | callee | calls | wait_ns | round_trip_ns | service_ns | transit, queue=transit_ns "
+        "| {worst_rank}: {worst_wait_ns}",
+        most=12,
+        bars="wait_ns",
+    ),
+    in_json=False,
 )
 RPC_UNJOINED = Table(
     "rpc_unjoined",
@@ -51,7 +59,7 @@ RPC_TRAINERS = Table(
     "rpc_trainers",
     (
         RANK,
-        Column("worker", "str", "", "Its name as a worker of RPC."),
+        Column("worker", "str", "", "Its name as a worker of RPC.", longest=12),
         Column("steps", "int", "", "Complete steps, which all figures are of."),
         Column("step_ns", "float", "ns", "Mean step."),
         Column("steps_per_s", "float?", "1/s", "Steps a second."),
@@ -60,12 +68,19 @@ RPC_TRAINERS = Table(
         Column("held_ns", "float", "ns", "Mean time a step that its calls wait at a server for another trainer's."),
         Column("updates", "int", "", "Gradients that it brought to a server, and that an optimizer applied there."),
         Column("staleness_count", "int", "", "Those whose staleness is known, which the following are of."),
-        Column("staleness_mean", "float?", "", "Mean number of updates between the pull and the gradient's own."),
-        Column("staleness_deviation", "float?", "", "Standard deviation of that."),
+        Column("staleness_mean", "float?", "", "Mean number of updates from the pull to the gradient's own.", digits=2),
+        Column("staleness_deviation", "float?", "", "Standard deviation of that.", digits=2),
         Column("staleness_min", "int?", "", "Least of them."),
         Column("staleness_max", "int?", "", "Most of them."),
         Column("staleness_uncertain", "int", "", "Those whose pull was served while an update was applied."),
         Column("staleness_unknown", "str?", "", "Why that of the others is not known."),
+    ),
+    Display(
+        "Trainers (ms a step; stale: updates between a pull and the gradient computed on it)",
+        "trainer=worker | rank | steps /s=steps_per_s | step_ns | compute_ns | waits=wait_ns "
+        "| updates={staleness_count}/{updates} | stale=staleness_mean | dev.=staleness_deviation "
+        "| range={staleness_min}-{staleness_max}",
+        most=12,
     ),
 )
 RPC_SERVERS = Table(
@@ -86,7 +101,7 @@ RPC_SERVICE = Table(
     "rpc_service",
     (
         _CALLEE,
-        Column("function", "str", "", "Function or method."),
+        Column("function", "str", "", "Function or method.", longest=14),
         Column("rank", "int", "", "The calling rank."),
         Column("calls_per_s", "float", "1/s", "Calls a second in its complete steps."),
         Column("load", "float", "", "How many of them are being served at a time, on average."),
@@ -94,10 +109,14 @@ RPC_SERVICE = Table(
         Column("service_ns", "float", "ns", "Mean time in which a thread runs the function."),
         Column("cpu_ns", "float?", "ns", "Mean time of that on a CPU."),
         Column("held_ns", "float", "ns", "Mean time from the return of an asynchronous function to its future's end."),
-        Column(
-            "request_ns", "float?", "ns", "Mean time from issue to service: packing, transit, queueing for a thread."
-        ),
+        Column("request_ns", "float?", "ns", "Mean time from issue to service: packing, transit, queue for a thread."),
         Column("reply_ns", "float?", "ns", "Mean time from the end of the service to the completion at the caller."),
+    ),
+    Display(
+        "Service by function and caller (ms a call; share: of the callee's service time)",
+        "function | callee | rank | calls /s=calls_per_s | request_ns | service_ns | CPU=cpu_ns | held_ns "
+        "| reply_ns | share",
+        most=12,
     ),
 )
 RPC_UPDATES = Table(

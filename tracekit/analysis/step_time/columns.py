@@ -1,6 +1,6 @@
 """Tables of where a rank's time and memory go."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["IDLE", "IDLE_PLACES", "MEMORY", "PHASES", "PHASES_BY_PHASE", "PHASE_FACTS", "RANKS", "ROOFLINE", "STEPS"]
 
@@ -12,11 +12,20 @@ _PARTS = (
     Column("exposed_comm_ns", "int", "ns", "Communication that no compute covers."),
     Column("exposed_copy_ns", "int", "ns", "Copies that neither compute nor communication cover."),
     Column("idle_ns", "int", "ns", "Time that no lane covers, measured as gaps."),
-    Column("overlap_ratio", "float?", "ratio", "overlapped_comm / comm; null without communication."),
+    Column("overlap_ratio", "float?", "ratio", "overlapped_comm / comm; null without communication.", digits=2),
 )
 RANKS = Table(
     "ranks",
     (RANK, Column("steps", "int", "", "Complete steps that the sums are over."), *_PARTS),
+    Display(
+        "Where each rank's time goes (ms a step, mean of its complete steps)",
+        "rank | {step_ns/steps} | {compute_ns/steps} {compute_ns%step_ns} "
+        "| {exposed_comm_ns/steps} {exposed_comm_ns%step_ns} "
+        "| {exposed_copy_ns/steps} {exposed_copy_ns%step_ns} | {idle_ns/steps} {idle_ns%step_ns} "
+        "| overlap_ratio",
+        bars="compute={compute_ns/steps} | exposed communication={exposed_comm_ns/steps} "
+        "| exposed copies={exposed_copy_ns/steps} | idle={idle_ns/steps}",
+    ),
 )
 STEPS = Table(
     "steps",
@@ -35,6 +44,7 @@ _CAUSE = Column(
     "",
     "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, allocator, garbage_collection, between_steps "
     "or other.",
+    form="words",
 )
 IDLE = Table(
     "idle_causes",
@@ -52,14 +62,15 @@ IDLE_PLACES = Table(
         Column("annotation", "str?", "", "The innermost annotation, where there is no operator."),
         Column("source", "str?", "", "The innermost function of the program; null without recorded stacks."),
         Column("ranks", "int", "", "On how many ranks."),
-        Column(
-            "total_ns",
-            "int",
-            "ns",
-            "Of the longest stretches of idle time of this cause in complete steps.",
-        ),
+        Column("total_ns", "int", "ns", "Of the longest stretches of this cause in complete steps."),
         Column("worst_rank", "int", "", "The rank with the most."),
         Column("worst_ns", "int", "ns", "Its time."),
+    ),
+    Display(
+        "What hosts did while their ranks idled (ms a step, mean of all ranks)",
+        "cause | the host was in=place | source? | time={total_ns/steps}",
+        most=8,
+        sort="total_ns",
     ),
 )
 _PHASE_PARTS = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
@@ -90,6 +101,11 @@ PHASES_BY_PHASE = Table(
         Column("worst_rank", "int", "", "The rank with the most time in the phase."),
         Column("worst_total_ns", "float", "ns", "Its time a step."),
     ),
+    Display(
+        "What the step does (ms a step, mean over ranks)",
+        "phase | share | time=total_ns | compute_ns | exposed_comm_ns | idle_ns "
+        "| most on rank={worst_rank}: {worst_total_ns}",
+    ),
 )
 PHASE_FACTS = Table(
     "phase_facts",
@@ -111,9 +127,7 @@ MEMORY = Table(
     "memory",
     (
         RANK,
-        Column(
-            "parameter_bytes", "int?", "bytes", "Parameters of live modules on this rank; shared memory counts once."
-        ),
+        Column("parameter_bytes", "int?", "bytes", "Parameters of live modules on this rank; shared ones count once."),
         Column("gradient_bytes", "int?", "bytes", "Their gradients after a backward pass."),
         Column("optimizer_bytes", "int?", "bytes", "Optimizer state, and parameters that only an optimizer has."),
         Column("peak_bytes", "int?", "bytes", "Most that the device's allocator held; of a CPU rank, the process."),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.step_time.columns import IDLE_PLACES
 from tracekit.analysis.step_time.parts import IDLE, MOST_PLACES, NAMED_WAITS, HostPlace
 from tracekit.analysis.table import Rows
 from tracekit.findings.finding import Finding
@@ -38,11 +39,8 @@ def idle_place_rows(run: Run) -> Rows:
     for cause in dict.fromkeys(idle.cause for summary in run.ranks for idle in summary[IDLE]):
         for place, by_rank in _places(run, cause)[:MOST_PLACES]:
             worst = max(by_rank, key=lambda rank: by_rank[rank])
-            rows.append(
-                {"cause": cause, "operator": place.operator, "annotation": place.annotation, "source": place.source}
-                | {"ranks": len(by_rank), "total_ns": place.total_ns}
-                | {"worst_rank": worst, "worst_ns": by_rank[worst]}
-            )
+            worst_ns = {"worst_rank": worst, "worst_ns": by_rank[worst]}
+            rows.append(IDLE_PLACES.row(place, cause=cause, ranks=len(by_rank), **worst_ns))
     return rows
 
 

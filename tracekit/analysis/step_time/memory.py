@@ -29,15 +29,5 @@ class Memory:
 
 
 def memory(run: Run) -> Memory:
-    rows = [
-        {
-            "rank": summary.rank,
-            "parameter_bytes": use.parameter_bytes,
-            "gradient_bytes": use.gradient_bytes,
-            "optimizer_bytes": use.optimizer_bytes,
-            "peak_bytes": use.peak_bytes,
-        }
-        for summary in run.ranks
-        if (use := summary[MEMORY]) is not None
-    ]
+    rows = [columns.MEMORY.row(use, rank=summary.rank) for summary in run.ranks if (use := summary[MEMORY]) is not None]
     return Memory(ranks=rows)

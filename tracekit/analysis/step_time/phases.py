@@ -38,19 +38,7 @@ class StepPhases:
 
 def step_phases(run: Run) -> StepPhases:
     """Return tables over all ranks, and a finding when steps wait for their data."""
-    parts = [
-        {
-            "rank": summary.rank,
-            "phase": part.phase,
-            "total_ns": part.total_ns,
-            "compute_ns": part.compute_ns,
-            "exposed_comm_ns": part.exposed_comm_ns,
-            "exposed_copy_ns": part.exposed_copy_ns,
-            "idle_ns": part.idle_ns,
-        }
-        for summary in run.ranks
-        for part in summary[PHASE_SUMS].parts
-    ]
+    parts = [columns.PHASES.row(part, rank=summary.rank) for summary in run.ranks for part in summary[PHASE_SUMS].parts]
     return StepPhases(
         parts=parts,
         by_phase=_by_phase(run),
@@ -62,19 +50,14 @@ def step_phases(run: Run) -> StepPhases:
 def _facts(summary: RankSummary) -> dict[str, object]:
     sums, precision = summary[PHASE_SUMS], summary[PHASE_SUMS].precision
     steps = _complete_steps(summary)
-    return {
-        "rank": summary.rank,
-        "steps": steps,
-        "backward_passes": sums.backward_passes,
-        "micro_steps": sums.backward_passes / steps if steps and sums.backward_passes is not None else None,
-        "recompute_count": sums.recompute_count,
-        "recompute_ns": sums.recompute_ns,
-        "recompute_compute_ns": sums.recompute_compute_ns,
-        "scaled_steps": sums.scaled_steps,
-        "skipped_steps": sums.skipped_steps,
-        "autocast": None if precision is None else list(precision.autocast),
-        "parameter_dtypes": None if precision is None else list(precision.parameters),
-    }
+    return columns.PHASE_FACTS.row(
+        sums,
+        rank=summary.rank,
+        steps=steps,
+        micro_steps=sums.backward_passes / steps if steps and sums.backward_passes is not None else None,
+        autocast=None if precision is None else precision.autocast,
+        parameter_dtypes=None if precision is None else precision.parameters,
+    )
 
 
 def _complete_steps(summary: RankSummary) -> int:

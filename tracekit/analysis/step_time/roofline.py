@@ -160,22 +160,19 @@ def _row(work: _RankWork, *, given: bool) -> dict[str, object]:
     used = None if flops is None or not possible else flops / possible
     used = None if used is not None and used > 1 else used  # the peak cannot be this device's
     without = None if used is None or not flops else used * (1 - (recomputed or 0) / flops)
-    return {
-        "rank": work.summary.rank,
-        "steps": work.steps,
-        "flops": flops,
-        "recomputed_flops": recomputed,
-        "recompute": None if given else work.summary[FLOPS].recompute,
-        "lower_bound": not given and bool(work.summary[FLOPS].uncounted),
-        "dtypes": sorted(work.flops_by_dtype, key=lambda dtype: (-work.flops_by_dtype[dtype], dtype)),
-        "step_ns": work.step_ns,
-        "compute_ns": work.compute_ns,
-        "flops_per_s": None if flops is None or not work.step_ns else flops / work.step_ns * 1e9,
-        "computing_flops_per_s": None if flops is None or not work.compute_ns else flops / work.compute_ns * 1e9,
-        "peak_flops_per_s": peak,
-        "mfu": without,
-        "hfu": None if given else used,
-    }
+    return columns.ROOFLINE.row(
+        work,
+        rank=work.summary.rank,
+        recomputed_flops=recomputed,
+        recompute=None if given else work.summary[FLOPS].recompute,
+        lower_bound=not given and bool(work.summary[FLOPS].uncounted),
+        dtypes=sorted(work.flops_by_dtype, key=lambda dtype: (-work.flops_by_dtype[dtype], dtype)),
+        flops_per_s=None if flops is None or not work.step_ns else flops / work.step_ns * 1e9,
+        computing_flops_per_s=None if flops is None or not work.compute_ns else flops / work.compute_ns * 1e9,
+        peak_flops_per_s=peak,
+        mfu=without,
+        hfu=None if given else used,
+    )
 
 
 def _unavailable(works: Sequence[_RankWork], known: KnownWork) -> dict[str, Unavailable]:

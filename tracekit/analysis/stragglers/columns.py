@@ -1,6 +1,6 @@
 """Tables of the section on stragglers."""
 
-from tracekit.analysis.table import RANK, Column, Table
+from tracekit.analysis.table import RANK, Column, Display, Table
 
 __all__ = ["SLOW_LINKS", "STRAGGLERS"]
 
@@ -10,20 +10,17 @@ STRAGGLERS = Table(
     "stragglers",
     (
         RANK,
-        Column(
-            "caused_delay_ns", "int?", "ns", "Mean delay a step that it caused itself, not what it passed on." + _NULL
-        ),
-        Column(
-            "wait_ns",
-            "int?",
-            "ns",
-            "Mean time a step in which it waited for the last rank of a collective, or of several." + _NULL,
-        ),
-        Column(
-            "last_arrivals", "int?", "", "Collectives to which it came last, beyond the clocks' uncertainty." + _NULL
-        ),
+        Column("caused_delay_ns", "int?", "ns", "Mean delay a step of its own making, not passed on." + _NULL),
+        Column("wait_ns", "int?", "ns", "Mean time a step in which it waited for the last of a collective." + _NULL),
+        Column("last_arrivals", "int?", "", "Collectives to which it came last, beyond clocks' errors." + _NULL),
         Column("arrivals", "int", "", "Collectives that were matched over ranks."),
-        Column("cause", "str?", "", "Cause of most of the delay: compute, more_work, host or data; null: none."),
+        Column("cause", "str?", "", "Of most of the delay: compute, more_work, host or data.", form="words", null=""),
+    ),
+    Display(
+        "Who holds up the others in collectives (ms a step)",
+        "rank | delay caused=caused_delay_ns | by=cause | came last={last_arrivals} of {arrivals} | waited=wait_ns",
+        most=4,
+        bars="delay caused=caused_delay_ns | waited=wait_ns",
     ),
 )
 SLOW_LINKS = Table(

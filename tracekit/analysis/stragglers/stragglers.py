@@ -40,16 +40,7 @@ _HOST, _DATA = CAUSES.index("host"), CAUSES.index("data")
 
 
 def _link_rows(result: Stragglers) -> Rows:
-    return [
-        {
-            "ranks": list(link.ranks),
-            "carries_messages": link.carries_messages,
-            "directed": link.directed,
-            "slowdown": link.slowdown,
-            "compared_with": link.reference,
-        }
-        for link in result.links
-    ]
+    return [columns.SLOW_LINKS.row(link, compared_with=link.reference) for link in result.links]
 
 
 @dataclass(frozen=True, kw_only=True)

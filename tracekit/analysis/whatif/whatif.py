@@ -46,18 +46,7 @@ _SHARE = 0.1  # of what the rank itself gains: less may be an error of the clock
 
 
 def _change_rows(result: WhatIf) -> Rows:
-    return [
-        {
-            "what": change.what,
-            "remedy": change.remedy,
-            "rank": change.rank,
-            "ranks": list(change.ranks),
-            "saves_ns_per_step": change.saves_ns_per_step,
-            "error_ns": change.error_ns,
-            "share": change.share,
-        }
-        for change in result.changes
-    ]
+    return [columns.WHATIF.row(change) for change in result.changes]
 
 
 def _slowdown_rows(result: WhatIf) -> Rows:
@@ -70,17 +59,12 @@ def _slowdown_rows(result: WhatIf) -> Rows:
 
 
 def _replay_rows(result: WhatIf) -> Rows:
-    row = {
-        "steps": result.steps,
+    of_steps = {
         "measured_step_ns": result.measured_ns,
         "replayed_step_ns": result.replayed_ns,
         "ideal_step_ns": result.ideal_ns,
-        "replay_error": result.replay_error,
-        "slowdown": result.slowdown,
-        "slowest_ranks_share": result.slowest_ranks_share,
-        "last_stage_share": result.last_stage_share,
     }
-    return [row]
+    return [columns.WHATIF_REPLAY.row(result, **of_steps)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,18 @@ from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
 from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.diagnosis.columns import cause_name
 from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
-from tracekit.model.quantities import count_text, milliseconds
-from tracekit.model.ranks import format_ranges
+from tracekit.analysis.table import rows_of
+from tracekit.model.quantities import count_text, milliseconds, percent
+from tracekit.model.ranks import ranks_text
 from tracekit.model.run import Run
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, shortened
 
 __all__ = [
     "advice_text",
+    "cause_rows",
     "cause_text",
     "causes_title",
     "change_range",
@@ -28,8 +31,6 @@ __all__ = [
     "remark_text",
     "run_text",
     "runs_text",
-    "signed_milliseconds",
-    "signed_percent",
     "verdict_text",
 ]
 
@@ -38,16 +39,7 @@ _MOST_OF_NAME = 40  # characters; names of kernels take hundreds
 
 def line_of(label: str, text: str, width: int) -> str:
     """Return a label and a text in one line of at most that width, whose end may be cut."""
-    line = safe_text(f"{label:11}{text}")
-    return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def signed_milliseconds(nanoseconds: float) -> str:
-    return f"{round(nanoseconds / 1e6, 2) + 0.0:+,.2f}"  # never -0.00
-
-
-def signed_percent(share: float) -> str:
-    return f"{round(share, 3) + 0.0:+.1%}"
+    return shortened(safe_text(f"{label:11}{text}"), width)
 
 
 def run_text(run: Run) -> str:
@@ -75,7 +67,7 @@ def change_range(change: ChangeEstimate) -> str:
     """Return `-1.2% to +4.6%`; "not known" without an interval."""
     if change.low is None or change.high is None:
         return "not known"
-    return f"{signed_percent(change.low - 1)} to {signed_percent(change.high - 1)}"
+    return f"{percent(change.low - 1, 1, '+')} to {percent(change.high - 1, 1, '+')}"
 
 
 def verdict_text(comparison: Comparison) -> str:
@@ -88,7 +80,7 @@ def verdict_text(comparison: Comparison) -> str:
     if change.low is None:
         return f"inconclusive: a step takes {by}, and few steps do not show how they differ"
     if verdict.judgement == "equivalent":
-        measured = f"{signed_percent(change.ratio - 1)}; {interval}"
+        measured = f"{percent(change.ratio - 1, 1, '+')}; {interval}"
         return f"equivalent: a step takes as long, within {verdict.margin:.1%} ({measured})"
     if verdict.judgement == "inconclusive":
         return f"inconclusive: a step takes {by}, but noise leaves open {change_range(change)}"
@@ -136,9 +128,13 @@ def cause_text(row: dict[str, Any]) -> str:
     """Return a cause with its ranks: `slow compute, rank 2`."""
     if row["cause"] == UNEVEN_STEPS:
         return "uneven steps (typical less mean)"
-    ranks = row["ranks"]
-    named = f", rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}" if ranks else ""
-    return f"{row['cause'].replace('_', ' ')}{named}"
+    named = f", {ranks_text(row['ranks'])}" if row["ranks"] else ""
+    return f"{cause_name(row['cause'])}{named}"
+
+
+def cause_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return rows of the causes with what they are called."""
+    return [row | {"label": cause_text(row)} for row in rows_of(comparison, "causes")]
 
 
 def causes_title(comparison: Comparison) -> str:
@@ -149,8 +145,7 @@ def causes_title(comparison: Comparison) -> str:
 def explored_text(row: dict[str, Any]) -> str:
     """Return `rank 3 +9.10 ms`, or `gemm_kernel +1.20 ms`: kernels, operators and groups say what they are."""
     name = f"{row['dimension']} {row['name']}" if row["dimension"] in {"phase", "rank"} else row["name"]
-    name = name if len(name) <= _MOST_OF_NAME else f"{name[: _MOST_OF_NAME - 1]}…"
-    return f"{name} {signed_milliseconds(row['change_ns'])} ms"
+    return f"{shortened(name, _MOST_OF_NAME)} {milliseconds(row['change_ns'], sign='+')} ms"
 
 
 def difference_text(row: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,24 +103,14 @@ def _page(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]
     return ()
 
 
-def _csv_folder(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
-    from tracekit.render.files.tables import write_csv_folder
+def _written_by(module: str, function: str) -> Writer:
+    """Return a writer of tables, whose module is imported when it writes."""
 
-    write_csv_folder(report, path, force=request.force)
-    return ()
+    def write(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+        write_tables = getattr(import_module(f"tracekit.render.files.{module}"), function)
+        return write_tables(report, path, force=request.force) or ()
 
-
-def _parquet_folder(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
-    from tracekit.render.files.tables import write_parquet_folder
-
-    write_parquet_folder(report, path, force=request.force)
-    return ()
-
-
-def _workbook(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
-    from tracekit.render.files.workbook import write_workbook
-
-    return write_workbook(report, path, force=request.force)
+    return write
 
 
 _LISTED = (
@@ -142,11 +133,21 @@ _LISTED = (
         takes=frozenset({"extent", "style", "other_text"}),
     ),
     ReportFormat(suffix=".md", content="a summary for pull requests", write=_file_of(_markdown_text)),
-    ReportFormat(suffix=".csv", content="a folder of CSV files, one a table", write=_csv_folder, is_folder=True),
     ReportFormat(
-        suffix=".parquet", content="a folder of Parquet files, one a table", write=_parquet_folder, is_folder=True
+        suffix=".csv",
+        content="a folder of CSV files, one a table",
+        write=_written_by("tables", "write_csv_folder"),
+        is_folder=True,
     ),
-    ReportFormat(suffix=".xlsx", content="an Excel workbook, a sheet a table", write=_workbook),
+    ReportFormat(
+        suffix=".parquet",
+        content="a folder of Parquet files, one a table",
+        write=_written_by("tables", "write_parquet_folder"),
+        is_folder=True,
+    ),
+    ReportFormat(
+        suffix=".xlsx", content="an Excel workbook, a sheet a table", write=_written_by("workbook", "write_workbook")
+    ),
 )
 
 FORMATS: Mapping[str, ReportFormat] = {each.suffix: each for each in _LISTED}

@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.report import Report
-from tracekit.analysis.table import rows_of
+from tracekit.analysis.sections import SECTIONS
+from tracekit.analysis.step_time.columns import RANKS
+from tracekit.analysis.table import Table, rows_of, tables_of
+from tracekit.analysis.whatif.columns import WHATIF
 from tracekit.errors import UsageError
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, shortened
+from tracekit.render.grid import bars_of
 from tracekit.render.rank_bars import ranks_to_show
-from tracekit.render.sections.diagnosis import where_text
+from tracekit.render.sections.text import rows_to_show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +34,7 @@ _GB = 1e9
 _A_STEP = "ms a step"
 
 Row = dict[str, Any]
+Drawing = Callable[[Report, Any, "Axes | None"], "Axes"]
 
 # Blue, orange, green, ... of Okabe and Ito, which people who do not see all colours can tell apart.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
@@ -72,13 +77,23 @@ class Plots:
         return f"<pictures of a report: {', '.join(_DRAW)}>"
 
 
-def _breakdown(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _shown_ranks(report, rows_of(result, "ranks"))
-    names = {"compute": "compute_ns", "exposed communication": "exposed_comm_ns", "exposed copies": "exposed_copy_ns"}
-    parts = {
-        name: [row[part] / row["steps"] / _MS for row in rows] for name, part in {**names, "idle": "idle_ns"}.items()
-    }
-    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Where each rank's step goes"), unit=_A_STEP)
+def _declared(name: str) -> Drawing:
+    """Return what draws the first table of a section that has rows and says what its bars are, with a bar a row."""
+
+    def draw(report: Report, result: Any, ax: Axes | None) -> Axes:
+        filled = {table.name: table for table in tables_of(result)}
+        tables = filter(_has_bars, SECTIONS[name].tables)
+        of_tables = [(table, rows_to_show(filled[table.name], result, report.run)) for table in tables]
+        table, rows = next((each for each in of_tables if each[1]), of_tables[0])
+        shown = (
+            _shown_ranks(report, [row for row in rows if row["steps"]]) if table is RANKS else _Part(rows, len(rows))
+        )
+        bars = bars_of(table, shown, most=None if table is RANKS else _SHOWN_ROWS)
+        title = bars.title if len(bars.labels) == shown.total else f"{bars.title} ({len(bars.labels)} of {shown.total})"
+        errors = [row["error_ns"] / _MS for row in rows[:_SHOWN_ROWS]] if table is WHATIF else None
+        return draw_bars(ax, bars.labels, bars.parts, title=title, unit=bars.unit, errors=errors)
+
+    return draw
 
 
 def _phases(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -89,15 +104,6 @@ def _phases(report: Report, result: Any, ax: Axes | None) -> Axes:
     phases = dict.fromkeys(row["phase"] for row in sums)
     parts = {phase: [times.get((rank, phase), 0.0) for rank in steps] for phase in phases}
     return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Phases of the step"), unit=_A_STEP)
-
-
-def _overlap(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "by_kind"), "total_ns")
-    hidden = [(row["total_ns"] - row["exposed_ns"]) / _MS for row in rows]
-    parts = {"exposed": _milliseconds(rows, "exposed_ns"), "hidden": hidden}
-    return draw_bars(
-        ax, _joined(rows, "kind", "group", "phase"), parts, title=rows.titled("Communication"), unit=_A_STEP
-    )
 
 
 def _collectives(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -143,76 +149,6 @@ def _pipeline(report: Report, result: Any, ax: Axes | None) -> Axes:
     return draw_spans(ax, labels, spans, title=f"Pipeline{schedule}, the typical step", unit="ms")
 
 
-def _dimensions(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = rows_of(result, "by_name")
-    labels = [row["dimension"] or "unknown" for row in rows]
-    parts = {"exposed": _milliseconds(rows, "exposed_ns")}
-    return draw_bars(ax, labels, parts, title="What ranks wait for, by dimension of the mesh", unit=_A_STEP)
-
-
-def _fsdp(report: Report, result: Any, ax: Axes | None) -> Axes:
-    return _by_layer(result, ax, "Exposed communication of FSDP")
-
-
-def _tensor(report: Report, result: Any, ax: Axes | None) -> Axes:
-    return _by_layer(result, ax, "Exposed communication within layers")
-
-
-def _by_layer(result: Any, ax: Axes | None, title: str) -> Axes:
-    rows = _most(rows_of(result, "by_layer"), "exposed_ns")
-    parts = {"exposed": _milliseconds(rows, "exposed_ns")}
-    return draw_bars(ax, _joined(rows, "module", "kind", "phase"), parts, title=rows.titled(title), unit=_A_STEP)
-
-
-def _rpc(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "by_function"), "wait_ns")
-    parts = {"wait": _milliseconds(rows, "wait_ns")}
-    return draw_bars(
-        ax, _joined(rows, "function", "callee"), parts, title=rows.titled("Waits for remote calls"), unit=_A_STEP
-    )
-
-
-def _kernels(report: Report, result: Any, ax: Axes | None) -> Axes:
-    kernels = rows_of(result, "kernels")
-    cost = "total_ns" if kernels else "self_ns"  # an operator's total has that of the operators that it calls
-    rows = _most(kernels or rows_of(result, "operators"), cost)
-    hidden = [max(row[cost] - row["exposed_ns"], 0) / _MS for row in rows]
-    parts = {"exposed": _milliseconds(rows, "exposed_ns"), "hidden": hidden}
-    title = "Kernels" if kernels else "Operators, without what they call"
-    return draw_bars(ax, [row["name"] for row in rows], parts, title=rows.titled(title), unit=_A_STEP)
-
-
-def _stragglers(report: Report, result: Any, ax: Axes | None) -> Axes:
-    known = [row for row in rows_of(result, "by_rank") if row["wait_ns"] is not None]
-    rows = _most(known, "caused_delay_ns", "wait_ns")
-    parts = {"delay that it caused": _milliseconds(rows, "caused_delay_ns"), "its wait": _milliseconds(rows, "wait_ns")}
-    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Who holds up whom"), unit=_A_STEP)
-
-
-def _critical_path(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "parts"), "total_ns")
-    names = [row["name"] if row["kind"] == "communication" else f"{row['kind']} before {row['name']}" for row in rows]
-    labels = [f"rank {row['rank']}: {name.replace('_', ' ')}" for row, name in zip(rows, names, strict=True)]
-    parts = {"time": [row["total_ns"] / max(result.steps, 1) / _MS for row in rows]}
-    return draw_bars(ax, labels, parts, title=rows.titled("The longest chain over all ranks"), unit=_A_STEP)
-
-
-def _diagnosis(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "causes"), "time_ns")
-    labels = [f"{row['cause'].replace('_', ' ')}, {where_text(row)}".rstrip(", ") for row in rows]
-    return draw_bars(
-        ax, labels, {"time": _milliseconds(rows, "time_ns")}, title=rows.titled("What the step goes to"), unit=_A_STEP
-    )
-
-
-def _whatif(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = rows_of(result, "fix")
-    errors = _milliseconds(rows, "error_ns")
-    parts = {"saves": _milliseconds(rows, "saves_ns_per_step")}
-    title = f"What each change would save of {result.measured_ns / _MS:,.1f} ms"
-    return draw_bars(ax, [row["what"] for row in rows], parts, title=title, unit=_A_STEP, errors=errors)
-
-
 def _roofline(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _shown_ranks(report, [row for row in rows_of(result, "by_rank") if row["mfu"] is not None])
     recomputed = [max((row["hfu"] or row["mfu"]) - row["mfu"], 0) * 100 for row in rows]
@@ -227,25 +163,6 @@ def _memory(report: Report, result: Any, ax: Axes | None) -> Axes:
     unit, unit_bytes = size_unit(max((size for sizes in sizes_bytes.values() for size in sizes), default=0))
     parts = {name: [size / unit_bytes for size in sizes] for name, sizes in sizes_bytes.items()}
     return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Memory of each rank"), unit=unit)
-
-
-def _pauses(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "ranks"), "total_ns")
-    labels = [f"rank {row['rank']}: {row['pause']}" for row in rows]
-    return draw_bars(
-        ax,
-        labels,
-        {"time": _milliseconds(rows, "each_ns")},
-        title=rows.titled("Pauses"),
-        unit="ms in a step that has one",
-    )
-
-
-def _attempts(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = [row for row in rows_of(result, "attempts") if row["lost_ns"]]
-    names = ("detection", "rendezvous", "startup", "reload", "repeated")
-    parts = {name: [(row[f"{name}_ns"] or 0) / 1e9 for row in rows] for name in names}
-    return draw_bars(ax, [f"before attempt {row['attempt']}" for row in rows], parts, title="Lost time", unit="s")
 
 
 class _Part(list[Row]):
@@ -266,53 +183,35 @@ def _shown_ranks(report: Report, rows: Sequence[Row]) -> _Part:
     return _Part((row for row in rows if row["rank"] in shown), len(rows))
 
 
-def _most(rows: Sequence[Row], *names: str) -> _Part:
-    """Return the rows with the largest sums of these columns, the largest first."""
-    return _Part(sorted(rows, key=lambda row: -sum(row[name] for name in names))[:_SHOWN_ROWS], len(rows))
-
-
-def _milliseconds(rows: Sequence[Row], name: str) -> list[float]:
-    return [row[name] / _MS for row in rows]
-
-
 def _ranks(rows: Sequence[Row]) -> list[str]:
     return [f"rank {row['rank']}" for row in rows]
 
 
-def _joined(rows: Sequence[Row], *names: str) -> list[str]:
-    """Return a label for each row: its values in these columns."""
-    return [", ".join(str(row[name]) for name in names if row[name] not in (None, "")) for row in rows]
-
-
-_DRAW: dict[str, Callable[[Report, Any, Axes | None], Axes]] = {
-    "breakdown": _breakdown,
-    "stragglers": _stragglers,
+_OTHERWISE: dict[str, Drawing] = {
     "phases": _phases,
-    "pauses": _pauses,
-    "overlap": _overlap,
     "collectives": _collectives,
     "pipeline": _pipeline,
     "buckets": _buckets,
-    "rpc": _rpc,
-    "dimensions": _dimensions,
     "roofline": _roofline,
-    "fsdp": _fsdp,
-    "tensor": _tensor,
     "memory": _memory,
-    "kernels": _kernels,
-    "critical_path": _critical_path,
-    "diagnosis": _diagnosis,
-    "whatif": _whatif,
-    "attempts": _attempts,
+}
+
+
+def _has_bars(table: Table) -> bool:
+    return table.display is not None and bool(table.display.bars)
+
+
+_DRAW: dict[str, Drawing] = {
+    name: _OTHERWISE.get(name) or _declared(name)
+    for name, section in SECTIONS.items()
+    if name in _OTHERWISE or any(map(_has_bars, section.tables))
 }
 """What draws each section, in the order of the sections."""
 
 
 def label(text: object, most: int = _LONGEST_LABEL) -> str:
     """Return text for a label: in one line, of at most so many characters, and not read as a formula."""
-    line = safe_text(" ".join(str(text).split()))
-    short = line if len(line) <= most else f"{line[: most - 1]}…"
-    return short.replace("$", r"\$")
+    return shortened(safe_text(" ".join(str(text).split())), most).replace("$", r"\$")
 
 
 def size_unit(largest_bytes: float) -> tuple[str, float]:

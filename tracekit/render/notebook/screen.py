@@ -12,14 +12,15 @@ from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.quantities import milliseconds
-from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, shortened
 from tracekit.render.answer import finding_facts
 from tracekit.render.console import headline
+from tracekit.render.grid import Grid
 from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
+from tracekit.render.run_info import ranks_grid
 
-__all__ = ["CELL", "TABLE", "html_text", "report_html", "run_html", "screen"]
+__all__ = ["html_table", "html_text", "report_html", "run_html", "screen"]
 
 _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300
@@ -30,8 +31,8 @@ _PARTS = (
     ("exposed copies", "#3b6fb6"),
     ("idle", "#8a8f98"),
 )
-TABLE = '<table style="font-size:inherit;border-collapse:collapse">'
-CELL = 'style="text-align:right;padding:0 .6em;white-space:nowrap"'
+_TABLE = '<table style="font-size:inherit;border-collapse:collapse">'
+_CELL = 'style="text-align:right;padding:0 .6em;white-space:nowrap"'
 
 
 def report_html(report: Report) -> str:
@@ -55,23 +56,20 @@ def report_html(report: Report) -> str:
 
 def run_html(run: Run) -> str:
     """Return the headline, the first ranks with their steps and clocks, and what to type next."""
-    clocks = {clock.rank: clock for clock in run.clocks}
-    rows = []
-    for summary in run.ranks[:SHOWN_RANKS]:
-        clock = clocks[summary.rank]
-        error = "n/a" if clock.error_ns is None else f"± {clock.error_ns / 1e3:,.1f} µs"
-        steps = format_ranges([step.step for step in summary.steps]) or "none"
-        cells = (str(summary.rank), summary.host or "n/a", steps, clock.method, error)
-        rows.append("".join(f"<td {CELL}>{html_text(cell)}</td>" for cell in cells))
-    head = "".join(f"<th {CELL}>{name}</th>" for name in ("rank", "host", "steps", "clock", "its error"))
-    rest = len(run.ranks) - len(rows)
     return screen(
         _head(run),
-        f"{TABLE}<tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>",
-        f"<div>{rest} more ranks</div>" if rest > 0 else "",
+        html_table(ranks_grid(run, SHOWN_RANKS)),
         _notes(run),
         "<div>Next: <code>tracekit.analyze(run)</code></div>",
     )
+
+
+def html_table(grid: Grid) -> str:
+    """Return a table below its title."""
+    lines = [("th", grid.heads), *(("td", row) for row in grid.rows)]
+    rows = ("".join(f"<{mark} {_CELL}>{html_text(cell)}</{mark}>" for cell in cells) for mark, cells in lines)
+    title = f'<caption style="text-align:left">{html_text(grid.title)}</caption>'
+    return f"{_TABLE}{title}{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def screen(*parts: str) -> str:
@@ -94,18 +92,20 @@ def _bar_table(shown: list[RankBar], ranks: int) -> str:
         return ""
     parts = [part for at, part in enumerate(_PARTS) if any(bar.shares[at] >= 0.005 for bar in shown)]
     swatch = "display:inline-block;width:.8em;height:.8em;background:{}"
-    heads = "".join(f'<th {CELL}><span style="{swatch.format(color)}"></span> {name}</th>' for name, color in parts)
+    heads = "".join(f'<th {_CELL}><span style="{swatch.format(color)}"></span> {name}</th>' for name, color in parts)
     rows = []
     for bar in shown:
         shares = [(bar.shares[_PARTS.index(part)], part[1]) for part in parts]
         stretches = "".join(f'<div style="width:{share:.2%};background:{color}"></div>' for share, color in shares)
-        cells = "".join(f"<td {CELL}>{share:.0%}</td>" for share, _ in shares)
+        cells = "".join(f"<td {_CELL}>{share:.0%}</td>" for share, _ in shares)
         rows.append(
-            f"<tr><td {CELL}>{bar.rank}</td><td {CELL}>{milliseconds(bar.step_ns)}</td>"
+            f"<tr><td {_CELL}>{bar.rank}</td><td {_CELL}>{milliseconds(bar.step_ns)}</td>"
             f'<td><div style="display:flex;width:16em;height:1em">{stretches}</div></td>{cells}</tr>'
         )
     only = f"<div>{len(shown)} of {ranks} ranks</div>" if len(shown) < ranks else ""
-    return f"{TABLE}<tr><th {CELL}>rank</th><th {CELL}>step, ms</th><th></th>{heads}</tr>{''.join(rows)}</table>{only}"
+    return (
+        f"{_TABLE}<tr><th {_CELL}>rank</th><th {_CELL}>step, ms</th><th></th>{heads}</tr>{''.join(rows)}</table>{only}"
+    )
 
 
 def _notes(run: Run) -> str:
@@ -118,5 +118,4 @@ def _notes(run: Run) -> str:
 
 def html_text(text: str) -> str:
     """Return a text of a run, escaped and of limited length."""
-    short = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
-    return html.escape(safe_text(short))
+    return html.escape(safe_text(shortened(text, _LONGEST_TEXT)))

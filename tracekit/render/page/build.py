@@ -16,15 +16,13 @@ from tracekit.analysis.table import rows_of
 from tracekit.errors import InputError
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.chart_contract import LaneView
-from tracekit.render.page.communication import message_pairs, skews_and_bandwidths
+from tracekit.render.page.charts import fsdp_ladder, message_pairs, pipeline_view, rank_steps, skews_and_bandwidths
 from tracekit.render.page.contract import CONTRACT_VERSION, ColumnText, Cut, Page, PageData
 from tracekit.render.page.definitions import definitions
 from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
 from tracekit.render.page.inert import inert
 from tracekit.render.page.lanes import LaneReader, lane_views
-from tracekit.render.page.pipeline_view import fsdp_ladder, pipeline_view
 from tracekit.render.page.rank_map import rank_map
-from tracekit.render.page.rank_steps import rank_steps
 from tracekit.render.page.size import Amounts, cut_tables, rows_cut
 from tracekit.render.rank_bars import reasons_to_show
 
@@ -140,7 +138,7 @@ def _columns(result: dict[str, Any]) -> dict[str, list[ColumnText]]:
     """Return unit and meaning of the columns of all tables that the result has at its top, and of the page's own."""
     means = {table for *_, table in _MEANS}
     return {
-        table.name: [ColumnText(name=c.name, unit=c.unit, meaning=c.meaning) for c in table.columns]
+        table.name: [ColumnText(name=c.name, label=c.heading, unit=c.unit, meaning=c.meaning) for c in table.columns]
         for table in TABLES
         if table.name in result or table.name in means
     }

@@ -224,6 +224,7 @@ class ColumnText(TypedDict):
     """What a column of a table of `result` is."""
 
     name: str
+    label: str
     unit: str
     meaning: str
 
@@ -253,7 +254,7 @@ class Page(TypedDict):
         fsdp_ladder: Null where no label of FSDP shows when the modules of all-gathers are used.
         lanes: The typical and the worst step; empty where `lanes_reason` says why.
         cuts: Empty where the page has everything.
-        columns: By the name of a table in `result`; unit and meaning of each column.
+        columns: By the name of a table in `result`; label, unit and meaning of each column.
     """
 
     version: int

@@ -6,20 +6,21 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from tracekit.analysis.diagnosis.columns import cause_name
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
 from tracekit.findings.finding import Finding
 from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
-from tracekit.model.quantities import milliseconds
+from tracekit.model.quantities import duration, milliseconds
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.model.safe_text import safe_text
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
-from tracekit.render.overhead_line import overhead_text
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
 from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
-from tracekit.render.sections.diagnosis import where_text
+from tracekit.render.sections.lines import overhead_text
+from tracekit.render.sections.text import where_text
 
 __all__ = ["finding_views", "header", "open_command", "step_view"]
 
@@ -34,15 +35,6 @@ _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
     "late_peer": "bubble",
     "other": "other",
 }
-_LABEL = {
-    "variation": "ranks late in turns",
-    "warmup": "pipeline warm-up",
-    "drain": "pipeline drain",
-    "imbalance": "uneven stages",
-    "late_peer": "late peers",
-    "other": "other idle time",
-}
-"""What causes are called whose own name says little to those who have not read the definitions."""
 
 
 def header(report: Report, result: dict[str, Any]) -> Header:
@@ -89,8 +81,7 @@ def _clock_text(run: Run, error_ns: int | None) -> str:
     by = f" ({', '.join(_HOW_ALIGNED[method] for method in methods)})" if methods else ""
     if not error_ns:
         return f"the clocks of these ranks agree{by}"
-    error = f"{error_ns / 1e3:.1f} us" if error_ns < 1_000_000 else f"{milliseconds(error_ns)} ms"
-    return f"times of two ranks may be off each other by {error}{by}"
+    return f"times of two ranks may be off each other by {duration(error_ns)}{by}"
 
 
 def finding_views(report: Report) -> list[FindingView]:
@@ -194,7 +185,7 @@ def _cause(row: dict[str, Any], step_ns: int) -> StepCause:
     cause = row["cause"]
     is_delay = cause.startswith("slow_") or cause == "variation"
     return StepCause(
-        label=_LABEL.get(cause, cause.replace("_", " ")),
+        label=cause_name(cause),
         where=where_text(row),
         part="delay" if is_delay else _PART.get(cause, "idle"),
         time_ns=row["time_ns"],

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from tracekit.model.safe_text import safe_text
+from tracekit.model.safe_text import safe_text, shortened
 from tracekit.render.page.contract import MOST_CHARACTERS, MOST_IN_COMMAND
 
 __all__ = ["inert", "script_json"]
@@ -45,7 +45,7 @@ def _inert_text(text: str, most: int) -> str:
     if text.isascii() and text.isprintable() and len(text) <= most:
         return text
     text = "\n".join(safe_text(line) for line in text[: most + 1].split("\n"))
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return shortened(text, most)
 
 
 def script_json(value: object) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import records
-from tracekit.render.console import write
-from tracekit.render.sections.parallelism.model_parallel import expert_communication_tables
+from tracekit.render.terminal import TerminalReport
 
 
 def a_rank(rank: int, combine_us: int) -> TraceBuilder:
@@ -53,7 +52,7 @@ def test_sums_of_ranks_and_means_over_them(tmp_path: Path) -> None:
 def test_a_run_without_expert_parallelism_has_no_table(tmp_path: Path) -> None:
     report = analyze(write_run(tmp_path, [TraceBuilder().step(0, 0, 100).kernel("my_mlp", 10, 20, launched_at=1)]))
     assert records(report.tensor.expert_communication.ranks) == []
-    assert expert_communication_tables(report.tensor.expert_communication) == []
+    assert "Tokens to experts" not in TerminalReport().render(report)
 
 
 def test_the_table_is_at_most_80_columns_wide(tmp_path: Path) -> None:
@@ -65,6 +64,6 @@ def test_the_table_is_at_most_80_columns_wide(tmp_path: Path) -> None:
         for name in ("dispatch", "combine"):
             trace.kernel(f"void deep_ep::intranode::{name}<8>(int4*)", at + 10, 40, stream=27, launched_at=at + 5)
     report = analyze(write_run(tmp_path, [trace]))
-    text = write(expert_communication_tables(report.tensor.expert_communication), width=80, color=False)
+    text = TerminalReport(width=80, extent="sections").render(report)
     assert max(map(len, text.splitlines())) <= 80
     assert "16 of 40 rows" in " ".join(text.split())

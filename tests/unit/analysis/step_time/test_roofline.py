@@ -13,7 +13,7 @@ from tests.builders import TraceBuilder
 from tracekit.analysis.load import load
 from tracekit.analysis.step_time.roofline import KnownWork, Roofline, peak_tflops, roofline
 from tracekit.analysis.table import records
-from tracekit.render.sections.roofline import roofline_text
+from tracekit.render.sections.lines import of_roofline
 
 H100 = "NVIDIA H100 80GB HBM3"
 SIZE = 4096
@@ -93,7 +93,7 @@ def test_recomputation_counts_in_hfu_and_not_in_mfu(tmp_path: Path) -> None:
     result, row = result_of(train(tmp_path, dtypes=("c10::BFloat16",) * 3, again=1))
     assert (row["flops"], row["recomputed_flops"], row["recompute"]) == (8 * EACH, 2 * EACH, "inferred")
     assert row["mfu"] == pytest.approx(0.75 * row["hfu"])
-    assert "with the 25% that are recomputed (inferred)" in roofline_text(result)
+    assert "with the 25% that are recomputed (inferred)" in of_roofline(result)[0]
 
 
 def test_steps_that_do_more_than_the_peak_have_no_utilisation(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_steps_that_do_more_than_the_peak_have_no_utilisation(tmp_path: Path) ->
     result, row = result_of(train(tmp_path, dtypes=("float",)))
     assert (row["mfu"], row["hfu"]) == (None, None)
     assert "more than the peak allows" in result.unavailable["mfu"].reason
-    assert "MFU n/a" in roofline_text(result)
+    assert "MFU n/a" in of_roofline(result)[0]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_without_a_peak_there_are_rates_only(tmp_path: Path, options: dict[str, 
     assert (row["mfu"], row["hfu"], row["peak_flops_per_s"]) == (None, None, None)
     assert row["flops_per_s"] is not None
     assert result.unavailable["peak"].reason == why
-    assert f"MFU n/a: {why}" in roofline_text(result)
+    assert f"MFU n/a: {why}" in of_roofline(result)[0]
 
 
 def test_float32_without_tensor_cores_is_a_finding(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_work_that_was_not_counted_makes_it_a_lower_bound(tmp_path: Path) -> Non
     trace.op("aten::_grouped_mm", 30, 15)
     result, row = result_of(trace.write(tmp_path / "rank0.json.gz"))
     assert row["lower_bound"]
-    text = roofline_text(result)
+    text = of_roofline(result)[0]
     assert text.startswith("at least 1.02 kFLOP a step")
     assert "not counted: aten::_grouped_mm" in text
 

@@ -6,7 +6,7 @@ import re
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
 from tracekit.analysis.comparison.comparison import compare
-from tracekit.render.comparison.markdown import comparison_markdown
+from tracekit.render.comparison.outputs import comparison_markdown
 
 SLOWER = compare([report_of_steps(STEADY)], report_of_steps(longer(10), path="@team/<b>x</b>|#1"))
 
@@ -23,7 +23,7 @@ def test_the_causes_are_a_table() -> None:
 
 def test_what_stands_out_is_called_exploratory() -> None:
     text = comparison_markdown(SLOWER)
-    assert "<summary>What stands out (exploratory: a hint where to look, no verdict)</summary>" in text
+    assert "<summary>What stands out (ms; exploratory: a hint where to look, no verdict)</summary>" in text
     assert re.search(r"\| rank \| 0 \| 90.00 \| 100.00 \| \+10.00 \| ", text)
 
 

@@ -13,7 +13,7 @@ from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.report import Report
 from tracekit.model.metadata import Settings
 from tracekit.model.notes import Note
-from tracekit.render.comparison.terminal import comparison_text
+from tracekit.render.comparison.outputs import comparison_text
 
 HOSTILE = "runs/\x1b[31m\u202e" + "very-long-name-" * 12
 

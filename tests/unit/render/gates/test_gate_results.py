@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.unit.render.gates.checked import CHECK, HOSTILE_CHECK
-from tracekit.render.gates.document import check_json, check_markdown, check_text
+from tracekit.render.gates import check_json, check_markdown, check_text
 
 
 def test_the_terminal_has_the_outcome_the_measure_and_the_limit() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.render.gates.checked import CHECK, HOSTILE_CHECK
-from tracekit.render.gates.document import check_annotations
+from tracekit.render.gates import check_annotations
 
 
 def test_what_fails_is_an_error_and_what_is_allowed_a_warning() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from tests.unit.render.gates.checked import CHECK, HOSTILE_CHECK
-from tracekit.render.gates.document import check_junit
+from tracekit.render.gates import check_junit
 
 
 def test_each_gate_is_a_test_case() -> None:

@@ -94,9 +94,9 @@ def test_a_picture_of_some_rows_says_of_how_many(report: Report) -> None:
     operators = report.kernels.operators
     assert len(operators) > 20
     ax = drawn(report.plot.kernels())
-    assert ax.get_title() == f"Operators, without what they call (20 of {len(operators)})"
+    assert ax.get_title() == f"Operators with the most self time (20 of {len(operators)})"
     assert len(ax.get_yticklabels()) == 20
-    assert drawn(report.plot.breakdown()).get_title() == "Where each rank's step goes"
+    assert drawn(report.plot.breakdown()).get_title() == "Where each rank's time goes"
 
 
 def test_hostile_names_can_be_drawn(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tracekit.analysis.communication.distributions import times_of_groups
 from tracekit.analysis.report import analyze
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
-from tracekit.render.page.communication import message_pairs, skews_and_bandwidths
+from tracekit.render.page.charts import message_pairs, skews_and_bandwidths
 
 
 def chain(ranks: int) -> Run:

@@ -71,7 +71,7 @@ def test_the_header_says_what_ran_and_how_much_of_it_is_there() -> None:
     [
         (0, "the clocks of these ranks agree (measured while recording)"),
         (1_500, "times of two ranks may be off each other by 3.0 us (measured while recording)"),
-        (227_728_450, "times of two ranks may be off each other by 455.46 ms (measured while recording)"),
+        (227_728_450, "times of two ranks may be off each other by 455.457 ms (measured while recording)"),
     ],
 )
 def test_the_header_says_how_certain_times_between_ranks_are(error_ns: int, text: str) -> None:

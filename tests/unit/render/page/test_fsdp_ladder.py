@@ -9,7 +9,7 @@ from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.report import Report, analyze
 from tracekit.render.page.chart_contract import FsdpLadder
-from tracekit.render.page.pipeline_view import fsdp_ladder
+from tracekit.render.page.charts import fsdp_ladder
 
 
 def report_of(ahead: int) -> Report:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.gpu_jobs import simulate, spec_of
 from tracekit.analysis.report import Report
-from tracekit.render.page.pipeline_view import pipeline_view
+from tracekit.render.page.charts import pipeline_view
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.render.page.jobs import job
 from tracekit.model.run import Run
 from tracekit.render.page.chart_contract import RankSteps
-from tracekit.render.page.rank_steps import MOST_ROWS, rank_steps
+from tracekit.render.page.charts import MOST_ROWS, rank_steps
 
 HOSTS = [f"node{i}" for i in range(300)]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from benchmarks.exchanges import rank, run_of
+from tests.unit.render.sections.drawn import lines_of
 from tracekit.analysis.step_time.breakdown import breakdown
 from tracekit.analysis.step_time.parts import IdleSum
-from tracekit.render.console import write
-from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
 
 MS = 1_000_000
 
@@ -19,8 +17,7 @@ def table_lines(*idle: IdleSum) -> list[str]:
     summary = rank(0, steps=(1,), idle=idle)
     steps = tuple(replace(s, step_ns=100 * MS, compute_ns=40 * MS, idle_ns=60 * MS) for s in summary.steps)
     run = run_of([replace(summary, steps=steps)])
-    lines: list[Any] = BREAKDOWN_VIEW.text(breakdown(run), run, 80)
-    return [line for line in write(lines, width=80, color=False).splitlines() if line]
+    return lines_of("breakdown", breakdown(run), run)
 
 
 def test_the_causes_of_a_rank_and_the_rest_sum_to_its_idle_time() -> None:

@@ -7,7 +7,7 @@ from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.configuration.settings import Configuration, configuration
 from tracekit.model.metadata import Settings
 from tracekit.render.console import write
-from tracekit.render.sections.configuration import configuration_block
+from tracekit.render.sections.job import configuration_block
 
 
 def text(*of_ranks: tuple[Settings, ...]) -> str:

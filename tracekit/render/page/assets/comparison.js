@@ -1,4 +1,4 @@
-// The page of a comparison (tracekit/render/comparison/page.py): the verdict, what the change consists of, the steps of
+// The page of a comparison (tracekit/render/comparison/document.py): the verdict, what the change consists of, the steps of
 // the runs, where to look, and what else differs.
 
 const LONGER = "delay";

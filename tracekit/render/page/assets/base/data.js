@@ -26,13 +26,13 @@ function isInGroup(rank, id) {
   return ranks === "world" || Boolean(ranks?.includes(rank));
 }
 
-/** Return columns for a table of the result, with the units and meanings of the page's `columns`. */
+/** Return columns for a table of the result, with the labels, units and meanings of the page's `columns`. */
 function resultColumns(name, rows) {
   const present = Object.keys(rows[0] ?? {});
   const described = new Map((page.columns[name] ?? []).map((column) => [column.name, column]));
   const keys = [...[...described.keys()].filter((key) => present.includes(key)), ...present.filter((key) => !described.has(key))];
   return keys.map((key) => ({
-    key, label: words(key), unit: described.get(key)?.unit || unitOf(key), meaning: described.get(key)?.meaning,
+    key, label: described.get(key)?.label ?? words(key), unit: described.get(key)?.unit || unitOf(key), meaning: described.get(key)?.meaning,
     value: key === "group" ? (row) => groupText(row.group) : (row) => row[key],
   }));
 }

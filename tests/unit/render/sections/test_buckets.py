@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracekit.analysis.ddp.buckets import BucketBar, BucketPicture, bucket_picture
 from tracekit.render.console import write
-from tracekit.render.sections.parallelism.buckets import bucket_chart
+from tracekit.render.sections.pictures import bucket_chart
 
 MS = 1_000_000
 

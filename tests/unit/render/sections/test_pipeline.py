@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from tracekit.render.sections.parallelism.pipeline import pipeline_grid
+from tracekit.render.sections.pictures import pipeline_grid
 
 
 def step(*rows: tuple[int, str, int, int, int]) -> list[dict[str, Any]]:

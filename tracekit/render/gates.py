@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import tracekit
 from tracekit.analysis.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.analysis.gates.metrics import Unit
+from tracekit.model.quantities import count_text, file_size, milliseconds, percent
 from tracekit.model.safe_text import safe_text, unicode_text
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import comparison_dict, json_text
-from tracekit.render.comparison.markdown import comparison_markdown
-from tracekit.render.comparison.texts import line_of, run_text, runs_text
+from tracekit.render.comparison.outputs import comparison_markdown
+from tracekit.render.comparison.texts import change_range, line_of, run_text, runs_text
 from tracekit.render.console import write
 from tracekit.render.files.markdown import markdown_table, markdown_text
-from tracekit.render.gates.texts import outcome_text, result_text, summary_text
+from tracekit.render.grid import Grid
 from tracekit.render.json_result import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -89,12 +90,12 @@ def _number(value: float | None, unit: Unit) -> float | None:
 def check_annotations(check: Check) -> str:
     """Return a line for each gate that is over its limit or in doubt, and one for all gates."""
     lines = [_annotation(result) for result in check.all_results if result.status != "passed"]
-    return "\n".join([*lines, _command("notice", "tracekit check", summary_text(check))]) + "\n"
+    return "\n".join([*lines, _command("notice", "tracekit check", _summary_text(check))]) + "\n"
 
 
 def _annotation(result: GateResult | FindingResult) -> str:
     level = "warning" if result.passes else "error"
-    return _command(level, f"tracekit: {result.name}", f"{outcome_text(result)}: {result_text(result)}")
+    return _command(level, f"tracekit: {result.name}", f"{_outcome_text(result)}: {_result_text(result)}")
 
 
 def _command(level: str, title: str, message: str) -> str:
@@ -121,11 +122,11 @@ def check_junit(check: Check) -> str:
     for result, element in zip(check.all_results, elements, strict=True):
         case = ET.SubElement(suite, "testcase", {"classname": f"tracekit.{result.name.partition('.')[0]}"})
         case.set("name", result.name)
-        text = safe_text(result_text(result))
+        text = safe_text(_result_text(result))
         if element is None:
             ET.SubElement(case, "system-out").text = text
         else:
-            ET.SubElement(case, element, {"message": text, "type": safe_text(outcome_text(result))})
+            ET.SubElement(case, element, {"message": text, "type": safe_text(_outcome_text(result))})
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -141,11 +142,12 @@ def _element(result: GateResult | FindingResult) -> str | None:
 
 def check_markdown(check: Check) -> str:
     rows = [
-        ("✅" if result.passes else "❌", result.name, outcome_text(result), result_text(result))
+        ("✅" if result.passes else "❌", result.name, _outcome_text(result), _result_text(result))
         for result in check.all_results
     ]
-    lines = [f"## tracekit check {markdown_text(summary_text(check))}", ""]
-    lines += [*markdown_table(("", "gate", "outcome", "measured"), rows, left=4), ""]
+    lines = [f"## tracekit check {markdown_text(_summary_text(check))}", ""]
+    heads = ("", "gate", "outcome", "measured")
+    lines += [*markdown_table(Grid(title="Gates", heads=heads, left=[True] * len(heads), rows=rows)), ""]
     if check.comparison is None:
         lines.append(f"Run: {markdown_text(run_text(check.run))}")
         return "\n".join(lines) + "\n"
@@ -158,19 +160,75 @@ def check_text(check: Check, *, width: int, color: bool) -> str:
         lines.append(_text(line_of("baseline", runs_text(check.comparison.baselines), width)))
     for result in check.all_results:
         lines += _lines(result, width)
-    lines += wrapped_lines(summary_text(check), "", width, 2, "bold")
+    lines += wrapped_lines(_summary_text(check), "", width, 2, "bold")
     return write(lines, width=width, color=color)
 
 
 def _lines(result: GateResult | FindingResult, width: int) -> list[Text]:
     style = "" if result.status == "passed" else "yellow" if result.passes else "bold red"
     mark = "pass" if result.passes else "FAIL"
-    outcome = f": {outcome_text(result)}" if result.reason is not None else ""
+    outcome = f": {_outcome_text(result)}" if result.reason is not None else ""
     head = wrapped_lines(f"{result.name}{outcome}", f"{mark}  ", width, 1, style)
-    return head + wrapped_lines(result_text(result), f"{_INDENT}    ", width, 3, "")
+    return head + wrapped_lines(_result_text(result), f"{_INDENT}    ", width, 3, "")
 
 
 def _text(text: str) -> Text:
     from rich.text import Text
 
     return Text(text)
+
+
+def _value_text(value: float, unit: Unit) -> str:
+    """Return `184.60 ms`, `12.3%` or `40 GB`."""
+    if unit == "time":
+        return f"{milliseconds(value)} ms"
+    return file_size(value) if unit == "bytes" else percent(value, 1)
+
+
+def _limit_text(result: GateResult) -> str:
+    """Return `at most +5%` or `at least 40.0%`."""
+    gate = result.gate
+    side = "at least" if gate.metric.worse == "lower" else "at most"
+    if not gate.is_relative:
+        return f"{side} {_value_text(gate.limit, gate.metric.unit)}"
+    sign = "+" if gate.kind == "max_increase" else "-"
+    return f"{side} {sign}{gate.limit * 100:.3g}%"
+
+
+def _outcome_text(result: GateResult | FindingResult) -> str:
+    """Return passed, failed, or the doubt with what it counts as."""
+    if result.status == "failed" and result.allowed:
+        return "failed, ignored"
+    if result.status in {"passed", "failed"}:
+        return result.status
+    return f"{result.status}, {'allowed' if result.allowed else 'so failed'}"
+
+
+def _result_text(result: GateResult | FindingResult) -> str:
+    """Return the value, the change and the limit in one sentence, with the reason where the gate is in doubt.
+
+    Of a finding, what it says.
+    """
+    if isinstance(result, FindingResult):
+        said = result.texts or (("the run has no such finding",) if result.status == "passed" else ())
+        return "; ".join([*said, *([result.reason] if result.reason is not None else [])])
+    unit = result.gate.metric.unit
+    parts = [] if result.value is None else [_value_text(result.value, unit)]
+    if result.baseline is not None and result.change_share is not None:
+        change = percent(result.change_share, 1, "+")
+        interval = "" if result.change is None else f", interval {change_range(result.change)}"
+        parts.append(f"against {_value_text(result.baseline, unit)}: {change}{interval}")
+    measured = " ".join(parts)
+    reason = "" if result.reason is None else result.reason
+    if result.steps_needed is not None:
+        reason += f"; about {result.steps_needed} steps in each run would decide"
+    return "; ".join(part for part in (measured, f"limit {_limit_text(result)}", reason) if part)
+
+
+def _summary_text(check: Check) -> str:
+    """Return how many gates pass, in one line."""
+    passing = sum(result.passes for result in check.all_results)
+    count = len(check.all_results)
+    passes = "passes" if count == 1 else "pass"
+    outcome = "passed" if check.passes else "failed"
+    return f"{outcome}: {passing} of {count_text(count, 'gate')} {passes} ({check.gates.source})"

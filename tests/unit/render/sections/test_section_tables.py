@@ -1,0 +1,187 @@
+"""Tables of sections whose rows are not shown as they are, in 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.exchanges import WORLD, rank, run_of
+from tests.unit.analysis.model_parallel.experts import exchange_tokens
+from tests.unit.render.sections.drawn import lines_of
+from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
+from tracekit.analysis.fsdp.parts import FsdpSum
+from tracekit.analysis.fsdp.units import fsdp
+from tracekit.analysis.model_parallel.layers import tensor_parallel
+from tracekit.analysis.model_parallel.parts import ExpertExchangeSum, TensorSum
+from tracekit.analysis.rpc.result import RemoteCalls
+from tracekit.model.run import Run
+
+LONG = "model.decoder.layers.11.mlp.up"
+
+# ---- modules -----------------------------------------------------------------------------------------------------
+
+
+def sharded(*modules: str | None) -> list[str]:
+    numbers = {"unit_bytes": 1000, "shards": 2, "count": 1, "size_bytes": 999_000, "exposed_ns": 12_345_678}
+    numbers |= {"ahead_count": 1, "ahead_ns": 123_456_789}
+    sums = [FsdpSum(module=module, phase="optimizer", kind="reduce_scatter", **numbers) for module in modules]
+    result = fsdp(run_of([rank(0, fsdp_units=tuple(sums))]))
+    assert result is not None
+    return [line for line in lines_of("fsdp", result) if "reduce_scatter" in line]
+
+
+@pytest.mark.parametrize(
+    ("module", "shown"),
+    [
+        ("", "<root>"),
+        ("head", "head"),
+        (LONG, "….layers.11.mlp.up "),
+        (f"{LONG}, {LONG}2", "1.mlp.up +1"),
+        ("a, b, c", "a +2"),
+        ("a, b, c and 3 more", "a +5"),
+    ],
+)
+def test_a_sharded_module_is_a_line_however_long_its_names(module: str, shown: str) -> None:
+    (row,) = sharded(module)
+    assert shown in row.split("reduce_scatter")[0]
+    assert len(row) <= 80
+
+
+def test_equal_layers_are_one_row_with_the_sum_of_their_time() -> None:
+    (row,) = sharded(*(f"blocks.{i}" for i in range(64)))
+    assert "blocks.* x64" in row
+    assert "790.12" in row
+
+
+@pytest.mark.parametrize(
+    ("modules", "shown"),
+    [
+        (["head"], "head"),
+        ([""], "<root>"),
+        ([None], "n/a"),
+        ([LONG], "…yers.11.mlp.up"),
+        ([f"model.decoder.layers.{i}.mlp.up" for i in range(128)], "mlp.up x128"),
+    ],
+)
+def test_communication_in_layers_is_a_line(modules: list[str | None], shown: str) -> None:
+    numbers = {"count": 1, "size_bytes": 999_000, "exposed_ns": 1_234_567, "layer_ns": 2_000_000}
+    where = {"parallelism": "tp", "phase": "optimizer", "kind": "reduce_scatter"}
+    sums = tuple(TensorSum(module=module, **where, **numbers) for module in modules)
+    lines = lines_of("tensor", tensor_parallel(run_of([rank(0, layers=sums)])))
+    (row,) = [line for line in lines if "reduce_scatter" in line]
+    assert shown in row
+    assert "62%" in row
+    assert max(map(len, lines)) <= 80
+
+
+# ---- experts -----------------------------------------------------------------------------------------------------
+
+
+def received(*sizes: int) -> Run:
+    exchange = {"group": WORLD, "module": "blocks.3.moe", "step": 5, "uncovered_ns": 0}
+    return run_of(
+        [
+            rank(number, expert_exchanges=(ExpertExchangeSum(received_bytes=size, **exchange),))
+            for number, size in enumerate(sizes)
+        ]
+    )
+
+
+def test_the_most_loaded_rank_comes_first() -> None:
+    lines = lines_of("tensor", tensor_parallel(received(1000, 1000, 3000, 1000)))
+    first = next(line for line in lines if "moe" in line)
+    assert first.split() == ["2", "3", "kB", "3.00", "blocks.3.moe:", "3.00"]
+
+
+def test_nearly_equal_loads_are_one_line() -> None:
+    text = "".join(lines_of("tensor", tensor_parallel(received(1000, 1000, 1050, 1000)), width=120))
+    assert "experts are evenly loaded: none gets more than 1.05 times the mean of the others" in text
+    assert "Load of experts" not in text
+
+
+def test_of_an_estimated_load_the_time_of_experts_is_shown() -> None:
+    """GIVEN experts of rank 2 that take 12.8 us a step, twice as long as the others'."""
+    lines = lines_of("tensor", tensor_parallel(exchange_tokens((0.8, 0.8, 1.6, 0.8)).run()))
+    assert [line.split() for line in lines if line.split()[0] == "2"] == [["2", "0.01", "2.00"]]
+    assert "the load of experts is estimated" in " ".join(lines)
+
+
+# ---- dimensions of the mesh --------------------------------------------------------------------------------------
+
+TENSOR = {
+    "dimension": "tp", "inferred": False, "ranks": 8, "group_size": 2, "hosts": 1, "total_ns": 4e6, "exposed_ns": 3e6,
+    "share": 0.25, "waiting_ratio": 0.4, "waiting_unknown": None, "worst_rank": 5,
+    "worst_exposed_ns": 3.75e6,
+}  # fmt: skip
+
+
+def test_what_is_not_known_of_a_dimension_is_said() -> None:
+    unknown = TENSOR | {"dimension": None, "group_size": None, "hosts": None, "waiting_ratio": None}
+    lines = lines_of("dimensions", MeshDimensions(by_rank=[], by_name=[TENSOR, unknown], findings=()))
+    assert lines[-2].split() == ["tp", "2", "1", "4.00", "3.00", "25%", "40%", "5:", "3.75"]
+    assert lines[-1].split() == ["n/a", "n/a", "n/a", "4.00", "3.00", "25%", "n/a", "5:", "3.75"]
+
+
+def test_an_inferred_dimension_is_called_so() -> None:
+    rows = [TENSOR | {"inferred": True}, TENSOR]
+    lines = lines_of("dimensions", MeshDimensions(by_rank=[], by_name=rows, findings=()))
+    assert [line.split()[1] for line in lines[-2:]] == ["yes", "no"]
+
+
+# ---- remote calls ------------------------------------------------------------------------------------------------
+
+PULL = {
+    "callee": "ps", "function": "pull", "ranks": 2, "calls": 1.5, "wait_ns": 27.5e6, "round_trip_ns": 40e6,
+    "service_ns": 25e6, "cpu_ns": 20e6, "transit_ns": 15e6, "worst_rank": 1, "worst_wait_ns": 30e6,
+}  # fmt: skip
+
+
+def remote_lines(**tables: list[dict[str, Any]]) -> list[str]:
+    names = ("calls", "by_function", "unjoined", "trainers", "servers", "service", "updates")
+    empty: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    return lines_of("rpc", RemoteCalls(**empty | tables, findings=()))
+
+
+def test_a_row_is_a_function_at_a_callee() -> None:
+    unjoined = PULL | {"function": "library.Parameters.push_all"}
+    unjoined |= {"round_trip_ns": None, "service_ns": None, "transit_ns": None}
+
+    joined, other = (line.split() for line in remote_lines(by_function=[PULL, unjoined])[-2:])
+
+    assert joined == ["pull", "ps", "1.5", "27.50", "40.00", "25.00", "15.00", "1:", "30.00"]
+    assert other == ["…Parameters.push_all", "ps", "1.5", "27.50", "n/a", "n/a", "n/a", "1:", "30.00"]
+
+
+def test_a_trainer_has_its_rate_and_how_stale_its_gradients_are() -> None:
+    row = {
+        "worker": "trainer2", "rank": 2, "steps": 3, "step_ns": 60e6, "steps_per_s": 16.66, "compute_ns": 51e6,
+        "wait_ns": 5e6, "held_ns": 0.0, "updates": 3, "staleness_count": 2, "staleness_mean": 2.5,
+        "staleness_deviation": 0.71, "staleness_min": 2, "staleness_max": 3, "staleness_uncertain": 0,
+        "staleness_unknown": "no pull is seen",
+    }  # fmt: skip
+    unknown = dict.fromkeys(("staleness_mean", "staleness_deviation", "staleness_min", "staleness_max"))
+
+    lines = remote_lines(trainers=[row, row | unknown])
+
+    assert lines[-3].split() == ["trainer2", "2", "16.7", "60.00", "51.00", "5.00", "2/3", "2.50", "0.71", "2-3"]
+    assert lines[-2].split()[-3:] == ["n/a", "n/a", "n/a"]
+    assert lines[-1] == "· staleness not known of all updates: no pull is seen"
+
+
+def test_a_server_has_a_row_for_each_caller_and_a_line_on_how_busy_it_is() -> None:
+    row = {
+        "callee": "ps", "function": "pull", "rank": 1, "calls_per_s": 9.81, "load": 0.5, "share": 0.625,
+        "service_ns": 50e6, "cpu_ns": 2e6, "held_ns": 0.0, "request_ns": None, "reply_ns": None,
+    }  # fmt: skip
+    server = {
+        "rank": 0, "worker": "ps", "callers": 2, "calls_per_s": 15.0, "load": 0.8, "cpu_load": 0.03, "threads": 16,
+        "main_caller": 1, "main_caller_share": 0.625,
+    }  # fmt: skip
+
+    lines = remote_lines(service=[row], servers=[server])
+
+    assert lines[-3].split() == ["pull", "ps", "1", "9.81", "n/a", "50.00", "2.00", "0.00", "n/a", "62%"]
+    assert " ".join(" ".join(lines[-2:]).split()) == (
+        "· ps serves 0.8 calls at a time of 16 threads, 0.03 of them on a CPU; the largest part is rank 1's, 62%"
+    )

@@ -1,1 +1,0 @@
-"""How the results of gates are shown: terminal, JSON, Markdown, JUnit XML, annotations of GitHub."""

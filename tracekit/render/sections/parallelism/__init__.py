@@ -1,1 +1,0 @@
-"""How the sections on forms of parallelism look."""
