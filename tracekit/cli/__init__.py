@@ -1,8 +1,8 @@
 """The command line: the table of commands, and the one place where errors become text and exit codes.
 
-A command is a module of this package, or `command.py` in a folder of its own, with a click command of the same name. The
-module is imported when the command runs, so `tracekit --help` waits for neither pandas nor torch. Results go to stdout,
-everything else to stderr.
+A command is a module of this package, or `command.py` in a folder of its own, with a click command of the same name.
+The module is imported when the command runs, so `tracekit --help` waits for neither pandas nor torch. Results go to
+stdout, everything else to stderr.
 """
 
 from __future__ import annotations

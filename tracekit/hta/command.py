@@ -13,22 +13,20 @@ from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
+from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
 
 if TYPE_CHECKING:
-    from tracekit.hta.analyses import HtaResult
+    from tracekit.analysis.kernel_list import KernelUse
+    from tracekit.model.run import Run
 
-_ALL = "all"
-# As in `tracekit.hta.analyses`, whose import takes a second.
-_NAMES = (
-    *("kernel-breakdown", "temporal-breakdown", "idle-time", "overlap", "queue-length", "memory-bandwidth"),
-    *("launch-statistics", "counters", "critical-path", "trace-diff"),
-)
+_ALL, _CROSS_CHECK = "all", "cross-check"
 _SUFFIXES = (".csv", ".json", ".txt")
 
 
 @click.command()
 @run_options
-@click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*_NAMES, _ALL]))
+@click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*ANALYSES, _ALL, _CROSS_CHECK]))
 @click.option("--last-step", is_flag=True, help="Keep the profiler's last step, which HTA leaves out.")
 @click.option("--nanoseconds", is_flag=True, help="Do not round times to whole microseconds, as HTA does.")
 @click.option("--annotation", default="ProfilerStep", metavar="TEXT", help="critical-path: of this annotation.")
@@ -68,22 +66,26 @@ def hta(
         critical-path         the critical path of a step, by rank
         trace-diff            operators of two runs, or of the first and last step
         all                   all of these
+        cross-check           what differs from tracekit's figures, and why
 
     \b
         tracekit hta runs/ idle-time -o idle.csv    several tables become several files
     """
+    from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.errors import InputError, UsageError
-    from tracekit.hta.package import import_bridge, quiet, rounding
 
     suffix = ".json" if as_json else ".txt" if output is None else output.suffix
     if output is not None and (suffix != output.suffix or suffix not in _SUFFIXES):
         wanted = suffix if as_json else "one of .csv, .json, .txt"
         raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
+    if analysis == _CROSS_CHECK and suffix == ".csv":
+        raise UsageError(f"-o {output}: {_CROSS_CHECK} is no table", hint="write a .json or .txt file")
     with quiet():
         import_bridge("trace")
-    from tracekit.analysis.per_rank.options import SummaryOptions
-    from tracekit.hta.analyses import HtaRequest, run_analysis
-
+    if analysis == _CROSS_CHECK:
+        style = terminal_format() if output is None else {"width": 80, "color": False}
+        _write(_cross_check(choice, suffix, style), suffix, output, force=force)
+        return
     options = SummaryOptions(sections=frozenset())
     others = [] if against is None else [choice.of_path(against)]
     if choice.anonymize:
@@ -96,13 +98,13 @@ def hta(
     other = loaded[0] if loaded else None
     with quiet(), rounding(enabled=not nanoseconds):
         request = HtaRequest(
-            load=lambda: run.to_hta(include_last_step=last_step),
-            analysis=run.to_hta(include_last_step=last_step),
-            against=None if other is None else lambda: other.to_hta(include_last_step=last_step),
+            load=lambda: to_hta(run, include_last_step=last_step),
+            analysis=to_hta(run, include_last_step=last_step),
+            against=None if other is None else lambda: to_hta(other, include_last_step=last_step),
             annotation=annotation,
             instance=instance,
         )
-        names = _NAMES if analysis == _ALL else (analysis,)
+        names = tuple(ANALYSES) if analysis == _ALL else (analysis,)
         results = {name: run_analysis(name, request) for name in names}
     if analysis != _ALL and results[analysis].error:
         hint = "it is an error of HTA, not of the run; tracekit analyze needs no HTA"
@@ -128,10 +130,38 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
         form: dict[str, Any] = terminal_format() if output is None else {"width": 80, "color": False}
         texts = {output: hta_text(answers, **form)}
     for file, text in texts.items():
-        if file is None:
-            echo_json(text) if suffix == ".json" else echo_drawn(shown(text))
-            continue
+        _write(text, suffix, file, force=force)
+
+
+def _write(text: str, suffix: str, file: Path | None, *, force: bool) -> None:
+    """Write a text to the file, or to the terminal."""
+    if file is not None:
         write_text(file, text, force=force)
+    elif suffix == ".json":
+        echo_json(text)
+    else:
+        echo_drawn(shown(text))
+
+
+def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> str:
+    """Return what differs from the figures of tracekit, as JSON or as text."""
+    from tracekit.analysis.kernel_list import list_kernels
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.hta.cross_check import cross_check, cross_check_text
+    from tracekit.hta.tables import json_document
+
+    def load(*, whole: bool = False) -> Run:
+        return choice.load(SummaryOptions(steps=StepSelection(whole=whole), sections=frozenset({"breakdown"})))
+
+    def kernels() -> list[KernelUse]:
+        with choice.workers() as workers:
+            return list_kernels(run, options=choice.with_rules(), **workers)
+
+    run = load()
+    check = cross_check(run, recording=lambda: load(whole=True), kernels=kernels)
+    if suffix == ".json":
+        return json_document(" ".join(choice.shown_paths), cross_check=check.as_dict())
+    return cross_check_text(check, **style)
 
 
 def _file(output: Path, title: str, *, alone: bool) -> Path:

@@ -21,7 +21,7 @@ from typing import Any
 from tracekit.analysis.events.communication_rules import COMPUTE
 from tracekit.analysis.kernel_list import COPY, KernelUse
 from tracekit.hta.figures import FIGURES, UNITS, Figures, figures_of_hta, figures_of_run
-from tracekit.hta.package import import_bridge, quiet, rounding
+from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
 from tracekit.model.run import Run
 from tracekit.render.console import statement, write
 
@@ -97,7 +97,7 @@ def cross_check(run: Run, *, recording: Callable[[], Run], kernels: Callable[[],
     @cache
     def theirs(choices: HtaChoices) -> Figures:
         with quiet(), rounding(enabled=choices.rounded):
-            analysis = run.to_hta(include_last_step=choices.last_step)
+            analysis = to_hta(run, include_last_step=choices.last_step)
             if not choices.host_events:
                 _take_host_events_from_streams(analysis)
             return figures_of_hta(analysis, rounded=choices.rounded)

@@ -93,7 +93,9 @@ def test_another_run_can_be_compared(run: Path, tmp_path: Path) -> None:
     assert [row["diff_counts"] for row in rows if row["name"] == "aten::extra"] == [1]
 
 
-@pytest.mark.parametrize("arguments", [["no-such-analysis"], ["overlap", "-o", "file.xml"]])
+@pytest.mark.parametrize(
+    "arguments", [["no-such-analysis"], ["overlap", "-o", "file.xml"], ["cross-check", "-o", "file.csv"]]
+)
 def test_wrong_usage_is_one_line(run: Path, arguments: list[str]) -> None:
     result = hta(run, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -108,22 +110,16 @@ def test_a_missing_package_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatc
     assert "pip install 'torch-tracekit[hta]'" in line
 
 
-def test_analyze_names_what_differs_and_why(run: Path) -> None:
-    result = CliRunner().invoke(cli, ["analyze", str(run), "--cross-check", "hta", "--no-cache"])
+def test_the_cross_check_names_what_differs_and_why(run: Path) -> None:
+    result = hta(run, "cross-check", "--no-cache")
     assert result.exit_code == 0, result.output
     assert "Cross-check with HTA" in result.stdout
     assert "HTA leaves out the last step" in result.stdout
 
 
-def test_analyze_has_the_cross_check_in_its_json(run: Path) -> None:
-    arguments = ["analyze", str(run), "--cross-check", "hta", "--no-cache", "--json", "--section", "overlap"]
-    document = json.loads(CliRunner().invoke(cli, arguments).stdout)
-    figures = document["cross_check"]["figures"]
+def test_the_cross_check_is_written_as_json(run: Path, tmp_path: Path) -> None:
+    result = hta(run, "cross-check", "--no-cache", "-o", tmp_path / "check.json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads((tmp_path / "check.json").read_text())["cross_check"]["figures"]
     assert {each["figure"] for each in figures} >= {"total", "compute", "idle", "overlap"}
-    assert document["run"]["ranks"] == [0, 1]
-
-
-def test_a_cross_check_is_of_all_steps(run: Path) -> None:
-    result = CliRunner().invoke(cli, ["analyze", str(run), "--cross-check", "hta", "--steps", "5"])
-    assert result.exit_code == 2
-    assert "HTA has no selection of steps" in result.stderr
+    assert {each["rank"] for each in figures} == {0, 1, None}
