@@ -34,7 +34,7 @@ from tracekit.analysis.report import Report
 from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
 from tracekit.read.cache.spool import DecodedSpool
-from tracekit.render.chrome import ChromeFormat
+from tracekit.chrome import ChromeFormat
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view
 from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
-from tests.unit.render.chrome.test_writer import HOSTILE, one_track
+from tests.unit.chrome.test_writer import HOSTILE, one_track
 from tracekit.model.events import ABSENT
-from tracekit.render.chrome import ChromeWriter
-from tracekit.render.chrome.writer import JsonStrings
+from tracekit.chrome import ChromeWriter
+from tracekit.chrome.writer import JsonStrings
 from tracekit.render.trace.slices import Argument
 
 

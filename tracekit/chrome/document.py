@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tracekit import __version__
 from tracekit.model.metadata import MERGED_KEY
-from tracekit.render.chrome.writer import ChromeWriter
+from tracekit.chrome.writer import ChromeWriter
 from tracekit.render.trace.slices import Sink
 
 __all__ = ["ChromeFormat"]

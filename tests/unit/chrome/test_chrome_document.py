@@ -11,7 +11,7 @@ from tests.builders import TraceBuilder, write_run
 from tests.chrome_documents import chrome_document, slices_of
 from tracekit.analysis.load import load
 from tracekit.errors import InputError
-from tracekit.render.chrome import ChromeWriter
+from tracekit.chrome import ChromeWriter
 
 
 def page(writer: ChromeWriter) -> None:
