@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.chrome import ChromeFormat, ChromeWriter
+from tracekit.chrome.writer import ChromeFormat, ChromeWriter
 from tracekit.render.merged.merge import Document
 from tracekit.render.trace.slices import Argument, Flows, Slices
 

@@ -22,20 +22,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracekit import __version__
 from tracekit.limits import limits
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
+from tracekit.model.metadata import MERGED_KEY
 from tracekit.model.safe_text import unicode_text
 from tracekit.read.decode.extra_args import is_in_range
 from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries, split_lanes
 from tracekit.render.trace.slices import RUN_PAGE, Argument, Rows, Sink, Slices
 
-__all__ = ["ChromeTrack", "ChromeWriter", "JsonStrings"]
+__all__ = ["ChromeFormat", "ChromeTrack", "ChromeWriter", "JsonStrings"]
 
+_MARGIN_NS = 10**9  # tracks that tracekit adds may begin a little before the first event
 _BLOCK = 1 << 14  # values of a counter that are written at once
 _BLOCK_BYTES = 4 << 20  # text of slices that is written at once, about
 _SLICE_BYTES = 256  # text of one slice without extra arguments, about
@@ -54,6 +57,44 @@ _COLUMNS_A_PASS = 8  # one bit each
 MICROSECONDS = "%d.%03d"
 """Part of a template, for the two columns of `microseconds`."""
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|(-?[0-9][0-9.eE+-]*)|\s+')
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChromeFormat:
+    """Chrome's format, as `TraceFormat` describes formats.
+
+    Viewers read `ts` as a double, which would lose the nanoseconds of times since 1970. So `ts` counts from a base. The
+    document holds it as `baseTimeNanoseconds`, as Kineto's files do.
+
+    Attributes:
+        base_ns: Time since the Unix epoch from which `ts` counts; nothing is before it.
+        attributes: Texts about the trace as a whole, by name.
+    """
+
+    base_ns: int
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, first_ns: int, describe: Callable[[int], Mapping[str, str]]) -> ChromeFormat:
+        base_ns = first_ns - _MARGIN_NS
+        return cls(base_ns=base_ns, attributes=describe(base_ns))
+
+    @property
+    def head(self) -> bytes:
+        merged = {"version": __version__, **self.attributes}
+        head = {"schemaVersion": 1, "baseTimeNanoseconds": self.base_ns, MERGED_KEY: merged}
+        return (json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode()
+
+    @property
+    def separator(self) -> bytes:
+        return b",\n"
+
+    @property
+    def tail(self) -> bytes:
+        return b"\n]}\n"
+
+    def writer(self, stream: Sink, place: int) -> ChromeWriter:
+        return ChromeWriter(stream, place, base_ns=self.base_ns)
 
 
 @dataclass(frozen=True, kw_only=True)

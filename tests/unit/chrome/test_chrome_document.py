@@ -10,8 +10,8 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.chrome_documents import chrome_document, slices_of
 from tracekit.analysis.load import load
+from tracekit.chrome.writer import ChromeWriter
 from tracekit.errors import InputError
-from tracekit.chrome import ChromeWriter
 
 
 def page(writer: ChromeWriter) -> None:

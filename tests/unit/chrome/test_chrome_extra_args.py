@@ -11,9 +11,8 @@ import pytest
 
 from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
 from tests.unit.chrome.test_writer import HOSTILE, one_track
+from tracekit.chrome.writer import ChromeWriter, JsonStrings
 from tracekit.model.events import ABSENT
-from tracekit.chrome import ChromeWriter
-from tracekit.chrome.writer import JsonStrings
 from tracekit.render.trace.slices import Argument
 
 

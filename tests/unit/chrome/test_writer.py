@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
-from tracekit.chrome import ChromeTrack, ChromeWriter
+from tracekit.chrome.writer import ChromeTrack, ChromeWriter
 from tracekit.render.trace.slices import Argument, Slices
 
 HOSTILE = [
