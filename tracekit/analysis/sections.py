@@ -20,8 +20,6 @@ from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.pauses.sections import PAUSES_SECTION
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
-from tracekit.analysis.rpc.parts import REMOTE_CALLS
-from tracekit.analysis.rpc.sections import RPC_SECTION
 from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Section
 from tracekit.analysis.step_time.parts import RECORDING_COST
@@ -32,6 +30,8 @@ from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.whatif.sections import WHATIF_SECTION
 from tracekit.model.summary import Part
+from tracekit.rpc.parts import REMOTE_CALLS
+from tracekit.rpc.section import RPC_SECTION
 
 __all__ = ["ALL_PARTS", "SECTIONS", "TABLES", "parts_for"]
 

@@ -22,11 +22,11 @@ def default_observers() -> list[Observer]:
     from tracekit.capture.observers.parallelism.fsdp import Fsdp1Observer, Fsdp2Observer
     from tracekit.capture.observers.parallelism.group_parallelism import DataParallelObserver, GroupParallelismObserver
     from tracekit.capture.observers.parallelism.pipeline import PipelineObserver
-    from tracekit.capture.observers.parallelism.rpc import RpcObserver
     from tracekit.capture.observers.parallelism.tensor_parallel import TensorParallelObserver
     from tracekit.capture.observers.pauses import PausesObserver
     from tracekit.capture.observers.phases import PhasesObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
+    from tracekit.capture.rpc.observer import RpcObserver
 
     return [
         PausesObserver(),

@@ -15,12 +15,12 @@ from tracekit.render.sections.parallelism.buckets import BUCKETS_VIEW
 from tracekit.render.sections.parallelism.fsdp import FSDP_VIEW
 from tracekit.render.sections.parallelism.model_parallel import DIMENSIONS_VIEW, TENSOR_VIEW
 from tracekit.render.sections.parallelism.pipeline import PIPELINE_VIEW
-from tracekit.render.sections.parallelism.rpc import RPC_VIEW
 from tracekit.render.sections.pauses import PAUSES_VIEW
 from tracekit.render.sections.phases import MEMORY_VIEW, PHASES_VIEW
 from tracekit.render.sections.roofline import ROOFLINE_VIEW
 from tracekit.render.sections.stragglers import STRAGGLERS_VIEW
 from tracekit.render.sections.whatif import WHATIF_VIEW
+from tracekit.rpc.view import RPC_VIEW
 
 __all__ = ["VIEWS"]
 

@@ -1,6 +1,6 @@
 """Records when this process ran each marked remote call of its peers.
 
-A caller marks its calls while it records (`observers/rpc.py`), so the callers' windows decide what is recorded here. A
+A caller marks its calls while it records (`observer.py`), so the callers' windows decide what is recorded here. A
 worker with training steps passes what it served to its own recordings. A worker without steps, such as a parameter
 server that waits in `rpc.shutdown()`, writes a trace itself. It does so after some seconds without a marked call, when
 RPC shuts down, and when the process exits.

@@ -14,7 +14,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.exchanges import actions, rank, run_of
 from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
-from tests.unit.analysis.rpc.test_calls import worker
+from tests.unit.rpc.test_calls import worker
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.per_rank.recording import recording_of

@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracekit.analysis.rpc.joined import JoinedCall, JoinedCalls
-from tracekit.analysis.rpc.result import blocked_time, complete_time, in_flight_time, time_of
 from tracekit.model.metadata import RpcCall
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
+from tracekit.rpc.joined import JoinedCall, JoinedCalls
+from tracekit.rpc.result import blocked_time, complete_time, in_flight_time, time_of
 
 NO_RECORDING = "the callee has no recording"
 _WITHOUT_ID = {

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.exchanges import rank
-from tracekit.analysis.rpc.result import blocked_time, complete_time, in_flight_time, time_of
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import RpcCall, RpcUse, RpcWait
+from tracekit.rpc.result import blocked_time, complete_time, in_flight_time, time_of
 
 
 def pairs(time: Intervals) -> list[tuple[int, int]]:

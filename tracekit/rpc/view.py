@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.analysis.rpc.result import RemoteCalls
-from tracekit.analysis.rpc.sections import RPC_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import milliseconds
 from tracekit.render.console import statement, table
 from tracekit.render.section_view import SectionView
+from tracekit.rpc.result import RemoteCalls
+from tracekit.rpc.section import RPC_SECTION
 
 _SHOWN = 12
 _LONGEST_NAME = 20

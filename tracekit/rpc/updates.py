@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.rpc.joined import JoinedCall, JoinedCalls
 from tracekit.model.metadata import RpcService, RpcUpdate
+from tracekit.rpc.joined import JoinedCall, JoinedCalls
 
 _ALL = 0.9  # of the optimizer's elements: calls that returned so many, together, are a pull
 _MOST = 0.5  # so many are one if the calls before them belong to the gradient before

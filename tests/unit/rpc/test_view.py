@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.render.console import write
-from tracekit.render.sections.parallelism.rpc import rpc_table, servers_table, trainers_table
+from tracekit.rpc.result import RemoteCalls
+from tracekit.rpc.view import rpc_table, servers_table, trainers_table
 
 PULL = {
     "callee": "ps", "function": "pull", "ranks": 2, "calls": 1.5, "wait_ns": 27.5e6, "round_trip_ns": 40e6,

@@ -14,7 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.rpc.calls import (
+from tracekit.model.clocks import clocks_are_comparable
+from tracekit.model.metadata import RpcService
+from tracekit.model.notes import Note
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+from tracekit.rpc.calls import (
     NO_RECORDING,
     CallSums,
     Function,
@@ -23,16 +28,11 @@ from tracekit.analysis.rpc.calls import (
     sum_calls,
     unjoined_calls,
 )
-from tracekit.analysis.rpc.joined import JoinedCall, JoinedCalls, join_calls
-from tracekit.analysis.rpc.parts import BACKWARD_BEGINS
-from tracekit.analysis.rpc.result import RemoteCalls
-from tracekit.analysis.rpc.trainers import held_calls, trainer_findings, trainer_rows, waits_ns
-from tracekit.analysis.rpc.updates import find_updates
-from tracekit.model.clocks import clocks_are_comparable
-from tracekit.model.metadata import RpcService
-from tracekit.model.notes import Note
-from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
+from tracekit.rpc.joined import JoinedCall, JoinedCalls, join_calls
+from tracekit.rpc.parts import BACKWARD_BEGINS
+from tracekit.rpc.result import RemoteCalls
+from tracekit.rpc.trainers import held_calls, trainer_findings, trainer_rows, waits_ns
+from tracekit.rpc.updates import find_updates
 
 __all__ = ["remote_call_notes", "remote_calls", "server_loads", "server_rows", "service_rows", "waiting_findings"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.rpc.parts import REMOTE_CALLS
 from tracekit.model.metadata import RpcCall, RpcService, RpcUse
 from tracekit.model.summary import RankSummary
+from tracekit.rpc.parts import REMOTE_CALLS
 
 __all__ = ["JoinedCall", "JoinedCalls", "join_calls"]
 

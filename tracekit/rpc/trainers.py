@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.rpc.joined import JoinedCalls
-from tracekit.analysis.rpc.per_rank import WHAT
-from tracekit.analysis.rpc.result import blocked_time, time_of
-from tracekit.analysis.rpc.updates import NO_UPDATES, ParameterUpdate
 from tracekit.analysis.stats.uncertainty import NOTABLE_SHARE
 from tracekit.analysis.step_time.parts import NAMED_WAITS
 from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
+from tracekit.rpc.joined import JoinedCalls
+from tracekit.rpc.per_rank import WHAT
+from tracekit.rpc.result import blocked_time, time_of
+from tracekit.rpc.updates import NO_UPDATES, ParameterUpdate
 
 _MOSTLY = 0.5  # of that wait: it is that trainer's
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.analysis.exchanges import rank, run_of
-from tests.unit.analysis.rpc.test_trainers import MS, trainer
+from tests.unit.rpc.test_trainers import MS, trainer
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.rpc.calls import CallSums, function_rows
-from tracekit.analysis.rpc.remote_calls import waiting_findings
 from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
+from tracekit.rpc.calls import CallSums, function_rows
+from tracekit.rpc.remote_calls import waiting_findings
 
 
 def findings_of(

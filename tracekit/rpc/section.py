@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracekit.analysis.rpc import columns
-from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
-from tracekit.analysis.rpc.per_rank import backward_begins, rpc_waits
-from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.analysis.section import AnalysisInput, Section
 from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.metadata import RpcUse
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
+from tracekit.rpc import columns
+from tracekit.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
+from tracekit.rpc.per_rank import backward_begins, rpc_waits
+from tracekit.rpc.result import RemoteCalls
 
 __all__ = ["RPC_SECTION"]
 
@@ -35,7 +35,7 @@ def _analyze(given: AnalysisInput) -> RemoteCalls:
     if not _any_calls(given.run.ranks):
         return RemoteCalls.empty()
     # Imported here: neither a worker, which reads single ranks, nor a run without remote calls needs it.
-    from tracekit.analysis.rpc.remote_calls import remote_calls
+    from tracekit.rpc.remote_calls import remote_calls
 
     return remote_calls(given.run)
 
@@ -47,7 +47,7 @@ def _any_calls(ranks: Sequence[RankSummary]) -> bool:
 def _notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[Note]:
     if not _any_calls(ranks):
         return []
-    from tracekit.analysis.rpc.remote_calls import remote_call_notes
+    from tracekit.rpc.remote_calls import remote_call_notes
 
     return remote_call_notes(ranks, all_selected)
 

@@ -10,13 +10,13 @@ import pytest
 from msgspec import structs
 
 from tests.unit.analysis.exchanges import rank, run_of, send
-from tests.unit.analysis.rpc.simulated import Exchange
+from tests.unit.rpc.simulated import Exchange
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.rpc.trainers import held_calls, trainer_findings, trainer_rows
-from tracekit.analysis.rpc.updates import find_updates
 from tracekit.analysis.step_time.parts import NamedWait
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
+from tracekit.rpc.trainers import held_calls, trainer_findings, trainer_rows
+from tracekit.rpc.updates import find_updates
 
 MS = 1_000_000
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.rpc import columns
 from tracekit.analysis.table import Frame
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import RpcCall, RpcUse
 from tracekit.model.summary import StepParts
+from tracekit.rpc import columns
 
 __all__ = ["RemoteCalls", "blocked_time", "complete_time", "in_flight_time", "time_of"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.analysis.exchanges import clocks, rank, run_of
-from tests.unit.analysis.rpc.simulated import Exchange
-from tests.unit.analysis.rpc.test_trainers import MS, trainer
-from tracekit.analysis.rpc.remote_calls import server_loads, server_rows, service_rows
+from tests.unit.rpc.simulated import Exchange
+from tests.unit.rpc.test_trainers import MS, trainer
 from tracekit.model.run import Run
+from tracekit.rpc.remote_calls import server_loads, server_rows, service_rows
 
 
 def run_with(**others: object) -> Run:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from tests.unit.analysis.rpc.simulated import Exchange
-from tracekit.analysis.rpc.updates import find_updates
+from tests.unit.rpc.simulated import Exchange
 from tracekit.model.metadata import RpcUpdate
+from tracekit.rpc.updates import find_updates
 
 
 def staleness(exchange: Exchange, backward_ns: Mapping[int, Sequence[int]], rank: int = 1) -> list[int | None]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracekit.analysis.rpc.joined import JoinedCall, JoinedCalls
 from tracekit.model.metadata import RpcCall, RpcCallId, RpcOptimizer, RpcResult, RpcService, RpcUpdate, RpcUse, RpcWait
+from tracekit.rpc.joined import JoinedCall, JoinedCalls
 
 WEIGHT, BIAS = (4, 8), (4,)
 PARAMETERS = RpcResult(key="parameters", shapes=[list(WEIGHT), list(BIAS)])

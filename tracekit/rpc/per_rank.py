@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
-from tracekit.analysis.rpc.result import blocked_time, complete_time
 from tracekit.analysis.step_time.parts import NamedWait
 from tracekit.model.metadata import RpcUse
 from tracekit.model.summary import StepParts
+from tracekit.rpc.result import blocked_time, complete_time
 
 __all__ = ["WHAT", "backward_begins", "rpc_waits"]
 
