@@ -19,9 +19,9 @@ from typing import Any
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, fail_safe
 from tracekit.capture.hooks.span import span
+from tracekit.capture.job.rpc_worker import Worker, rpc_module, this_worker
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.rpc.remote_calls import Worker, add_mark, function_name, rpc_module, this_worker
-from tracekit.capture.rpc.services import take_services, use_of
+from tracekit.capture.rpc.services import add_mark, function_name, take_services, use_of
 from tracekit.model.metadata import RpcCall, RpcCallKind, RpcWait
 from tracekit.model.spans import WAIT_SPAN, rpc_call_span
 

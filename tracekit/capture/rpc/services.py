@@ -1,4 +1,7 @@
-"""Keeps what is known of the marked remote calls that this process has served, until a recording takes it.
+"""Marks remote calls, and keeps what is known of the marked ones that this process has served.
+
+The mark is the caller and the number of the call, appended to the pickled function. Unpickling stops at the end of the
+pickle, so a peer without tracekit never sees the mark.
 
 Of the tensors that a call returns their shapes are kept, each set of shapes once.
 
@@ -9,6 +12,7 @@ it. No function is known by its name.
 
 from __future__ import annotations
 
+import struct
 import sys
 import threading
 import time
@@ -19,11 +23,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.capture.hooks.patching import fail_safe
-from tracekit.capture.rpc.remote_calls import Worker
+from tracekit.capture.job.rpc_worker import Worker
 from tracekit.model.metadata import RpcCall, RpcCallId, RpcOptimizer, RpcResult, RpcService, RpcUpdate, RpcUse, RpcWait
 
-__all__ = ["Service", "begin_service", "note_result", "results", "running_service", "take_services", "use_of"]
+__all__ = [
+    "Service",
+    "add_mark",
+    "begin_service",
+    "function_name",
+    "note_result",
+    "read_mark",
+    "results",
+    "running_service",
+    "take_services",
+    "use_of",
+]
 
+_MAGIC = b"\xfftracekit\x01"  # a pickle ends with a full stop
+_CALL_ID = struct.Struct("<IQ")
+_MARK_BYTES = _CALL_ID.size + len(_MAGIC)
 MAX_SERVICES = 100_000  # kept at a time
 _MAX_TENSORS = 10_000  # in a result
 _MAX_RESULTS = 64  # different ones; of further ones nothing is known
@@ -37,6 +55,28 @@ _versions: list[int] = []
 _optimizers: list[RpcOptimizer] = []
 _is_watching = False
 _services: list[Service] = []
+
+
+def add_mark(payload: bytes, caller: int, number: int) -> bytes:
+    """Return the pickled call, marked as call `number` of the worker `caller`."""
+    return payload + _CALL_ID.pack(caller, number) + _MAGIC
+
+
+def read_mark(payload: object) -> tuple[int, int] | None:
+    """Return caller and number of a marked call; None for anything else."""
+    if not isinstance(payload, bytes) or not payload.endswith(_MAGIC) or len(payload) < _MARK_BYTES:
+        return None
+    caller, number = _CALL_ID.unpack_from(payload, len(payload) - _MARK_BYTES)
+    return caller, number
+
+
+def function_name(call: Any) -> str:
+    """Return the name of the function that a `PythonUDF` calls; for a call through an RRef that of the method."""
+    function = call.func
+    if getattr(function, "__name__", "").startswith("_local_invoke") and len(call.args) > 1:
+        return str(call.args[1])
+    function = getattr(function, "__func__", function)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 @dataclass(slots=True, eq=False)

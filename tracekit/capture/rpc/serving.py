@@ -27,13 +27,13 @@ from tracekit.capture.hooks.span import span
 from tracekit.capture.job.device import metadata_of, this_device
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity, identify
+from tracekit.capture.job.rpc_worker import Worker, rpc_module, rpc_store, this_worker
 from tracekit.capture.job.run_agreement import await_run, new_run, publish_run
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport, export_trace, write_trace
 from tracekit.capture.output.places import Place, trace_folder, unused_run_id
-from tracekit.capture.rpc.remote_calls import Worker, function_name, read_mark, rpc_module, rpc_store, this_worker
-from tracekit.capture.rpc.services import Service, begin_service, take_services, use_of
+from tracekit.capture.rpc.services import Service, begin_service, function_name, read_mark, take_services, use_of
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, RecordingNote, Window
@@ -44,10 +44,10 @@ IDLE_TIMEOUT_S = 5.0
 _patches: list[Patch] = []
 _server: _Server | None = None
 
-__all__ = ["leave_to_recordings", "record_services"]
+__all__ = ["probe_created", "step_began"]
 
 
-def record_services(path: Path, number: int, budget: DiskBudget) -> None:
+def probe_created(path: Path, number: int, budget: DiskBudget) -> None:
     """Record marked calls from now on.
 
     If this process never has steps, they are written below `path`, in the run of probe `number`, within its `budget`.
@@ -68,7 +68,7 @@ def record_services(path: Path, number: int, budget: DiskBudget) -> None:
             _patches.append(patch)
 
 
-def leave_to_recordings() -> None:
+def step_began() -> None:
     """Write no trace here: this process has steps, so its recordings take what it serves."""
     if _server is not None:
         _server.has_steps = True

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.rpc.remote_calls import add_mark, function_name, read_mark
+from tracekit.capture.rpc.services import add_mark, function_name, read_mark
 
 Call = namedtuple("Call", ["func", "args", "kwargs"])
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tracekit.capture.job.rpc_worker import Worker
 from tracekit.capture.rpc import services
 from tracekit.capture.rpc import services as module
-from tracekit.capture.rpc.remote_calls import Worker
 from tracekit.capture.rpc.services import begin_service, running_service, take_services, use_of
 from tracekit.model.metadata import RpcCallId
 

@@ -1,21 +1,12 @@
-"""Reads what the capture needs of torch's RPC: this worker, its rendezvous store, and the mark on a call.
-
-The mark is the caller and the number of the call, appended to the pickled function. Unpickling stops at the end of the
-pickle, so a peer without tracekit never sees the mark. Nothing here imports torch.
-"""
+"""Finds which worker of `torch.distributed.rpc` this process is. Nothing here imports torch."""
 
 from __future__ import annotations
 
-import struct
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-_MAGIC = b"\xfftracekit\x01"  # a pickle ends with a full stop
-_CALL_ID = struct.Struct("<IQ")
-_MARK_BYTES = _CALL_ID.size + len(_MAGIC)
-
-__all__ = ["Worker", "add_mark", "function_name", "read_mark", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
+__all__ = ["Worker", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,25 +59,3 @@ def rpc_store() -> Any | None:
     frame = getattr(rendezvous, "gi_frame", None)
     store = frame.f_locals.get("store") if frame is not None else None
     return store if hasattr(store, "compare_set") else None
-
-
-def add_mark(payload: bytes, caller: int, number: int) -> bytes:
-    """Return the pickled call, marked as call `number` of the worker `caller`."""
-    return payload + _CALL_ID.pack(caller, number) + _MAGIC
-
-
-def read_mark(payload: object) -> tuple[int, int] | None:
-    """Return caller and number of a marked call; None for anything else."""
-    if not isinstance(payload, bytes) or not payload.endswith(_MAGIC) or len(payload) < _MARK_BYTES:
-        return None
-    caller, number = _CALL_ID.unpack_from(payload, len(payload) - _MARK_BYTES)
-    return caller, number
-
-
-def function_name(call: Any) -> str:
-    """Return the name of the function that a `PythonUDF` calls; for a call through an RRef that of the method."""
-    function = call.func
-    if getattr(function, "__name__", "").startswith("_local_invoke") and len(call.args) > 1:
-        return str(call.args[1])
-    function = getattr(function, "__func__", function)
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
