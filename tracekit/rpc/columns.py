@@ -2,7 +2,7 @@
 
 from tracekit.analysis.table import RANK, Column, Table
 
-__all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_SERVERS", "RPC_SERVICE", "RPC_TRAINERS", "RPC_UNJOINED", "RPC_UPDATES"]
+__all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_SERVERS", "RPC_SERVICE", "RPC_TRAINERS", "RPC_UNJOINED"]
 
 _CALLEE = Column("callee", "str", "", "Name of the worker that is called.")
 RPC = Table(
@@ -58,14 +58,6 @@ RPC_TRAINERS = Table(
         Column("compute_ns", "float", "ns", "Mean time a step that it computes."),
         Column("wait_ns", "float", "ns", "Mean time a step that its training thread waits for remote calls."),
         Column("held_ns", "float", "ns", "Mean time a step that its calls wait at a server for another trainer's."),
-        Column("updates", "int", "", "Gradients that it brought to a server, and that an optimizer applied there."),
-        Column("staleness_count", "int", "", "Those whose staleness is known, which the following are of."),
-        Column("staleness_mean", "float?", "", "Mean number of updates between the pull and the gradient's own."),
-        Column("staleness_deviation", "float?", "", "Standard deviation of that."),
-        Column("staleness_min", "int?", "", "Least of them."),
-        Column("staleness_max", "int?", "", "Most of them."),
-        Column("staleness_uncertain", "int", "", "Those whose pull was served while an update was applied."),
-        Column("staleness_unknown", "str?", "", "Why that of the others is not known."),
     ),
 )
 RPC_SERVERS = Table(
@@ -98,20 +90,5 @@ RPC_SERVICE = Table(
             "request_ns", "float?", "ns", "Mean time from issue to service: packing, transit, queueing for a thread."
         ),
         Column("reply_ns", "float?", "ns", "Mean time from the end of the service to the completion at the caller."),
-    ),
-)
-RPC_UPDATES = Table(
-    "rpc_updates",
-    (
-        RANK,
-        Column("step", "int", "", "The trainer's step in which it brought the gradient."),
-        _CALLEE,
-        Column("function", "str", "", "The call that brought it."),
-        Column("pull", "str?", "", "The call that returned the parameters it was computed on."),
-        Column("version", "int", "", "Steps that the optimizer had taken when it applied the gradient."),
-        Column("pulled_version", "int?", "", "Steps that it had taken when the pull returned."),
-        Column("staleness", "int?", "", "The difference."),
-        Column("uncertain", "int?", "", "Updates while the pull was served: it may have read parameters before them."),
-        Column("unknown", "str?", "", "Why the staleness is not known."),
     ),
 )

@@ -23,16 +23,16 @@ from tracekit.rpc.calls import (
     NO_RECORDING,
     CallSums,
     Function,
+    JoinedCall,
+    JoinedCalls,
     call_rows,
     function_rows,
+    join_calls,
     sum_calls,
     unjoined_calls,
 )
-from tracekit.rpc.joined import JoinedCall, JoinedCalls, join_calls
-from tracekit.rpc.parts import BACKWARD_BEGINS
-from tracekit.rpc.result import RemoteCalls
+from tracekit.rpc.section import RemoteCalls
 from tracekit.rpc.trainers import held_calls, trainer_findings, trainer_rows, waits_ns
-from tracekit.rpc.updates import find_updates
 
 __all__ = ["remote_call_notes", "remote_calls", "server_loads", "server_rows", "service_rows", "waiting_findings"]
 
@@ -50,10 +50,8 @@ def remote_calls(run: Run) -> RemoteCalls:
     joined = join_calls(run.ranks)
     sums, loads = sum_calls(run.ranks, joined), server_loads(run, joined)
     by_function, servers = function_rows(run, sums), server_rows(joined, loads)
-    backward_ns: dict[int, tuple[int, ...]] = {summary.rank: summary[BACKWARD_BEGINS] for summary in run.ranks}
-    updates = find_updates(joined, backward_ns)
     held = held_calls(joined)
-    findings = [*trainer_findings(run, joined, updates, held), *waiting_findings(run, sums, by_function, servers)]
+    findings = [*trainer_findings(run, joined, held), *waiting_findings(run, sums, by_function, servers)]
     return RemoteCalls(
         calls=call_rows(joined, sums),
         by_function=by_function,
@@ -61,24 +59,9 @@ def remote_calls(run: Run) -> RemoteCalls:
             {"rank": rank, "callee": callee, "reason": reason, "count": count}
             for rank, callee, reason, count in unjoined_calls(sums)
         ],
-        trainers=trainer_rows(run, joined, updates, held),
+        trainers=trainer_rows(run, joined, held),
         servers=servers,
         service=service_rows(loads),
-        updates=[
-            {
-                "rank": update.rank,
-                "step": update.step,
-                "callee": update.callee,
-                "function": update.function,
-                "pull": update.pull,
-                "version": update.version,
-                "pulled_version": update.pulled_version,
-                "staleness": update.staleness,
-                "uncertain": update.uncertain,
-                "unknown": update.unknown,
-            }
-            for update in updates
-        ],
         findings=tuple(findings),
     )
 

@@ -1,34 +1,47 @@
-"""The section on remote calls. No other analysis imports this package."""
+"""The section on remote calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import AnalysisInput, Section
-from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
-from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.model.metadata import RpcUse
+from tracekit.analysis.step_time.parts import NAMED_WAITS
+from tracekit.analysis.table import Frame
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 from tracekit.rpc import columns
-from tracekit.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
-from tracekit.rpc.per_rank import backward_begins, rpc_waits
-from tracekit.rpc.result import RemoteCalls
+from tracekit.rpc.rank import REMOTE_CALLS, remote_calls_of, waits_of
 
-__all__ = ["RPC_SECTION"]
+__all__ = ["RPC_SECTION", "RemoteCalls"]
 
 
-def _remote_calls(recorded: RecordedSteps) -> RpcUse | None:
-    metadata = recorded.trace.header.metadata
-    return None if metadata is None else metadata.rpc
+@dataclass(frozen=True, kw_only=True)
+class RemoteCalls:
+    """Remote calls of all ranks; empty without RPC.
 
+    Attributes:
+        calls: rows of columns.RPC, the calls that a rank issued in its complete steps.
+        by_function: rows of columns.RPC_BY_FUNCTION, the most waited for first.
+        unjoined: rows of columns.RPC_UNJOINED.
+        trainers: rows of columns.RPC_TRAINERS.
+        servers: rows of columns.RPC_SERVERS, the busiest first.
+        service: rows of columns.RPC_SERVICE.
+    """
 
-def _waits(recorded: RecordedSteps) -> tuple[NamedWait, ...]:
-    return rpc_waits(recorded.once(_remote_calls), recorded.steps)
+    calls: Frame = Frame(columns.RPC)
+    by_function: Frame = Frame(columns.RPC_BY_FUNCTION)
+    unjoined: Frame = Frame(columns.RPC_UNJOINED)
+    trainers: Frame = Frame(columns.RPC_TRAINERS)
+    servers: Frame = Frame(columns.RPC_SERVERS)
+    service: Frame = Frame(columns.RPC_SERVICE)
+    findings: tuple[Finding, ...]
 
-
-def _backward_begins(recorded: RecordedSteps) -> tuple[int, ...]:
-    return backward_begins(recorded.once(_remote_calls), recorded.phases)
+    @classmethod
+    def empty(cls) -> RemoteCalls:
+        """Return the result of a run without RPC."""
+        return cls(calls=[], by_function=[], unjoined=[], trainers=[], servers=[], service=[], findings=())
 
 
 def _analyze(given: AnalysisInput) -> RemoteCalls:
@@ -54,10 +67,12 @@ def _notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[Note]:
 
 RPC_SECTION: Section[RemoteCalls] = Section(
     name="rpc",
-    reads=(REMOTE_CALLS, BACKWARD_BEGINS, NAMED_WAITS),
-    keeps={REMOTE_CALLS: _remote_calls, BACKWARD_BEGINS: _backward_begins, NAMED_WAITS: _waits},
+    reads=(REMOTE_CALLS, NAMED_WAITS),
+    keeps={REMOTE_CALLS: remote_calls_of},
     analyze=_analyze,
     notes=_notes,
+    notes_read=(REMOTE_CALLS,),
+    waits=waits_of,
     tables=(
         columns.RPC,
         columns.RPC_BY_FUNCTION,
@@ -65,6 +80,5 @@ RPC_SECTION: Section[RemoteCalls] = Section(
         columns.RPC_TRAINERS,
         columns.RPC_SERVERS,
         columns.RPC_SERVICE,
-        columns.RPC_UPDATES,
     ),
 )

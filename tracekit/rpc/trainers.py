@@ -1,10 +1,10 @@
-"""Trainers of an asynchronous job: their rates, how stale their gradients are, and who waits for whom at a server."""
+"""Trainers of an asynchronous job: their rates, and who waits for whom at a server."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
@@ -13,10 +13,8 @@ from tracekit.analysis.step_time.parts import NAMED_WAITS
 from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
-from tracekit.rpc.joined import JoinedCalls
-from tracekit.rpc.per_rank import WHAT
-from tracekit.rpc.result import blocked_time, time_of
-from tracekit.rpc.updates import NO_UPDATES, ParameterUpdate
+from tracekit.rpc.calls import JoinedCalls
+from tracekit.rpc.rank import WHAT, blocked_time, time_of
 
 _MOSTLY = 0.5  # of that wait: it is that trainer's
 
@@ -66,11 +64,9 @@ def held_calls(joined: JoinedCalls) -> list[HeldCalls]:
     ]
 
 
-def trainer_rows(
-    run: Run, joined: JoinedCalls, updates: Sequence[ParameterUpdate], held: Sequence[HeldCalls]
-) -> list[dict[str, object]]:
+def trainer_rows(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -> list[dict[str, object]]:
     """Return rows of columns.RPC_TRAINERS, one for each rank with complete steps that makes remote calls."""
-    return [_row(summary, joined, updates, held) for summary in _trainers(run, joined)]
+    return [_row(summary, joined, held) for summary in _trainers(run, joined)]
 
 
 def _trainers(run: Run, joined: JoinedCalls) -> list[RankSummary]:
@@ -83,13 +79,8 @@ def _steps(summary: RankSummary) -> int:
     return sum(step.complete for step in summary.steps)
 
 
-def _row(
-    summary: RankSummary, joined: JoinedCalls, updates: Sequence[ParameterUpdate], held: Sequence[HeldCalls]
-) -> dict[str, object]:
+def _row(summary: RankSummary, joined: JoinedCalls, held: Sequence[HeldCalls]) -> dict[str, object]:
     steps = [step for step in summary.steps if step.complete]
-    of_rank = [update for update in updates if update.rank == summary.rank]
-    known = [update.staleness for update in of_rank if update.staleness is not None]
-    unknown = Counter(update.unknown for update in of_rank if update.unknown is not None)
     return {
         "rank": summary.rank,
         "worker": joined.uses[summary.rank].worker,
@@ -99,23 +90,11 @@ def _row(
         "compute_ns": sum(step.compute_ns for step in steps) / len(steps),
         "wait_ns": waits_ns(summary) / len(steps),
         "held_ns": sum(pair.total_ns for pair in held if pair.rank == summary.rank) / len(steps),
-        "updates": len(of_rank),
-        "staleness_count": len(known),
-        "staleness_mean": statistics.fmean(known) if known else None,
-        "staleness_deviation": statistics.stdev(known) if len(known) > 1 else None,
-        "staleness_min": min(known) if known else None,
-        "staleness_max": max(known) if known else None,
-        "staleness_uncertain": sum(bool(update.uncertain) for update in of_rank if update.staleness is not None),
-        "staleness_unknown": NO_UPDATES
-        if not of_rank
-        else next((reason for reason, _ in unknown.most_common(1)), None),
     }
 
 
-def trainer_findings(
-    run: Run, joined: JoinedCalls, updates: Sequence[ParameterUpdate], held: Sequence[HeldCalls]
-) -> Iterator[Finding]:
-    """Yield findings on the trainer that others wait for at a server, else on those that are slow, else on the rates.
+def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -> Iterator[Finding]:
+    """Yield findings on the trainer that others wait for at a server, else on those that are slow.
 
     Where ranks communicate directly, the sections on stragglers and replays say who waits for whom.
     """
@@ -125,11 +104,6 @@ def trainer_findings(
     if held:
         yield from _waited_for(trainers, joined, held)
         return
-    staleness = {
-        summary.rank: known
-        for summary in trainers
-        if (known := [u.staleness for u in updates if u.rank == summary.rank and u.staleness is not None])
-    }
     slow = find_slow_rates(
         trainers,
         {summary.rank: waits_ns(summary) for summary in trainers},
@@ -140,14 +114,8 @@ def trainer_findings(
     )
     if slow is not None:
         besides = "nobody waits for it" if len(slow.slow) == 1 else "nobody waits for them"
-        of_slow, of_peers = (_mean(staleness, ranks) for ranks in (slow.slow, slow.peers))
-        if of_slow is not None and of_peers is not None:
-            its = "its" if len(slow.slow) == 1 else "their"
-            besides += f"; {its} gradients are {of_slow:.2f} updates stale, those of the others {of_peers:.2f}"
         names = {rank: use.worker for rank, use in joined.uses.items()}
         yield slow_rate_finding(slow, names, besides, slow.even_rate_text)
-    elif updates:
-        yield _rates(trainers, staleness)
 
 
 def _own_times_ns(summary: RankSummary, joined: JoinedCalls) -> list[int]:
@@ -155,23 +123,6 @@ def _own_times_ns(summary: RankSummary, joined: JoinedCalls) -> list[int]:
     blocked = blocked_time(joined.uses[summary.rank])
     steps = [(step.start_ns, step.start_ns + step.step_ns) for step in summary.steps if step.complete]
     return [end_ns - start_ns - (blocked & time_of([(start_ns, end_ns)])).len_ns for start_ns, end_ns in steps]
-
-
-def _mean(staleness: Mapping[int, Sequence[int]], ranks: Sequence[int]) -> float | None:
-    values = [value for rank in ranks for value in staleness.get(rank, ())]
-    return statistics.fmean(values) if values else None
-
-
-def _rates(trainers: Sequence[RankSummary], staleness: Mapping[int, Sequence[int]]) -> Finding:
-    rate = sum(steps_per_s(summary) or 0.0 for summary in trainers)
-    text = f"{len(trainers)} trainers make {rate:.3g} steps a second together, each at its own rate"
-    values = [value for of_rank in staleness.values() for value in of_rank]
-    evidence: dict[str, object] = {"job_steps_per_s": rate}
-    if values:
-        mean = statistics.fmean(values)
-        text += f"; their gradients are {mean:.2f} updates stale ({min(values)} to {max(values)})"
-        evidence |= {"staleness_mean": mean, "staleness_min": min(values), "staleness_max": max(values)}
-    return Finding(severity="info", text=text, evidence=evidence)
 
 
 def _waited_for(trainers: Sequence[RankSummary], joined: JoinedCalls, held: Sequence[HeldCalls]) -> Iterator[Finding]:

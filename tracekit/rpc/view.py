@@ -9,8 +9,7 @@ from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import milliseconds
 from tracekit.render.console import statement, table
 from tracekit.render.section_view import SectionView
-from tracekit.rpc.result import RemoteCalls
-from tracekit.rpc.section import RPC_SECTION
+from tracekit.rpc.section import RPC_SECTION, RemoteCalls
 
 _SHOWN = 12
 _LONGEST_NAME = 20
@@ -47,7 +46,7 @@ def _shortened(name: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def trainers_table(rpc: RemoteCalls) -> list[object]:
-    """Return the rate of each trainer, and how stale its gradients are."""
+    """Return the rate of each trainer, and what its steps wait for."""
     rows = rows_of(rpc, "trainers")
     cells = [
         (
@@ -57,20 +56,15 @@ def trainers_table(rpc: RemoteCalls) -> list[object]:
             milliseconds(row["step_ns"]),
             milliseconds(row["compute_ns"]),
             milliseconds(row["wait_ns"]),
-            f"{row['staleness_count']}/{row['updates']}",
-            _number(row["staleness_mean"]),
-            _number(row["staleness_deviation"]),
-            "n/a" if row["staleness_max"] is None else f"{row['staleness_min']}-{row['staleness_max']}",
+            milliseconds(row["held_ns"]),
         )
         for row in rows[:_SHOWN]
     ]
-    columns = ("trainer", "rank", "steps\n/s", "step", "com-\npute", "waits", "up-\ndates", "stale", "dev.", "range")
-    title = "Trainers (ms a step; stale: updates between a pull and the gradient computed on it)"
+    columns = ("trainer", "rank", "steps\n/s", "step", "com-\npute", "waits", "held")
+    title = "Trainers (ms a step; held: at a server, for another trainer's call)"
     if len(rows) > _SHOWN:
         title += f"; {_SHOWN} of {len(rows)} rows, --json has all"
-    unknown = {row["staleness_unknown"]: None for row in rows if row["staleness_unknown"]}
-    notes = [statement("info", f"staleness not known of all updates: {reason}") for reason in unknown]
-    return [*table(title, columns, cells), *notes]
+    return table(title, columns, cells)
 
 
 def servers_table(rpc: RemoteCalls) -> list[object]:
@@ -108,10 +102,6 @@ def _figures(number: float | None) -> str:
     return "n/a" if number is None else f"{number:.3g}" if number >= 0.01 else f"{number:.2f}"
 
 
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.2f}"
-
-
 def _tables(result: RemoteCalls) -> list[object]:
     if not rows_of(result, "by_function"):
         return []
@@ -123,9 +113,7 @@ def _tables(result: RemoteCalls) -> list[object]:
 RPC_VIEW = SectionView(
     section=RPC_SECTION,
     json=lambda result: {
-        "rpc": {
-            name: rows_of(result, name) for name in ("calls", "unjoined", "trainers", "servers", "service", "updates")
-        }
+        "rpc": {name: rows_of(result, name) for name in ("calls", "unjoined", "trainers", "servers", "service")}
     },
     text=lambda result, run, width: _tables(result),
 )

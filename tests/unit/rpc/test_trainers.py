@@ -16,7 +16,6 @@ from tracekit.analysis.step_time.parts import NamedWait
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.rpc.trainers import held_calls, trainer_findings, trainer_rows
-from tracekit.rpc.updates import find_updates
 
 MS = 1_000_000
 
@@ -42,19 +41,19 @@ def run_with(*trainers: RankSummary) -> Run:
 
 
 def exchange_of(trainers: int, steps: int = 3) -> Exchange:
-    """Return an exchange in which all pull, then push in turn: trainer n is n - 1 updates stale."""
+    """Return an exchange in which all pull, then push in turn."""
     exchange = Exchange(trainers)
     for step in range(steps):
         for number in range(1, trainers + 1):
-            exchange.pull(number, 1000 * step + 20 * number, step=step)
+            exchange.call(number, "pull", 1000 * step + 20 * number, step=step)
         for number in range(1, trainers + 1):
-            exchange.push(number, 1000 * step + 500 + 20 * number, step=step)
+            exchange.call(number, "push", 1000 * step + 500 + 20 * number, step=step)
     return exchange
 
 
 def findings_of(run: Run, exchange: Exchange) -> list[Finding]:
     joined = exchange.joined()
-    return list(trainer_findings(run, joined, find_updates(joined, {}), held_calls(joined)))
+    return list(trainer_findings(run, joined, held_calls(joined)))
 
 
 def test_a_slow_trainer_is_named_with_its_rate_and_nobody_waits_for_it() -> None:
@@ -63,10 +62,7 @@ def test_a_slow_trainer_is_named_with_its_rate_and_nobody_waits_for_it() -> None
 
     (finding,) = findings_of(run, exchange_of(3))
 
-    assert finding.text == (
-        "trainer2 (rank 2) makes 20 steps a second, its peers 100; nobody waits for it; "
-        "its gradients are 1.00 updates stale, those of the others 1.00"
-    )
+    assert finding.text == ("trainer2 (rank 2) makes 20 steps a second, its peers 100; nobody waits for it")
     assert finding.action == (
         "compare what it runs with its peers: a step computes 40.0 ms longer; "
         "the job would make 300 steps a second, not 220"
@@ -76,24 +72,8 @@ def test_a_slow_trainer_is_named_with_its_rate_and_nobody_waits_for_it() -> None
     assert finding.evidence["steps_per_s"] == pytest.approx(20)
 
 
-def test_trainers_at_one_rate_get_their_rate_and_staleness() -> None:
-    run = run_with(trainer(1, [10, 11, 10]), trainer(2, [11, 10, 10]))
-
-    (finding,) = findings_of(run, exchange_of(2))
-
-    assert finding.severity == "info"
-    assert finding.text == (
-        "2 trainers make 194 steps a second together, each at its own rate; "
-        "their gradients are 0.50 updates stale (0 to 1)"
-    )
-
-
-def test_without_updates_there_is_nothing_to_say_of_trainers_at_one_rate() -> None:
-    exchange = Exchange(2)
-    for number in (1, 2):
-        exchange.call(number, "evaluate", 20 * number)
-
-    assert findings_of(run_with(trainer(1, [10, 10]), trainer(2, [10, 10])), exchange) == []
+def test_there_is_nothing_to_say_of_trainers_at_one_rate() -> None:
+    assert findings_of(run_with(trainer(1, [10, 11, 10]), trainer(2, [11, 10, 10])), exchange_of(2)) == []
 
 
 def test_where_trainers_meet_in_collectives_or_messages_other_sections_say_who_waits() -> None:
@@ -109,7 +89,7 @@ def held_exchange(late: int, held_ns: int) -> Exchange:
         at_ns = step * 100 * MS
         for number in {1, 2, 3} - {late}:
             exchange.call(number, "exchange", at_ns, step=step, lasts_ns=held_ns + 5, returned_ns=at_ns + 4)
-        last = exchange.call(late, "exchange", at_ns + held_ns, step=step, update=True, returned_ns=at_ns + held_ns + 5)
+        last = exchange.call(late, "exchange", at_ns + held_ns, step=step, returned_ns=at_ns + held_ns + 5)
         for position, service in enumerate(exchange.services):
             if service.caller != late and service.released_by is None:
                 exchange.services[position] = released = structs.replace(service, released_by=last)
@@ -136,27 +116,12 @@ def test_trainers_that_wait_for_each_other_by_turns_are_not_blamed() -> None:
     assert findings_of(run, held_exchange(2, MS // 10)) == []
 
 
-def test_the_row_of_a_trainer_has_its_rate_and_the_spread_of_its_staleness() -> None:
+def test_the_row_of_a_trainer_has_its_rate_and_its_waits() -> None:
     run = run_with(trainer(1, [10, 10, 20]), trainer(2, [10, 10, 10]))
-    exchange = exchange_of(2)
-    joined = exchange.joined()
+    joined = exchange_of(2).joined()
 
-    row, other = trainer_rows(run, joined, find_updates(joined, {}), held_calls(joined))
+    row, _ = trainer_rows(run, joined, held_calls(joined))
 
-    assert (row["rank"], row["worker"], row["steps"], row["updates"]) == (1, "trainer1", 3, 3)
+    assert (row["rank"], row["worker"], row["steps"]) == (1, "trainer1", 3)
     assert row["steps_per_s"] == pytest.approx(75)
     assert row["wait_ns"] == pytest.approx(2 * MS)
-    assert (row["staleness_mean"], row["staleness_min"], row["staleness_max"]) == (0, 0, 0)
-    assert (other["staleness_mean"], other["staleness_deviation"]) == (1, 0)
-    assert (other["staleness_count"], other["staleness_unknown"]) == (3, None)
-
-
-def test_a_trainer_whose_server_shows_no_update_says_so() -> None:
-    exchange = Exchange(1)
-    exchange.call(1, "push", 0)
-    joined = exchange.joined()
-
-    (row,) = trainer_rows(run_with(trainer(1, [10])), joined, [], [])
-
-    assert (row["updates"], row["staleness_mean"]) == (0, None)
-    assert row["staleness_unknown"] == "no call is seen to take an optimizer step where it is served"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.render.console import write
-from tracekit.rpc.result import RemoteCalls
+from tracekit.rpc.section import RemoteCalls
 from tracekit.rpc.view import rpc_table, servers_table, trainers_table
 
 PULL = {
@@ -19,7 +19,7 @@ def table_lines(*rows: dict[str, Any]) -> list[str]:
 
 
 def result_of(**tables: list[dict[str, Any]]) -> RemoteCalls:
-    names = ("calls", "by_function", "unjoined", "trainers", "servers", "service", "updates")
+    names = ("calls", "by_function", "unjoined", "trainers", "servers", "service")
     empty: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     return RemoteCalls(**empty | tables, findings=())
 
@@ -50,20 +50,15 @@ def test_twelve_rows_are_shown_and_the_others_counted() -> None:
     assert sum(line.strip().startswith("pull") for line in lines) == 12
 
 
-def test_a_trainer_has_its_rate_and_how_stale_its_gradients_are() -> None:
+def test_a_trainer_has_its_rate_and_what_its_steps_wait_for() -> None:
     row = {
         "worker": "trainer2", "rank": 2, "steps": 3, "step_ns": 60e6, "steps_per_s": 16.66, "compute_ns": 51e6,
-        "wait_ns": 5e6, "held_ns": 0.0, "updates": 3, "staleness_count": 2, "staleness_mean": 2.5,
-        "staleness_deviation": 0.71, "staleness_min": 2, "staleness_max": 3, "staleness_uncertain": 0,
-        "staleness_unknown": "no pull is seen",
+        "wait_ns": 5e6, "held_ns": 2e6,
     }  # fmt: skip
-    unknown = dict.fromkeys(("staleness_mean", "staleness_deviation", "staleness_min", "staleness_max"))
 
-    lines = lines_of(trainers_table(result_of(trainers=[row, row | unknown])))
+    lines = lines_of(trainers_table(result_of(trainers=[row])))
 
-    assert lines[-3].split() == ["trainer2", "2", "16.7", "60.00", "51.00", "5.00", "2/3", "2.50", "0.71", "2-3"]
-    assert lines[-2].split()[-3:] == ["n/a", "n/a", "n/a"]
-    assert lines[-1] == "· staleness not known of all updates: no pull is seen"
+    assert lines[-1].split() == ["trainer2", "2", "16.7", "60.00", "51.00", "5.00", "2.00"]
 
 
 def test_a_server_has_a_row_for_each_caller_and_a_line_on_how_busy_it_is() -> None:

@@ -91,30 +91,22 @@ def _timed(caller: int, number: int, function: str) -> Callable[..., Any]:
             with span(rpc_service_span(caller, number, function)):
                 result = run(*args, **kwargs)
         except BaseException:
-            _end(service, None)
+            _end(service)
             raise
         finally:
             service.leave()
         if isinstance(result, sys.modules["torch"]._C.Future):  # an asynchronous function ends with its future
             service.returned_ns = time.time_ns()
-            result.add_done_callback(fail_safe(lambda future: _end(service, _value(future))))
+            result.add_done_callback(fail_safe(lambda _: _end(service)))
         else:
-            _end(service, result)
+            _end(service)
         return result
 
     return timed
 
 
-def _value(future: Any) -> Any:
-    """Return the value of a complete future; None if it holds an exception."""
-    try:
-        return future.value()
-    except Exception:
-        return None
-
-
-def _end(service: Service, result: Any) -> None:
-    service.end(result)
+def _end(service: Service) -> None:
+    service.end()
     if _server is not None:
         _server.notify()
 

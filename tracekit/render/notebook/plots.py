@@ -164,14 +164,6 @@ def _by_layer(result: Any, ax: Axes | None, title: str) -> Axes:
     return draw_bars(ax, _joined(rows, "module", "kind", "phase"), parts, title=rows.titled(title), unit=_A_STEP)
 
 
-def _rpc(report: Report, result: Any, ax: Axes | None) -> Axes:
-    rows = _most(rows_of(result, "by_function"), "wait_ns")
-    parts = {"wait": _milliseconds(rows, "wait_ns")}
-    return draw_bars(
-        ax, _joined(rows, "function", "callee"), parts, title=rows.titled("Waits for remote calls"), unit=_A_STEP
-    )
-
-
 def _kernels(report: Report, result: Any, ax: Axes | None) -> Axes:
     kernels = rows_of(result, "kernels")
     cost = "total_ns" if kernels else "self_ns"  # an operator's total has that of the operators that it calls
@@ -293,7 +285,6 @@ _DRAW: dict[str, Callable[[Report, Any, Axes | None], Axes]] = {
     "collectives": _collectives,
     "pipeline": _pipeline,
     "buckets": _buckets,
-    "rpc": _rpc,
     "dimensions": _dimensions,
     "roofline": _roofline,
     "fsdp": _fsdp,
