@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
+from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
 from tests.unit.chrome.test_writer import HOSTILE, one_track
 from tracekit.chrome.writer import ChromeWriter, JsonStrings
 from tracekit.model.events import ABSENT

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
+from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
 from tracekit.chrome.writer import ChromeTrack, ChromeWriter
 from tracekit.render.trace.slices import Argument, Slices
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.builders import write_run
 from tests.components import require_module
-from tests.unit.hta.hta_traces import gpu_steps
+from tests.gpu_steps import gpu_steps
 from tracekit.cli import cli
 
 pytestmark = pytest.mark.filterwarnings("ignore")

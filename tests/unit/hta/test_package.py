@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tests.unit.hta.hta_traces import gpu_steps
+from tests.gpu_steps import gpu_steps
 from tracekit.errors import UsageError
 from tracekit.hta.package import ROUNDING_VARIABLE, quiet, rounding
 

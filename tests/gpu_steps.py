@@ -1,4 +1,4 @@
-"""Small traces of GPU ranks for tests of the bridge to Holistic Trace Analysis."""
+"""Small traces of GPU ranks with all that HTA and anonymisation look at."""
 
 from __future__ import annotations
 
