@@ -9,24 +9,17 @@ server has no training step. It creates the probe like the trainers, and writes 
 finished recording.
 
 * `--slow-trainer N --delay-ms D`: each step of trainer N computes D ms longer. Expected: the first finding says how
-  many steps a second trainer N makes, and how many its peers, and that nobody waits for it. The gradients of trainer N
-  are staler than those of its peers, because these go on meanwhile.
+  many steps a second trainer N makes, and how many its peers, and that nobody waits for it.
 * `--slow-server-ms D`: the server takes that much longer for every pull. Expected: waiting for remote calls takes most
   of the step, most for `pull` on `ps`, and nearly all of a round trip is service.
 * `--lock-server`: it takes that time while it holds its lock, so that one call waits for another.
 * Neither: no trainer is named.
-
-The staleness of a gradient is the number of updates that the server applied after the trainer's pull and before this
-gradient. The server counts it itself, and prints the recorded steps of each trainer at the end: the report's table of
-trainers has the same mean, and `rpc.updates` in `tracekit analyze --json` the same number for each step.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import statistics
 import threading
 
 import torch
@@ -39,7 +32,6 @@ from sleeping import sleep, take_time
 
 SERVER = "ps"
 FEATURES, HIDDEN, BATCH = 32, 128, 64
-RECORDED = range(4, 7)  # steps, unless the environment chooses others
 
 
 def make_model() -> nn.Module:
@@ -50,58 +42,45 @@ def make_model() -> nn.Module:
 
 
 class ParameterServer:
-    """The parameters, their optimizer, and how many updates they have had."""
+    """The parameters, their optimizer, and how many updates each trainer has brought."""
 
     def __init__(self) -> None:
         self.model = make_model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.002)
         self.lock = threading.Lock()  # requests run on several threads
         self.on_gpu = False
-        self.version = 0
-        self.staleness: dict[int, list[int]] = {}  # of each trainer's gradients, in order
+        self.updates: dict[int, int] = {}  # by trainer
 
     def start(self, device: torch.device, trainers: range) -> None:
         self.model.to(device)
         self.on_gpu = device.type == "cuda"
-        self.staleness = {trainer: [] for trainer in trainers}
+        self.updates = dict.fromkeys(trainers, 0)
 
 
 server = ParameterServer()  # only that of rank 0 is used
 
 
-def pull(delay_s: float, locked: bool) -> tuple[list[Tensor], int]:
-    """On the server: return the parameters and their version, after `delay_s`. Only tensors of a CPU are sent."""
+def pull(delay_s: float, locked: bool) -> list[Tensor]:
+    """On the server: return the parameters, after `delay_s`. Only tensors of a CPU are sent."""
     if not locked:
         take_time(delay_s, on_gpu=server.on_gpu)
     with server.lock:
         if locked:
             take_time(delay_s, on_gpu=server.on_gpu)
-        parameters = [parameter.detach().to("cpu", copy=True) for parameter in server.model.parameters()]
-        return parameters, server.version
+        return [parameter.detach().to("cpu", copy=True) for parameter in server.model.parameters()]
 
 
-def push(trainer: int, gradients: list[Tensor], version: int) -> int:
-    """On the server: take an optimizer step with the gradients that a trainer computed on this version.
+def push(trainer: int, gradients: list[Tensor]) -> int:
+    """On the server: take an optimizer step with the gradients of a trainer.
 
     Returns how many steps the trainer with the fewest has taken.
     """
     with server.lock:
         for parameter, gradient in zip(server.model.parameters(), gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)
-        server.staleness[trainer].append(server.version - version)
         server.optimizer.step()
-        server.version += 1
-        return min(len(counts) for counts in server.staleness.values())
-
-
-def print_staleness() -> None:
-    """Print what the server counted in the recorded steps, in words and as JSON."""
-    print("\nUpdates between pull and push, by the server's own count, in the recorded steps:")
-    recorded = {trainer: counts[RECORDED.start : RECORDED.stop] for trainer, counts in server.staleness.items()}
-    for trainer, counts in recorded.items():
-        mean = statistics.fmean(counts) if counts else float("nan")
-        print(f"  trainer {trainer}: {' '.join(map(str, counts))} (mean {mean:.2f})")
-    print(json.dumps({"staleness": recorded}))
+        server.updates[trainer] += 1
+        return min(server.updates.values())
 
 
 def main() -> None:
@@ -132,7 +111,7 @@ def main() -> None:
 
         @probe
         def train_step(x: Tensor) -> tuple[float, int]:
-            pulled, version = rpc.rpc_sync(SERVER, pull, args=delay)
+            pulled = rpc.rpc_sync(SERVER, pull, args=delay)
             with torch.no_grad():
                 for parameter, value in zip(model.parameters(), pulled, strict=True):
                     parameter.copy_(value)
@@ -141,7 +120,7 @@ def main() -> None:
             loss = loss_of(output, x.sum(dim=1, keepdim=True))
             loss.backward()
             gradients = [parameter.grad.cpu() for parameter in model.parameters()]
-            fewest = rpc.rpc_async(SERVER, push, args=(rank, gradients, version)).wait()
+            fewest = rpc.rpc_async(SERVER, push, args=(rank, gradients)).wait()
             return loss.item(), fewest
 
         losses, fewest = [], 0
@@ -151,7 +130,6 @@ def main() -> None:
         print(f"trainer {rank}: {len(losses)} steps, loss {losses[0]!r} to {losses[-1]!r}")
     rpc.shutdown()
     if rank == 0:
-        print_staleness()
         print(f"\nNext: tracekit analyze {shlex.quote(str(arguments.out))}")
 
 

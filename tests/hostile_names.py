@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.gpu_steps import gpu_steps
 from tests.places import DATA
-from tests.unit.hta.hta_traces import gpu_steps
 
 __all__ = ["HOSTILE", "MARK", "NAME_OF_A_FILE", "hostile_ddp", "hostile_gpu"]
 

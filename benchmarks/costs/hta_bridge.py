@@ -4,9 +4,9 @@ Each run is a fresh process. It imports both packages first, so that only the lo
 process and of its children, which HTA starts for several ranks.
 
 * hta: `TraceAnalysis(trace_files=...)`.
-* run.to_hta: of a run that was loaded before, without a cache.
-* tracekit.to_hta: from the path, which finds the files, too. It has no cache.
-* load, run.to_hta: from the path, with all of our own analysis of each rank, without a cache and from a cache.
+* to_hta(run): of a run that was loaded before, without a cache.
+* to_hta(path): from the path, which finds the files, too. It has no cache.
+* load, to_hta(run): from the path, with all of our own analysis of each rank, without a cache and from a cache.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def cpu_s():
 if __name__ == "__main__":
     how, path, cache = sys.argv[1:]
     cache = cache or False
-    run = tracekit.load(path) if how in {"hta", "run.to_hta"} else None
+    run = tracekit.load(path) if how in {"hta", "to_hta(run)"} else None
     files = {} if run is None else {rank.rank: rank.files[0] for rank in run.ranks}
     begun_s = cpu_s()
     if how == "hta":
         TraceAnalysis(trace_files=files)
-    elif how == "tracekit.to_hta":
+    elif how == "to_hta(path)":
         tracekit.to_hta(path)
     else:
-        (run or tracekit.load(path, cache=cache)).to_hta()
+        tracekit.to_hta(run or tracekit.load(path, cache=cache))
     print(cpu_s() - begun_s)
 """
 
@@ -81,12 +81,12 @@ def _rows_of(setup: Setup, name: str, path: Path) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as cache:
         commands = {
             "hta": _command("hta", path),
-            "run.to_hta": _command("run.to_hta", path),
-            "tracekit.to_hta": _command("tracekit.to_hta", path),
-            "load, run.to_hta": _command("load, run.to_hta", path),
-            "load from the cache, run.to_hta": _command("load, run.to_hta", path, cache),
+            "to_hta(run)": _command("to_hta(run)", path),
+            "to_hta(path)": _command("to_hta(path)", path),
+            "load, to_hta(run)": _command("load, to_hta(run)", path),
+            "load from the cache, to_hta(run)": _command("load, to_hta(run)", path, cache),
         }
-        measure(commands["load from the cache, run.to_hta"])  # fills the cache
+        measure(commands["load from the cache, to_hta(run)"])  # fills the cache
         cpu_s: dict[str, list[float]] = {each: [] for each in commands}
         for number in range(setup.runs):
             for each in round_order(commands, number):
@@ -104,7 +104,7 @@ def _costs(name: str, cpu_s: Mapping[str, list[float]]) -> list[Row]:
 
 
 def _ratios(name: str, cpu_s: Mapping[str, list[float]]) -> list[Row]:
-    targets = {"run.to_hta": TARGET, "tracekit.to_hta": TARGET}
+    targets = {"to_hta(run)": TARGET, "to_hta(path)": TARGET}
     return [
         row(NAME, f"{name}: hta / {each}", "x", ratios(cpu_s["hta"], cpu_s[each]), targets.get(each, ""))
         for each in cpu_s

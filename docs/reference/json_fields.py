@@ -111,7 +111,6 @@ ROWS: Mapping[str, str] = {
     "rpc.service": "rpc_service",
     "rpc.trainers": "rpc_trainers",
     "rpc.unjoined": "rpc_unjoined",
-    "rpc.updates": "rpc_updates",
     "stragglers.by_rank": "stragglers",
 }
 """Names of tables by the path of their rows."""
@@ -301,10 +300,9 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
     "rpc": (
         Value("calls", "list of objects", "", "Calls by function, with service and transit."),
         Value("unjoined", "list of objects", "", "Calls whose service was not found."),
-        Value("trainers", "list of objects", "", "Rate and staleness of each trainer."),
+        Value("trainers", "list of objects", "", "Rate and waits of each trainer."),
         Value("servers", "list of objects", "", "The load of each server."),
         Value("service", "list of objects", "", "What servers serve, by caller and function."),
-        Value("updates", "list of objects", "", "Every update of parameters."),
     ),
     "roofline": (
         Value("by_rank", "list of objects", "", "Work of each rank."),

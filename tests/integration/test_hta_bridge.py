@@ -62,7 +62,7 @@ def by_hta(traces: Path, name: str) -> Any:
 def test_all_columns_of_all_ranks_are_equal(real_traces: Path, name: str, rounded: bool, last_step: bool) -> None:
     run = loaded(real_traces, name)
     with rounding(enabled=rounded):
-        actual = run.to_hta(include_last_step=last_step)
+        actual = tracekit.to_hta(run, include_last_step=last_step)
         expected = load_by_hta(files_of(run), include_last_step=last_step)
     assert_equal_tables(actual, expected)
 
@@ -73,7 +73,7 @@ def test_results_are_equal(real_traces: Path, name: str, analysis: str) -> None:
     """GIVEN an HTA that pandas does not hinder WHEN it analyses both THEN results, errors and remarks are equal."""
     run = loaded(real_traces, name)
     annotation = ANNOTATIONS.get(name, "ProfilerStep")
-    ours = HtaRequest(load=run.to_hta, analysis=run.to_hta(), annotation=annotation)
+    ours = HtaRequest(load=lambda: tracekit.to_hta(run), analysis=tracekit.to_hta(run), annotation=annotation)
     theirs = HtaRequest(
         load=lambda: load_by_hta(files_of(run)), analysis=by_hta(real_traces, name), annotation=annotation
     )
@@ -100,7 +100,11 @@ def in_fixed_order(result: HtaResult) -> Mapping[str, pd.DataFrame]:
 @pytest.mark.parametrize("name", TRACES)
 def test_what_hta_cannot_do_on_pandas_3_is_its_own_error(real_traces: Path, name: str) -> None:
     run = loaded(real_traces, name)
-    request = HtaRequest(load=run.to_hta, analysis=run.to_hta(), annotation=ANNOTATIONS.get(name, "ProfilerStep"))
+    request = HtaRequest(
+        load=lambda: tracekit.to_hta(run),
+        analysis=tracekit.to_hta(run),
+        annotation=ANNOTATIONS.get(name, "ProfilerStep"),
+    )
     result = run_analysis("critical-path", request)
     assert (result.error, result.tables) == ("ValueError: Cannot specify both 'axis' and 'index'/'columns'", {})
     assert run_analysis("overlap", request).error == ""

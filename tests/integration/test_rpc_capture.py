@@ -147,7 +147,7 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
 def test_a_slow_trainer_is_named_by_its_rate_and_nobody_waits_for_it(torchrun: Launch, tmp_path: Path) -> None:
     delay_ms = str(4 * DELAY_MS)  # far more than what other processes cost the quick trainers
     arguments = ("--device", "cpu", "--slow-trainer", "2", "--delay-ms", delay_ms, "--out", tmp_path)
-    done = torchrun(PROBE, *arguments, ranks=4)
+    torchrun(PROBE, *arguments, ranks=4)
     result = result_of(tmp_path)
 
     texts = [finding["text"] for finding in result["findings"]]
@@ -158,12 +158,6 @@ def test_a_slow_trainer_is_named_by_its_rate_and_nobody_waits_for_it(torchrun: L
     assert f"makes {trainers[2]['steps_per_s']:.3g} steps a second" in slow
     assert trainers[2]["steps_per_s"] < 1000 / DELAY_MS
     assert result["unavailable"].keys() >= {"whatif", "diagnosis"}
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith('{"staleness"')]
-    counted = json.loads(line)["staleness"]
-    assert len(result["rpc"]["updates"]) >= 3 * (STEPS - 1)
-    for update in result["rpc"]["updates"]:  # the first recorded step is number 4
-        assert (update["function"], update["pull"]) == ("push", "pull")
-        assert update["staleness"] == counted[str(update["rank"])][update["step"] - 4]
 
 
 def test_trainers_wait_at_a_server_that_answers_them_together(torchrun: Launch, tmp_path: Path) -> None:
@@ -177,6 +171,3 @@ def test_trainers_wait_at_a_server_that_answers_them_together(torchrun: Launch, 
     (finding,) = [finding for finding in result["findings"] if finding["text"].startswith("the others wait ")]
     assert finding["rank"] == 2
     assert "on ps for the call of trainer2 (rank 2), which computes " in finding["text"]
-    staleness = [update["staleness"] for update in result["rpc"]["updates"]]
-    assert staleness.count(0) >= 3 * (STEPS - 2)  # what was pulled before the recording is not known
-    assert set(staleness) <= {0, None}

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chrome_documents import BASE_NS, chrome_document, slices_of
 from tests.perfetto.test_native_trace import SOUP, Slice, thorough, trees, true_depths
-from tracekit.render.chrome import ChromeWriter
+from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, slices_of
+from tracekit.chrome.writer import ChromeWriter
 from tracekit.render.trace.slices import ROLES, Argument, Flows
 from tracekit.trace_processor import Row, TraceProcessor
 

@@ -113,6 +113,8 @@ class Section(Generic[R]):
             recording; `Part.merge` merges the values of several recordings.
         notes: returns what a reader must know of the input, even if the section is not asked for. Its second argument
             says whether all ranks of the run were selected.
+        notes_read: the parts that `notes` needs.
+        waits: returns, in a worker, the `NamedWait`s that this section reports on; they become one part.
         tables: the tables of the result, whose columns JSON and DataFrames have.
     """
 
@@ -121,4 +123,6 @@ class Section(Generic[R]):
     reads: tuple[Part[Any], ...] = ()
     keeps: Mapping[Part[Any], Callable[[RecordedSteps], Any]] = field(default_factory=dict)
     notes: Callable[[Sequence[RankSummary], bool], list[Note]] | None = None
+    notes_read: tuple[Part[Any], ...] = ()
+    waits: Callable[[RecordedSteps], tuple[Any, ...]] | None = None
     tables: tuple[Table, ...] = ()

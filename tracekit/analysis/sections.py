@@ -20,11 +20,9 @@ from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.pauses.sections import PAUSES_SECTION
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
-from tracekit.analysis.rpc.parts import REMOTE_CALLS
-from tracekit.analysis.rpc.sections import RPC_SECTION
 from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Section
-from tracekit.analysis.step_time.parts import RECORDING_COST
+from tracekit.analysis.step_time.parts import NAMED_WAITS, RECORDING_COST, NamedWait
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
 from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION
 from tracekit.analysis.table import Table
@@ -32,6 +30,7 @@ from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.whatif.sections import WHATIF_SECTION
 from tracekit.model.summary import Part
+from tracekit.rpc.section import RPC_SECTION
 
 __all__ = ["ALL_PARTS", "SECTIONS", "TABLES", "parts_for"]
 
@@ -69,11 +68,17 @@ _ALWAYS_KEPT: tuple[Part[Any], ...] = (
     PAUSE_TIMES,  # which steps are longer for a known reason
     FLIGHT_RECORDER,  # `joins` of the JSON result
     RECORDING_COST,  # the warning that recording distorts
-    REMOTE_CALLS,  # notes on calls that were not joined
+    *(part for section in _LISTED for part in section.notes_read),
 )
 
+
+def _named_waits(recorded: RecordedSteps) -> tuple[NamedWait, ...]:
+    return tuple(wait for section in _LISTED if section.waits is not None for wait in section.waits(recorded))
+
+
 _MAKER_OF_PART: dict[Part[Any], Callable[[RecordedSteps], Any]] = {
-    part: make for section in _LISTED for part, make in section.keeps.items()
+    **{part: make for section in _LISTED for part, make in section.keeps.items()},
+    NAMED_WAITS: _named_waits,
 }
 
 ALL_PARTS: dict[str, Part[Any]] = {part.name: part for part in _MAKER_OF_PART}

@@ -1,10 +1,14 @@
-"""Which observers look at a training program: the list to which a new one is added."""
+"""Which observers look at a training program: the lists to which a new one is added."""
 
 from __future__ import annotations
 
-from tracekit.capture.observers import Observer
+from tracekit.capture.observers import Observer, ProcessRecorder
+from tracekit.capture.rpc import serving
 
-__all__ = ["default_observers"]
+__all__ = ["PROCESS_RECORDERS", "default_observers"]
+
+PROCESS_RECORDERS: tuple[ProcessRecorder, ...] = (serving,)
+"""What records a process from its first probe on, whether or not it has steps."""
 
 
 def default_observers() -> list[Observer]:
@@ -22,11 +26,11 @@ def default_observers() -> list[Observer]:
     from tracekit.capture.observers.parallelism.fsdp import Fsdp1Observer, Fsdp2Observer
     from tracekit.capture.observers.parallelism.group_parallelism import DataParallelObserver, GroupParallelismObserver
     from tracekit.capture.observers.parallelism.pipeline import PipelineObserver
-    from tracekit.capture.observers.parallelism.rpc import RpcObserver
     from tracekit.capture.observers.parallelism.tensor_parallel import TensorParallelObserver
     from tracekit.capture.observers.pauses import PausesObserver
     from tracekit.capture.observers.phases import PhasesObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
+    from tracekit.capture.rpc.observer import RpcObserver
 
     return [
         PausesObserver(),

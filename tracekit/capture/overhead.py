@@ -25,8 +25,8 @@ from typing import Any
 
 from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
+from tracekit.capture.job.rpc_worker import rpc_ready
 from tracekit.capture.output.event_counts import EventCounts
-from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.model.spans import CALIBRATION_SPAN
 
 _PASSES = 6

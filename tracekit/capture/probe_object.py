@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
+from tracekit.capture.default_observers import PROCESS_RECORDERS
 from tracekit.capture.ending import ExitHooks, SigtermHandler, is_failing
 from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.hooks.tracebacks import hide_this_frame
 from tracekit.capture.job.attempt_log import AttemptLog
 from tracekit.capture.output.disk import DiskBudget, disk_budget_from_environment
-from tracekit.capture.rpc.serving import leave_to_recordings, record_services
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
 from tracekit.capture.step_numbers import StepNumbers
 from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
@@ -61,8 +61,9 @@ class Probe:
         path = path_from_environment(path, os.environ)
         budget = disk_budget_from_environment(budget, os.environ, warn)
         if not self._off:
-            with contextlib.suppress(Exception):  # if it fails, remote calls that this process serves are not recorded
-                record_services(path, number, budget)
+            for recorder in PROCESS_RECORDERS:
+                with contextlib.suppress(Exception):  # if it fails, what it would record is missing
+                    recorder.probe_created(path, number, budget)
         self._windows = Windows(
             path,
             schedule_from_environment(schedule, os.environ, warn),
@@ -204,7 +205,8 @@ class Probe:
         call = self._calls - 1
         if call == 0:
             _started_probes.add(self)
-            leave_to_recordings()
+            for recorder in PROCESS_RECORDERS:
+                recorder.step_began()
             self._exit_hooks.install()
         if self._sigterm.requested:
             self._windows.finish(call)

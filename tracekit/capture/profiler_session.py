@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.rpc.remote_calls import rpc_ready
+from tracekit.capture.job.rpc_worker import rpc_ready
 
 _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 _POLL_S = 0.01

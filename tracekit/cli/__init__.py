@@ -1,7 +1,8 @@
 """The command line: the table of commands, and the one place where errors become text and exit codes.
 
-A command is a module of this package with a click command of the same name. The module is imported when the command
-runs, so `tracekit --help` waits for neither pandas nor torch. Results go to stdout, everything else to stderr.
+A command is a module of this package, or `command.py` in a folder of its own, with a click command of the same name.
+The module is imported when the command runs, so `tracekit --help` waits for neither pandas nor torch. Results go to
+stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -44,8 +46,6 @@ COMMANDS = {
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",
 }
-# Commands that stand in a folder of their own, which nothing else imports.
-_DOORS = {"optables": "tracekit.optables.command"}
 
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2; before, no error
 _EXIT_USAGE = 2
@@ -74,7 +74,10 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(_DOORS.get(cmd_name, f"tracekit.cli.{cmd_name}")), cmd_name)
+        home = f"tracekit.cli.{cmd_name}"
+        if importlib.util.find_spec(home) is None:
+            home = f"tracekit.{cmd_name}.command"
+        command = getattr(importlib.import_module(home), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

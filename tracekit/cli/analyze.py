@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import Report
     from tracekit.analysis.step_lanes import StepLanes, StepTime
-    from tracekit.hta.cross_check import CrossCheck
     from tracekit.model.run import Run
     from tracekit.render.files.formats import OutputRequest
     from tracekit.render.page.lanes import LaneReader
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
 )
 @click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank.")
 @click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s.")
-@click.option(
-    "--cross-check", type=click.Choice(["hta"]), help="Name what differs from the figures of HTA, and why it does."
-)
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
 @report_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
@@ -50,7 +46,6 @@ def analyze(
     sections: tuple[tuple[str, ...], ...],
     flops_per_step: float | None,
     peak_tflops: float | None,
-    cross_check: str | None,
     actions: bool,
     as_json: bool,
     output: Path | None,
@@ -74,14 +69,8 @@ def analyze(
         raise UsageError(f"-o {output}: the name does not end in .json", hint="it says the format")
     if actions and "actions" not in form.takes:
         raise UsageError("--actions: only JSON has every action", hint="add --json")
-    if cross_check is not None and not form.takes & {"other_results", "other_text"}:
-        raise UsageError("--cross-check: only JSON and text show it", hint="write a .json or .txt file")
     only = tuple(name for names in sections for name in names) or None
     wanted = wanted_sections(only)
-    if cross_check is not None:
-        if steps is not None:
-            raise UsageError("--cross-check: HTA has no selection of steps", hint="leave out --steps")
-        wanted = None if wanted is None else wanted | {"breakdown"}
     if output is not None:
         from tracekit.render.output import refuse_existing
 
@@ -91,7 +80,6 @@ def analyze(
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, work=work)
-    check = None if cross_check is None else _cross_check(choice, found)
     request = OutputRequest(
         force=force,
         extent="full" if full else "sections" if only is not None else "answer" if output is None else "full",
@@ -99,7 +87,6 @@ def analyze(
         style=terminal_format() if output is None else {},
         read_lanes=_lane_reader(choice, options),
     )
-    request = request if check is None else _with_cross_check(request, check)
     if output is None:
         if as_json:
             echo_json(json_text(report, request))
@@ -125,30 +112,6 @@ def _lane_reader(choice: RunChoice, options: SummaryOptions) -> LaneReader:
             )
 
     return read_lanes
-
-
-def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:
-    from tracekit.analysis.kernel_list import KernelUse, list_kernels
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-    from tracekit.hta.cross_check import cross_check
-
-    def recording() -> Run:
-        return choice.load(SummaryOptions(steps=StepSelection(whole=True), sections=frozenset({"breakdown"})))
-
-    def kernels() -> list[KernelUse]:
-        with choice.workers() as workers:
-            return list_kernels(run, options=choice.with_rules(), **workers)
-
-    return cross_check(run, recording=recording, kernels=kernels)
-
-
-def _with_cross_check(request: OutputRequest, check: CrossCheck) -> OutputRequest:
-    from dataclasses import replace
-
-    from tracekit.hta.cross_check import cross_check_text
-
-    text = cross_check_text(check, **{"width": 80, "color": False, **request.style})
-    return replace(request, other_results={"cross_check": check.as_dict()}, other_text=text)
 
 
 def _write(report: Report, output: Path, request: OutputRequest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +13,11 @@ from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.render.merged.formats import FORMATS
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection
 
-_SUFFIXES = {
-    "perfetto": (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
-    "chrome": (".json", ".json.gz"),
-}
 # Phases of the Chrome format that are not slices. Metadata and arrows are written anew; the others cannot be shown.
 _WRITTEN_ANEW = "Mstf"
 _NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
@@ -31,8 +28,8 @@ _NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only slices that overlap these steps.")
 @click.option("--categories", type=SECTIONS, metavar="kernel,cpu_op", help="Only events of these categories.")
 @click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events at least this long.")
-@click.option("--format", "form", type=click.Choice([*_SUFFIXES]), default="perfetto", show_default=True,
-              help="Perfetto's format; Chrome's JSON.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice([*FORMATS]), default="perfetto", show_default=True,
+              help="Chrome's is for other viewers than Perfetto.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
               help="The trace to write (run.pftrace, run.json.gz); .gz packs it.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
@@ -41,7 +38,7 @@ def merge(
     steps: StepSelection | None,
     categories: tuple[str, ...] | None,
     min_duration_ns: int | None,
-    form: Literal["perfetto", "chrome"],
+    form: str,
     output: Path | None,
     force: bool,
 ) -> None:
@@ -54,15 +51,13 @@ def merge(
     from tracekit.model.quantities import count_text, file_size
     from tracekit.render.merged.input_slices import SliceFilter
 
-    name = {"perfetto": "run.pftrace", "chrome": "run.json.gz"}[form]
+    suffixes, name = FORMATS[form].suffixes, FORMATS[form].default_name
     output = output or Path(name)
     if output.is_dir():
         raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {shlex.quote(str(output / name))}")
-    if not output.name.endswith(_SUFFIXES[form]):
-        others = [other for other, suffixes in _SUFFIXES.items() if output.name.endswith(suffixes)]
-        hint = f"end it in {' or '.join(_SUFFIXES[form][:2])}" + "".join(
-            f", or give --format {each}" for each in others
-        )
+    if not output.name.endswith(suffixes):
+        others = [other for other, each in FORMATS.items() if output.name.endswith(each.suffixes)]
+        hint = f"end it in {' or '.join(suffixes[:2])}" + "".join(f", or give --format {each}" for each in others)
         raise UsageError(f"-o {output}: not a name for --format {form}", hint=hint)
     shown = SliceFilter(
         categories=None if categories is None else frozenset(categories),
@@ -85,4 +80,5 @@ def merge(
     if not_shown:
         echo("not shown: " + ", ".join(f"{count:,} {name}" for name, count in not_shown.items()))
     following = shlex.join(["tracekit", "open", str(output)])
-    echo(f"Next: {following}" if form == "perfetto" else "Next: open it in chrome://tracing")
+    viewer = FORMATS[form].viewer
+    echo(f"Next: open it in {viewer}" if viewer else f"Next: {following}")

@@ -30,7 +30,7 @@ def whatif(
 ) -> None:
     """Estimate what each fix would save a step, by replaying it.
 
-    RUN is a run folder or trace files. For tables of other tracers there is tracekit optables.
+    RUN is a run folder or trace files.
     """
     import tracekit
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions

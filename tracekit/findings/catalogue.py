@@ -27,7 +27,7 @@ MODULES = (
     "tracekit.findings.ddp",
     "tracekit.findings.fsdp",
     "tracekit.findings.pipeline",
-    "tracekit.findings.remote_calls",
+    "tracekit.rpc.findings",
     "tracekit.optables.findings",
 )
 """Where entries stand, in the order of the documentation."""

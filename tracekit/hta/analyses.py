@@ -1,6 +1,6 @@
 """HTA's analyses by name, as tables. What HTA cannot do is its own error in a line, and the others go on.
 
-Nothing here imports HTA before an analysis runs, so that the names can be listed without it.
+Nothing here imports HTA or pandas before an analysis runs, so that the names can be listed without them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 if TYPE_CHECKING:
+    import pandas as pd
     from hta.trace_analysis import TraceAnalysis
 
-__all__ = ["ANALYSES", "HtaAnalysis", "HtaRequest", "HtaResult", "error_line", "run_analysis"]
+__all__ = ["ANALYSES", "HtaRequest", "HtaResult", "error_line", "run_analysis"]
 
-Tables = Mapping[str, pd.DataFrame]
+Tables = Mapping[str, "pd.DataFrame"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +47,6 @@ class HtaRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HtaAnalysis:
-    """One analysis: what it shows, in a line, and how HTA is asked for it."""
-
-    purpose: str
-    ask: Callable[[HtaRequest], Tables]
-
-
-@dataclass(frozen=True, kw_only=True)
 class HtaResult:
     """What HTA answered.
 
@@ -74,7 +65,7 @@ def run_analysis(name: str, request: HtaRequest) -> HtaResult:
     """Return the tables of an analysis, with texts for numbers of symbols and plain columns."""
     with _collect_log() as remarks, contextlib.redirect_stdout(io.StringIO()):
         try:
-            tables = ANALYSES[name].ask(request)
+            tables = ANALYSES[name](request)
         except Exception as error:
             return HtaResult(error=error_line(error), remarks=tuple(remarks))
         symbols = request.analysis.t.symbol_table.get_sym_table()
@@ -160,17 +151,17 @@ def _trace_diff(request: HtaRequest) -> Tables:
     return {"differences": diff.TraceDiff.compare_traces(control, test, test_iteration=last)}
 
 
-ANALYSES: Mapping[str, HtaAnalysis] = {
-    "kernel-breakdown": HtaAnalysis(purpose="time by type of kernel, and by kernel and rank", ask=_kernel_breakdown),
-    "temporal-breakdown": HtaAnalysis(purpose="idle, compute and other time of each rank", ask=_temporal_breakdown),
-    "idle-time": HtaAnalysis(purpose="idle time of each stream by its cause", ask=_idle_time),
-    "overlap": HtaAnalysis(purpose="communication that compute hides, in percent", ask=_overlap),
-    "queue-length": HtaAnalysis(purpose="launched kernels that wait, by stream", ask=_queue_length),
-    "memory-bandwidth": HtaAnalysis(purpose="GB/s of copies and memsets", ask=_memory_bandwidth),
-    "launch-statistics": HtaAnalysis(purpose="durations and delay of each launch", ask=_launch_statistics),
-    "counters": HtaAnalysis(purpose="CUPTI counters of kernels, with operators", ask=_counters),
-    "critical-path": HtaAnalysis(purpose="the critical path of a step, by rank", ask=_critical_path),
-    "trace-diff": HtaAnalysis(purpose="operators of two runs, or of the first and last step", ask=_trace_diff),
+ANALYSES: Mapping[str, Callable[[HtaRequest], Tables]] = {
+    "kernel-breakdown": _kernel_breakdown,
+    "temporal-breakdown": _temporal_breakdown,
+    "idle-time": _idle_time,
+    "overlap": _overlap,
+    "queue-length": _queue_length,
+    "memory-bandwidth": _memory_bandwidth,
+    "launch-statistics": _launch_statistics,
+    "counters": _counters,
+    "critical-path": _critical_path,
+    "trace-diff": _trace_diff,
 }
 
 
@@ -183,6 +174,8 @@ def _by_rank(frames: Mapping[int, pd.DataFrame]) -> pd.DataFrame | None:
     ranked = [frame.drop(columns="rank", errors="ignore").assign(rank=rank) for rank, frame in frames.items()]
     if not ranked:
         return None
+    import pandas as pd
+
     whole = pd.concat(ranked)
     return whole[["rank", *(name for name in whole.columns if name != "rank")]]
 
@@ -191,7 +184,7 @@ def _plain(frame: pd.DataFrame, symbols: Sequence[str]) -> pd.DataFrame:
     """Return a table whose index, where it names something, is columns, and whose symbols are texts."""
     if frame.index.names != [None]:
         frame = frame.reset_index()
-    if isinstance(frame.columns, pd.MultiIndex):
+    if frame.columns.nlevels > 1:
         frame.columns = ["_".join(filter(None, map(str, names))) for names in frame.columns]
     # Numbers are floats where a row has none.
     numbers = [name for name in ("name", "cat") if name in frame and frame[name].dtype.kind in "if"]

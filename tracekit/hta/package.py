@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
+from tracekit.model.run import Run
 
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
@@ -34,7 +35,7 @@ def import_bridge(module: str) -> Any:
 
 
 def to_hta(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Run | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     run: str | None = None,
     attempt: int | None = None,
@@ -42,17 +43,38 @@ def to_hta(
     include_last_step: bool = False,
     window: int = -1,
 ) -> TraceAnalysis:
-    """Return what `tracekit.load(paths, run=run, attempt=attempt).to_hta(...)` returns, without our own analyses.
+    """Return the `TraceAnalysis` of Holistic Trace Analysis (HTA), with the traces of a run loaded.
 
-    Takes the folders, globs, files and URLs that `load` takes. See `Run.to_hta` for the other arguments.
+    HTA parses nothing: its tables are made of the columns that our decoder reads. They are equal to those of
+    `TraceAnalysis(trace_files=...)`, and so are the results of its analyses. HTA has one clock for all ranks, that of
+    the files. It rounds times to whole microseconds unless $HTA_DISABLE_NS_ROUNDING is 1.
+
+    Args:
+        source: A run that is loaded, or the folders, globs, files and URLs that `load` takes: these are read without
+            our own analyses.
+        run: Which run below these paths.
+        attempt: Which attempt of it.
+        ranks: Which ranks; by default all that are present.
+        include_last_step: Whether HTA keeps the last step of the profiler (`include_last_profiler_step`).
+        window: Which recording of each rank, as an index; by default the last.
 
     Raises InputError when there is no usable trace, or a rank's trace cannot be read. Raises UsageError when HTA is not
     installed, or there is no such `run`, `attempt`, rank or window.
     """
-    path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
-    analysis: TraceAnalysis = import_bridge("trace").analysis_of_paths(
-        path_texts, run=run, attempt=attempt, ranks=ranks, include_last_step=include_last_step, window=window
-    )
+    bridge = import_bridge("trace")
+    analysis: TraceAnalysis
+    if isinstance(source, Run):
+        analysis = bridge.analysis_of_run(source, ranks=ranks, include_last_step=include_last_step, window=window)
+    else:
+        paths = [source] if isinstance(source, str | os.PathLike) else source
+        analysis = bridge.analysis_of_paths(
+            [os.fspath(path) for path in paths],
+            run=run,
+            attempt=attempt,
+            ranks=ranks,
+            include_last_step=include_last_step,
+            window=window,
+        )
     return analysis
 
 

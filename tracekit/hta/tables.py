@@ -14,7 +14,7 @@ from tracekit.render.query_result import query_csv, query_text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["hta_csv", "hta_json", "hta_text"]
+__all__ = ["hta_csv", "hta_json", "hta_text", "json_document"]
 
 _SHOWN_ROWS = 20
 _LONGEST_TEXT = 32
@@ -42,20 +42,21 @@ def hta_text(answers: Mapping[str, Answer], *, width: int, color: bool) -> str:
 
 def hta_json(answers: Mapping[str, Answer], *, path: str) -> str:
     """Return a JSON object; each table is a list of objects."""
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "tracekit_version": tracekit.__version__,
-        "path": unicode_text(path),
-        "analyses": {
-            name: {
-                "tables": {title: _objects(frame) for title, frame in tables.items()},
-                "error": error or None,
-                "remarks": [*remarks],
-            }
-            for name, (tables, error, remarks) in answers.items()
-        },
+    analyses = {
+        name: {
+            "tables": {title: _objects(frame) for title, frame in tables.items()},
+            "error": error or None,
+            "remarks": [*remarks],
+        }
+        for name, (tables, error, remarks) in answers.items()
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return json_document(path, analyses=analyses)
+
+
+def json_document(path: str, **content: Any) -> str:
+    """Return a JSON object about the run at `path`."""
+    head = {"schema_version": SCHEMA_VERSION, "tracekit_version": tracekit.__version__, "path": unicode_text(path)}
+    return json.dumps(head | content, indent=1, allow_nan=False) + "\n"
 
 
 def hta_csv(frame: pd.DataFrame) -> str:

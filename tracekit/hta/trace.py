@@ -94,7 +94,7 @@ class DecodedAnalysis(TraceAnalysis):
 def analysis_of_run(
     run: Run, *, ranks: Iterable[int] | None = None, include_last_step: bool = False, window: int = -1
 ) -> DecodedAnalysis:
-    """Return HTA's analysis of a run; see `Run.to_hta`."""
+    """Return HTA's analysis of a run; see `tracekit.to_hta`."""
     chosen = {summary.rank: summary.files for summary in run.ranks}
     files = _files_of(chosen, ranks=ranks, window=window)
     return analysis_of_files(files, include_last_step=include_last_step, pseudonyms=run.pseudonyms)
@@ -109,7 +109,7 @@ def analysis_of_paths(
     include_last_step: bool = False,
     window: int = -1,
 ) -> DecodedAnalysis:
-    """Return HTA's analysis of the run below some paths; see `tracekit.hta.package.to_hta`."""
+    """Return HTA's analysis of the run below some paths; see `tracekit.to_hta`."""
     chosen = discover(paths, run=run, attempt=attempt).chosen
     windows = {rank: [str(file.path) for file in files] for rank, files in chosen.ranks.items()}
     return analysis_of_files(_files_of(windows, ranks=ranks, window=window), include_last_step=include_last_step)

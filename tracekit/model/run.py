@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.notes import Note
 from tracekit.model.safe_text import safe_text, shortened
 from tracekit.model.summary import RankSummary
-
-if TYPE_CHECKING:
-    from hta.trace_analysis import TraceAnalysis
 
 __all__ = ["LeftOutStep", "OtherRun", "Run", "short_repr"]
 
@@ -118,30 +115,6 @@ class Run:
         for rule in self.communication_rules:
             chosen += ["--communication-rule", rule]
         return chosen
-
-    def to_hta(
-        self, *, ranks: Iterable[int] | None = None, include_last_step: bool = False, window: int = -1
-    ) -> TraceAnalysis:
-        """Return the `TraceAnalysis` of Holistic Trace Analysis (HTA), with the run's traces loaded.
-
-        HTA parses nothing: its tables are made of the columns that our decoder reads. They are equal to those of
-        `TraceAnalysis(trace_files=...)`, and so are the results of its analyses. HTA has one clock for all ranks, that
-        of the files. It rounds times to whole microseconds unless $HTA_DISABLE_NS_ROUNDING is 1.
-
-        Args:
-            ranks: Which ranks; by default all that are present.
-            include_last_step: Whether HTA keeps the last step of the profiler (`include_last_profiler_step`).
-            window: Which recording of each rank, as an index; by default the last.
-
-        Raises UsageError when HTA is not installed or a rank or window is not there, and InputError when a trace cannot
-        be read any more.
-        """
-        # By name: the model imports no layer above it, and HTA takes two seconds to import.
-        bridge = importlib.import_module("tracekit.hta.package").import_bridge("trace")
-        analysis: TraceAnalysis = bridge.analysis_of_run(
-            self, ranks=ranks, include_last_step=include_last_step, window=window
-        )
-        return analysis
 
     @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:

@@ -33,17 +33,14 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class JsonResult:
-    """Renders `result_dict(report)`; `actions` adds every action of a pipeline to its section.
-
-    `render` takes the results of other tools as further keys.
-    """
+    """Renders `result_dict(report)`; `actions` adds every action of a pipeline to its section."""
 
     actions: bool = False
 
     suffix = ".json"
 
-    def render(self, report: Report, **more: dict[str, Any]) -> str:
-        result = result_dict(report) | more
+    def render(self, report: Report) -> str:
+        result = result_dict(report)
         if self.actions and result.get("pipeline") is not None:
             result["pipeline"]["actions"] = action_table(report.run).rows
         text = json.dumps(result, sort_keys=True, allow_nan=False)

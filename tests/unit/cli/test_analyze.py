@@ -73,7 +73,6 @@ def test_an_html_report_has_the_sections_that_were_asked_for(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--cross-check", "hta"], "--cross-check: only JSON and text show it"),
         (["--actions"], "--actions: "),
         (["--json"], "the name does not end in .json"),
     ],

@@ -12,9 +12,8 @@ import pytest
 import tracekit
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
+from tests.gpu_steps import gpu_steps
 from tests.hta_itself import as_on_pandas_2, load_by_hta
-from tests.unit.hta.hta_traces import gpu_steps
-from tracekit.cli.hta import _NAMES
 from tracekit.hta.analyses import ANALYSES, HtaRequest, error_line, run_analysis
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -24,11 +23,7 @@ require_module("hta")
 @pytest.fixture
 def request_of_two_ranks(tmp_path: Path) -> HtaRequest:
     run = tracekit.load(write_run(tmp_path, [gpu_steps(0), gpu_steps(1, offset_us=4.5)]))
-    return HtaRequest(load=run.to_hta, analysis=run.to_hta())
-
-
-def test_the_command_names_all_analyses() -> None:
-    assert tuple(ANALYSES) == _NAMES
+    return HtaRequest(load=lambda: tracekit.to_hta(run), analysis=tracekit.to_hta(run))
 
 
 @pytest.mark.parametrize("name", [name for name in ANALYSES if name not in {"counters", "critical-path"}])
@@ -58,7 +53,7 @@ def test_another_run_is_compared(request_of_two_ranks: HtaRequest, tmp_path: Pat
     trace = gpu_steps().op("aten::extra", 15, 3)
     other = tracekit.load(trace.write(tmp_path / "other" / "rank0.json"))
     request = HtaRequest(
-        load=request_of_two_ranks.load, analysis=request_of_two_ranks.analysis, against=lambda: other.to_hta()
+        load=request_of_two_ranks.load, analysis=request_of_two_ranks.analysis, against=lambda: tracekit.to_hta(other)
     )
     (frame,) = run_analysis("trace-diff", request).tables.values()
     assert frame.loc[frame["name"] == "aten::extra", "diff_counts"].tolist() == [1]
@@ -106,13 +101,13 @@ def test_counters_of_kernels_are_those_of_hta(tmp_path: Path) -> None:
         trace.event("void gemm<float>(float*)", "cuda_profiler_range", at + 6, 3, pid=0, thread=0, args=counters)
     files = {0: trace.write(tmp_path / "rank0.json")}
     run = tracekit.load(files[0])
-    on_pandas_3 = run_analysis("counters", HtaRequest(load=run.to_hta, analysis=run.to_hta()))
+    on_pandas_3 = run_analysis("counters", HtaRequest(load=lambda: tracekit.to_hta(run), analysis=tracekit.to_hta(run)))
     assert on_pandas_3.error == "TypeError: The axis argument to unique is not supported for dtype object"
 
     with as_on_pandas_2():
         actual, expected = (
-            run_analysis("counters", HtaRequest(load=run.to_hta, analysis=analysis))
-            for analysis in (run.to_hta(), load_by_hta(files))
+            run_analysis("counters", HtaRequest(load=lambda: tracekit.to_hta(run), analysis=analysis))
+            for analysis in (tracekit.to_hta(run), load_by_hta(files))
         )
 
     assert (actual.error, actual.remarks) == (expected.error, expected.remarks) == ("", ())

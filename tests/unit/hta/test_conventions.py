@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.hta.cross_check import CLASSES, Comparison, HtaChoices, Variants, compare
-from tracekit.hta.figures import ALL_RANKS, Figures
+from tracekit.hta.cross_check import ALL_RANKS, CLASSES, Comparison, Figures, HtaChoices, Variants, compare
 
 LAST, ROUNDED = "leaves out the last step", "rounds times to whole microseconds"
 OUTSIDE, HOST = "counts kernels outside complete steps", "counts host operators that name a stream as kernels"

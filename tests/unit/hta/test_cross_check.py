@@ -9,7 +9,7 @@ import pytest
 import tracekit
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
-from tests.unit.hta.hta_traces import gpu_steps
+from tests.gpu_steps import gpu_steps
 from tracekit.analysis.kernel_list import list_kernels
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tests.unit.hta.hta_traces import gpu_steps
+from tests.gpu_steps import gpu_steps
 from tracekit.errors import UsageError
 from tracekit.hta.package import ROUNDING_VARIABLE, quiet, rounding
 
@@ -19,7 +19,7 @@ def test_a_missing_package_is_named_with_its_remedy(tmp_path: Path, monkeypatch:
     run = tracekit.load(gpu_steps().write(tmp_path / "rank0.json"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="not installed") as raised:
-        run.to_hta()
+        tracekit.to_hta(run)
     assert raised.value.hint == "install it with: pip install 'torch-tracekit[hta]'"
 
 

@@ -10,8 +10,8 @@ import pytest
 import tracekit
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
+from tests.gpu_steps import gpu_steps
 from tests.hta_itself import assert_equal_tables, load_by_hta
-from tests.unit.hta.hta_traces import gpu_steps
 from tracekit.errors import InputError, UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -25,14 +25,14 @@ def two_ranks(folder: Path) -> tracekit.Run:
 def test_a_run_is_what_hta_loads_from_its_files(tmp_path: Path) -> None:
     run = two_ranks(tmp_path)
     expected = load_by_hta({rank: tmp_path / f"rank{rank}.json.gz" for rank in range(2)})
-    assert_equal_tables(run.to_hta(), expected)
+    assert_equal_tables(tracekit.to_hta(run), expected)
 
 
 def test_ranks_can_be_chosen(tmp_path: Path) -> None:
     run = two_ranks(tmp_path)
-    assert list(run.to_hta(ranks=[1]).t.traces) == [1]
+    assert list(tracekit.to_hta(run, ranks=[1]).t.traces) == [1]
     with pytest.raises(UsageError, match="no rank 2-3 in the run"):
-        run.to_hta(ranks=[1, 2, 3])
+        tracekit.to_hta(run, ranks=[1, 2, 3])
 
 
 def test_of_several_recordings_the_last_is_taken(tmp_path: Path) -> None:
@@ -41,17 +41,17 @@ def test_of_several_recordings_the_last_is_taken(tmp_path: Path) -> None:
         recording.capture().write_capture(tmp_path)
     run = tracekit.load(tmp_path)
 
-    counts = [len(run.to_hta(window=window, include_last_step=True).t.traces[0]) for window in (0, 1, -1)]
+    counts = [len(tracekit.to_hta(run, window=window, include_last_step=True).t.traces[0]) for window in (0, 1, -1)]
 
     assert counts[0] < counts[1] == counts[2]
     with pytest.raises(UsageError, match="no window 2"):
-        run.to_hta(window=2)
+        tracekit.to_hta(run, window=2)
 
 
 def test_hta_can_parse_again_for_its_diff_of_traces(tmp_path: Path) -> None:
     """HTA's `LabeledTrace` parses a trace again that is loaded."""
     diff = require_module("hta.trace_diff")
-    actual, expected = two_ranks(tmp_path).to_hta(), load_by_hta({0: tmp_path / "rank0.json.gz"})
+    actual, expected = tracekit.to_hta(two_ranks(tmp_path)), load_by_hta({0: tmp_path / "rank0.json.gz"})
 
     compared = [
         diff.TraceDiff.compare_traces(
@@ -69,7 +69,7 @@ def test_keys_of_the_file_are_its_metadata(tmp_path: Path) -> None:
     trace.header["deviceProperties"] = [{"id": 0, "name": "Test GPU", "sharedMemPerBlock": 49152}]
     run = tracekit.load(trace.write(tmp_path / "rank3.json"))
 
-    metadata = run.to_hta().t.meta_data[3]
+    metadata = tracekit.to_hta(run).t.meta_data[3]
 
     assert metadata["deviceProperties"] == trace.header["deviceProperties"]
     assert metadata["baseTimeNanoseconds"] == trace.base_ns
@@ -79,10 +79,10 @@ def test_keys_of_the_file_are_its_metadata(tmp_path: Path) -> None:
 def test_a_path_is_enough(tmp_path: Path) -> None:
     run = two_ranks(tmp_path)
     for actual, expected in (
-        (tracekit.to_hta(tmp_path), run.to_hta()),
+        (tracekit.to_hta(tmp_path), tracekit.to_hta(run)),
         (
             tracekit.to_hta([str(tmp_path)], ranks=[1], include_last_step=True),
-            run.to_hta(ranks=[1], include_last_step=True),
+            tracekit.to_hta(run, ranks=[1], include_last_step=True),
         ),
     ):
         assert_equal_tables(actual, expected)

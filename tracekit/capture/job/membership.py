@@ -14,6 +14,7 @@ import msgspec
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity, default_store, has_joined_peers, identify
+from tracekit.capture.job.rpc_worker import rpc_ready
 from tracekit.capture.job.run_agreement import (
     ANSWER_TIMEOUT_S,
     AgreedRun,
@@ -28,7 +29,6 @@ from tracekit.capture.job.run_agreement import (
 )
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.places import unused_run_id
-from tracekit.capture.rpc.remote_calls import rpc_ready
 
 __all__ = ["JobMembership"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.rpc.remote_calls import rpc_ready, rpc_store, this_worker
+from tracekit.capture.job.rpc_worker import rpc_ready, rpc_store, this_worker
 
 # Of torchrun, Open MPI, MPICH and its kin, PMIx, Cray's PALS and ALPS, and Slurm.
 RANK_VARIABLES = (

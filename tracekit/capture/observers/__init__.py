@@ -8,10 +8,12 @@ note.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
+from tracekit.capture.output.disk import DiskBudget
 from tracekit.model.metadata import (
     CollectiveRecord,
     CommunicationUse,
@@ -26,7 +28,7 @@ from tracekit.model.metadata import (
     Settings,
 )
 
-__all__ = ["MetadataDraft", "Observer"]
+__all__ = ["MetadataDraft", "Observer", "ProcessRecorder"]
 
 
 @dataclass(kw_only=True)
@@ -74,3 +76,13 @@ class Observer(Protocol):
     def detach(self, objects: LiveObjects) -> None: ...
 
     def contribute(self, draft: MetadataDraft) -> None: ...
+
+
+class ProcessRecorder(Protocol):
+    """Records what a process does beside its windows, also if it has none: a module with these functions."""
+
+    def probe_created(self, path: Path, number: int, budget: DiskBudget) -> None:
+        """Record from now on, below `path`, in the run of probe `number`, within its `budget`."""
+
+    def step_began(self) -> None:
+        """Note that a training step has begun: from now on windows record this process."""

@@ -1,1 +1,1 @@
-"""What the capture needs of `torch.distributed.rpc`: the mark on a call, and the calls that this worker serves."""
+"""Records remote calls of `torch.distributed.rpc`: what this worker calls, and what it serves."""

@@ -1,6 +1,6 @@
 """Records when this process ran each marked remote call of its peers.
 
-A caller marks its calls while it records (`observers/rpc.py`), so the callers' windows decide what is recorded here. A
+A caller marks its calls while it records (`observer.py`), so the callers' windows decide what is recorded here. A
 worker with training steps passes what it served to its own recordings. A worker without steps, such as a parameter
 server that waits in `rpc.shutdown()`, writes a trace itself. It does so after some seconds without a marked call, when
 RPC shuts down, and when the process exits.
@@ -27,13 +27,13 @@ from tracekit.capture.hooks.span import span
 from tracekit.capture.job.device import metadata_of, this_device
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity, identify
+from tracekit.capture.job.rpc_worker import Worker, rpc_module, rpc_store, this_worker
 from tracekit.capture.job.run_agreement import await_run, new_run, publish_run
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport, export_trace, write_trace
 from tracekit.capture.output.places import Place, trace_folder, unused_run_id
-from tracekit.capture.rpc.remote_calls import Worker, function_name, read_mark, rpc_module, rpc_store, this_worker
-from tracekit.capture.rpc.services import Service, begin_service, take_services, use_of
+from tracekit.capture.rpc.services import Service, begin_service, function_name, read_mark, take_services, use_of
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, RecordingNote, Window
@@ -44,10 +44,10 @@ IDLE_TIMEOUT_S = 5.0
 _patches: list[Patch] = []
 _server: _Server | None = None
 
-__all__ = ["leave_to_recordings", "record_services"]
+__all__ = ["probe_created", "step_began"]
 
 
-def record_services(path: Path, number: int, budget: DiskBudget) -> None:
+def probe_created(path: Path, number: int, budget: DiskBudget) -> None:
     """Record marked calls from now on.
 
     If this process never has steps, they are written below `path`, in the run of probe `number`, within its `budget`.
@@ -68,7 +68,7 @@ def record_services(path: Path, number: int, budget: DiskBudget) -> None:
             _patches.append(patch)
 
 
-def leave_to_recordings() -> None:
+def step_began() -> None:
     """Write no trace here: this process has steps, so its recordings take what it serves."""
     if _server is not None:
         _server.has_steps = True
@@ -91,30 +91,22 @@ def _timed(caller: int, number: int, function: str) -> Callable[..., Any]:
             with span(rpc_service_span(caller, number, function)):
                 result = run(*args, **kwargs)
         except BaseException:
-            _end(service, None)
+            _end(service)
             raise
         finally:
             service.leave()
         if isinstance(result, sys.modules["torch"]._C.Future):  # an asynchronous function ends with its future
             service.returned_ns = time.time_ns()
-            result.add_done_callback(fail_safe(lambda future: _end(service, _value(future))))
+            result.add_done_callback(fail_safe(lambda _: _end(service)))
         else:
-            _end(service, result)
+            _end(service)
         return result
 
     return timed
 
 
-def _value(future: Any) -> Any:
-    """Return the value of a complete future; None if it holds an exception."""
-    try:
-        return future.value()
-    except Exception:
-        return None
-
-
-def _end(service: Service, result: Any) -> None:
-    service.end(result)
+def _end(service: Service) -> None:
+    service.end()
     if _server is not None:
         _server.notify()
 

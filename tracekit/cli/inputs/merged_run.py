@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.model.notes import Note
     from tracekit.model.run import Run
     from tracekit.render.merged.input_slices import SliceFilter
-    from tracekit.render.merged.merge import Form, Merged
+    from tracekit.render.merged.merge import Merged
 
 __all__ = ["merged_run"]
 
@@ -28,7 +28,7 @@ def merged_run(
     *,
     options: SummaryOptions | None = None,
     shown: SliceFilter | None = None,
-    form: Form = "perfetto",
+    form: str = "perfetto",
     force: bool = False,
 ) -> Merged:
     """Write the merged trace, with the findings of an analysis, to `output`.

@@ -12,10 +12,7 @@ __all__ = [
     "RpcCall",
     "RpcCallId",
     "RpcCallKind",
-    "RpcOptimizer",
-    "RpcResult",
     "RpcService",
-    "RpcUpdate",
     "RpcUse",
     "RpcWait",
 ]
@@ -60,42 +57,6 @@ class RpcCallId(msgspec.Struct, frozen=True, kw_only=True):
     number: Integer
 
 
-class RpcUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of an optimizer of this process.
-
-    Attributes:
-        optimizer: its number, see `RpcOptimizer`.
-        version: how many steps it had then taken.
-    """
-
-    optimizer: Integer
-    version: Integer
-
-
-class RpcOptimizer(msgspec.Struct, frozen=True, kw_only=True):
-    """An optimizer of this process that has taken a step since the first recorded call.
-
-    Attributes:
-        number: of the optimizer, in this process.
-        shapes: of its parameters.
-    """
-
-    number: Integer
-    shapes: list[list[Integer]]
-
-
-class RpcResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The shapes of the tensors that a service returned.
-
-    Attributes:
-        key: what stands for these shapes in `RpcService.result`.
-        shapes: of the tensors.
-    """
-
-    key: str
-    shapes: list[list[Integer]]
-
-
 class RpcService(msgspec.Struct, frozen=True, kw_only=True):
     """A remote call that this worker served, with the caller's id and number of the call.
 
@@ -107,10 +68,6 @@ class RpcService(msgspec.Struct, frozen=True, kw_only=True):
         end_ns: when it ended; of an asynchronous function when its future was complete.
         returned_ns: when an asynchronous function returned its future; None for any other.
         cpu_ns: how long the thread ran on a CPU in the function; None where it is not known.
-        updates: the first step that each optimizer took in it.
-        versions: how many steps each optimizer of the process had taken when it ended, by number. None: not recorded.
-        updates_meanwhile: how many steps optimizers took on other threads while it ran.
-        result: key of what it returned in `RpcUse.results`; None without tensors.
         released_by: the call whose service completed the future of this one; None for any other.
     """
 
@@ -121,10 +78,6 @@ class RpcService(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: Integer
     returned_ns: Integer | None = None
     cpu_ns: Integer | None = None
-    updates: list[RpcUpdate] = []
-    versions: list[Integer] | None = None
-    updates_meanwhile: Integer = 0
-    result: str | None = None
     released_by: RpcCallId | None = None
 
 
@@ -151,8 +104,6 @@ class RpcUse(msgspec.Struct, frozen=True, kw_only=True):
         calls: what it called.
         services: what it served.
         waits: when its training thread waited.
-        results: what services returned, each set of shapes once.
-        optimizers: those of this process.
         threads: how many threads run requests; None where it is not known.
     """
 
@@ -161,6 +112,4 @@ class RpcUse(msgspec.Struct, frozen=True, kw_only=True):
     calls: list[RpcCall] = []
     services: list[RpcService] = []
     waits: list[RpcWait] = []
-    results: list[RpcResult] = []
-    optimizers: list[RpcOptimizer] = []
     threads: Integer | None = None

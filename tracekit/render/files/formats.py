@@ -27,8 +27,6 @@ class OutputRequest:
         extent: how much a text has.
         style: width and color of a text, as `TerminalReport` takes them.
         actions: every pipeline action, for programs.
-        other_results: results of other tools, as further keys of the JSON.
-        other_text: the same at the end of a text.
         read_lanes: how the HTML report reads some ranks again; by default in this process.
     """
 
@@ -36,8 +34,6 @@ class OutputRequest:
     extent: Extent = "full"
     style: Mapping[str, Any] = field(default_factory=dict)
     actions: bool = False
-    other_results: Mapping[str, Any] = field(default_factory=dict)
-    other_text: str = ""
     read_lanes: LaneReader | None = None
 
 
@@ -67,14 +63,14 @@ def json_text(report: Report, request: OutputRequest) -> str:
     """Return the JSON result."""
     from tracekit.render.json_result import JsonResult
 
-    return JsonResult(actions=request.actions).render(report, **request.other_results)
+    return JsonResult(actions=request.actions).render(report)
 
 
 def plain_text(report: Report, request: OutputRequest) -> str:
     """Return the report as text."""
     from tracekit.render.terminal import TerminalReport
 
-    return TerminalReport(extent=request.extent, **request.style).render(report) + request.other_text
+    return TerminalReport(extent=request.extent, **request.style).render(report)
 
 
 def _markdown_text(report: Report, request: OutputRequest) -> str:
@@ -124,13 +120,13 @@ _LISTED = (
         suffix=".json",
         content="the result for programs",
         write=_file_of(json_text),
-        takes=frozenset({"actions", "other_results"}),
+        takes=frozenset({"actions"}),
     ),
     ReportFormat(
         suffix=".txt",
         content="the report as text",
         write=_file_of(plain_text),
-        takes=frozenset({"extent", "style", "other_text"}),
+        takes=frozenset({"extent", "style"}),
     ),
     ReportFormat(suffix=".md", content="a summary for pull requests", write=_file_of(_markdown_text)),
     ReportFormat(

@@ -26,7 +26,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, cast
 
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
@@ -34,21 +34,17 @@ from tracekit.analysis.report import Report
 from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
 from tracekit.read.cache.spool import DecodedSpool
-from tracekit.render.chrome import ChromeFormat
+from tracekit.render.merged.formats import FORMATS
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view
 from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
 from tracekit.render.output import move_to_end, new_file, scratch_folder
-from tracekit.render.perfetto import PerfettoFormat
 from tracekit.render.trace.slices import Sink, TraceFormat
 
-__all__ = ["Document", "Form", "Merged", "merge"]
+__all__ = ["Document", "Merged", "merge"]
 
-Form = Literal["perfetto", "chrome"]
-
-_MARGIN_NS = 10**9  # tracks that tracekit adds may begin a little before the first event
 _VIEW_KEY = "tracekit_opening_view"
 _FEW_EVENTS = 200_000  # with fewer, starting workers costs more time than they save
 
@@ -90,7 +86,7 @@ def merge(
     jobs: int | None = 1,
     spool: DecodedSpool | None = None,
     progress: Progress | None = None,
-    form: Form = "perfetto",
+    form: str = "perfetto",
 ) -> Merged:
     """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`.
 
@@ -98,7 +94,7 @@ def merge(
     options: those that the run was loaded with.
     shown: which slices of the input to write.
     jobs, spool: as for `load`; traces that `load` has decoded are taken from the spool.
-    form: Perfetto's native format, or Chrome's JSON for other viewers.
+    form: the name of one of `FORMATS`.
 
     Raises OutputError if the file cannot be written or the worker of a rank dies, InputError if a file of the run has
     become unreadable, UsageError if no event has one of the categories that were asked for.
@@ -107,13 +103,7 @@ def merge(
     options = replace(options or SummaryOptions(), pseudonyms=run.pseudonyms)
     plan = plan_of(run)
     view = ANY_RUN if report is None else opening_view(plan, report)
-    trace_format: TraceFormat
-    if form == "perfetto":
-        trace_format = PerfettoFormat(start_ns=plan.first_ns, attributes={_VIEW_KEY: view.note})
-    else:
-        base_ns = plan.first_ns - _MARGIN_NS
-        view = view.later(-base_ns)
-        trace_format = ChromeFormat(base_ns=base_ns, attributes={_VIEW_KEY: view.note})
+    trace_format = FORMATS[form].begin(plan.first_ns, lambda base_ns: {_VIEW_KEY: view.later(-base_ns).note})
     with ExitStack() as stack:
         stream = stack.enter_context(new_file(output, force=force))
         packed: BinaryIO = stream
@@ -148,7 +138,7 @@ def merge(
         left_out=dict(sorted(counts.other_phases.items())),
         categories=counts.categories,
         size_bytes=output.stat().st_size,
-        opening_view=view,
+        opening_view=view.later(-trace_format.base_ns),
     )
 
 

@@ -22,7 +22,7 @@ under a process by name, threads above all tracks of their process, and a proces
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,8 +65,13 @@ class PerfettoFormat:
 
     start_ns: int
     attributes: Mapping[str, str] = field(default_factory=dict)
+    base_ns = 0
     separator = b""
     tail = b""
+
+    @classmethod
+    def begin(cls, first_ns: int, describe: Callable[[int], Mapping[str, str]]) -> PerfettoFormat:
+        return cls(start_ns=first_ns, attributes=describe(0))
 
     @property
     def head(self) -> bytes:

@@ -16,6 +16,7 @@ from tracekit.analysis.step_time.roofline import Roofline
 from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.table import rows_of, tables_of
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.rpc.view import RPC_TABLES
 
 __all__ = ["pipeline_dict", "section_dict", "whatif_dict"]
 
@@ -138,7 +139,7 @@ _NESTED: Mapping[str, Callable[[Any], dict[str, Any] | None]] = {
     "phases": _tables_dict("parts", "ranks"),
     "pipeline": pipeline_dict,
     "roofline": _roofline_dict,
-    "rpc": _tables_dict("calls", "unjoined", "trainers", "servers", "service", "updates"),
+    "rpc": _tables_dict(*RPC_TABLES),
     "stragglers": _stragglers_dict,
     "whatif": whatif_dict,
 }

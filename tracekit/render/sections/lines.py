@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 from tracekit.analysis.fsdp.units import Fsdp
 from tracekit.analysis.model_parallel.layers import TensorParallel
-from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.analysis.step_time.memory import Memory
 from tracekit.analysis.step_time.overhead import capture_overhead
 from tracekit.analysis.step_time.phases import StepPhases
@@ -16,7 +14,7 @@ from tracekit.analysis.step_time.roofline import Roofline
 from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.table import rows_of
 from tracekit.findings.stragglers import ESTIMATED
-from tracekit.model.quantities import figures, file_size, milliseconds, percent, scaled
+from tracekit.model.quantities import file_size, milliseconds, percent, scaled
 from tracekit.model.run import Run
 
 __all__ = [
@@ -25,7 +23,6 @@ __all__ = [
     "of_memory",
     "of_phases",
     "of_roofline",
-    "of_rpc",
     "of_stragglers",
     "of_tensor",
     "overhead_text",
@@ -59,22 +56,6 @@ def of_tensor(tensor: TensorParallel) -> list[str]:
         text = f"experts are evenly loaded: none gets more than {most:.2f} times the mean of the others"
         return [f"{text} ({ESTIMATED})" if estimated else text]
     return [f"the load of experts is {ESTIMATED}"] if estimated else []
-
-
-def of_rpc(rpc: RemoteCalls) -> list[str]:
-    """Return why staleness is not known, and how busy each server is."""
-    unknown = {row["staleness_unknown"]: None for row in rows_of(rpc, "trainers") if row["staleness_unknown"]}
-    lines = [f"staleness not known of all updates: {reason}" for reason in unknown]
-    return lines + ([_busy(row) for row in rows_of(rpc, "servers")] if rows_of(rpc, "service") else [])
-
-
-def _busy(row: Mapping[str, Any]) -> str:
-    threads = "" if row["threads"] is None else f" of {row['threads']} threads"
-    cpu = "" if row["cpu_load"] is None else f", {figures(row['cpu_load'])} of them on a CPU"
-    text = f"{row['worker']} serves {figures(row['load'])} calls at a time{threads}{cpu}"
-    if row["callers"] > 1 and row["main_caller_share"] is not None:
-        text += f"; the largest part is rank {row['main_caller']}'s, {percent(row['main_caller_share'])}"
-    return text
 
 
 def of_phases(phases: StepPhases) -> list[str]:

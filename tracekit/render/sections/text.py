@@ -33,6 +33,7 @@ from tracekit.render.grid import grid_of
 from tracekit.render.sections import lines
 from tracekit.render.sections.job import attempt_tables, configuration_block
 from tracekit.render.sections.pictures import bucket_parts, pipeline_parts
+from tracekit.rpc.view import lines_of_servers
 
 __all__ = [
     "ORDER",
@@ -307,7 +308,7 @@ _LINES: Mapping[str, Callable[[Any], list[str]]] = {
     "memory": lines.of_memory,
     "phases": lines.of_phases,
     "roofline": lines.of_roofline,
-    "rpc": lines.of_rpc,
+    "rpc": lines_of_servers,
     "stragglers": lines.of_stragglers,
     "tensor": lines.of_tensor,
 }

@@ -6,7 +6,7 @@ slices, and the `TraceWriter` of a format writes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -203,6 +203,17 @@ class Sink(Protocol):
 
 class TraceFormat(Protocol):
     """A format of merged traces. Picklable, as different processes may write the pages."""
+
+    @classmethod
+    def begin(cls, first_ns: int, describe: Callable[[int], Mapping[str, str]]) -> TraceFormat:
+        """Return the format of a trace whose input begins at `first_ns`, since the Unix epoch.
+
+        describe: returns texts about the trace as a whole, by name, for the time from which its own times count.
+        """
+
+    @property
+    def base_ns(self) -> int:
+        """The time since the Unix epoch from which times in the trace count."""
 
     @property
     def head(self) -> bytes:

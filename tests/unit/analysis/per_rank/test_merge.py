@@ -42,7 +42,6 @@ from tracekit.analysis.model_parallel.parts import (
 from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.rpc.parts import BACKWARD_BEGINS, REMOTE_CALLS
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.analysis.step_time.parts import (
     FLOPS,
@@ -77,6 +76,7 @@ from tracekit.model.metadata import (
 )
 from tracekit.model.notes import Note
 from tracekit.model.summary import Part, PipelineMembership, RankSummary
+from tracekit.rpc.rank import REMOTE_CALLS
 
 DDP = DdpModule(module="model", bucket_cap_bytes=None, static_graph=False, find_unused=False, rebuilt=True, buckets=[])
 
@@ -155,7 +155,6 @@ LATER: dict[Part[Any], Any] = {
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),
     REMOTE_CALLS: RpcUse(worker="trainer", worker_id=1, calls=[], services=[], waits=[]),
-    BACKWARD_BEGINS: (17,),
     KERNEL_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
     OPERATOR_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
 } | {

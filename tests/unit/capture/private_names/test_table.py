@@ -36,7 +36,7 @@ PRIVATE = re.compile(r"(?<![A-Za-z0-9_])_[A-Za-z]\w*(?<!__)$")
 
 def sources() -> list[Path]:
     files = [file for folder in FOLDERS for file in (PACKAGE / folder).rglob("*.py")]
-    return sorted(file for file in files if TABLE not in file.parents)
+    return sorted(file for file in files if TABLE not in file.parents and file.name != TABLE.name + ".py")
 
 
 def private_names(tree: ast.AST) -> Iterator[tuple[str, int]]:

@@ -1,69 +1,31 @@
-"""What is noted of a served call: its updates, the versions at its end, and the call that completed its future."""
+"""What is noted of a served call: how long it ran, and the call that completed its future."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
+from tracekit.capture.job.rpc_worker import Worker
 from tracekit.capture.rpc import services
-from tracekit.capture.rpc import services as module
-from tracekit.capture.rpc.remote_calls import Worker
 from tracekit.capture.rpc.services import begin_service, running_service, take_services, use_of
 from tracekit.model.metadata import RpcCallId
 
-torch = pytest.importorskip("torch")
-
 
 @pytest.fixture(autouse=True)
-def _empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import torch.optim.optimizer as optimizers
-
-    for name, value in (("_numbers", type(services._numbers)()), ("_versions", []), ("_optimizers", [])):
-        monkeypatch.setattr(services, name, value)
-    monkeypatch.setattr(services, "_is_watching", False)
-    monkeypatch.setattr(module, "_services", [])
-    hooks = optimizers._global_optimizer_post_hooks.copy()
-    yield
-    optimizers._global_optimizer_post_hooks.clear()
-    optimizers._global_optimizer_post_hooks.update(hooks)
+def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "_services", [])
 
 
-@pytest.fixture
-def optimizer() -> torch.optim.Optimizer:
-    parameter = torch.nn.Parameter(torch.zeros(2))
-    parameter.grad = torch.ones(2)
-    return torch.optim.SGD([parameter], lr=0.1)
-
-
-def test_an_update_is_a_call_in_which_an_optimizer_took_a_step(optimizer: torch.optim.Optimizer) -> None:
+def test_a_service_has_its_time_on_a_cpu() -> None:
     pull = begin_service(1, 0, "pull")
-    optimizer.step()  # by this call, though no function is named for it
-    optimizer.step()
     pull.leave()
-    pull.end([torch.zeros(2)])
+    pull.end()
 
     record = pull.record()
-    assert [(update.optimizer, update.version) for update in record.updates] == [(0, 1)]
-    assert (record.versions, record.updates_meanwhile, record.released_by) == ([2], 0, None)
+    assert record.released_by is None
     assert record.cpu_ns is not None
     assert 0 <= record.cpu_ns <= record.end_ns - record.start_ns + 10_000_000
     use = use_of(Worker(name="ps", number=0, world_size=2, threads=16), take_services())
-    assert [result.shapes for result in use.results] == [[[2]]]
-    assert ([optimizer.shapes for optimizer in use.optimizers], use.threads) == ([[[2]]], 16)
-
-
-def test_a_step_of_another_call_is_meanwhile(optimizer: torch.optim.Optimizer) -> None:
-    pull = begin_service(1, 0, "pull")
-    pull.leave()  # as on another thread
-    push = begin_service(2, 0, "push")
-    optimizer.step()
-    push.leave()
-    push.end()
-    pull.end()
-
-    assert (pull.record().updates, pull.record().updates_meanwhile, pull.record().versions) == ([], 1, [1])
-    assert (len(push.record().updates), push.record().updates_meanwhile) == (1, 0)
+    assert (use.services, use.threads) == ([record], 16)
 
 
 def test_a_future_that_another_call_completes_is_released_by_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.unit.analysis.gpu_runs import gpu_rank
 from tests.unit.render.files.reports import recorded_report
 from tracekit.cli import cli
 from tracekit.errors import OutputError, UsageError
-from tracekit.render.files.formats import FORMATS, OutputRequest, format_of, write_report
+from tracekit.render.files.formats import FORMATS, format_of
 
 RUN = str(DATA / "ddp_slow_rank")
 
@@ -64,18 +63,10 @@ def test_a_name_without_a_format_is_a_usage_error_that_lists_them(name: str) -> 
 
 
 def test_options_that_a_format_cannot_show_are_refused(tmp_path: Path) -> None:
-    for options in (["--actions"], ["--cross-check", "hta"], ["--json"]):
+    for options in (["--actions"], ["--json"]):
         outcome = run("-o", tmp_path / "report.md", *options)
         assert outcome.exit_code == 2, options
     assert list(tmp_path.iterdir()) == []
-
-
-def test_json_has_what_the_request_adds(tmp_path: Path) -> None:
-    report = recorded_report()
-    write_report(report, tmp_path / "r.json", OutputRequest(other_results={"cross_check": {"differ": 0}}))
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert found.pop("cross_check") == {"differ": 0}
-    assert found == json.loads(report.to_json())
 
 
 def test_a_file_of_the_run_is_never_overwritten(tmp_path: Path) -> None:

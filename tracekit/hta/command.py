@@ -1,0 +1,169 @@
+"""`tracekit hta`: the analyses of Holistic Trace Analysis on what tracekit has read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
+from tracekit.cli.inputs.options import terminal_format
+from tracekit.cli.inputs.result_files import write_text
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
+from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
+
+if TYPE_CHECKING:
+    from tracekit.analysis.kernel_list import KernelUse
+    from tracekit.model.run import Run
+
+_ALL, _CROSS_CHECK = "all", "cross-check"
+_SUFFIXES = (".csv", ".json", ".txt")
+
+
+@click.command()
+@run_options
+@click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*ANALYSES, _ALL, _CROSS_CHECK]))
+@click.option("--last-step", is_flag=True, help="Keep the profiler's last step, which HTA leaves out.")
+@click.option("--nanoseconds", is_flag=True, help="Do not round times to whole microseconds, as HTA does.")
+@click.option("--annotation", default="ProfilerStep", metavar="TEXT", help="critical-path: of this annotation.")
+@click.option("--instance", type=click.IntRange(min=0), default=0, metavar="N", help="critical-path: which one.")
+@click.option("--against", metavar="RUN", help="trace-diff: compare with this run.")
+@click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.csv, .json or .txt)."
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def hta(
+    choice: RunChoice,
+    analysis: str,
+    last_step: bool,
+    nanoseconds: bool,
+    annotation: str,
+    instance: int,
+    against: str | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Run an analysis of Holistic Trace Analysis (HTA) on a run.
+
+    HTA gets its tables from tracekit's decoder, which takes a small part of the time that HTA's own parser takes.
+    Results are HTA's. What HTA cannot do is said with its own error.
+
+    \b
+        kernel-breakdown      time by type of kernel, and by kernel and rank
+        temporal-breakdown    idle, compute and other time of each rank
+        idle-time             idle time of each stream by its cause
+        overlap               communication that compute hides, in percent
+        queue-length          launched kernels that wait, by stream
+        memory-bandwidth      GB/s of copies and memsets
+        launch-statistics     durations and delay of each launch
+        counters              CUPTI counters of kernels, with operators
+        critical-path         the critical path of a step, by rank
+        trace-diff            operators of two runs, or of the first and last step
+        all                   all of these
+        cross-check           what differs from tracekit's figures, and why
+
+    \b
+        tracekit hta runs/ idle-time -o idle.csv    several tables become several files
+    """
+    from tracekit.analysis.per_rank.options import SummaryOptions
+    from tracekit.errors import InputError, UsageError
+
+    suffix = ".json" if as_json else ".txt" if output is None else output.suffix
+    if output is not None and (suffix != output.suffix or suffix not in _SUFFIXES):
+        wanted = suffix if as_json else "one of .csv, .json, .txt"
+        raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
+    if analysis == _CROSS_CHECK and suffix == ".csv":
+        raise UsageError(f"-o {output}: {_CROSS_CHECK} is no table", hint="write a .json or .txt file")
+    with quiet():
+        import_bridge("trace")
+    if analysis == _CROSS_CHECK:
+        style = terminal_format() if output is None else {"width": 80, "color": False}
+        _write(_cross_check(choice, suffix, style), suffix, output, force=force)
+        return
+    options = SummaryOptions(sections=frozenset())
+    others = [] if against is None else [choice.of_path(against)]
+    if choice.anonymize:
+        pseudonyms = choice.pseudonyms_with(*others)
+        from tracekit.read.decode.anonymous.annotations import anonymous_annotation
+
+        annotation = anonymous_annotation(annotation, pseudonyms)
+        choice, *others = (replace(each, anonymize=pseudonyms) for each in (choice, *others))
+    run, *loaded = (each.load(options) for each in (choice, *others))
+    other = loaded[0] if loaded else None
+    with quiet(), rounding(enabled=not nanoseconds):
+        request = HtaRequest(
+            load=lambda: to_hta(run, include_last_step=last_step),
+            analysis=to_hta(run, include_last_step=last_step),
+            against=None if other is None else lambda: to_hta(other, include_last_step=last_step),
+            annotation=annotation,
+            instance=instance,
+        )
+        names = tuple(ANALYSES) if analysis == _ALL else (analysis,)
+        results = {name: run_analysis(name, request) for name in names}
+    if analysis != _ALL and results[analysis].error:
+        hint = "it is an error of HTA, not of the run; tracekit analyze needs no HTA"
+        raise InputError(f"{analysis}: HTA fails with {results[analysis].error}", hint=hint)
+    _show(results, suffix, " ".join(choice.shown_paths), output, force=force)
+
+
+def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path | None, *, force: bool) -> None:
+    from tracekit.hta.tables import hta_csv, hta_json, hta_text
+
+    answers = {name: (result.tables, result.error, result.remarks) for name, result in results.items()}
+    if suffix == ".csv":
+        assert output is not None
+        tables = [(f"{name} {title}", frame) for name, each in results.items() for title, frame in each.tables.items()]
+        texts: dict[Path | None, str] = {
+            _file(output, title, alone=len(tables) == 1): hta_csv(frame) for title, frame in tables
+        }
+        without = {name: answer for name, answer in answers.items() if not answer[0]}
+        echo_drawn(shown(hta_text(without, width=80, color=False)), err=True)
+    elif suffix == ".json":
+        texts = {output: hta_json(answers, path=path)}
+    else:
+        form: dict[str, Any] = terminal_format() if output is None else {"width": 80, "color": False}
+        texts = {output: hta_text(answers, **form)}
+    for file, text in texts.items():
+        _write(text, suffix, file, force=force)
+
+
+def _write(text: str, suffix: str, file: Path | None, *, force: bool) -> None:
+    """Write a text to the file, or to the terminal."""
+    if file is not None:
+        write_text(file, text, force=force)
+    elif suffix == ".json":
+        echo_json(text)
+    else:
+        echo_drawn(shown(text))
+
+
+def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> str:
+    """Return what differs from the figures of tracekit, as JSON or as text."""
+    from tracekit.analysis.kernel_list import list_kernels
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.hta.cross_check import cross_check, cross_check_text
+    from tracekit.hta.tables import json_document
+
+    def load(*, whole: bool = False) -> Run:
+        return choice.load(SummaryOptions(steps=StepSelection(whole=whole), sections=frozenset({"breakdown"})))
+
+    def kernels() -> list[KernelUse]:
+        with choice.workers() as workers:
+            return list_kernels(run, options=choice.with_rules(), **workers)
+
+    run = load()
+    check = cross_check(run, recording=lambda: load(whole=True), kernels=kernels)
+    if suffix == ".json":
+        return json_document(" ".join(choice.shown_paths), cross_check=check.as_dict())
+    return cross_check_text(check, **style)
+
+
+def _file(output: Path, title: str, *, alone: bool) -> Path:
+    """Return the file of a table: the one that was asked for, or one beside it with the table's name."""
+    return output if alone else output.with_name(f"{output.stem}-{title.replace(' ', '-')}{output.suffix}")

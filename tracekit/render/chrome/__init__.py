@@ -1,6 +1,0 @@
-"""Chrome's trace event format, for viewers that read no other format: chrome://tracing, TensorBoard, scripts."""
-
-from tracekit.render.chrome.document import ChromeFormat
-from tracekit.render.chrome.writer import ChromeTrack, ChromeWriter
-
-__all__ = ["ChromeFormat", "ChromeTrack", "ChromeWriter"]
