@@ -24,7 +24,7 @@ from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps, 
 from tracekit.analysis.table import FilledTable
 from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.model.quantities import count_text
 from tracekit.model.run import Run, short_repr
@@ -178,11 +178,11 @@ def analyze(
     results = guard.run("savings of findings", results, with_stated_savings, results)
     is_whole = not guard.notes  # else whatever stands out may be what is lost
     candidates = _candidates(results)
-    if is_whole and not any(finding.holds for finding in candidates) and "breakdown" in results:
+    if is_whole and not held(candidates) and "breakdown" in results:
         candidates.append(nothing_notable(run))
     candidates += guard.run("the cost of recording", [], overhead_findings, run)
     noise = guard.run("the noise of steps", [], _noise, run)
-    findings = [finding for finding in candidates if finding.holds]
+    findings = list(held(candidates))
     findings = guard.run("order of findings", findings, _ranked, run, findings, noise)
     close = sorted((each for each in (*candidates, *noise) if not each.holds), key=lambda each: -each.closeness)
     if guard.notes:
@@ -206,4 +206,4 @@ def _noise(run: Run) -> list[Finding]:
 
 def _ranked(run: Run, findings: list[Finding], noise: list[Finding]) -> list[Finding]:
     """Return the findings in their order, with that about noise."""
-    return with_noise([each for each in noise if each.holds], rank_findings(findings, mean_step_ns(run)))
+    return with_noise(held(noise), rank_findings(findings, mean_step_ns(run)))

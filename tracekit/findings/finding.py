@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tracekit.model.notes import Severity
 
-__all__ = ["Certainty", "Condition", "Finding", "Remedy", "Threshold"]
+__all__ = ["Certainty", "Condition", "Finding", "Remedy", "Threshold", "held"]
 
 Certainty = Literal["sure", "likely"]
 """sure: shown in enough steps, beyond noise and the errors of clocks. likely: what explains the recording best."""
@@ -138,3 +138,8 @@ class Finding:
     def concerned(self) -> tuple[int, ...]:
         """Return the ranks that the finding is about."""
         return self.ranks or (() if self.rank is None else (self.rank,))
+
+
+def held(candidates: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return those whose conditions hold."""
+    return tuple(candidate for candidate in candidates if candidate.holds)

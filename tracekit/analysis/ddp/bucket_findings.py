@@ -28,7 +28,7 @@ from tracekit.findings.ddp import (
     last_reductions,
     one_bucket,
 )
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.findings.thresholds import BLOCKED_SHARE, NOTABLE_SAVING, TAIL_SHARE
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
@@ -60,7 +60,7 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     findings = [*limit, *settings, *_every_micro_batch(run, times, step_ns)]
     findings += (
         []
-        if any(found.holds for found in limit)
+        if held(limit)
         else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
     )
     findings += [*_blocked(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]

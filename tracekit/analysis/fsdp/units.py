@@ -41,7 +41,7 @@ from tracekit.analysis.stats.transfer_fit import LatencyBandwidth, fit_latency_b
 from tracekit.analysis.stats.uncertainty import saving_conditions, standard_error
 from tracekit.analysis.step_time.step_lengths import savings_ns
 from tracekit.analysis.table import Frame
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.findings.fsdp import giant_unit, tiny_units
 from tracekit.findings.thresholds import TINY_UNITS, UNIT_SHARE
 from tracekit.model.communication import KINDS
@@ -101,7 +101,7 @@ def fsdp(run: Run) -> Fsdp:
         by_layer=_by_layer(by_module),
         prefetching=[vars(forecast) for forecast in forecasts],
         # With other units other modules would wait, and what prefetching does then is not known.
-        findings=(*wrapping, *(() if any(found.holds for found in wrapping) else prefetch_findings(run, forecasts))),
+        findings=(*wrapping, *(() if held(wrapping) else prefetch_findings(run, forecasts))),
         unavailable=_unavailable(run),
     )
 
@@ -173,7 +173,7 @@ def wrapping_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     ):
         return []
     giant = _one_giant(run, gathers)
-    return giant if any(found.holds for found in giant) else [*giant, *_many_tiny(run, gathers, forecasts)]
+    return giant if held(giant) else [*giant, *_many_tiny(run, gathers, forecasts)]
 
 
 def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
