@@ -1,8 +1,13 @@
-"""Tables of remote calls."""
+"""Tables of remote calls, and the result that has them."""
 
-from tracekit.analysis.table import RANK, Column, Display, Table
+from __future__ import annotations
 
-__all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_SERVERS", "RPC_SERVICE", "RPC_TRAINERS", "RPC_UNJOINED"]
+from dataclasses import dataclass
+
+from tracekit.analysis.table import RANK, Column, Frame, Table
+from tracekit.findings.finding import Finding
+
+__all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_SERVERS", "RPC_SERVICE", "RPC_TRAINERS", "RPC_UNJOINED", "RemoteCalls"]
 
 _CALLEE = Column("callee", "str", "", "Name of the worker that is called.")
 RPC = Table(
@@ -111,3 +116,30 @@ RPC_SERVICE = Table(
         most=12,
     ),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteCalls:
+    """Remote calls of all ranks; empty without RPC.
+
+    Attributes:
+        calls: rows of RPC, the calls that a rank issued in its complete steps.
+        by_function: rows of RPC_BY_FUNCTION, the most waited for first.
+        unjoined: rows of RPC_UNJOINED.
+        trainers: rows of RPC_TRAINERS.
+        servers: rows of RPC_SERVERS, the busiest first.
+        service: rows of RPC_SERVICE.
+    """
+
+    calls: Frame = Frame(RPC)
+    by_function: Frame = Frame(RPC_BY_FUNCTION)
+    unjoined: Frame = Frame(RPC_UNJOINED)
+    trainers: Frame = Frame(RPC_TRAINERS)
+    servers: Frame = Frame(RPC_SERVERS)
+    service: Frame = Frame(RPC_SERVICE)
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def empty(cls) -> RemoteCalls:
+        """Return the result of a run without RPC."""
+        return cls(calls=[], by_function=[], unjoined=[], trainers=[], servers=[], service=[], findings=())

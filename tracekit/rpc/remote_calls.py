@@ -31,8 +31,8 @@ from tracekit.rpc.calls import (
     sum_calls,
     unjoined_calls,
 )
+from tracekit.rpc.columns import RemoteCalls
 from tracekit.rpc.findings import REMOTE_CALLS_SHARE, waiting_for_remote_calls
-from tracekit.rpc.section import RemoteCalls
 from tracekit.rpc.trainers import held_calls, trainer_findings, trainer_rows, waits_ns
 
 __all__ = ["remote_call_notes", "remote_calls", "server_loads", "server_rows", "service_rows", "waiting_findings"]

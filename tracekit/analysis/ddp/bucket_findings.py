@@ -59,9 +59,7 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     settings = setting_findings(run, modules, outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     findings = [*limit, *settings, *_every_micro_batch(run, times, step_ns)]
     findings += (
-        []
-        if held(limit)
-        else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
+        [] if held(limit) else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
     )
     findings += [*_blocked(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
     return tuple(findings)
