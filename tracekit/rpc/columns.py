@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracekit.analysis.table import RANK, Column, Frame, Table
+from tracekit.analysis.table import RANK, Column, Display, Frame, Table
 from tracekit.findings.finding import Finding
 
 __all__ = ["RPC", "RPC_BY_FUNCTION", "RPC_SERVERS", "RPC_SERVICE", "RPC_TRAINERS", "RPC_UNJOINED", "RemoteCalls"]

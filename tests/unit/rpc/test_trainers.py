@@ -12,7 +12,7 @@ from msgspec import structs
 from benchmarks.exchanges import rank, run_of, send
 from tests.unit.rpc.simulated import Exchange
 from tracekit.analysis.step_time.parts import NamedWait
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.rpc.trainers import held_calls, trainer_findings, trainer_rows
@@ -53,7 +53,7 @@ def exchange_of(trainers: int, steps: int = 3) -> Exchange:
 
 def findings_of(run: Run, exchange: Exchange) -> list[Finding]:
     joined = exchange.joined()
-    return list(trainer_findings(run, joined, held_calls(joined)))
+    return list(held(trainer_findings(run, joined, held_calls(joined))))
 
 
 def test_a_slow_trainer_is_named_with_its_rate_and_nobody_waits_for_it() -> None:

@@ -16,7 +16,7 @@ from benchmarks.gpu_jobs.strategies.model import Loop, steps
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.load import load
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
 
@@ -91,7 +91,11 @@ def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
     assert finding.evidence["share"] == pytest.approx(480 / 2200, rel=0.05)
     assert finding.time_ns == pytest.approx(480_000, rel=0.05)
     assert "in groups of 2 ranks within a host; next is dp" in finding.text
-    assert (finding.evidence["group_size"], finding.evidence["hosts"], finding.evidence["next"]) == (2, 1, "dp")
+    assert (finding.evidence["group_size"], finding.evidence["hosts"], finding.evidence["next_dimension"]) == (
+        2,
+        1,
+        "dp",
+    )
     assert finding.evidence["waiting_ratio"] == pytest.approx(0, abs=0.05)  # all of it is transfer
     assert by_name(result).loc["tp", "waiting_ratio"] < 0.05
     assert by_name(result).loc["dp", "hosts"] == 2
@@ -99,7 +103,7 @@ def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
 
 def test_a_healthy_run_has_numbers_and_no_finding(tmp_path: Path) -> None:
     result = mesh_dimensions(train(tmp_path))
-    assert result.findings == ()
+    assert held(result.findings) == ()
     assert result.by_name["dimension"].tolist() == ["tp", "dp"]
 
 
@@ -111,7 +115,7 @@ def test_waiting_for_late_ranks_differs_from_transfer(tmp_path: Path) -> None:
     row = dimensions.by_name.iloc[0]
     assert row["dimension"] == "tp"
     assert row["waiting_ratio"] == pytest.approx(50 / 60.5, abs=0.02)
-    assert list(dimensions.findings) == []
+    assert held(dimensions.findings) == ()
 
 
 def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:

@@ -60,7 +60,13 @@ def test_a_late_gradient_blocks_the_buckets_behind_it(tmp_path: Path) -> None:
     ddp = training.module(EVEN, 1, gradient_order=order)
     trained = run(tmp_path, [training.rank(rank, EVEN, late=1) for rank in (0, 1)], ddp)
     (finding,) = findings(trained, "launches buckets in order")
-    assert finding.evidence == {"parameter": training.NAMES[1], "index": 1, "behind": 0, "held_ns": 50_000_000}
+    assert finding.evidence == {
+        "parameter": training.NAMES[1],
+        "index": 1,
+        "behind": 0,
+        "held_ns": 50_000_000,
+        "share": 1 / 3,
+    }
     assert finding.time_ns == 50_000_000
     assert finding.action is not None
     assert "in the order in which the forward pass uses them" in finding.action

@@ -16,7 +16,7 @@ from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import fit_transfers
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Run
 
@@ -36,7 +36,7 @@ def outcome(run: Run) -> BucketWhatIf:
 
 
 def of_another_limit(findings: Iterable[Finding]) -> list[Finding]:
-    return [finding for finding in findings if "bucket_cap_mb=" in (finding.action or "")]
+    return [finding for finding in held(findings) if "bucket_cap_mb=" in (finding.action or "")]
 
 
 @pytest.fixture

@@ -175,6 +175,7 @@ def test_all_reduces_after_the_backward_pass_are_a_warning() -> None:
         "all_reduces_per_step": 4,
         "parameters": 4,
         "in_backward": 0,
+        "after_backward": True,
         "exposed_ns": 20,
         "exposed_share": 0.2,
         "no_replay": "not all gradients, or not all ranks that reduce together, are recorded",

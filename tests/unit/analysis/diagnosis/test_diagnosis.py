@@ -11,7 +11,7 @@ from tracekit.analysis.diagnosis.diagnosis import diagnose
 from tracekit.analysis.report import analyze
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.analysis.stragglers.verdict import Verdict
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.model.run import Run
 
 
@@ -19,7 +19,7 @@ def findings(run: Run) -> dict[str | None, Finding]:
     """Return the findings of the diagnosis by cause."""
     arrivals = arrivals_of(run, run.common_steps())
     result = diagnose(run, arrivals, critical_path(run, arrivals), Verdict(), None)
-    return {finding.cause: finding for finding in result.findings}
+    return {finding.cause: finding for finding in held(result.findings)}
 
 
 def cluster(*, transfer: int, late: int = 0, steps: int = 4) -> Run:

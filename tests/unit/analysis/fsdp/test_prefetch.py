@@ -18,7 +18,7 @@ from tracekit.analysis.fsdp.prefetch import predicted_waits_ns
 from tracekit.analysis.fsdp.units import fsdp
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records
-from tracekit.findings.finding import Finding
+from tracekit.findings.finding import Finding, held
 from tracekit.model.metadata import Settings
 
 
@@ -61,7 +61,7 @@ def forward_wait_ns(report: Report) -> float:
 def fsdp_findings(report: Report) -> dict[str, Finding]:
     """By phase."""
     assert report.fsdp is not None
-    return {str(finding.evidence["phase"]): finding for finding in report.fsdp.findings}
+    return {str(finding.evidence["phase"]): finding for finding in held(report.fsdp.findings)}
 
 
 @pytest.mark.parametrize("ahead", [1, 2])

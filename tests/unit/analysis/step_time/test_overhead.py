@@ -52,7 +52,7 @@ def test_a_cost_that_was_not_measured_is_unknown(tmp_path: Path) -> None:
     assert "what recording cost was not measured" in TerminalReport().render(result)
 
 
-@pytest.mark.parametrize(("cost_ns", "warned"), [(10_000, 0), (10_100, 1)])
+@pytest.mark.parametrize(("cost_ns", "warned"), [(9_900, 0), (10_100, 1)])
 def test_a_tenth_is_the_limit(tmp_path: Path, cost_ns: int, warned: int) -> None:
     assert len(warnings(report(tmp_path, cost_ns))) == warned
 

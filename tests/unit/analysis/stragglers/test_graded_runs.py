@@ -12,6 +12,7 @@ from benchmarks.studies.certainty.cases import Case
 from benchmarks.studies.certainty.programs import run_of
 from tracekit.analysis.stragglers.stragglers import stragglers
 from tracekit.analysis.stragglers.verdict import Verdict
+from tracekit.findings.finding import held
 from tracekit.model.run import Run
 
 
@@ -108,7 +109,7 @@ def test_a_finding_says_what_to_do_and_what_would_make_it_sure() -> None:
             seed=1, strategy="fsdp", ranks=8, steps=2, noise=0.5, planted="data", where="one rank", slow=(6,), delay=0.3
         )
     )
-    (finding,) = stragglers(run).findings
+    (finding,) = held(stragglers(run).findings)
     assert (finding.certainty, finding.cause, finding.ranks) == ("likely", "data", (6,))
     assert finding.action == "load data ahead on rank 6: more workers or faster storage; record 10 steps to be sure"
     assert finding.time_ns == pytest.approx(30e6, rel=0.1)
