@@ -83,17 +83,6 @@ def test_forward_and_backward_in_a_closure_are_not_the_optimizer_s(tmp_path: Pat
     }
 
 
-def test_a_wait_for_reduced_gradients_in_a_closure_is_backward(tmp_path: Path) -> None:
-    """GIVEN a reduction by Gloo that ends after the last node of a closure's backward pass THEN the wait is backward.
-
-    The wait has no event of its own in a trace of torch.profiler alone. The next operator is of the update.
-    """
-    trace = Training().label(STEP, 10, 80).forward(20).node(40, 20)
-    actual = trace.gloo("all_reduce", 55, 14, issued_at=54).update(70).phases(tmp_path)
-
-    assert actual == {"forward": 40, "backward": 30, "optimizer": 20, "other": 10}
-
-
 def test_a_closure_that_is_called_several_times_alternates_with_updates(tmp_path: Path) -> None:
     """GIVEN an LBFGS step 5-95 that calls its closure three times, each time after an update of 1 us."""
     trace = Training().label(STEP, 5, 90)
@@ -106,20 +95,6 @@ def test_a_closure_that_is_called_several_times_alternates_with_updates(tmp_path
     # A later forward begins where the update before it has ended; forward is also what precedes the optimizer's step.
     forward = 5 + 10 + 2 * (45 - 33)
     assert actual == {"forward": forward, "backward": backward, "optimizer": 90 - 10 - 24 - backward, "other": 5}
-
-
-def test_what_perturbs_the_weights_before_a_closure_is_the_optimizer_s(tmp_path: Path) -> None:
-    """GIVEN sharpness-aware minimization: the gradients of a first pass move the weights, then comes a second pass."""
-    trace = Training().forward(5).node(10, 10).label(BACKWARD_SPAN, 10, 10).label(STEP, 30, 60)
-    trace.update(33).forward(45).node(50, 20).label(BACKWARD_SPAN, 50, 20).update(75)
-    actual = trace.capture().phases(tmp_path)
-
-    assert actual == {
-        "forward": 10 + (50 - 34),
-        "backward": (30 - 10) + 20,
-        "optimizer": (34 - 30) + (90 - 70),
-        "other": 10,
-    }
 
 
 def test_backward_of_a_gpu_runs_on_another_thread_than_the_closure(tmp_path: Path) -> None:

@@ -147,16 +147,6 @@ def test_waiting_for_a_late_rank_is_not_hidden() -> None:
     assert predicted_waits_ns(modules, np.array([50, 30]), ahead=1).tolist() == [50, 70]
 
 
-def test_all_gathers_run_one_after_the_other() -> None:
-    """GIVEN two modules ahead. THEN both are issued at 0 and done at 60 and 120.
-
-    They are needed at 50 and, after a wait of 10, at 110.
-    """
-    modules = gathers([60, 60, 60], [60, 60, 60], [50, 50, 50])
-    shortest = np.array([60, 60, 60])
-    assert predicted_waits_ns(modules, shortest, ahead=2).tolist() == [60, 10, 10]
-
-
 def test_no_module_is_predicted_to_wait_longer_than_it_did() -> None:
     modules = gathers([0, 5], [50, 100], [10, 10])
     assert predicted_waits_ns(modules, np.array([50, 100]), ahead=1).tolist() == [0, 5]

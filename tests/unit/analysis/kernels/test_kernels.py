@@ -126,17 +126,6 @@ def test_an_operator_within_its_own_kind_counts_once_in_total(tmp_path: Path) ->
     assert (row["count"], row["total_ns"], row["self_ns"]) == (2, 50_000, 50_000)
 
 
-def test_an_operator_of_a_cpu_rank_is_exposed_while_nothing_communicates(tmp_path: Path) -> None:
-    traces = []
-    for number in (0, 1):
-        trace = TraceBuilder(number).step(1, 0, 100).op("aten::mm", 10, 40)
-        traces.append(trace.gloo("all_reduce", 30, 50, issued_at=5))
-
-    row = by_name(found(tmp_path, *traces), "operators")["aten::mm"]
-
-    assert (row["total_ns"], row["exposed_ns"]) == (40_000, 20_000)
-
-
 def test_of_many_operators_some_steps_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN ten steps of four operators and room for 20 THEN five steps are looked at, and a mean step is the same."""
     trace = TraceBuilder()
@@ -152,30 +141,6 @@ def test_of_many_operators_some_steps_are_looked_at(tmp_path: Path, monkeypatch:
     assert (times.steps, times.sums.count.tolist(), times.sums.total_ns.tolist()) == (5, [20], [200_000])
 
 
-def test_the_worst_rank_is_the_one_with_the_most_total_time() -> None:
-    run = run_of(
-        [
-            rank(4, **{KERNEL_TIMES.name: OperationTimes(steps=2, sums=sums(gemm=400))}),
-            rank(7, **{KERNEL_TIMES.name: OperationTimes(steps=1, sums=sums(gemm=600, other=50))}),
-        ]
-    )
-
-    rows = by_name(kernels(run), "kernels")
-
-    assert rows["gemm"] == {
-        "name": "gemm",
-        "kind": "compute",
-        "count": 1.5,
-        "total_ns": 400.0,
-        "self_ns": 400.0,
-        "exposed_ns": 200.0,
-        "ranks": 2,
-        "worst_rank": 7,
-        "worst_total_ns": 600.0,
-    }
-    assert rows["other"]["ranks"] == 1
-
-
 def test_those_with_the_most_of_any_time_are_shown() -> None:
     """GIVEN more names than are shown, of which a short one is the most exposed THEN it is among them."""
     many = sums(**{f"kernel_{i}": 1000 - i for i in range(2 * MOST_SHOWN)})
@@ -188,17 +153,6 @@ def test_those_with_the_most_of_any_time_are_shown() -> None:
     assert names[:2] == ["kernel_0", "kernel_1"]
     assert f"kernel_{2 * MOST_SHOWN - 1}" in names
     assert len(names) <= 3 * MOST_SHOWN
-
-
-def test_recordings_of_a_rank_are_added_up() -> None:
-    first, second = OperationTimes(steps=2, sums=sums(gemm=400, a=1)), OperationTimes(steps=3, sums=sums(gemm=50, b=2))
-
-    merged = KERNEL_TIMES.merge([first, second])
-
-    assert merged.steps == 5
-    assert merged.sums.name.tolist() == ["gemm", "b", "a"]
-    assert merged.sums.total_ns.tolist() == [450, 2, 1]
-    assert merged.sums.count.tolist() == [4, 2, 2]
 
 
 def test_a_rank_keeps_a_bounded_number_of_names(tmp_path: Path) -> None:

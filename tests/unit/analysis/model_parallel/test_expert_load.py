@@ -162,22 +162,6 @@ def test_missing_ranks_are_named(tmp_path: Path) -> None:
     assert "receive 3.00 times the mean of the others (2 of the group's 4 ranks recorded)" in text
 
 
-def test_exchanges_of_counts_are_no_load(tmp_path: Path) -> None:
-    """GIVEN counts of tokens, of which rank 2 gets more, before even exchanges."""
-    traces = []
-    for rank in range(4):
-        trace = TraceBuilder(rank, 4)
-        for step in range(3):
-            trace.step(step, step * STEP_US, STEP_US)
-            on_gloo(trace, step * STEP_US + 20, 10, HOT[rank], 180, dtype="long int")
-            there_and_back(trace, on_gloo, step * STEP_US + 100, EVEN)
-        traces.append(trace)
-    report = analyze(write_run(tmp_path, traces))
-    assert report.tensor.experts is not None
-    assert findings(report) == []
-    assert {row["received_bytes"] for row in records(report.tensor.experts.ranks)} == {2 * 180 * TOKEN_BYTES}
-
-
 def test_one_uneven_layer_is_named(tmp_path: Path) -> None:
     """GIVEN three layers, of which one brings rank 1 three times as much."""
     group = Group(id=0, name="0", desc="", backend="gloo", parallelism="ep", ranks="world")

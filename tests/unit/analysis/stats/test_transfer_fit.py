@@ -82,18 +82,6 @@ def test_stretches_with_copies_tell_no_bandwidth() -> None:
     assert fit.late_ns(stretches) == pytest.approx(np.where(np.arange(len(sizes)) % 4 == 3, 4_000_000, 0), abs=1)
 
 
-def test_transfers_that_overlap_because_one_was_slow_do_not_count() -> None:
-    begin_ns = np.arange(12, dtype=np.int64) * 10_000_000
-    sizes = np.full(12, 4_000_000, dtype=np.int64)
-    end_ns = begin_ns + LATENCY_NS + int(NS_PER_BYTE * 4_000_000)
-    end_ns[5] += 5_000_000  # beyond the start of the next one
-    stretches = stretches_of(begin_ns, end_ns, sizes, 1)
-    assert stretches is not None
-    assert stretches.transfers.tolist() == [1] * 5 + [2] + [1] * 5
-    fit = fit_transfers(stretches)
-    assert fit.ns_per_byte * 4_000_000 == pytest.approx(LATENCY_NS + NS_PER_BYTE * 4_000_000)
-
-
 def test_waves_proportional_to_bytes_determine_no_latency() -> None:
     """GIVEN single buckets, and pairs of buckets without a pause, with twice the bytes in twice the waves."""
     waves = np.array([1, 2] * 5, dtype=np.int64)

@@ -51,17 +51,6 @@ def gpu_step() -> TraceBuilder:
     return trace.kernel("optimizer_add", 85, 10, launched_at=32)
 
 
-def test_a_phase_begins_on_the_device_when_earlier_launches_have_ended(summarize: Summarize) -> None:
-    """The optimizer waits for the all-reduce, which still belongs to the backward pass."""
-    summary = summarize(gpu_step().capture())
-    assert summary.device == "gpu"
-    times = phases(summary)
-    assert times["backward"] == 85 - 40
-    assert times["optimizer"] == 95 - 85
-    assert times["data"] + times["forward"] == 40
-    assert sum(times.values()) == 100
-
-
 def test_the_kernels_of_a_closure_are_in_their_phases(summarize: Summarize) -> None:
     """GIVEN a closure on the host, and kernels that it launches THEN they run in the phases of their launches.
 

@@ -104,16 +104,6 @@ def test_a_slow_rank_stands_out_by_its_own_time_where_waits_for_calls_vary() -> 
     assert found.slow == (1,)
 
 
-def test_a_slow_rank_keeps_its_name_beside_one_that_waits_nearly_as_long_for_calls() -> None:
-    ranks = [rank_with(1, [15, 16, 15]), rank_with(2, [117, 118, 120]), rank_with(3, [22, 165, 108])]
-    own_ns = {1: [11 * MS] * 3, 2: [112 * MS] * 3, 3: [12 * MS] * 3}
-
-    found = find_slow_rates(ranks, {}, [own_ns])
-
-    assert found is not None
-    assert found.slow == (2,)
-
-
 def test_a_slow_rank_stands_out_by_its_compute_where_hosts_stall() -> None:
     """GIVEN stalls of hosts in steps of two ranks, one of which computes longer in all its steps."""
     ranks = [rank_with(1, [35, 19, 23]), rank_with(2, [357, 147, 789]), rank_with(3, [349, 796, 46])]

@@ -100,16 +100,3 @@ def test_a_pipeline_without_one_ranks_file_blames_nobody(missing: int) -> None:
         messages=messages.rows(np.flatnonzero(known)),
     )
     assert stragglers(partial).verdict.certainty is None
-
-
-def test_a_finding_says_what_to_do_and_what_would_make_it_sure() -> None:
-    run = run_of(
-        Case(
-            seed=1, strategy="fsdp", ranks=8, steps=2, noise=0.5, planted="data", where="one rank", slow=(6,), delay=0.3
-        )
-    )
-    (finding,) = stragglers(run).findings
-    assert (finding.certainty, finding.cause, finding.ranks) == ("likely", "data", (6,))
-    assert finding.action == "load data ahead on rank 6: more workers or faster storage; record 10 steps to be sure"
-    assert finding.time_ns == pytest.approx(30e6, rel=0.1)
-    assert len(finding.text) <= 150

@@ -102,16 +102,6 @@ def test_slow_collectives_of_two_stages_are_no_slow_messages() -> None:
     assert added(before, run, [measured], [link((1, 2))]).links_ns.tolist() == [[0, 500, 500]]
 
 
-def test_without_pipelines_nothing_changes() -> None:
-    run, _ = line(2, 1)
-    before = charges(2, of_rank_1=5)
-
-    result = added(before, run, [])
-
-    assert result.ranks_ns.tolist() == before.ranks_ns.tolist()
-    assert result.causes_ns.tolist() == before.causes_ns.tolist()
-
-
 @pytest.mark.parametrize("after_ns", [50, 105], ids=["in its action", "between its action and the next"])
 def test_slow_collectives_within_a_stage_add_to_its_actions(after_ns: int) -> None:
     """GIVEN ranks 1 and 9, both of stage 1, whose collectives after each of 4 forwards take 30 too long.

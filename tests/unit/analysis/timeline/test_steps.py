@@ -108,19 +108,6 @@ def test_a_gpu_rank_with_all_kernels_cut_off_is_no_cpu_rank(summarize: Summarize
 # ---- to which step an event belongs -------------------------------------------------------------------------------
 
 
-def test_unlinked_device_events_belong_to_the_window_in_which_they_start(summarize: Summarize) -> None:
-    """b_1 is 250, so an all-gather from 225 without known launch belongs to step 0."""
-    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
-    trace.kernel("gemm", 50, 100, launched_at=10).kernel("gemm", 150, 100, launched_at=50)
-    trace.kernel("gemm", 260, 50, launched_at=110)
-    trace.nccl("all_reduce", 160, 60, launched_at=20).nccl("all_gather", 225, 20)
-    assert counts(summarize(trace, steps=StepSelection(stop=1))) == {
-        "all_reduce": (1, 60_000),
-        "all_gather": (1, 20_000),
-    }
-    assert counts(summarize(trace, steps=StepSelection(first=1))) == {}
-
-
 def test_a_collective_launched_in_a_step_is_counted_there_wherever_it_runs(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
     trace.kernel("gemm", 5, 10, launched_at=1).nccl("all_reduce", 120, 10, launched_at=90)

@@ -80,15 +80,3 @@ def test_a_limit_follows_the_host_and_the_device(host_ns: float, device_ns: floa
     task_ns = with_limits(group, np.array([[host_ns], [device_ns], [100.0]]))
 
     assert task_ns[:, 0].tolist() == [host_ns, device_ns, limit_ns]
-
-
-def test_a_limit_that_is_not_chosen_stays() -> None:
-    tasks = [
-        TaskOf(rank=0, ns=[20], kind="host"),
-        TaskOf(rank=0, ns=[100], kind="limit", role=LIMIT, host=0, host_share=1.0),
-    ]
-    (group,) = graph_of(tasks).step_groups
-    halved = np.array([[10.0], [100.0]])
-
-    assert with_limits(group, halved, np.array([False, False]))[:, 0].tolist() == [10, 100]
-    assert with_limits(group, halved, np.array([False, True]))[:, 0].tolist() == [10, 50]

@@ -211,27 +211,6 @@ def test_a_message_that_was_not_waited_for_delays_its_receiver_only_if_it_comes_
     assert replayed_us(run, shorter_us=-130) == pytest.approx(449, abs=1)  # at 250: 49 too late
 
 
-def test_a_send_that_was_over_before_the_receive_was_posted_does_not_wait() -> None:
-    run = exchange(2, sent_at_us=5, received_at_us=100, awaited=True)
-    (graph_steps,) = build_run_graph(run).step_groups
-    later = graph_steps.duration_ns.copy()
-    later[np.flatnonzero((graph_steps.rank == 1) & (later[:, 0] == 10_000))[0]] += (
-        100_000  # the receive is posted at 110
-    )
-    ends_us = graph_steps.graph.replay(later).end[graph_steps.step_ends[0], 0] / 1000  # type: ignore[index]
-    assert ends_us.tolist() == [400, 500]
-
-
-def test_one_rank_alone_keeps_its_communication_as_long_as_it_was(tmp_path: Path) -> None:
-    """GIVEN rank 1, whose all-reduces of 20 wait for rank 0 for 80 THEN 20 + 80 is a transfer."""
-    write_loading_ranks(tmp_path, {0: 90, 1: 10})
-    result = result_of(load(tmp_path, ranks=[1]))
-
-    assert result.replayed_ns == pytest.approx(240_000, abs=1000)
-    assert savings_us(result) == pytest.approx({"data loaded ahead on rank 1": 10}, abs=1)
-    assert "waiting for them counts as transfer" in result.notes[0]
-
-
 def test_missing_ranks_are_noted(tmp_path: Path) -> None:
     run = synchronous(tmp_path, {0: 100, 1: 100, 2: 100})
     assert build_run_graph(load(run.paths, ranks=[0, 1])).notes == ()  # not selected is not missing
@@ -240,39 +219,6 @@ def test_missing_ranks_are_noted(tmp_path: Path) -> None:
     assert build_run_graph(load(tmp_path)).notes == (
         "1 ranks are missing: waiting for them counts as transfer, and no change of communication is tried",
     )
-
-
-def write_loading_ranks(folder: Path, loads: dict[int, int]) -> None:
-    """Write ranks that load data for this many us, compute for 100 and reduce for 20."""
-    for number, loads_us in loads.items():
-        trace = TraceBuilder(rank=number, world_size=len(loads))
-        for k in range(STEPS):
-            at = 240 * k
-            trace.step(k, at, 240)
-            trace.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, loads_us)
-            trace.op("aten::mm", at + loads_us, 100)
-            arrived = at + loads_us + 100
-            trace.gloo("all_reduce", arrived, at + 210 - arrived, issued_at=arrived)
-            trace.wait(arrived + 1, at + 210 - arrived - 1)
-            trace.op("aten::add_", at + 210, 30)
-        trace.capture(clock=[(0, 0, 100)])
-        trace.write_capture(folder)
-
-
-def test_sizes_are_no_part_of_what_an_uneven_exchange_is_compared_by(tmp_path: Path) -> None:
-    """GIVEN all-to-alls of another size on each rank and step, and rank 1 with 40 us more of work behind them."""
-    for number in range(3):
-        trace, work_us = TraceBuilder(rank=number, world_size=3), 140 if number == 1 else 100
-        for k in range(STEPS):
-            at, host = 200 * k, 20 * k
-            trace.step(k, host, 20).kernel("route", at + 5, 10, launched_at=host)
-            trace.nccl("all_to_all", at + 17, 20, launched_at=host + 2, elements=1000 + 100 * number + 10 * k)
-            trace.kernel("experts", at + 38, work_us, launched_at=host + 4)
-            trace.nccl("all_reduce", at + 39 + work_us, 163 - work_us, launched_at=host + 6)
-        trace.write(tmp_path / f"rank{number}.json.gz")
-    result = result_of(load(tmp_path))
-
-    assert savings_us(result)["rank 1 at its peers' median"] == pytest.approx(40, abs=2)
 
 
 def test_the_limit_counts_all_operations_not_communication_alone(
