@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.clocks.align import host_of_ranks
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.model.clocks import ClockModel
@@ -176,20 +175,6 @@ def test_a_rank_whose_clock_jumps_has_no_times(tmp_path: Path, rank: int, by_us:
     assert [summary.rank for summary in run.ranks if not summary.is_measured] == [rank]
     assert run.common_steps() == set(range(10))
     assert [note.rank for note in run.notes if note.kind == "clock_step"] == [rank]
-
-
-def test_processes_that_were_started_one_after_the_other_share_a_host(tmp_path: Path) -> None:
-    """GIVEN files without hosts WHEN process ids follow each other in each of two launches THEN these are two hosts."""
-    traces = []
-    for rank in range(4):
-        trace = TraceBuilder(rank, 4, host="localhost")
-        trace.pid = trace.main = 700 + rank % 2
-        traces.append(trace.step(0, 0, 10).op("op", 0, 5))
-    run = load(write_run(tmp_path, traces))
-    hosts = host_of_ranks(run.ranks)
-    assert (hosts[0], hosts[2]) == (hosts[1], hosts[3])
-    assert hosts[0] != hosts[2]
-    assert [clock.method for clock in run.clocks] == ["host", "host", "none", "none"]
 
 
 @pytest.mark.parametrize(("host", "method"), [("localhost", "none"), ("node0", "host")])

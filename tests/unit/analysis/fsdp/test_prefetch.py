@@ -98,16 +98,6 @@ def test_modules_that_wait_are_named_with_the_setting_and_what_it_saves() -> Non
     }
 
 
-def test_all_gathers_longer_than_the_compute_before_them_are_hidden_in_part() -> None:
-    report = report_of(blocks(800))
-    assert report.fsdp is not None
-    forward = fsdp_findings(report)["forward"]
-    assert forward.saving_ns == pytest.approx(5 * 500_000, rel=0.06)  # and what is launched between
-    left_ns = forward_wait_ns(report_of(blocks(800), ahead=1))
-    assert left_ns > 5 * 250_000
-    assert forward.evidence["predicted_wait_ns"] == pytest.approx(left_ns, rel=0.05)
-
-
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_run_that_prefetches_needs_no_advice(waits: bool) -> None:
     assert fsdp_findings(report_of(blocks(300), ahead=1, waits=waits)) == {}

@@ -126,24 +126,6 @@ def test_without_waits_there_is_no_saving(tmp_path: Path) -> None:
     assert (finding.severity, finding.action) == ("info", None)
 
 
-@pytest.mark.parametrize(("parallelism", "rows"), [("ep", 2), (None, 0)])
-def test_exchanges_that_return_as_gradients_only_are_for_experts_only_if_recorded_so(
-    tmp_path: Path, parallelism: str | None, rows: int
-) -> None:
-    """GIVEN rows of embedding tables: they go to the ranks that look them up, and their gradients come back."""
-    traces = []
-    for rank in range(2):
-        trace = TraceBuilder(rank, 2).step(0, 0, STEP_US)
-        on_gloo(trace, 100, 10, 300, 100 + 100 * rank)
-        trace.backward("MmBackward0", 500, 10)
-        on_gloo(trace, 520, 10, 100 + 100 * rank, 300)
-        group = Group(id=0, name="0", desc="", backend="gloo", parallelism=parallelism, ranks="world")
-        traces.append(trace.capture(groups=[group]))
-    report = analyze(write_run(tmp_path, traces))
-    assert report.tensor.experts is not None
-    assert len(report.tensor.experts.ranks) == rows
-
-
 @pytest.mark.parametrize(("parallelism", "named"), [("ep", 1), ("cp", 0), ("dp", 0)])
 def test_only_groups_that_may_be_for_experts_count(tmp_path: Path, parallelism: str, named: int) -> None:
     assert len(findings(run_of(tmp_path, [HOT] * 3, parallelism=parallelism))) == named

@@ -200,19 +200,6 @@ def test_busy_time_and_bubbles_fill_the_span_of_the_pipeline(
     assert [sum(row[f"{cause}_ns"] for cause in CAUSES) for row in rows] == [row["bubble_ns"] for row in rows]
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_without_a_ranks_actions_in_a_step_the_causes_are_unknown(place: int) -> None:
-    both = list(gpipe())
-    both[place] = Actions.concatenate([both[place], actions(("F", 0, 1000, 1010), stage=place, step=6)])
-    ranks = [
-        rank(i, actions=of_rank, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
-        for i, of_rank in enumerate(both)
-    ]
-    result = analysed(run_of(ranks))
-    assert (result.causes_ns, result.changes) == (None, ())
-    assert result.by_rank["bubble_ns"].notna().all()
-
-
 def test_a_first_stage_that_does_not_learn_has_no_backward() -> None:
     first, second = gpipe()
     result = analysed(two_stages(first.rows(first.kind == ACTION_KINDS.index("F")), second))

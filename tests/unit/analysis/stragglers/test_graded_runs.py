@@ -33,19 +33,6 @@ def test_a_sleep_in_three_steps_whose_length_varies_is_named() -> None:
     assert (verdict.rank, verdict.cause, verdict.certainty) == (2, "host", "likely")
 
 
-def test_of_the_only_step_it_is_known_how_long_others_wait() -> None:
-    """GIVEN a rank that comes 30 ms late to each of four collectives."""
-    cluster = Cluster(4)
-    for _ in cluster.steps(1):
-        for _ in range(4):
-            for rank in range(4):
-                cluster.work(rank, compute=100_000, host=30_000 * (rank == 2), operations=100)
-            cluster.collective(range(4), transfer=1000)
-    (finding,) = stragglers(cluster.run()).findings
-    assert (finding.rank, finding.cause, finding.certainty) == (2, "host", "likely")
-    assert finding.evidence["others_wait_ns"] == 4 * 30_000
-
-
 @pytest.mark.parametrize("planted", ["host", "between", "compute", "data", "more_work"])
 def test_every_kind_of_delay_is_named_from_three_steps(planted: str) -> None:
     verdict = verdict_on(planted=planted, slow=(2,), delay=0.3)

@@ -92,17 +92,6 @@ def test_a_pass_is_what_was_launched_in_one_direction_between_two_messages(passe
     ]
 
 
-def test_the_optimizer_and_small_work_between_passes_are_none(passes_of: PassesOf) -> None:
-    """GIVEN a loss of 1 us between passes of 20 us THEN it is no pass."""
-    trace = TraceBuilder().step(0, 0, 1000)
-    forward(trace, 10, number=0, kernel_at=100)
-    forward(trace, 40, number=1, kernel_at=140, for_us=0.5)
-    backward(trace, 60, number=0, kernel_at=200)
-    trace.label("Optimizer.step#AdamW.step", 80, 20).kernel("adam", 300, 50, launched_at=85)
-
-    assert [kind for kind, *_ in passes_of(trace, issued=(30, 50))] == ["F", "B"]
-
-
 def on_cpu(trace: TraceBuilder, at_us: float, for_us: float = 20) -> None:
     trace.op("aten::mm", at_us, for_us)
 

@@ -52,17 +52,6 @@ def test_a_rank_is_ready_for_a_message_when_its_kernel_could_run(tmp_path: Path)
     assert after(trace, *messages.start_ns) == [51, 70]
 
 
-def test_an_all_to_all_that_sends_and_receives_is_a_collective(tmp_path: Path) -> None:
-    """The operator around the launch tells it, or the annotation, in versions of torch that name no collective."""
-    by_operator = TraceBuilder().step(0, 0, 100).op("c10d::alltoall_base_", 5, 10)
-    by_operator.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t()", 20, 10, launched_at=10)
-    by_annotation = TraceBuilder().step(0, 0, 100).label("nccl:all_to_all", 5, 10)
-    by_annotation.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t()", 20, 10, launched_at=10)
-
-    for trace in (by_operator, by_annotation):
-        assert len(summary_of(tmp_path, trace).collectives) == 1
-
-
 def test_messages_alone_leave_clocks_of_different_hosts_unknown(tmp_path: Path) -> None:
     sender, receiver = (TraceBuilder(rank, 2, host=host).step(0, 0, 99) for rank, host in enumerate("ab"))
     add_batch(sender, [("send", 1)], launched_at=20, at_us=30, for_us=9)

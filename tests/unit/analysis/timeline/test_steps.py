@@ -45,22 +45,6 @@ def counts(summary: RankSummary) -> dict[str, tuple[int, int]]:
 # ---- files that were cut off -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", ["steps", "spans", "recording"])
-def test_a_cut_file_with_one_track_after_the_other_has_no_complete_step(summarize: Summarize, source: str) -> None:
-    """GIVEN one track after the other, as Kineto writes WHEN the file is cut THEN no time of the rank is known."""
-    trace = TraceBuilder()
-    if source != "recording":
-        trace.step(0, 0, 100).step(1, 100, 100)
-    trace.op("aten::mm", 10, 20).op("aten::mm", 110, 20)
-    trace.backward("MmBackward0", 40, 20).backward("MmBackward0", 140, 20).op("gone", 5, 1, thread=77)
-    if source == "steps":
-        trace.capture()
-    summary = summarize(trace, cut_at="gone")
-    assert any(note.kind == "no_steps" for note in summary.notes) == (source == "recording")
-    assert (summary.is_measured, completed(summary), summary[COMMUNICATION]) == (False, [], ())
-    assert len(summary.recorded_steps) == (1 if source == "recording" else 2)
-
-
 def in_order_of_time() -> TraceBuilder:
     trace = TraceBuilder()
     for k in range(4):

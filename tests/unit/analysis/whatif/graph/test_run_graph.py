@@ -211,16 +211,6 @@ def test_a_message_that_was_not_waited_for_delays_its_receiver_only_if_it_comes_
     assert replayed_us(run, shorter_us=-130) == pytest.approx(449, abs=1)  # at 250: 49 too late
 
 
-def test_missing_ranks_are_noted(tmp_path: Path) -> None:
-    run = synchronous(tmp_path, {0: 100, 1: 100, 2: 100})
-    assert build_run_graph(load(run.paths, ranks=[0, 1])).notes == ()  # not selected is not missing
-    next(tmp_path.rglob("rank-000002.json.gz")).unlink()
-    next(tmp_path.rglob("rank-000002.manifest.json")).unlink()
-    assert build_run_graph(load(tmp_path)).notes == (
-        "1 ranks are missing: waiting for them counts as transfer, and no change of communication is tried",
-    )
-
-
 def test_the_limit_counts_all_operations_not_communication_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

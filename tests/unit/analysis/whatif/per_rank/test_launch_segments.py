@@ -11,7 +11,6 @@ from tests.unit.analysis.whatif.graph.device_job import trace_of
 from tests.unit.analysis.whatif.per_rank.recorded import summary
 from tracekit.analysis.whatif.parts import CUTS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.spans import EVALUATION_SPAN, checkpoint_span
 
 DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")
 NONE = -1.0
@@ -71,27 +70,6 @@ def test_kernels_end_no_earlier_than_their_launches_allow(rows: Rows) -> None:
     assert rows.of("resume", "device_end_ns") == [115, 315, 515]
     assert rows.of("wait", "device_end_ns") == [157, 357, 557]
     assert rows.of("synchronise", "device_ns") == [NONE] * 3
-
-
-def test_a_wait_for_the_device_that_no_call_shows(tmp_path: Path) -> None:
-    """GIVEN a host that is not heard of from 10 on, and launches again at 1003, right after its kernel's end."""
-    trace = TraceBuilder().step(0, 0, 2000).kernel("gemm", 15, 985, launched_at=8)
-    trace.kernel("adam", 1010, 20, launched_at=1003)
-
-    assert Rows(trace, tmp_path).of("synchronise", "awaited_kernel_ns") == [1000]
-
-    trace.op("aten::item", 600, 300)  # the host was busy
-    assert "synchronise" not in Rows(trace, tmp_path).what
-
-
-def test_what_a_host_does_instead_of_training_is_cut_out(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 200).kernel("gemm", 15, 5, launched_at=8)
-    trace.label(checkpoint_span("save", "torch.save"), 30, 40).label(EVALUATION_SPAN, 80, 10)
-    rows = Rows(trace, tmp_path)
-
-    assert rows.of("checkpoint", "begin_ns") == [30]
-    assert rows.of("evaluation", "begin_ns") == [80]
-    assert rows.of("resume", "begin_ns") == [70, 90]
 
 
 def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:
