@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu_jobs import simulate, spec_of
-from tests.browser.many_ranks import repeated
 from tests.browser.report_page import opened
 from tests.places import DATA
 from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
@@ -324,22 +323,3 @@ def test_every_chart_has_a_text_and_a_table(browser: Any, mesh: PageData, tmp_pa
             assert image.count() == 1, figure
             assert len(image.get_attribute("aria-label")) > 40, figure
             assert len(report.table(figure)) > 0, figure
-
-
-@pytest.mark.parametrize(("ranks", "most_s"), [(1024, 2), (4096, 5)])
-def test_a_large_run_is_soon_interactive(
-    browser: Any, mesh: PageData, tmp_path: Path, ranks: int, most_s: float
-) -> None:
-    """Until the first screen is drawn, in CPU time of the page's thread: what other processes do does not count."""
-    with opened(browser, repeated(mesh, ranks // 8), tmp_path) as report:
-        session = report.page.context.new_cdp_session(report.page)
-        session.send("Performance.enable", {"timeDomain": "threadTicks"})
-        report.page.reload()
-        report.page.wait_for_selector("html[data-ready]")
-        report.page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
-        metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
-        report.show("rank-map")
-
-        assert report.errors == []
-        assert metrics["TaskDuration"] < most_s
-        assert report.page.evaluate("page.rank_map.ranks.length") == ranks

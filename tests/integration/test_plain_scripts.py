@@ -33,7 +33,7 @@ def test_a_script_with_the_decorator_alone(
     parallelism: str,
     collectives_a_step: int,
 ) -> None:
-    torchrun(SCRIPTS / f"{script}.py", tmp_path, anew=True)
+    torchrun(SCRIPTS / f"{script}.py", tmp_path, anew=script == "ddp")
     result: dict[str, Any] = json.loads(launch("-m", "tracekit", "analyze", tmp_path, "--json").stdout)
 
     assert result["run"]["strategies"] == [strategy]

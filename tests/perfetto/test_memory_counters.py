@@ -9,8 +9,6 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import merged
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import TraceProcessor
 
 RECORDED = Path(__file__).parents[1] / "data" / "cpu_memory"
@@ -23,10 +21,6 @@ Curve = list[tuple[int, float]]
 
 # The tracks of ranks; in Chrome's format, for which there are no views, each rank is a process.
 RANKS = "select track_id, rank, name from tracekit_tracks"
-CHROME_RANKS = (
-    "select t.id as track_id, cast(substr(p.name, 6) as int) as rank, t.name "
-    "from process_counter_track t join process p using (upid) where p.name glob 'rank *'"
-)
 
 
 def counters(processor: TraceProcessor, rank: int = 0, *, tracks: str = RANKS) -> dict[str, Curve]:
@@ -96,28 +90,6 @@ def test_memory_counters_are_the_last_tracks_that_tracekit_adds(
     assert names[0] == "rank 0 steps"
 
 
-def test_counters_of_chosen_steps_begin_with_the_value_at_their_start(
-    trace_processor: TraceProcessor, tmp_path: Path
-) -> None:
-    """GIVEN 32 MiB allocated before WHEN only steps 2 and 3 are chosen THEN the counter begins with these 32 MiB."""
-    folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])
-    for steps, before in (((2, 3), [(TraceBuilder().wall_ns(2 * STEP_US), 32.0 * MIB)]), ((0,), [])):
-        options = SummaryOptions(steps=StepSelection(first=steps[0], stop=steps[-1] + 1))
-        merged(trace_processor, load(folder, options=options), tmp_path / f"from {steps[0]}", options)
-        assert counters(trace_processor)["GPU 0 · allocated"] == before + planted(*steps)
-
-
-def test_chrome_s_format_has_the_same_numbers(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, 12_345)]))
-    trace_processor.load(merge(run, tmp_path / "run.json", form="chrome").path.read_bytes())
-    assert trace_processor.errors() == []
-    base_ns = TraceBuilder().wall_ns(0) - 10**9  # a second before the first event
-    expected = [(ts - base_ns, value) for ts, value in planted(*range(STEPS))]
-    for rank in (0, 1):
-        actual = counters(trace_processor, rank, tracks=CHROME_RANKS)
-        assert actual["GPU 0 · allocated bytes"] == expected
-
-
 @pytest.mark.parametrize("device", [(0, -1), GPU])
 def test_without_totals_changes_are_counted_from_the_beginning(
     trace_processor: TraceProcessor, tmp_path: Path, device: tuple[int, int]
@@ -145,19 +117,6 @@ def test_each_device_has_its_counters(trace_processor: TraceProcessor, tmp_path:
         "XPU 0 · allocated": [105],
         "device of type 20 4 · allocated": [104],
     }
-
-
-def test_a_record_before_all_events_holds_from_the_first_event_on(
-    trace_processor: TraceProcessor, tmp_path: Path
-) -> None:
-    """GIVEN a record hours before the first event of a trace that begins at zero THEN it moves to the first event."""
-    trace = TraceBuilder(0, 1)
-    trace.base_ns, trace.origin_ns = 0, 0
-    trace.step(0, 0, 100).memory(-3.6e9, 8, allocated=7, device=GPU).memory(50, 8, allocated=15, device=GPU)
-    run = load(write_run(tmp_path / "in", [trace]))
-    merged(trace_processor, run, tmp_path / "out")
-    assert counters(trace_processor) == {"GPU 0 · allocated": [(0, 7), (50_000, 15)]}
-    merge(run, tmp_path / "run.json", form="chrome")
 
 
 def test_windows_of_a_real_recording_share_a_counter(trace_processor: TraceProcessor, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
-    assert_phases_are_the_reports,
     assert_totals_are_the_reports,
     assert_views_are_the_reports,
     complete_events,
@@ -21,8 +20,6 @@ from tests.perfetto.merged import (
     shown_slices,
 )
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-from tracekit.errors import OutputError
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import TraceProcessor
@@ -91,18 +88,6 @@ def test_skewed_clocks_come_out_aligned(trace_processor: TraceProcessor, tmp_pat
     assert_totals_are_the_reports(trace_processor, run)
 
 
-def test_a_drifting_clock_comes_out_aligned(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN a clock that runs 200 ppm fast (400 us over the recording) THEN ranks agree to a microsecond."""
-    run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us=777, drift_ppm=200)]))
-    assert run.clocks[1].drift_ppm == pytest.approx(200, rel=1e-3)
-    merged(trace_processor, run, tmp_path / "out")
-    rows = trace_processor.query("select ts from slice where name glob 'ncclDevKernel_*' order by ts")
-    starts = [row["ts"] for row in rows]
-    assert len(starts) == 40
-    assert max(b - a for a, b in zip(starts[::2], starts[1::2], strict=True)) <= 1000
-    assert_phases_are_the_reports(trace_processor, run)
-
-
 def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, tmp_path: Path) -> None:
     """GIVEN two windows of each rank WHEN merged THEN each rank is one process, and its tracks have both windows."""
     for rank in (0, 1):
@@ -122,19 +107,6 @@ def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, t
     for name in ("compute", "communication", "steps", "GPU 0 stream 7"):
         assert counts[name] == 2, name
     assert_totals_are_the_reports(trace_processor, run)
-
-
-def test_selected_steps_and_the_whole_recording(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN any choice of steps THEN the lanes have what the report counts."""
-    folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])
-    for number, selection in enumerate((StepSelection(first=3, stop=5), StepSelection(whole=True))):
-        options = SummaryOptions(steps=selection)
-        run = load(folder, options=options)
-        written = merged(trace_processor, run, tmp_path / f"out{number}", options)
-        assert written.slices + sum(written.filtered.values()) == input_slices(folder).total()
-        assert shown_slices(trace_processor).total() == written.slices
-        assert (written.slices < 100) == (number == 0)
-        assert_totals_are_the_reports(trace_processor, run)
 
 
 def test_a_slice_that_is_left_out_counts_for_the_first_filter_that_leaves_it_out(
@@ -281,18 +253,3 @@ def test_one_worker_two_workers_and_gzip_write_the_same_bytes(tmp_path: Path) ->
     two = merge(run, tmp_path / "two.pftrace", jobs=2)
     packed = merge(run, tmp_path / "packed.pftrace.gz", jobs=1)
     assert one.path.read_bytes() == two.path.read_bytes() == gzip.decompress(packed.path.read_bytes())
-
-
-def test_nothing_is_overwritten_by_accident(tmp_path: Path) -> None:
-    run = load(DDP)
-    target = tmp_path / "run.pftrace"
-    target.write_text("mine")
-    with pytest.raises(OutputError):
-        merge(run, target)
-    assert target.read_text() == "mine"
-    (tmp_path / "link").symlink_to(target)
-    with pytest.raises(OutputError):
-        merge(run, tmp_path / "link", force=True)
-    merge(run, target, force=True)
-    assert target.stat().st_size > 1000
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run.pftrace"]

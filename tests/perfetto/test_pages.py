@@ -13,9 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescri
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import assert_the_counter_counts_open_waits, assert_views_are_the_reports, merged
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.findings.finding import Finding
 from tracekit.model.metadata import Mesh
 from tracekit.render.merged.merge import merge
@@ -117,29 +115,6 @@ def test_a_rank_that_is_late_because_it_waited_has_an_arrow_from_its_wait(
     assert arrows == [(0, 1, "arrives"), (1, 1, "arrives"), (1, 2, "arrives")]
 
 
-def test_a_rank_that_leaves_before_the_last_one_comes_has_not_waited(
-    trace_processor: TraceProcessor, tmp_path: Path
-) -> None:
-    """GIVEN the root of a broadcast, which ends before the last rank comes THEN it has no wait, as in the report."""
-    ranks = []
-    for rank, (arrival, end) in enumerate([(1_000, 1_200), (5_000, 7_100), (7_000, 7_100)]):
-        trace = TraceBuilder(rank, 3)
-        for k in range(3):
-            at = 10_000 * k
-            trace.step(k, at, 10_000).kernel("gemm", at + 10, arrival - 20, launched_at=at)
-            trace.nccl("broadcast", at + arrival, end - arrival, launched_at=at + 1)
-        ranks.append(trace.capture(clock=[(at, 0, 10) for at in (0, 1, 29_999, 30_000)]))
-    run = load(write_run(tmp_path / "in", ranks))
-    merged(trace_processor, run, tmp_path / "out")
-    rows = trace_processor.query("select rank, sum(dur) as total from tracekit_slices where track = 'waits' group by 1")
-    waited_ns = arrivals_of(run, run.common_steps()).wait_ns
-    assert (
-        {row["rank"]: row["total"] for row in rows}
-        == {rank: waited for rank, waited in enumerate(waited_ns.tolist()) if waited}
-        == {1: 3 * 2_000_000}
-    )
-
-
 def test_without_comparable_clocks_there_are_no_waits(trace_processor: TraceProcessor, tmp_path: Path) -> None:
     ranks = []
     for rank in (0, 1):
@@ -155,20 +130,6 @@ def test_without_comparable_clocks_there_are_no_waits(trace_processor: TraceProc
     assert "compute" in tracks
     assert tracks.isdisjoint({"waits", "late"})
     assert trace_processor.query("select count() as n from counter") == [{"n": 0}]
-
-
-def test_arrows_stay_within_their_window(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN two windows of a rank with the same correlation ids THEN no arrow leads from one to the other."""
-    for first in (0, 50):
-        trace = TraceBuilder(0, 1)
-        for k in range(first, first + 2):
-            trace.step(k, 100 * k, 100).kernel("gemm", 100 * k + 10, 20, launched_at=100 * k)
-        trace.capture().write_capture(tmp_path / "in")
-    merged(trace_processor, load(tmp_path / "in"), tmp_path / "out")
-    rows = trace_processor.query(
-        "select b.ts - a.ts as after from flow join slice a on slice_out = a.id join slice b on slice_in = b.id"
-    )
-    assert [row["after"] for row in rows] == [10_000] * 4
 
 
 def test_collectives_have_kind_size_type_and_instance(page: TraceProcessor) -> None:
@@ -285,18 +246,3 @@ def test_a_clock_s_uncertainty_is_on_its_page(page: TraceProcessor, folder: Path
     expected = {clock.rank: (clock.error_ns, clock.offset_ns) for clock in run.clocks if clock.method != "none"}
     assert {row["rank"]: (row["error_ns"], row["offset_ns"]) for row in rows} == expected
     assert len(rows) == RANKS
-
-
-def test_only_chosen_steps_are_on_the_tracks_that_tracekit_adds(
-    trace_processor: TraceProcessor, folder: Path, tmp_path: Path
-) -> None:
-    options = SummaryOptions(steps=StepSelection(first=2, stop=4))
-    merged(trace_processor, load(folder, options=options), tmp_path, options)
-    for track in ("steps", "collectives · dp", "waits"):
-        rows = on_track(trace_processor, track, "step")
-        assert {row["step"] for row in rows} == {2, 3}, track
-    (bounds,) = trace_processor.query("select min(ts) as begin, max(ts + dur) as end from tracekit_steps")
-    for track in ("phases", "compute", "idle", "late"):
-        rows = on_track(trace_processor, track)
-        assert rows
-        assert all(bounds["begin"] <= row["ts"] <= bounds["end"] for row in rows), track

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import shlex
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -20,12 +17,11 @@ from tests.perfetto.merged import LANES
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.cli import cli
-from tracekit.errors import InputError, UsageError
 from tracekit.model.run import Run
 from tracekit.render.merged.merge import merge
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
 from tracekit.render.trace.slices import Slices
-from tracekit.trace_processor import VARIABLE, Row, TraceProcessor, open_trace_processor, views_sql
+from tracekit.trace_processor import Row, TraceProcessor, views_sql
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
 
@@ -223,17 +219,6 @@ def test_the_command_over_a_run(trace_processor: TraceProcessor) -> None:
 
 
 @pytest.mark.usefixtures("running")
-def test_the_command_over_a_merged_trace(page: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "run.pftrace"
-    path.write_bytes(page)
-    rows = list(csv.DictReader(io.StringIO(query(path, "select * from tracekit_actions", "--csv").stdout)))
-    assert [(row["stage"], row["kind"]) for row in rows] == [("3", "B")]
-    shown = query(path, "select rank, step from tracekit_steps where complete order by 1").stdout
-    assert shown.split()[3:8] == ["2", "1", "10", "1", "2"]
-    assert max(map(len, query(path, "select * from tracekit_buckets").stdout.splitlines()[:-1])) <= 80
-
-
-@pytest.mark.usefixtures("running")
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
@@ -262,35 +247,3 @@ def test_a_trace_that_perfetto_cannot_read_is_reported_in_one_line(tmp_path: Pat
     assert (result.exit_code, result.stdout) == (3, "")
     assert "Perfetto cannot read the trace: " in result.stderr
     assert result.stderr.count("\n") == 1
-
-
-def test_cells_of_every_kind(trace_processor: TraceProcessor, page: bytes) -> None:
-    trace_processor.load(page)
-    answer = trace_processor.ask("select null as a, -1 as a, 0.5 as b, 'x' as c, x'00ff' as d, '' as e")
-    assert answer.columns == ("a", "a", "b", "c", "d", "e")
-    assert answer.rows == [(None, -1, 0.5, "x", b"\x00\xff", "")]
-    assert trace_processor.ask("select 1 as a where 0").columns == ("a",)
-    assert trace_processor.ask("select 1 as a where 0").rows == []
-
-
-@pytest.mark.usefixtures("trace_processor")
-def test_a_named_binary_answers_as_the_bundled_one(
-    page: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """GIVEN a program with the interface of trace_processor_shell WHEN it is named THEN it is used over HTTP."""
-    stand_in = Path(__file__).with_name("shell_stand_in.py")
-    binary = tmp_path / "trace_processor_shell"
-    root = shlex.quote(str(stand_in.parents[2]))
-    binary.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {shlex.join([sys.executable, str(stand_in)])} "$@"\n')
-    binary.chmod(0o755)
-    monkeypatch.setenv(VARIABLE, str(binary))
-    with open_trace_processor() as processor:
-        processor.load(page)
-        processor.ask(views_sql())
-        assert processor.ask("select rank, step, null, 0.5, 'x' from tracekit_actions").rows == [(2, 1, None, 0.5, "x")]
-        assert processor.ask("select 1 as a where 0").rows == []
-        assert processor.errors() == []
-        with pytest.raises(UsageError, match=r"line 1, column 8: .*no such column"):
-            processor.ask("select nope")
-        with pytest.raises(InputError, match=r"Perfetto cannot read the trace: .*no trace"):
-            processor.load(b"no trace")

@@ -15,7 +15,7 @@ from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tests.builders import TraceBuilder
 from tests.damaged_runs.classes import CLASSES
 from tests.damaged_runs.good_run import BAD, write_good_run
-from tests.places import DATA, ROOT
+from tests.places import DATA, ROOT, field_cases
 
 _SEEDS_OF_SUITE, _SEEDS = range(2, 7), range(2, 20)
 
@@ -76,7 +76,8 @@ def _public() -> Iterator[ValueCase]:
     for path in sorted((traces / "single_rank").glob("*.json.gz")):
         yield ValueCase(f"traces/{path.name}", path)
     yield from _folders("h200_shared", traces / "h200_shared")
-    for case in sorted((traces.parent / "field_cases").glob("*/")):
+    cases = field_cases()
+    for case in sorted(cases.glob("*/") if cases else ()):
         yield from _folders(f"field/{case.name}", case)
 
 

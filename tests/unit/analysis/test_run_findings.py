@@ -10,18 +10,6 @@ from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.gpu_runs import gpu_rank, result
 
 
-def test_a_slow_rank_is_named_with_its_excess(tmp_path: Path) -> None:
-    """GIVEN rank 2 with 80 us of compute, where its peers have 50 THEN it is blamed for 30 us a step, 60 %."""
-    actual = result(write_run(tmp_path, [gpu_rank(rank, compute_us=80 if rank == 2 else 50) for rank in range(4)]))
-    (finding,) = [finding for finding in actual["findings"] if finding["rank"] is not None]
-    assert finding["rank"] == 2
-    assert finding["severity"] == "warning"
-    assert finding["evidence"]["excess_ns"] == 30_000
-    assert finding["evidence"]["noise_ns"] < 2_000  # a usual noise is assumed where there is none
-    assert finding["evidence"]["peers_compute_ns"] == 50_000
-    assert "60%" in finding["text"]
-
-
 @pytest.mark.parametrize(
     ("compute_us", "named"),
     [

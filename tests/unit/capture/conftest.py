@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 from collections.abc import Callable, Iterator
@@ -18,6 +19,15 @@ from tracekit.capture.probe_object import _started_probes
 @pytest.fixture
 def torch() -> Any:
     return require_module("torch")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects() -> Iterator[None]:
+    """Hide the objects of other tests, which the capture would search again and again."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

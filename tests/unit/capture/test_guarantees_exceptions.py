@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -21,15 +20,6 @@ FAILING_CALL = 1
 PACKAGE = Path(tracekit.__file__).parent
 
 require_module("torch")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_objects() -> Iterator[None]:
-    """Hide the objects of other tests, which the capture would search many times here."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @dataclasses.dataclass(frozen=True)

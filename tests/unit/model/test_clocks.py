@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.exchanges import rank
 from tracekit.model.clocks import ClockModel, clocks_are_comparable
@@ -21,19 +19,6 @@ def test_times_of_a_clock_that_is_ahead_and_drifts() -> None:
     actual = clock.to_run(np.array([SECOND_NS, 2 * SECOND_NS, 0]))
 
     assert actual.tolist() == [SECOND_NS - 500, 2 * SECOND_NS - 500 - 100_000, -500 + 100_000]
-
-
-@given(
-    times_ns=st.lists(st.integers(-(2**53), 2**61), min_size=1, max_size=5),
-    offset_ns=st.integers(-(10**12), 10**12),
-    drift_ppm=st.none() | st.floats(-500, 500),
-)
-def test_single_times_convert_as_arrays_do(times_ns: list[int], offset_ns: int, drift_ppm: float | None) -> None:
-    clock = ClockModel(
-        rank=1, offset_ns=offset_ns, drift_ppm=drift_ppm, method="probe", at_ns=1_752_000_000_000_000_000,
-    )  # fmt: skip
-    expected = clock.to_run(np.array(times_ns, dtype=np.int64)).tolist()
-    assert [clock.moment_to_run(time_ns) for time_ns in times_ns] == expected
 
 
 def test_clocks_that_are_known_and_that_of_a_rank_alone_are_comparable() -> None:

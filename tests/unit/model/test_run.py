@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.exchanges import rank, run_of, send
-from benchmarks.simulated import Cluster
-from tracekit.model.communication import GroupKey
 from tracekit.model.run import OtherRun
 
 
@@ -59,15 +57,3 @@ def test_gpu_ranks_are_independent_only_if_they_make_remote_calls() -> None:
 
     assert not run_of(ranks).ranks_are_independent
     assert run_of([replace(summary, strategies=("rpc",)) for summary in ranks]).ranks_are_independent
-
-
-def test_collectives_of_one_member_are_none() -> None:
-    """GIVEN collectives in a group of one, of several, and of unknown members."""
-    for members, expected in (((1,), True), ((0, 1), False), ((), False)):
-        cluster = Cluster(2)
-        for _ in cluster.steps(1):
-            cluster.collective((1,))
-        run = cluster.run()
-        group = GroupKey(description="", ranks=members)
-        ranks = tuple(replace(summary, groups=(group,)) for summary in run.ranks)
-        assert replace(run, ranks=ranks).ranks_are_independent is expected

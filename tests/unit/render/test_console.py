@@ -47,19 +47,6 @@ def test_steps_are_shown_by_median_and_range(lengths_ms: tuple[float, ...], expe
     assert lines(run_with(lengths_ms))[2] == expected
 
 
-@pytest.mark.parametrize(
-    ("left_out_ms", "expected"),
-    [
-        ((144.7,), "3 steps of 60.0 ms (median; 58.0 to 63.0), without the first (144.7 ms)"),
-        ((144.7, 160), "3 steps of 60.0 ms (median; 58.0 to 63.0), without 2 first ones (to 160.0 ms)"),
-    ],
-)
-def test_the_first_step_that_is_left_out_is_named_with_its_length(left_out_ms: Sequence[float], expected: str) -> None:
-    left_out = tuple(LeftOutStep(step=10 * i, step_ns=round(ms * MS)) for i, ms in enumerate(left_out_ms))
-
-    assert lines(run_with((60, 58, 63), left_out=left_out))[2] == expected
-
-
 def test_the_headline_has_three_lines_of_the_terminal_for_any_run() -> None:
     """GIVEN 1024 ranks, three kinds of devices, six kinds of parallelism, and a path of 150 characters."""
     names = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X")
@@ -79,47 +66,11 @@ def test_the_headline_has_three_lines_of_the_terminal_for_any_run() -> None:
     assert actual[1] == "1024 of 1024 ranks · CPU · cp + ddp + ep + fsdp2 + pp + tp"
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (("NVIDIA H100 80GB HBM3",), "CPU (NVIDIA H100 80GB HBM3)"),
-        (("A100", "H100"), "CPU (A100, H100)"),
-        (
-            ("AMD Instinct MI300X", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"),
-            "CPU (AMD Instinct MI300X and 2 more)",
-        ),
-    ],
-)
-def test_devices_are_named_as_far_as_there_is_room(names: tuple[str, ...], expected: str) -> None:
-    run = run_with((60, 61), ranks=3)
-    ranks = (replace(summary, device_name=names[i % len(names)]) for i, summary in enumerate(run.ranks))
-
-    assert lines(replace(run, ranks=tuple(ranks)))[1] == f"3 of 3 ranks · {expected}"
-
-
 COMPILED = Settings(component="compile", values={})
 
 
 def of_precision(name: str, dtype: str | None, component: str = "precision") -> Settings:
     return Settings(component=component, values={name: dtype})
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ((of_precision("param_dtype", "bfloat16", "fsdp2"),), "ddp (bf16)"),
-        ((of_precision("param_dtype", None, "fsdp1"), COMPILED), "ddp (compiled)"),
-        ((of_precision("autocast", "float16"), COMPILED), "ddp (fp16, compiled)"),
-        ((of_precision("autocast", None),), "ddp"),
-        ((), "ddp"),
-    ],
-)
-def test_number_formats_and_compilation_stand_behind_the_parallelism(
-    settings: tuple[Settings, ...], expected: str
-) -> None:
-    run = run_with((1,))
-    ranks = tuple(replace(s, strategies=("ddp",)).with_part(CONFIGURATION, settings) for s in run.ranks)
-    assert lines(replace(run, ranks=ranks))[1].endswith(f" · {expected}")
 
 
 def test_number_formats_stand_alone_where_nothing_is_parallel() -> None:

@@ -14,7 +14,6 @@ from tracekit.analysis.table import rows_of
 from tracekit.findings.finding import held
 from tracekit.model.run import OtherRun, Run
 
-S = 10**9
 FINISHED = Rank(calls=30, ended_s=60.0, ending="exit", restarts=1)
 
 # Two ranks make steps 0 to 13; rank 1 is killed before it begins step 14, and rank 0 fails 3 s later.
@@ -68,19 +67,6 @@ def test_the_lost_time_is_split_into_what_it_was_lost_to() -> None:
     assert {part: after[part] for part in expected_s} == {part: round(s * 1e9) for part, s in expected_s.items()}
     assert after["repeated_steps"] == 4
     assert after["lost_ns"] == sum(after[part] for part in expected_s)
-
-
-def test_attempts_stand_side_by_side() -> None:
-    first, second = rows((KILLED, RESUMED), recorded=(1,))
-
-    assert (first["ending"], first["ended_ranks"], first["lost_ns"]) == ("killed", [1], None)
-    assert (first["first_step"], first["last_step"], first["step_ns"]) == (0, 14, S // 2)
-    assert (first["start_ns"], first["joined_ns"]) == (ns(5.001), ns(8.001))
-    assert (first["first_call_ns"], first["last_sign_ns"]) == (ns(10.001), ns(20.5))
-    assert (second["ending"], second["first_step"], second["last_step"]) == ("finished", 10, 39)
-    assert second["step_ns"] == 4 * S // 10
-    assert [row["recorded"] for row in (first, second)] == [True, True]
-    assert [row["world_size"] for row in (first, second)] == [2, 2]
 
 
 def test_an_attempt_without_a_window_is_shown() -> None:
@@ -138,16 +124,6 @@ def test_whose_error_it_was(ranks: list[tuple[str, float] | None], expected: tup
     first, _ = rows((replace(KILLED, ranks=failed), RESUMED))
 
     assert (first["ending"], first["ended_ranks"], first["error"]) == expected
-
-
-def test_a_rank_that_wrote_its_window_as_it_was_killed_is_no_other_one() -> None:
-    left = Rank(calls=15, ended_s=17.5, ending="sigterm")
-    raised = Rank(calls=15, raised_s=18.0, error="RuntimeError", ended_s=18.2, ending="error")
-
-    first, after = rows((replace(KILLED, ranks=(raised, left)), RESUMED))
-
-    assert (first["ending"], first["ended_ranks"]) == ("killed", [1])
-    assert after["detection_ns"] == round(0.7 * 1e9)
 
 
 def test_an_error_that_the_program_survived_is_no_end() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.clocks.align import host_of_ranks
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.model.clocks import ClockModel
@@ -169,18 +168,6 @@ def test_neither_the_order_of_files_nor_workers_matter(tmp_path: Path) -> None:
     assert collectives_of(tmp_path / "other", jobs=2) == plain
 
 
-@pytest.mark.parametrize("rank", [0, 2, 5])
-def test_drift_is_recovered(tmp_path: Path, rank: int) -> None:
-    """GIVEN 200 ppm on one of 8 ranks in 10 s THEN it is recovered to 2 ppm; for the reference, on all others."""
-    folder = write_job(tmp_path, ranks=8, drift_ppm={rank: 200}, steps=100, every_us=20_000, spread_us=5)
-    run = load(folder)
-    drifts = np.array([model.drift_ppm or 0.0 for model in run.clocks])
-    expected = np.where(np.arange(8) == rank, 200, 0) if rank else np.where(np.arange(8), -200, 0)
-    assert np.abs(drifts - expected).max() < 2
-    assert max(abs(model.offset_ns) for model in run.clocks) < 2_000_000  # at a time inside the recording
-    assert [note.rank for note in run.notes if note.kind == "clock_drift"] == [rank]
-
-
 @pytest.mark.parametrize(("rank", "by_us"), [(0, 5_000_000), (2, 3_000)])
 def test_a_rank_whose_clock_jumps_has_no_times(tmp_path: Path, rank: int, by_us: int) -> None:
     """GIVEN a jump in the middle of 10 steps THEN the rank is n/a, the others keep all steps, and a note says so."""
@@ -188,20 +175,6 @@ def test_a_rank_whose_clock_jumps_has_no_times(tmp_path: Path, rank: int, by_us:
     assert [summary.rank for summary in run.ranks if not summary.is_measured] == [rank]
     assert run.common_steps() == set(range(10))
     assert [note.rank for note in run.notes if note.kind == "clock_step"] == [rank]
-
-
-def test_processes_that_were_started_one_after_the_other_share_a_host(tmp_path: Path) -> None:
-    """GIVEN files without hosts WHEN process ids follow each other in each of two launches THEN these are two hosts."""
-    traces = []
-    for rank in range(4):
-        trace = TraceBuilder(rank, 4, host="localhost")
-        trace.pid = trace.main = 700 + rank % 2
-        traces.append(trace.step(0, 0, 10).op("op", 0, 5))
-    run = load(write_run(tmp_path, traces))
-    hosts = host_of_ranks(run.ranks)
-    assert (hosts[0], hosts[2]) == (hosts[1], hosts[3])
-    assert hosts[0] != hosts[2]
-    assert [clock.method for clock in run.clocks] == ["host", "host", "none", "none"]
 
 
 @pytest.mark.parametrize(("host", "method"), [("localhost", "none"), ("node0", "host")])

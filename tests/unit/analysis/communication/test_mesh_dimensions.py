@@ -125,22 +125,6 @@ def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
     assert (finding.severity, finding.action) == ("warning", "swap the two dimensions, so that tp stays within a host")
 
 
-def test_ranks_may_be_renamed_and_clocks_shifted(tmp_path: Path) -> None:
-    plain = mesh_dimensions(train(tmp_path / "plain", tp_us=120))
-    labels = [5, 0, 7, 2, 3, 6, 1, 4]
-    renamed = mesh_dimensions(train(tmp_path / "renamed", tp_us=120, labels=labels))
-    shifts = (0, 3000, -7000, 20, 0, 911, 5, 64_000)
-    shifted = mesh_dimensions(train(tmp_path / "shifted", tp_us=120, clock_us=shifts))
-    columns = ["rank", "dimension", "group_size", "total_ns", "exposed_ns"]
-    pd.testing.assert_frame_equal(plain.by_rank[columns], shifted.by_rank[columns])
-    back = renamed.by_rank[columns].assign(rank=[labels.index(rank) for rank in renamed.by_rank["rank"]])
-    back = back.sort_values(["rank", "dimension"], ascending=[True, False], ignore_index=True)
-    pd.testing.assert_frame_equal(plain.by_rank[columns], back)
-    for other in (renamed, shifted):
-        assert finding_of(other).evidence["dimension"] == "tp"
-        assert by_name(other).loc["tp", "waiting_ratio"] == pytest.approx(0, abs=0.05)
-
-
 def test_waiting_is_unknown_without_a_complete_group(tmp_path: Path) -> None:
     train(tmp_path, tp_us=120)
     for rank in (1, 3, 5, 7):

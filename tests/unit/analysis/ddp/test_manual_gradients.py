@@ -19,7 +19,7 @@ from benchmarks import exchanges
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.ddp.bucket_whatif import CapOutcome
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel, manual_whatif
-from tracekit.analysis.ddp.parts import MANUAL_GRADIENT_TIMES, ManualReductions
+from tracekit.analysis.ddp.parts import ManualReductions
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import CommunicationUse
@@ -126,19 +126,6 @@ def test_what_cannot_be_replayed_has_no_saving(tmp_path: Path) -> None:
         assert isinstance(manual_whatif(run), Unavailable), name
         (finding,) = manual_data_parallel(run)
         assert (finding.saving_ns, "not all gradients" in str(finding.evidence["no_replay"])) == (None, True)
-
-
-def test_a_backward_pass_between_steps_does_not_count(tmp_path: Path) -> None:
-    """GIVEN a pause between two steps in which one rank runs a backward pass THEN the passes match all the same."""
-    traces = [rank(number, how="after", steps=1) for number in (0, 1)]
-    traces[1].event("tracekit.backward", "cpu_op", STEP + 10_000, 1_000, args={})
-    for trace in traces:
-        trace.step(1, 2 * STEP, STEP)
-        trace.event("tracekit.backward", "cpu_op", 2 * STEP + 5, 1_000, args={})
-
-    passes = [summary[MANUAL_GRADIENT_TIMES] for summary in load(write_run(tmp_path, traces)).ranks]
-
-    assert [set(of_rank.backward_pass.tolist()) for of_rank in passes] == [{0}, {0}]
 
 
 # ---- the finding alone: two ranks of two steps of 100 ns, all alike, of a model of four parameters ------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,28 +74,6 @@ def test_of_a_message_that_came_before_its_receiver_waited_only_the_rest_holds_u
         (1, "compute", "send"): 70,
         (1, "communication", "send"): 10,
     }
-
-
-def test_the_chain_goes_from_group_to_group() -> None:
-    """GIVEN pairs (0, 1), (2, 3), then (0, 2), (1, 3) THEN the delay of rank 3 reaches the end by way of rank 1."""
-    cluster = Cluster(4)
-    for _ in cluster.steps(1):
-        for rank in range(4):
-            cluster.work(rank, compute=100 + 40 * (rank == 3))
-        for pair in ((0, 1), (2, 3)):
-            cluster.collective(pair)
-        for rank in range(4):
-            cluster.work(rank, compute=100 + 5 * (rank == 2))
-        for pair in ((0, 2), (1, 3)):
-            cluster.collective(pair)
-    assert _by_rank(chain(cluster.run())) == {2: 105 + 10, 3: 140 + 10}
-
-
-def _by_rank(parts: dict[tuple[int, str, str], int]) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for (rank, _, _), length_ns in parts.items():
-        total[rank] += length_ns
-    return total
 
 
 @given(

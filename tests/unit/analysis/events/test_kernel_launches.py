@@ -48,17 +48,6 @@ def test_ids_that_several_launches_have_move_nothing(tmp_path: Path) -> None:
     assert on_host_clock(decode(trace.write(tmp_path / "rank0.json")).events)[2] == 0
 
 
-def test_a_kernel_without_launch_was_launched_before_what_follows_it_on_its_stream(tmp_path: Path) -> None:
-    """GIVEN kernels of which the launches at 40 us and 60 us are lost, and one of another stream without launch THEN
-    the first was launched until 50 us, and the others until they began.
-    """
-    trace = TraceBuilder().kernel("a", 100, 10, launched_at=30).kernel("b", 200, 10)
-    trace.kernel("c", 300, 10, launched_at=50).kernel("d", 400, 10)
-    trace.kernel("e", 10, 5, stream=8, launched_at=5).kernel("f", 500, 10, stream=8)
-    device = device_events(decode(trace.write(tmp_path / "rank0.json")).events)
-    assert [(ns - trace.wall_ns(0)) // 1000 for ns in device.launch_ns.tolist()] == [5, 30, 50, 50, 400, 500]
-
-
 def test_many_kernels_and_calls_of_one_id_cost_no_square(tmp_path: Path) -> None:
     """GIVEN 20,000 launches and kernels with one correlation id THEN each has the last launch before it, at once."""
     count = 20_000

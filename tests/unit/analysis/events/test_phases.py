@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.step_time.parts import PHASE_SUMS
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, forward_span, optimizer_span
 from tracekit.model.summary import RankSummary
@@ -83,17 +82,6 @@ def test_forward_and_backward_in_a_closure_are_not_the_optimizer_s(tmp_path: Pat
     }
 
 
-def test_a_wait_for_reduced_gradients_in_a_closure_is_backward(tmp_path: Path) -> None:
-    """GIVEN a reduction by Gloo that ends after the last node of a closure's backward pass THEN the wait is backward.
-
-    The wait has no event of its own in a trace of torch.profiler alone. The next operator is of the update.
-    """
-    trace = Training().label(STEP, 10, 80).forward(20).node(40, 20)
-    actual = trace.gloo("all_reduce", 55, 14, issued_at=54).update(70).phases(tmp_path)
-
-    assert actual == {"forward": 40, "backward": 30, "optimizer": 20, "other": 10}
-
-
 def test_a_closure_that_is_called_several_times_alternates_with_updates(tmp_path: Path) -> None:
     """GIVEN an LBFGS step 5-95 that calls its closure three times, each time after an update of 1 us."""
     trace = Training().label(STEP, 5, 90)
@@ -106,20 +94,6 @@ def test_a_closure_that_is_called_several_times_alternates_with_updates(tmp_path
     # A later forward begins where the update before it has ended; forward is also what precedes the optimizer's step.
     forward = 5 + 10 + 2 * (45 - 33)
     assert actual == {"forward": forward, "backward": backward, "optimizer": 90 - 10 - 24 - backward, "other": 5}
-
-
-def test_what_perturbs_the_weights_before_a_closure_is_the_optimizer_s(tmp_path: Path) -> None:
-    """GIVEN sharpness-aware minimization: the gradients of a first pass move the weights, then comes a second pass."""
-    trace = Training().forward(5).node(10, 10).label(BACKWARD_SPAN, 10, 10).label(STEP, 30, 60)
-    trace.update(33).forward(45).node(50, 20).label(BACKWARD_SPAN, 50, 20).update(75)
-    actual = trace.capture().phases(tmp_path)
-
-    assert actual == {
-        "forward": 10 + (50 - 34),
-        "backward": (30 - 10) + 20,
-        "optimizer": (34 - 30) + (90 - 70),
-        "other": 10,
-    }
 
 
 def test_backward_of_a_gpu_runs_on_another_thread_than_the_closure(tmp_path: Path) -> None:
@@ -146,16 +120,6 @@ def test_an_optimizer_step_within_backward_is_the_optimizer_s(tmp_path: Path) ->
     actual = trace.node(50, 10).phases(tmp_path)
 
     assert actual == {"forward": 10, "backward": 80, "optimizer": 10}
-
-
-def test_a_compiled_backward_pass_on_the_calling_thread_is_backward(tmp_path: Path) -> None:
-    """GIVEN compiled autograd, whose operators are no nodes THEN its graphs are backward, by the mark of their ids."""
-    trace = Training().op("Torch-Compiled Region: 0/0", 10, 12).forward(11, "CompiledFunction", 10)
-    trace.op("Torch-Compiled Region: !0/0/0", 30, 20).op("aten::mm", 32, 5).label(STEP, 60, 20)
-    trace.op("Torch-Compiled Region: 1/0", 62, 10)
-    actual = trace.phases(tmp_path)
-
-    assert actual == {"forward": 30, "backward": 30, "optimizer": 20, "other": 20}
 
 
 def test_a_compiled_backward_pass_that_the_capture_saw_begins_with_its_call(tmp_path: Path) -> None:
@@ -208,20 +172,3 @@ def test_steps_of_lightning_s_profiler_begin_inside_the_closure(tmp_path: Path) 
         "optimizer": 142 - 132,
         "other": 160 - 142,
     }
-
-
-def collectives(trace: TraceBuilder, folder: Path) -> list[tuple[Any, ...]]:
-    summary = summary_of(trace, folder)
-    return [(row.kind, row.phase, row.count) for row in summary[COMMUNICATION]]
-
-
-def test_a_collective_of_clipping_is_the_optimizer_s_and_one_of_a_closure_s_forward_is_forward(tmp_path: Path) -> None:
-    trace = Training().label(STEP, 10, 80).forward(20).node(40, 20).label(BACKWARD_SPAN, 40, 22)
-    trace.gloo("all_gather", 25, 5, issued_at=24).gloo("broadcast", 61, 5, issued_at=61)
-    trace.label(optimizer_span("clip"), 68, 9).gloo("all_reduce", 71, 5, issued_at=70)
-
-    assert sorted(collectives(trace.capture(), tmp_path)) == [
-        ("all_gather", "forward", 1),
-        ("all_reduce", "optimizer", 1),
-        ("broadcast", "backward", 1),
-    ]

@@ -98,16 +98,6 @@ def test_modules_that_wait_are_named_with_the_setting_and_what_it_saves() -> Non
     }
 
 
-def test_all_gathers_longer_than_the_compute_before_them_are_hidden_in_part() -> None:
-    report = report_of(blocks(800))
-    assert report.fsdp is not None
-    forward = fsdp_findings(report)["forward"]
-    assert forward.saving_ns == pytest.approx(5 * 500_000, rel=0.06)  # and what is launched between
-    left_ns = forward_wait_ns(report_of(blocks(800), ahead=1))
-    assert left_ns > 5 * 250_000
-    assert forward.evidence["predicted_wait_ns"] == pytest.approx(left_ns, rel=0.05)
-
-
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_run_that_prefetches_needs_no_advice(waits: bool) -> None:
     assert fsdp_findings(report_of(blocks(300), ahead=1, waits=waits)) == {}
@@ -145,16 +135,6 @@ def test_waiting_for_a_late_rank_is_not_hidden() -> None:
     """GIVEN an all-gather of 100 ns, of which 70 are waiting for a late rank. THEN these 70 remain."""
     modules = gathers([50, 100], [50, 100], [200, 200])
     assert predicted_waits_ns(modules, np.array([50, 30]), ahead=1).tolist() == [50, 70]
-
-
-def test_all_gathers_run_one_after_the_other() -> None:
-    """GIVEN two modules ahead. THEN both are issued at 0 and done at 60 and 120.
-
-    They are needed at 50 and, after a wait of 10, at 110.
-    """
-    modules = gathers([60, 60, 60], [60, 60, 60], [50, 50, 50])
-    shortest = np.array([60, 60, 60])
-    assert predicted_waits_ns(modules, shortest, ahead=2).tolist() == [60, 10, 10]
 
 
 def test_no_module_is_predicted_to_wait_longer_than_it_did() -> None:

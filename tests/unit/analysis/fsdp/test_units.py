@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_jobs import JobSpec, simulate
-from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
-from tracekit.analysis.table import records
 from tracekit.model.spans import fsdp_span
 
 Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
@@ -74,36 +71,3 @@ def test_shared_time_is_charged_to_the_last_to_end(sums: Sums) -> None:
     rows = sums(trace)
     assert rows["blocks.0", "all_gather"].exposed_ns == 20_000
     assert rows["blocks.1", "all_gather"].exposed_ns == 35_000
-
-
-def test_other_collectives_in_the_group_of_fsdp_have_a_row_without_a_module(sums: Sums) -> None:
-    trace = TraceBuilder().step(0, 0, 200).label("FSDP::post_backward_reduce (blocks.0) [pg=2]", 5, 20)
-    trace.gloo("reduce_scatter", 10, 10, issued_at=6).gloo("all_reduce", 100, 7, issued_at=99)
-    records = [trace.record("all_reduce", seq, created_at=at) for seq, at in ((1, 6.5), (2, 99.5))]
-    trace.capture(collectives=records)
-    rows = sums(trace)
-    assert set(rows) == {("blocks.0", "reduce_scatter"), (None, "all_reduce")}
-    assert rows[None, "all_reduce"].exposed_ns == 7_000
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_on_gpus_exposed_time_of_the_modules_adds_up_to_that_of_the_kind(waits: bool) -> None:
-    """GIVEN gathers and reductions partly under compute, of one communicator."""
-    units = [Unit(name=f"blocks.{i}", size_bytes=8 << 20, gather_us=700, forward_us=400) for i in range(4)]
-    report = simulate(
-        JobSpec(family="fsdp", dp=2, steps=3),
-        lambda rank: train_units(rank, units, forward_ahead=1, backward_ahead=1, waits=waits),
-    ).report()
-    assert report.fsdp is not None
-    assert report.overlap is not None
-    for rank in range(2):
-        for kind in ("all_gather", "reduce_scatter"):
-            of_modules, of_kind = (
-                [row for row in records(table) if (row["rank"], row["kind"]) == (rank, kind)]
-                for table in (report.fsdp.units, report.overlap.communication)
-            )
-            assert {row["module"] for row in of_modules} == {unit.name for unit in units}
-            assert {row["shard_bytes"] for row in of_modules} == {4 << 20}
-            exposed_ns = sum(row["exposed_ns"] for row in of_kind)
-            assert sum(row["exposed_ns"] for row in of_modules) == exposed_ns
-            assert 0 < exposed_ns < sum(row["total_ns"] for row in of_kind)

@@ -100,17 +100,6 @@ def test_messages_that_tell_of_loss_are_defects(tmp_path: Path, message: str) ->
     assert note.text == f"rank 0: rank0.json: the profiler wrote: {message}"
 
 
-def test_other_messages_are_told_once_a_sort_and_are_no_defects(tmp_path: Path) -> None:
-    trace = training(set())
-    trace.header["WARNING"] = [
-        *(f"GPU op timestamp ({i}) < runtime timestamp ({i + 2}) by 2us" for i in range(10)),
-        *("GPU trace is empty!", "one", "two", "three"),
-    ]
-    found = notes(tmp_path, trace)
-    assert [(note.kind, note.severity, note.is_defect) for note in found] == [("profiler", "info", False)] * 3
-    assert found[0].text.endswith("GPU op timestamp (0) < runtime timestamp (2) by 2us (and 9 more of this sort)")
-
-
 @pytest.mark.parametrize(("with_launch", "told"), [(0, True), (49, True), (50, False), (100, False)])
 def test_kernels_without_a_launch(tmp_path: Path, with_launch: int, told: bool) -> None:
     """GIVEN 100 kernels behind the first step's begin, and some that come first have a launch."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.places import DATA
+from tests.places import DATA, field_cases
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.health.rank_checks import RANK_CHECKS
 from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
@@ -54,7 +54,9 @@ def folders() -> list[Path]:
     """Return the folders of traces that there are here."""
     found = [DATA]
     if real := os.environ.get("TRACEKIT_REAL_TRACES"):
-        found += [Path(real), Path(real).resolve().parent / "field_cases"]
+        found.append(Path(real))
+    if cases := field_cases():
+        found.append(cases)
     if public := os.environ.get("TRACEKIT_PUBLIC_TRACES"):
         found.append(Path(public))
     return [folder for folder in found if folder.is_dir()]

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.kernels import per_rank
 from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels, kernels
 from tracekit.analysis.kernels.parts import (
     KERNEL_TIMES,
     MOST_OF_RANK,
-    OPERATOR_TIMES,
     OperationSums,
     OperationTimes,
 )
@@ -49,14 +43,6 @@ def sums(**total_ns: int) -> OperationSums:
         self_ns=values,
         exposed_ns=values // 2,
     )
-
-
-def by_kind(times: OperationTimes) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Return count, total, self and exposed time by name and kind."""
-    sums = times.sums
-    columns = (sums.count, sums.total_ns, sums.self_ns, sums.exposed_ns)
-    names = zip(sums.name.tolist(), sums.kind.tolist(), strict=True)
-    return dict(zip(names, zip(*(column.tolist() for column in columns), strict=True), strict=True))
 
 
 def gpu_rank(number: int = 0) -> TraceBuilder:
@@ -126,56 +112,6 @@ def test_an_operator_within_its_own_kind_counts_once_in_total(tmp_path: Path) ->
     assert (row["count"], row["total_ns"], row["self_ns"]) == (2, 50_000, 50_000)
 
 
-def test_an_operator_of_a_cpu_rank_is_exposed_while_nothing_communicates(tmp_path: Path) -> None:
-    traces = []
-    for number in (0, 1):
-        trace = TraceBuilder(number).step(1, 0, 100).op("aten::mm", 10, 40)
-        traces.append(trace.gloo("all_reduce", 30, 50, issued_at=5))
-
-    row = by_name(found(tmp_path, *traces), "operators")["aten::mm"]
-
-    assert (row["total_ns"], row["exposed_ns"]) == (40_000, 20_000)
-
-
-def test_of_many_operators_some_steps_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN ten steps of four operators and room for 20 THEN five steps are looked at, and a mean step is the same."""
-    trace = TraceBuilder()
-    for step in range(10):
-        trace.step(step, step * 100, 100)
-        for k in range(4):
-            trace.op("aten::mm", step * 100 + 10 + 20 * k, 10)
-    monkeypatch.setattr(per_rank, "MOST_OPERATORS", 20)
-    run = load(write_run(tmp_path, [trace]))
-
-    times = run.ranks[0][OPERATOR_TIMES]
-
-    assert (times.steps, times.sums.count.tolist(), times.sums.total_ns.tolist()) == (5, [20], [200_000])
-
-
-def test_the_worst_rank_is_the_one_with_the_most_total_time() -> None:
-    run = run_of(
-        [
-            rank(4, **{KERNEL_TIMES.name: OperationTimes(steps=2, sums=sums(gemm=400))}),
-            rank(7, **{KERNEL_TIMES.name: OperationTimes(steps=1, sums=sums(gemm=600, other=50))}),
-        ]
-    )
-
-    rows = by_name(kernels(run), "kernels")
-
-    assert rows["gemm"] == {
-        "name": "gemm",
-        "kind": "compute",
-        "count": 1.5,
-        "total_ns": 400.0,
-        "self_ns": 400.0,
-        "exposed_ns": 200.0,
-        "ranks": 2,
-        "worst_rank": 7,
-        "worst_total_ns": 600.0,
-    }
-    assert rows["other"]["ranks"] == 1
-
-
 def test_those_with_the_most_of_any_time_are_shown() -> None:
     """GIVEN more names than are shown, of which a short one is the most exposed THEN it is among them."""
     many = sums(**{f"kernel_{i}": 1000 - i for i in range(2 * MOST_SHOWN)})
@@ -190,42 +126,12 @@ def test_those_with_the_most_of_any_time_are_shown() -> None:
     assert len(names) <= 3 * MOST_SHOWN
 
 
-def test_recordings_of_a_rank_are_added_up() -> None:
-    first, second = OperationTimes(steps=2, sums=sums(gemm=400, a=1)), OperationTimes(steps=3, sums=sums(gemm=50, b=2))
-
-    merged = KERNEL_TIMES.merge([first, second])
-
-    assert merged.steps == 5
-    assert merged.sums.name.tolist() == ["gemm", "b", "a"]
-    assert merged.sums.total_ns.tolist() == [450, 2, 1]
-    assert merged.sums.count.tolist() == [4, 2, 2]
-
-
 def test_a_rank_keeps_a_bounded_number_of_names(tmp_path: Path) -> None:
     trace = TraceBuilder().step(1, 0, 10_000)
     for k in range(4 * MOST_OF_RANK):
         trace.kernel(f"kernel_{k}", 10 + 10 * k, 1 + k % 9, launched_at=1)
 
     assert len(load(write_run(tmp_path, [trace])).ranks[0][KERNEL_TIMES].sums) <= 3 * MOST_OF_RANK
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("scratch")
-
-
-@given(st.randoms(use_true_random=False), st.integers(0, 9))
-def test_order_and_duplicates_of_events_do_not_matter(scratch: Path, rng: Random, copies: int) -> None:
-    """GIVEN operators of partly equal times WHEN events are shuffled, some of them twice THEN the sums are the same."""
-    trace = gpu_rank().op("aten::to", 10, 20).op("aten::_to_copy", 10, 20).op("aten::copy_", 12, 18)
-    (expected,) = load(trace.write(scratch / "rank0.json")).ranks
-    trace.events += rng.sample(trace.events, copies)
-    rng.shuffle(trace.events)
-
-    (actual,) = load(trace.write(scratch / "rank0.json")).ranks
-
-    for part in (KERNEL_TIMES, OPERATOR_TIMES):
-        assert by_kind(actual[part]) == by_kind(expected[part])
 
 
 def test_the_terminal_shows_functions_and_milliseconds_a_step(tmp_path: Path) -> None:

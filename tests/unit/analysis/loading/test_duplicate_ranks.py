@@ -51,21 +51,6 @@ def files_that_count(expected: list[int], outcomes: list[RankSummary | RankFailu
     return {one.rank: one.files[0] for one in result if isinstance(one, RankSummary)}
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_file_that_was_taken_for_another_rank_gives_way(place: int) -> None:
-    """GIVEN a file that names rank 1, which only reading it whole has shown."""
-    expected, outcomes = [0, 1], [outcome(0, "a"), outcome(1, "b")]
-    expected.insert(place, 8)
-    outcomes.insert(place, outcome(1, "odd"))
-    assert files_that_count(expected, [*outcomes]) == {0: "a", 1: "b"}
-    odd = without_duplicates(expected, outcomes)[place]
-    assert isinstance(odd, RankFailure)
-    assert odd.rank == 8
-    assert [(note.kind, note.severity, note.rank, note.file) for note in odd.notes] == [
-        ("duplicate_rank", "error", 1, "odd")
-    ]
-
-
 def test_of_two_files_that_were_taken_for_other_ranks_the_first_counts() -> None:
     assert files_that_count([7, 8], [outcome(1, "a"), outcome(1, "b")]) == {1: "a"}
 

@@ -148,14 +148,3 @@ def test_all_to_all_of_different_sizes_is_no_mismatch(run_of: LoadRun) -> None:
 def test_a_rank_without_any_collective_lacks_all(run_of: LoadRun) -> None:
     run = run_of(numbered(1), numbered(1), [])
     assert rows(run) == [[0], [0], [-1]]
-
-
-def test_groups_are_matched_separately(run_of: LoadRun) -> None:
-    def pair(*members: int) -> list[Collective]:
-        return [("all_reduce", 100, {"group": list(members), "description": "tp", "Seq": 1})]
-
-    run = run_of(pair(0, 1), pair(0, 1), pair(2, 3), pair(2, 3))
-    assert [(run.groups[g.group].ranks, g.ranks.tolist(), g.row.tolist()) for g in run.collectives] == [
-        ((0, 1), [0, 1], [[0], [0]]),
-        ((2, 3), [2, 3], [[0], [0]]),
-    ]

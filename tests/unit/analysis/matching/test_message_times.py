@@ -27,16 +27,6 @@ def pair(sent: Sequence[Message], received: Sequence[Message], *, offset_ns: int
     return run_of(members, messages=match_messages(members, of_clocks)[0], clocks=tuple(of_clocks))
 
 
-def test_kernels_of_different_ranks_are_different() -> None:
-    run = pair([send(1, 10), send(1, 10), send(1, 50)], [recv(0, 10), recv(0, 50), recv(0, 50)])
-
-    send_kernel, recv_kernel = (kernels.tolist() for kernels in message_kernels(run))
-
-    assert send_kernel[0] == send_kernel[1] != send_kernel[2]
-    assert recv_kernel[0] != recv_kernel[1] == recv_kernel[2]
-    assert not set(send_kernel) & set(recv_kernel)
-
-
 def awaited_late(*waits_ns: int, came_ns: int, size_bytes: int = 64) -> tuple[list[Message], list[Message]]:
     """Return sends at 0, 1 ms, ... and receives posted then, each of which its rank waits for after `waits_ns`.
 

@@ -126,24 +126,6 @@ def test_without_waits_there_is_no_saving(tmp_path: Path) -> None:
     assert (finding.severity, finding.action) == ("info", None)
 
 
-@pytest.mark.parametrize(("parallelism", "rows"), [("ep", 2), (None, 0)])
-def test_exchanges_that_return_as_gradients_only_are_for_experts_only_if_recorded_so(
-    tmp_path: Path, parallelism: str | None, rows: int
-) -> None:
-    """GIVEN rows of embedding tables: they go to the ranks that look them up, and their gradients come back."""
-    traces = []
-    for rank in range(2):
-        trace = TraceBuilder(rank, 2).step(0, 0, STEP_US)
-        on_gloo(trace, 100, 10, 300, 100 + 100 * rank)
-        trace.backward("MmBackward0", 500, 10)
-        on_gloo(trace, 520, 10, 100 + 100 * rank, 300)
-        group = Group(id=0, name="0", desc="", backend="gloo", parallelism=parallelism, ranks="world")
-        traces.append(trace.capture(groups=[group]))
-    report = analyze(write_run(tmp_path, traces))
-    assert report.tensor.experts is not None
-    assert len(report.tensor.experts.ranks) == rows
-
-
 @pytest.mark.parametrize(("parallelism", "named"), [("ep", 1), ("cp", 0), ("dp", 0)])
 def test_only_groups_that_may_be_for_experts_count(tmp_path: Path, parallelism: str, named: int) -> None:
     assert len(findings(run_of(tmp_path, [HOT] * 3, parallelism=parallelism))) == named
@@ -160,22 +142,6 @@ def test_the_purpose_of_a_group_without_one_is_inferred(
 def test_missing_ranks_are_named(tmp_path: Path) -> None:
     (text,) = findings(run_of(tmp_path, [HOT] * 3, ranks=[0, 2], parallelism="ep"))
     assert "receive 3.00 times the mean of the others (2 of the group's 4 ranks recorded)" in text
-
-
-def test_exchanges_of_counts_are_no_load(tmp_path: Path) -> None:
-    """GIVEN counts of tokens, of which rank 2 gets more, before even exchanges."""
-    traces = []
-    for rank in range(4):
-        trace = TraceBuilder(rank, 4)
-        for step in range(3):
-            trace.step(step, step * STEP_US, STEP_US)
-            on_gloo(trace, step * STEP_US + 20, 10, HOT[rank], 180, dtype="long int")
-            there_and_back(trace, on_gloo, step * STEP_US + 100, EVEN)
-        traces.append(trace)
-    report = analyze(write_run(tmp_path, traces))
-    assert report.tensor.experts is not None
-    assert findings(report) == []
-    assert {row["received_bytes"] for row in records(report.tensor.experts.ranks)} == {2 * 180 * TOKEN_BYTES}
 
 
 def test_one_uneven_layer_is_named(tmp_path: Path) -> None:

@@ -85,16 +85,6 @@ def test_a_collective_in_a_backward_belongs_to_the_module_that_made_the_node(
     ]
 
 
-def test_a_recomputed_forward_belongs_to_its_module(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    trace.label("tracekit.module:block", 10, 10)
-    forward_operator(trace, "CheckpointFunction", 12, 2, number=7)
-    backward_operator(trace, "CheckpointFunctionBackward", 50, 40, 7)
-    trace.label("tracekit.module:block.down", 60, 20, thread=trace.autograd)
-    trace.gloo("all_reduce", 65, 10, thread=trace.autograd)
-    assert named(tensor_rows(trace, tmp_path)) == [("block.down", "backward", "all_reduce", 1)]
-
-
 def test_only_the_part_that_compute_does_not_cover_is_exposed(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).gloo("all_reduce", 10, 20).op("aten::mm", 20, 30)
     (row,) = tensor_rows(trace, tmp_path)
@@ -175,15 +165,3 @@ def test_equal_layers_are_one_row_that_names_the_worst() -> None:
     assert rows[0]["layer_share"] == pytest.approx(sum(range(100, 132)) / (32 * 400))
     assert (rows[0]["worst_module"], rows[0]["count"], rows[0]["size_bytes"]) == ("blocks.31.down", 64, 32_000)
     assert [row["layer_share"] for row in rows[1:]] == [0.4, None, None]
-
-
-def test_windows_of_a_rank_add_up() -> None:
-    row = TensorSum(
-        module="up", parallelism="tp", phase="forward", kind="all_reduce", count=2, size_bytes=10, exposed_ns=7
-    )
-    other = TensorSum(
-        module=None, parallelism="tp", phase="forward", kind="all_reduce", count=1, size_bytes=None, exposed_ns=1
-    )
-    first, second = LAYERS.merge([(row, other), (row,)])
-    assert (first.module, first.count, first.size_bytes, first.exposed_ns) == ("up", 4, 20, 14)
-    assert second == other

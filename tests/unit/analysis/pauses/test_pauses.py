@@ -149,28 +149,6 @@ def test_a_pause_that_costs_nearly_nothing_is_no_finding(tmp_path: Path, length_
     assert pause_findings(report) == []
 
 
-def test_the_table_has_all_pauses_of_all_ranks(tmp_path: Path) -> None:
-    report = analyze(run_of(tmp_path, {0: (SAVE, {2: 30.0, 3: 10.0})}), only=["pauses", "phases", "stragglers"])
-
-    assert report.pauses is not None
-    (row,) = rows_of(report.pauses, "ranks")
-    assert row == {
-        "rank": 0,
-        "pause": "checkpoint",
-        "action": "save",
-        "function": "torch.save",
-        "steps": 2,
-        "of_steps": STEPS,
-        "total_ns": 40_000_000,
-        "each_ns": 20e6,
-        "others_wait_ns": pytest.approx(20e6, abs=1000),
-        "wait_kind": "all_reduce",
-    }
-    assert report.phases is not None
-    saved = [part["total_ns"] for part in rows_of(report.phases, "parts") if part["phase"] == "checkpoint"]
-    assert saved == [40_000_000, 0]
-
-
 def test_the_causes_of_the_step_name_the_pause(tmp_path: Path) -> None:
     report = analyze(run_of(tmp_path, {0: (SAVE, dict.fromkeys(range(STEPS), 78.0))}))
 

@@ -74,27 +74,6 @@ def test_without_one_of_its_ranks_a_pipeline_has_durations_but_no_bubbles() -> N
     assert result.ideal_bubble_ratio == pytest.approx(1 / 3)
 
 
-def test_clocks_of_two_hosts_that_were_not_measured_give_no_bubbles() -> None:
-    first, second = gpipe()
-    ranks = [
-        rank(i, actions=of_rank, host=f"node{i}", pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
-        for i, of_rank in enumerate((first, second))
-    ]
-    result = analysed(run_of(ranks, clocks=tuple(clocks(2, method="none"))))
-    assert result.bubble_ratio is None
-
-
-def test_only_steps_that_all_ranks_completed_count() -> None:
-    first, second = gpipe()
-    both = Actions.concatenate([first, actions(("F", 0, 1000, 1010), step=6)])
-    ranks = [
-        rank(0, actions=both, steps=(5, 6), pipeline=layout("gpipe", 2, 2, 0), pipeline_ranks=(0, 1)),
-        rank(1, actions=second, steps=(5,), pipeline=layout("gpipe", 2, 2, 1), pipeline_ranks=(0, 1)),
-    ]
-    result = analysed(run_of(ranks))
-    assert (result.steps, result.bubble_ratio) == (1, pytest.approx(1 / 3))
-
-
 @pytest.mark.parametrize(("every", "filled"), [(20, True), (30, False)])
 def test_bubbles_that_other_steps_fill_are_no_finding(every: int, filled: bool) -> None:
     """GIVEN forwards alone. Where nothing keeps the ranks together, a step begins as the stage has done the one before.
@@ -219,19 +198,6 @@ def test_busy_time_and_bubbles_fill_the_span_of_the_pipeline(
     assert [row["busy_ns"] for row in rows] == list(map(len, covered))
     assert result.bubble_ratio == pytest.approx(sum(row["bubble_ns"] for row in rows) / (2 * span_ns))
     assert [sum(row[f"{cause}_ns"] for cause in CAUSES) for row in rows] == [row["bubble_ns"] for row in rows]
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_without_a_ranks_actions_in_a_step_the_causes_are_unknown(place: int) -> None:
-    both = list(gpipe())
-    both[place] = Actions.concatenate([both[place], actions(("F", 0, 1000, 1010), stage=place, step=6)])
-    ranks = [
-        rank(i, actions=of_rank, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
-        for i, of_rank in enumerate(both)
-    ]
-    result = analysed(run_of(ranks))
-    assert (result.causes_ns, result.changes) == (None, ())
-    assert result.by_rank["bubble_ns"].notna().all()
 
 
 def test_a_first_stage_that_does_not_learn_has_no_backward() -> None:

@@ -66,20 +66,6 @@ def test_a_receive_that_was_posted_early_hides_its_transfer() -> None:
     assert measured.visible.tolist() == [[True], [False]]
 
 
-def test_a_receive_that_is_posted_after_different_actions_is_posted_after_the_earlier_one() -> None:
-    """GIVEN a receive for F1 that is posted before F0 in one step, and after F0 in the next."""
-    first = [actions(("F", 0, at, at + 10), ("F", 1, at + 10, at + 20), step=step) for step, at in ((5, 0), (6, 100))]
-    second = [
-        actions(("F", 0, at + 15, at + 45), ("F", 1, at + 52, at + 76), stage=1, step=step)
-        for step, at in ((5, 0), (6, 100))
-    ]
-    sent = [send(1, at + early, took_ns=5, step=step) for step, at in ((5, 0), (6, 100)) for early in (10, 20)]
-    received = [recv(0, 0, took_ns=15), recv(0, 1, took_ns=44)]
-    received += [recv(0, 100, took_ns=15, step=6), recv(0, 145, took_ns=5, step=6)]
-    _, measured = transfers(Actions.concatenate(first), Actions.concatenate(second), sent, received)
-    assert measured.posted_after.tolist() == [-1, -1]
-
-
 def test_an_output_in_several_messages_ends_with_the_last() -> None:
     first, second = actions(("F", 0, 0, 10)), actions(("F", 0, 25, 35), stage=1)
     sent = [send(1, 10, took_ns=3), send(1, 11, took_ns=13)]

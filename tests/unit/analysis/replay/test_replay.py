@@ -84,16 +84,6 @@ def test_a_replay_equals_a_loop_over_the_operations(
     assert times.end[:, 0].tolist() == ends
 
 
-@given(jobs())
-def test_the_span_alone_equals_that_of_the_replay(
-    job: tuple[int, list[tuple[int, int]], dict[int, int], list[int]],
-) -> None:
-    count, edges, groups, durations = job
-    dependencies = graph(count, edges, groups)
-    of_replicas = np.array([durations, durations[::-1]], dtype=np.float64).T
-    assert dependencies.span(of_replicas).tolist() == dependencies.replay(of_replicas).span.tolist()
-
-
 @given(jobs(), st.integers(0, 11), st.integers(0, 100))
 def test_longer_operations_never_shorten_the_whole(
     job: tuple[int, list[tuple[int, int]], dict[int, int], list[int]], which: int, more: int

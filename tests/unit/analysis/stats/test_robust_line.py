@@ -44,16 +44,6 @@ def test_the_stated_error_is_the_real_one(kind: str, count: int) -> None:
     assert held[2] > 0.97
 
 
-def test_deviations_that_are_alike_count_as_fewer() -> None:
-    rng = np.random.default_rng(1)
-    held = []
-    for _ in range(200):
-        x = np.sort(rng.uniform(0, LENGTH, 500))
-        fit = fit_line(x, SLOPE * x + deviations("alike", 500, rng), resolution=100)
-        held.append(abs(fit.slope - SLOPE) < 2 * fit.slope_error)
-    assert np.mean(held) > 0.9
-
-
 @pytest.mark.parametrize("x", [[5.0], [5.0, 5.0, 5.0], [0.0, 9.0]])
 def test_too_few_times_determine_no_slope(x: list[float]) -> None:
     fit = fit_line(np.array(x), np.zeros(len(x)), resolution=1)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tracekit.analysis.stats.transfer_fit import Stretches, TransferFit, fit_transfers, stretches_of
-from tracekit.model.intervals import Intervals
 
 LATENCY_NS, NS_PER_BYTE = 500_000, 2.0
 
@@ -64,34 +63,6 @@ def test_concurrent_transfers_share_the_bandwidth_and_one_latency() -> None:
 def test_without_transfers_there_is_nothing_to_fit() -> None:
     moment = np.array([5], dtype=np.int64)
     assert stretches_of(moment, moment, moment, 1) is None
-
-
-def test_stretches_with_copies_tell_no_bandwidth() -> None:
-    """GIVEN 10 ms of copies on one of two ranks during every fourth transfer, which delay it by 4 ms."""
-    sizes = np.array([1_000_000, 8_000_000, 1_000_000, 8_000_000] * 5, dtype=np.int64)
-    begin_ns = np.arange(len(sizes), dtype=np.int64) * 100_000_000
-    durations_ns = (LATENCY_NS + NS_PER_BYTE * sizes).astype(np.int64)
-    durations_ns[3::4] += 4_000_000
-    copies = Intervals.union_of(begin_ns[3::4], begin_ns[3::4] + 10_000_000)
-    no_copies = Intervals.union_of(begin_ns[:0], begin_ns[:0])
-    stretches = stretches_of(begin_ns, begin_ns + durations_ns, sizes, 1, [copies, no_copies])
-    assert stretches is not None
-    fit = fit_transfers(stretches)
-    assert fit.latency_ns == pytest.approx(LATENCY_NS, rel=1e-6)
-    assert fit.ns_per_byte == pytest.approx(NS_PER_BYTE, rel=1e-6)
-    assert fit.late_ns(stretches) == pytest.approx(np.where(np.arange(len(sizes)) % 4 == 3, 4_000_000, 0), abs=1)
-
-
-def test_transfers_that_overlap_because_one_was_slow_do_not_count() -> None:
-    begin_ns = np.arange(12, dtype=np.int64) * 10_000_000
-    sizes = np.full(12, 4_000_000, dtype=np.int64)
-    end_ns = begin_ns + LATENCY_NS + int(NS_PER_BYTE * 4_000_000)
-    end_ns[5] += 5_000_000  # beyond the start of the next one
-    stretches = stretches_of(begin_ns, end_ns, sizes, 1)
-    assert stretches is not None
-    assert stretches.transfers.tolist() == [1] * 5 + [2] + [1] * 5
-    fit = fit_transfers(stretches)
-    assert fit.ns_per_byte * 4_000_000 == pytest.approx(LATENCY_NS + NS_PER_BYTE * 4_000_000)
 
 
 def test_waves_proportional_to_bytes_determine_no_latency() -> None:

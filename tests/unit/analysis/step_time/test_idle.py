@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.gpu_jobs import Defect, JobSpec, simulate
 from tests.builders import TraceBuilder, write_run
 from tests.places import DATA
 from tracekit.analysis.report import Report, analyze
@@ -59,36 +58,6 @@ def test_the_finding_names_the_main_cause_and_what_to_do(
     assert action in finding.action
 
 
-def test_the_finding_names_the_operator_that_waits_for_the_device(tmp_path: Path) -> None:
-    trace = a_rank()
-    for step in range(2):
-        trace.op("aten::item", 1000 * step + 100, 890).op("aten::_local_scalar_dense", 1000 * step + 101, 888)
-        trace.event("cudaStreamSynchronize", "cuda_runtime", 1000 * step + 102, 886, args={"correlation": 900 + step})
-    report = report_of(tmp_path, trace)
-    finding = idle_finding(report)
-    assert finding.cause == "synchronisation"
-    assert "aten::item" in finding.text
-    assert finding.action is not None
-    assert "aten::item does" in finding.action
-    (place,) = [row for row in rows_of(report.breakdown, "idle_places") if row["cause"] == "synchronisation"]
-    assert (place["operator"], place["ranks"], place["worst_rank"]) == ("aten::item", 1, 0)
-
-
-def test_a_second_cause_is_named_with_what_to_do_about_it(tmp_path: Path) -> None:
-    """GIVEN a host that waits for its device for two fifths of the idle time THEN both causes are named."""
-    trace = a_rank()
-    for step in range(2):
-        trace.op("aten::item", 1000 * step + 510, 200).op("aten::linear", 1000 * step + 710, 290)
-        trace.event("cudaStreamSynchronize", "cuda_runtime", 1000 * step + 511, 198, args={"correlation": 900 + step})
-    finding = idle_finding(report_of(tmp_path, trace))
-    assert finding.cause == "host_bound"
-    assert "as the host launches late" in finding.text
-    assert "as the host had waited for the GPU in aten::item" in finding.text
-    assert finding.action is not None
-    assert "torch.compile" in finding.action
-    assert "aten::item does" in finding.action
-
-
 def test_a_compiled_model_is_not_advised_to_be_compiled(tmp_path: Path) -> None:
     trace = a_rank()
     for step in range(2):
@@ -122,19 +91,6 @@ def assert_exact(report: Report) -> None:
         places = [row for row in rows_of(report.breakdown, "idle_places") if row["cause"] == cause]
         assert sum(row["total_ns"] for row in places) <= total_ns
         assert all(row["worst_ns"] <= row["total_ns"] for row in places)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        JobSpec(family="ddp", dp=4, layers=4, steps=3, defect=Defect(cause="host", ranks=(2,), delay_us=4000)),
-        JobSpec(family="fsdp", dp=2, layers=4, steps=3, prefetch=0, synced=True),
-        JobSpec(family="expert", dp=4, ep=2, layers=4, steps=3),
-    ],
-    ids=["ddp", "fsdp", "expert"],
-)
-def test_the_causes_of_simulated_ranks_sum_to_their_idle_time(spec: JobSpec) -> None:
-    assert_exact(simulate(spec).report("breakdown"))
 
 
 def test_the_causes_of_recorded_cpu_ranks_sum_to_their_idle_time() -> None:

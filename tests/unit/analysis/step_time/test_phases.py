@@ -51,35 +51,6 @@ def gpu_step() -> TraceBuilder:
     return trace.kernel("optimizer_add", 85, 10, launched_at=32)
 
 
-def test_a_phase_begins_on_the_device_when_earlier_launches_have_ended(summarize: Summarize) -> None:
-    """The optimizer waits for the all-reduce, which still belongs to the backward pass."""
-    summary = summarize(gpu_step().capture())
-    assert summary.device == "gpu"
-    times = phases(summary)
-    assert times["backward"] == 85 - 40
-    assert times["optimizer"] == 95 - 85
-    assert times["data"] + times["forward"] == 40
-    assert sum(times.values()) == 100
-
-
-def test_the_kernels_of_a_closure_are_in_their_phases(summarize: Summarize) -> None:
-    """GIVEN a closure on the host, and kernels that it launches THEN they run in the phases of their launches.
-
-    host     `Optimizer.step` 5-60: forward until 20, backward 20-40, clipping 42-45, update
-    device   forward 10-50, backward 50-80, norm 80-82, update 82-90                            step 0-100
-    """
-    trace = TraceBuilder(world_size=1).step(3, 0, 100).label("Optimizer.step#Adam.step", 5, 55)
-    number = {"Sequence number": 7}
-    trace.op("aten::mm", 8, 5, **number, **{"Fwd thread id": 0}).kernel("forward_gemm", 10, 40, launched_at=9)
-    trace.label(BACKWARD_SPAN, 20, 20).backward("MmBackward0", 22, 15)
-    trace.events[-1]["args"] |= number
-    trace.kernel("backward_gemm", 50, 30, launched_at=25)
-    trace.label(optimizer_span("clip"), 42, 3).kernel("norm", 80, 2, launched_at=43)
-    trace.op("aten::_fused_adam_", 50, 3).kernel("adam", 82, 8, launched_at=51)
-
-    assert phases(summarize(trace.capture())) == {"forward": 50, "backward": 30, "optimizer": 10, "other": 10}
-
-
 def test_recomputation_and_scaled_steps_are_counted_from_the_capture_s_spans(summarize: Summarize) -> None:
     trace = gpu_step().label(RECOMPUTE_SPAN, 21, 3).label(optimizer_span("scaled_step"), 29.5, 6)
     trace.label(optimizer_span("scaled_step"), 36, 2)  # steps nothing: a gradient was infinite

@@ -13,7 +13,6 @@ import pytest
 from benchmarks.exchanges import rank, run_of, send
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank import summarize
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out, noisy_steps, step_lengths
@@ -166,48 +165,6 @@ def test_no_number_of_a_report_counts_the_step_that_is_left_out(tmp_path: Path) 
     assert [note["text"] for note in result["notes"] if note["kind"] == "first_step"] == [
         "step 0, the first recorded, took 1.0 ms, the others at most 0.1 ms: it is left out"
     ]
-
-
-@pytest.mark.parametrize(
-    ("first_us", "expected"),
-    [
-        ((1000, 1000), [0, 1]),  # both ranks see it, so each file is read once
-        ((1000, 100), [0, 1, 1]),  # rank 1 cannot know that rank 0 waited for it, and is read again
-        ((100, 100), [0, 1]),
-    ],
-)
-def test_a_rank_is_read_again_only_if_it_cannot_know_which_step_to_leave_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_us: tuple[int, int], expected: list[int]
-) -> None:
-    read: list[int] = []
-    decode = summarize.decode
-
-    def counted(path: Any, **how: Any) -> Any:
-        trace = decode(path, **how)
-        read.append(trace.header.rank or 0)
-        return trace
-
-    monkeypatch.setattr(summarize, "decode", counted)
-
-    run = load(write_run(tmp_path, [polluted(rank, took_us) for rank, took_us in enumerate(first_us)]))
-
-    assert read == expected
-    assert [[step.step for step in rank.steps] for rank in run.ranks] == [[0, 1, 2, 3][len(run.left_out) :]] * 2
-    assert len(run.left_out) == (max(first_us) > 100)
-
-
-def test_a_rank_that_alone_has_a_long_first_step_keeps_it_if_another_rank_varies_as_much(tmp_path: Path) -> None:
-    """GIVEN rank 0 with a first step of 130 us, of others at 100 us, and rank 1, whose third step takes 150 us THEN the
-    run's steps vary by more, and nothing is left out of rank 0 either.
-    """
-    steady, varying = polluted(0, 130), TraceBuilder(1, 2)
-    for k, (begin_us, for_us) in enumerate([(0, 130), (130, 100), (230, 150), (380, 100)]):
-        varying.step(k, begin_us, for_us).kernel("gemm", begin_us, for_us // 2, launched_at=begin_us)
-
-    run = load(write_run(tmp_path, [steady, varying]))
-
-    assert run.left_out == ()
-    assert [len(rank.steps) for rank in run.ranks] == [4, 4]
 
 
 def test_steps_that_the_user_selects_are_all_counted(tmp_path: Path) -> None:

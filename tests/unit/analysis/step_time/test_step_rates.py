@@ -42,16 +42,6 @@ def test_a_rank_that_is_clearly_slower_is_found_with_what_it_costs_the_job() -> 
     assert found.longer_parts_ns == {"compute": 30 * MS, "data": 0, "rpc": 0, "host": 0}
 
 
-def test_several_ranks_are_found_together_if_they_are_at_most_half() -> None:
-    steps_ms = ([10] * 3, [40] * 3, [41] * 3, [10] * 3)
-    found = find_slow_rates([rank_with(number, of_rank) for number, of_rank in enumerate(steps_ms)], {})
-
-    assert found is not None
-    assert (found.slow, found.peers) == ((1, 2), (0, 3))
-    text = slow_rate_finding(found, {}, "nobody waits for them", "hurry").text
-    assert text == "ranks 1-2 make 24.4 to 25 steps a second, their peers 100; nobody waits for them"
-
-
 @pytest.mark.parametrize(
     "steps_ms",
     [
@@ -88,27 +78,6 @@ def test_one_stall_of_a_slow_rank_does_not_hide_it() -> None:
     found = find_slow_rates(
         [rank_with(1, [11, 13, 11]), rank_with(2, [495, 111, 112]), rank_with(3, [11, 212, 21])], {}
     )
-
-    assert found is not None
-    assert found.slow == (2,)
-
-
-def test_a_slow_rank_stands_out_by_its_own_time_where_waits_for_calls_vary() -> None:
-    """GIVEN steps of which the waits differ as much as the slow rank is longer, and its own time by far more."""
-    ranks = [rank_with(0, [10, 60, 12]), rank_with(1, [70, 75, 90]), rank_with(2, [45, 40, 50])]
-    own_ns = {0: [8 * MS] * 3, 1: [60 * MS] * 3, 2: [9 * MS] * 3}
-
-    assert find_slow_rates(ranks, {}) is None
-    found = find_slow_rates(ranks, {}, [own_ns])
-    assert found is not None
-    assert found.slow == (1,)
-
-
-def test_a_slow_rank_keeps_its_name_beside_one_that_waits_nearly_as_long_for_calls() -> None:
-    ranks = [rank_with(1, [15, 16, 15]), rank_with(2, [117, 118, 120]), rank_with(3, [22, 165, 108])]
-    own_ns = {1: [11 * MS] * 3, 2: [112 * MS] * 3, 3: [12 * MS] * 3}
-
-    found = find_slow_rates(ranks, {}, [own_ns])
 
     assert found is not None
     assert found.slow == (2,)

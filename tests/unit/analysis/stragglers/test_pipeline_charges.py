@@ -74,18 +74,6 @@ def test_a_late_host_and_data_loading_are_charged_to_their_ranks_and_steps() -> 
     assert result.causes_ns.sum() == 160
 
 
-def test_slow_links_between_stages_are_replayed_and_others_stay() -> None:
-    """GIVEN slow messages between two stages, between stages that exchange no results, and of a rank elsewhere."""
-    run, measured = line(4, 1, steps=(5, 6), transfers=(20, 60, 20))
-    links = [link(ranks, messages=len(ranks) == 2) for ranks in ((1, 2), (0, 1, 2, 3), (2, 9), (0, 3))]
-    before = charges(4, links=4)
-
-    result = added(before, run, [measured], links)
-
-    assert result.links_ns.tolist() == [[7, 40, 40], [7, 7, 7], [7, 7, 7], [7, 7, 7]]
-    assert before.links_ns.tolist() == [[7, 7, 7]] * 4
-
-
 def test_of_slow_messages_that_end_in_a_bubble_only_the_replay_counts() -> None:
     """GIVEN messages that take 160 too long together, by which the step would be 40 shorter."""
     run, measured = line(3, 1, steps=(5, 6), transfers=(20, 60))
@@ -100,16 +88,6 @@ def test_slow_collectives_of_two_stages_are_no_slow_messages() -> None:
     before = replace(charges(4), links_ns=np.array([[0, 500, 500]]))
 
     assert added(before, run, [measured], [link((1, 2))]).links_ns.tolist() == [[0, 500, 500]]
-
-
-def test_without_pipelines_nothing_changes() -> None:
-    run, _ = line(2, 1)
-    before = charges(2, of_rank_1=5)
-
-    result = added(before, run, [])
-
-    assert result.ranks_ns.tolist() == before.ranks_ns.tolist()
-    assert result.causes_ns.tolist() == before.causes_ns.tolist()
 
 
 @pytest.mark.parametrize("after_ns", [50, 105], ids=["in its action", "between its action and the next"])

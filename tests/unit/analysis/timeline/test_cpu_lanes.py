@@ -4,8 +4,6 @@ us.
 
 from __future__ import annotations
 
-import msgspec
-
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.parts import COMMUNICATION
@@ -212,31 +210,6 @@ def test_spans_queue_behind_their_operators(summarize: Summarize) -> None:
     trace.label("Optimizer.step#SGD.step", 60, 35)
     (row,) = summarize(trace)[COMMUNICATION]
     assert (row.phase, row.count, row.size_bytes, row.total_ns) == ("backward", 3, 2400, 60_000)
-
-
-def test_flight_recorder_entries_give_group_and_size(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    trace.gloo("all_gather", 10, 10, issued_at=8, issued_for=2, elements=500)
-    record = trace.record("all_gather", 16, created_at=9, elements=500)
-    trace.capture(collectives=[msgspec.structs.replace(record, out_shapes=[[1000]])])
-    (row,) = summarize(trace)[COMMUNICATION]
-    assert row.group is not None
-    assert (row.group.description, row.group.ranks, row.group.parallelism) == ("default_pg", (0, 1), "dp")
-    assert row.size_bytes == 4000
-
-
-def test_a_duplicated_event_counts_once(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 5, 10)
-    trace.gloo("all_reduce", 10, 10, issued_at=8, issued_for=2).gloo("all_reduce", 30, 10, issued_at=28, issued_for=2)
-    trace.capture(
-        collectives=[trace.record("all_reduce", 16, created_at=9), trace.record("all_reduce", 17, created_at=29)]
-    )
-    once = summarize(trace)
-    trace.events += trace.events
-    twice = summarize(trace)
-    assert twice.steps == once.steps
-    assert twice[COMMUNICATION] == once[COMMUNICATION]
-    assert once[COMMUNICATION][0].count == 2
 
 
 def test_a_trace_without_work(summarize: Summarize) -> None:

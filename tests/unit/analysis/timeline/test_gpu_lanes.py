@@ -93,16 +93,6 @@ def test_a_step_whose_device_events_are_missing_is_incomplete(summarize: Summari
     assert [step.complete for step in summarize(trace).steps] == [True, False, True]
 
 
-def test_a_duplicate_correlation_id_links_to_the_launch_before_the_kernel(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 10).step(1, 100, 10)
-    trace.kernel("k0", 90, 30, launched_at=0.5)
-    trace.event(
-        "cudaLaunchKernel", "cuda_runtime", 101, 1, args={"correlation": trace.events[-1]["args"]["correlation"]}
-    )
-    trace.kernel("k1", 120, 5, launched_at=102)
-    assert [parts(step) for step in summarize(trace).steps] == [of(120, 30, 0, 0, 0, 0, 90), of(5, 5, 0, 0, 0, 0, 0)]
-
-
 def test_annotations_on_device_tracks_are_not_device_events(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).kernel("k", 10, 30, launched_at=1)
     trace.kernel("ProfilerStep#0", 10, 80, category="gpu_user_annotation", launched_at=None)
@@ -239,20 +229,6 @@ def test_invalid_arguments_lose_at_most_the_size(summarize: Summarize, arguments
     cpu.events[-2]["args"] |= arguments
     (row,) = summarize(cpu)[COMMUNICATION]
     assert (row.kind, row.count, row.total_ns) == ("all_reduce", 1, 10_000)
-
-
-def test_communication_follows_the_phase_of_its_launch(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    trace.op("aten::mm", 1, 5, **{"Sequence number": 1, "Fwd thread id": 0})
-    trace.nccl("all_gather", 10, 10, launched_at=3)
-    trace.backward("MmBackward0", 20, 10).nccl("all_reduce", 50, 20, launched_at=25)
-    trace.label("Optimizer.step#SGD.step", 40, 10).nccl("broadcast", 80, 5, launched_at=45)
-    rows = {row.phase: (row.kind, row.count, row.total_ns) for row in summarize(trace)[COMMUNICATION]}
-    assert rows == {
-        "forward": ("all_gather", 1, 10_000),
-        "backward": ("all_reduce", 1, 20_000),
-        "optimizer": ("broadcast", 1, 5_000),
-    }
 
 
 def test_a_forward_that_backward_recomputes_is_backward(summarize: Summarize) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from benchmarks.gpu_jobs import Defect, JobSpec, simulate
 from tests.builders import TraceBuilder
 from tests.unit.analysis.test_invariants import TRACES
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
@@ -150,21 +149,6 @@ def assert_exact(recorded: RecordedSteps) -> None:
         assert (union & time).len_ns == 0
         union = union | time
     assert union == recorded.lanes.idle
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        JobSpec(family="ddp", dp=2, layers=4, steps=3, synced=True),
-        JobSpec(family="ddp", dp=2, layers=4, steps=3, defect=Defect(cause="data", ranks=(1,), delay_us=3000)),
-        JobSpec(family="fsdp", dp=2, layers=4, steps=3, prefetch=0),
-        JobSpec(family="pipeline", pp=2, layers=4, microbatches=2, steps=3),
-    ],
-    ids=["synced", "data", "fsdp", "pipeline"],
-)
-def test_the_causes_sum_to_the_idle_time_of_simulated_jobs(spec: JobSpec, tmp_path: Path) -> None:
-    for path in sorted(simulate(spec).write(tmp_path, compressed=False).iterdir()):
-        assert_exact(recorded_steps(decode(path)))
 
 
 @given(trace=TRACES)

@@ -58,16 +58,6 @@ def backward(trace: TraceBuilder, at_us: float, *, number: int, kernel_at: float
     trace.kernel("gemm", kernel_at, 40, launched_at=at_us + 1)
 
 
-@pytest.mark.parametrize(("first", "second"), [("PP:0F0", "PP:0B0"), ("Forward 0", "Backward 0")])
-def test_a_copy_of_a_label_on_the_device_is_no_second_pass(passes_of: PassesOf, first: str, second: str) -> None:
-    trace = TraceBuilder().step(0, 0, 300)
-    for name, at_us in ((first, 0), (second, 50)):
-        trace.label(name, at_us, 10).kernel("gemm", at_us + 100, 40, launched_at=at_us + 2)
-        trace.event(name, "gpu_user_annotation", at_us + 100, 40, pid=0, thread=7)
-
-    assert [kind for kind, *_ in passes_of(trace)] == ["F", "B"]
-
-
 def test_a_label_names_the_microbatch_of_its_pass(passes_of: PassesOf) -> None:
     trace = TraceBuilder().step(0, 0, 300)
     for name, at_us in (("Forward 3", 0), ("forward_4", 20), ("Backward 3", 40), ("Forward pass", 60)):
@@ -102,17 +92,6 @@ def test_a_pass_is_what_was_launched_in_one_direction_between_two_messages(passe
     ]
 
 
-def test_the_optimizer_and_small_work_between_passes_are_none(passes_of: PassesOf) -> None:
-    """GIVEN a loss of 1 us between passes of 20 us THEN it is no pass."""
-    trace = TraceBuilder().step(0, 0, 1000)
-    forward(trace, 10, number=0, kernel_at=100)
-    forward(trace, 40, number=1, kernel_at=140, for_us=0.5)
-    backward(trace, 60, number=0, kernel_at=200)
-    trace.label("Optimizer.step#AdamW.step", 80, 20).kernel("adam", 300, 50, launched_at=85)
-
-    assert [kind for kind, *_ in passes_of(trace, issued=(30, 50))] == ["F", "B"]
-
-
 def on_cpu(trace: TraceBuilder, at_us: float, for_us: float = 20) -> None:
     trace.op("aten::mm", at_us, for_us)
 
@@ -142,16 +121,6 @@ def test_operators_that_get_nothing_from_a_message_and_give_nothing_to_one_are_n
     trace.capture()
 
     assert passes_of(trace, issued=(30, 120), sent=(False, True)) == [("F", -1, 50, 70), ("B", -1, 80, 110)]
-
-
-def test_what_operators_without_work_run_is_no_pass(passes_of: PassesOf) -> None:
-    """GIVEN a buffer that is made in 30 us between two receives THEN the operator inside is no pass."""
-    trace = TraceBuilder().step(0, 0, 300)
-    trace.op("aten::zeros", 20, 30).op("aten::zero_", 25, 20)
-    on_cpu(trace, 80)
-    trace.capture()
-
-    assert passes_of(trace, issued=(10, 60, 120), sent=(False, False, True)) == [("F", -1, 80, 100)]
 
 
 def test_operators_whose_names_begin_like_those_without_work_are_passes(passes_of: PassesOf) -> None:

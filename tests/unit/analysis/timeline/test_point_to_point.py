@@ -10,7 +10,6 @@ from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.metadata import PointToPointRecord
-from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
 
@@ -53,37 +52,6 @@ def test_a_rank_is_ready_for_a_message_when_its_kernel_could_run(tmp_path: Path)
     assert after(trace, *messages.start_ns) == [51, 70]
 
 
-def test_an_all_to_all_that_sends_and_receives_is_a_collective(tmp_path: Path) -> None:
-    """The operator around the launch tells it, or the annotation, in versions of torch that name no collective."""
-    by_operator = TraceBuilder().step(0, 0, 100).op("c10d::alltoall_base_", 5, 10)
-    by_operator.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t()", 20, 10, launched_at=10)
-    by_annotation = TraceBuilder().step(0, 0, 100).label("nccl:all_to_all", 5, 10)
-    by_annotation.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t()", 20, 10, launched_at=10)
-
-    for trace in (by_operator, by_annotation):
-        assert len(summary_of(tmp_path, trace).collectives) == 1
-
-
-def a_run(folder: Path, *, lost: bool = False) -> Run:
-    """Rank 0 sends three messages to rank 1, each of which ends at the same time on both."""
-    sender, receiver = (TraceBuilder(rank, 2).step(0, 0, 400) for rank in (0, 1))
-    for i in range(3):
-        add_message(sender, "send", 1, launched_at=20 + 100 * i, at_us=30 + 100 * i, for_us=50)
-        add_batch(receiver, [("recv", 0)], launched_at=40 + 100 * i, at_us=50 + 100 * i, for_us=30)
-    return load(write_run(folder, [sender, receiver]))
-
-
-def test_sends_meet_receives_over_ranks(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-
-    assert [column.tolist() for column in (run.messages.source, run.messages.send, run.messages.recv)] == [
-        [0, 0, 0],
-        [0, 1, 2],
-        [0, 1, 2],
-    ]
-    assert run.collectives == ()
-
-
 def test_messages_alone_leave_clocks_of_different_hosts_unknown(tmp_path: Path) -> None:
     sender, receiver = (TraceBuilder(rank, 2, host=host).step(0, 0, 99) for rank, host in enumerate("ab"))
     add_batch(sender, [("send", 1)], launched_at=20, at_us=30, for_us=9)
@@ -115,13 +83,3 @@ def test_a_receive_on_a_cpu_is_awaited_from_when_the_call_that_waited_for_it_beg
     assert after(trace, *messages.awaited_ns[:3]) == [50, 82, 118]
     assert messages.awaited_ns[3] == -1
     assert after(trace, *messages.arrival_ns) == [50, 82, 100, 130]
-
-
-def test_kernels_wait_for_messages_on_a_gpu(tmp_path: Path) -> None:
-    trace = add_message(TraceBuilder(0, 2).step(0, 0, 200), "recv", 1, launched_at=20, at_us=51, for_us=19)
-    trace.wait(60, 20)
-
-    messages = summary_of(tmp_path, trace).messages
-
-    assert messages.awaited_ns.tolist() == [-1]
-    assert after(trace, *messages.arrival_ns) == [51]

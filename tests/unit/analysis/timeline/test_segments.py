@@ -51,16 +51,6 @@ def test_segments_between_collectives_that_are_waited_for(collectives: Summarize
     assert actual.step.tolist() == [0, 0]
 
 
-def test_loading_between_two_steps_delays_the_next_collective(collectives: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
-    trace.gloo("all_reduce", 50, 10).wait(51, 10)
-    trace.label(DATA_SPAN, 70, 28)
-    trace.gloo("all_reduce", 150, 10).wait(151, 10)
-    actual = collectives(trace)
-    assert since_us(actual, trace) == [0, 60]
-    assert actual.data_ns.tolist() == [0, 28_000]
-
-
 def test_the_segment_before_a_steps_end_begins_at_the_last_release(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
     trace.op("aten::mm", 10, 20).gloo("all_reduce", 50, 10).wait(51, 10)
@@ -71,17 +61,6 @@ def test_the_segment_before_a_steps_end_begins_at_the_last_release(tmp_path: Pat
     assert (step_ends.released_ns - origin_ns).tolist() == [60_000, 60_000]
     assert (step_ends.until_ns - origin_ns).tolist() == [100_000, 200_000]
     assert (step_ends.compute_ns.tolist(), step_ends.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
-
-
-def test_a_collective_that_ends_under_compute_releases_nobody(collectives: Summarize) -> None:
-    """GIVEN a bucket that is reduced while backward runs on THEN the next segment includes all of backward."""
-    trace = TraceBuilder().step(0, 0, 200)
-    trace.backward("MmBackward0", 10, 100)
-    trace.gloo("all_reduce", 20, 30, issued_at=20, thread=trace.autograd)
-    trace.gloo("all_reduce", 112, 30, issued_at=111, thread=trace.autograd)
-    actual = collectives(trace.capture())
-    assert since_us(actual, trace) == [0, 0]
-    assert actual.compute_ns[1] > 95_000
 
 
 def test_the_work_hash_depends_on_names_and_shapes_but_not_on_order(collectives: Summarize) -> None:

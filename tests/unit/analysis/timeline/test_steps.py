@@ -45,22 +45,6 @@ def counts(summary: RankSummary) -> dict[str, tuple[int, int]]:
 # ---- files that were cut off -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", ["steps", "spans", "recording"])
-def test_a_cut_file_with_one_track_after_the_other_has_no_complete_step(summarize: Summarize, source: str) -> None:
-    """GIVEN one track after the other, as Kineto writes WHEN the file is cut THEN no time of the rank is known."""
-    trace = TraceBuilder()
-    if source != "recording":
-        trace.step(0, 0, 100).step(1, 100, 100)
-    trace.op("aten::mm", 10, 20).op("aten::mm", 110, 20)
-    trace.backward("MmBackward0", 40, 20).backward("MmBackward0", 140, 20).op("gone", 5, 1, thread=77)
-    if source == "steps":
-        trace.capture()
-    summary = summarize(trace, cut_at="gone")
-    assert any(note.kind == "no_steps" for note in summary.notes) == (source == "recording")
-    assert (summary.is_measured, completed(summary), summary[COMMUNICATION]) == (False, [], ())
-    assert len(summary.recorded_steps) == (1 if source == "recording" else 2)
-
-
 def in_order_of_time() -> TraceBuilder:
     trace = TraceBuilder()
     for k in range(4):
@@ -106,19 +90,6 @@ def test_a_gpu_rank_with_all_kernels_cut_off_is_no_cpu_rank(summarize: Summarize
 
 
 # ---- to which step an event belongs -------------------------------------------------------------------------------
-
-
-def test_unlinked_device_events_belong_to_the_window_in_which_they_start(summarize: Summarize) -> None:
-    """b_1 is 250, so an all-gather from 225 without known launch belongs to step 0."""
-    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
-    trace.kernel("gemm", 50, 100, launched_at=10).kernel("gemm", 150, 100, launched_at=50)
-    trace.kernel("gemm", 260, 50, launched_at=110)
-    trace.nccl("all_reduce", 160, 60, launched_at=20).nccl("all_gather", 225, 20)
-    assert counts(summarize(trace, steps=StepSelection(stop=1))) == {
-        "all_reduce": (1, 60_000),
-        "all_gather": (1, 20_000),
-    }
-    assert counts(summarize(trace, steps=StepSelection(first=1))) == {}
 
 
 def test_a_collective_launched_in_a_step_is_counted_there_wherever_it_runs(summarize: Summarize) -> None:

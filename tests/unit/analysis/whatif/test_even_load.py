@@ -83,19 +83,6 @@ def test_the_rank_with_a_hot_expert_is_no_slow_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimated", "what"),
-    [
-        (False, "even expert load (rank 2 has 1.60 times that of the others)"),
-        (True, "even expert load (rank 2 has 1.60 times that of the others, estimated from compute times)"),
-    ],
-)
-def test_the_change_says_whether_the_load_is_estimated(estimated: bool, what: str) -> None:
-    changes = what_if(experts([100, 100, 160, 100], [1000, 1000, 1600, 1000], estimated=estimated)).changes
-
-    assert [change.what for change in changes if change.remedy == "load"] == [what]
-
-
-@pytest.mark.parametrize(
     ("received", "work_ns"),
     [
         ([100, 100, 100, 100], [1000, 1000, 1600, 1000]),  # slow, with as many tokens as the others

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.unit.analysis.whatif.hand_made import TRANSFER, TaskOf, graph_of
+from tests.unit.analysis.whatif.hand_made import TaskOf, graph_of
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, SYNCHRONISATION
 from tracekit.analysis.whatif.peer_levels import at_peers_level, with_limits
 
@@ -23,27 +23,6 @@ def test_a_slow_rank_works_as_long_as_the_median_of_the_others() -> None:
 
     assert at_peers_ns(tasks, 1) == [10, 12, 12, 20]
     assert at_peers_ns(tasks, 1, 3) == [10, 11, 12, 11]  # of two others: their mean
-
-
-def test_work_is_compared_within_its_class_and_without_one_within_its_kind() -> None:
-    tasks = [
-        TaskOf(rank=0, ns=[10], kind="F", comparison_class="F of stage 0"),
-        TaskOf(rank=1, ns=[30], kind="F", comparison_class="F of stage 0"),
-        TaskOf(rank=1, ns=[40], kind="F", comparison_class="F of stage 1"),
-        TaskOf(rank=2, ns=[20], kind="F", comparison_class="F of stage 2"),
-    ]
-
-    assert at_peers_ns(tasks, 1) == [10, 10, 15, 20]
-
-
-def test_what_no_other_rank_does_and_transfers_stay_as_measured() -> None:
-    tasks = [
-        TaskOf(rank=0, ns=[10], kind=TRANSFER),
-        TaskOf(rank=1, ns=[50], kind=TRANSFER),
-        TaskOf(rank=1, ns=[70], kind="checkpoint"),
-    ]
-
-    assert at_peers_ns(tasks, 1) == [10, 50, 70]
 
 
 def test_data_that_no_other_rank_loads_takes_no_time_and_the_rank_does_not_wait_for_its_device_as_others_do_not() -> (
@@ -80,15 +59,3 @@ def test_a_limit_follows_the_host_and_the_device(host_ns: float, device_ns: floa
     task_ns = with_limits(group, np.array([[host_ns], [device_ns], [100.0]]))
 
     assert task_ns[:, 0].tolist() == [host_ns, device_ns, limit_ns]
-
-
-def test_a_limit_that_is_not_chosen_stays() -> None:
-    tasks = [
-        TaskOf(rank=0, ns=[20], kind="host"),
-        TaskOf(rank=0, ns=[100], kind="limit", role=LIMIT, host=0, host_share=1.0),
-    ]
-    (group,) = graph_of(tasks).step_groups
-    halved = np.array([[10.0], [100.0]])
-
-    assert with_limits(group, halved, np.array([False, False]))[:, 0].tolist() == [10, 100]
-    assert with_limits(group, halved, np.array([False, True]))[:, 0].tolist() == [10, 50]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.places import ROOT
 from tracekit.capture.job import attempt_log
-from tracekit.capture.job.attempt_log import MOST_CALLS, PERIOD_NS, AttemptLog
+from tracekit.capture.job.attempt_log import PERIOD_NS, AttemptLog
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.output.disk import DiskBudget
@@ -86,20 +86,6 @@ def test_each_call_leaves_its_time_and_the_file_does_not_grow(tmp_path: Path, cl
     assert progress.last_sign_ns == clock.now_ns
     assert progress.header.first_call_ns == clock.now_ns - 999 * S
     assert (progress.header.ended_ns, progress.header.ending) == (None, None)
-
-
-@pytest.mark.usefixtures("elastic")
-@pytest.mark.parametrize("step_ns", [1_000, 1_000_000, 30_000_000])
-def test_steps_shorter_than_the_period_are_looked_at_once_in_many(tmp_path: Path, clock: Clock, step_ns: int) -> None:
-    kept = log(tmp_path)
-    next_call, looks = 0, []
-    for call in range(20_000):
-        if call == next_call:
-            next_call = kept.on_call(call, NOT_RESUMED)
-            looks.append(next_call - call)
-        clock.now_ns += step_ns
-
-    assert looks[-1] == min(PERIOD_NS // step_ns, MOST_CALLS)
 
 
 @pytest.mark.usefixtures("elastic")

@@ -80,13 +80,6 @@ def test_the_first_rank_to_come_names_the_run_if_rank_0_may_never_come(store: Bo
     assert None not in runs
 
 
-@pytest.mark.parametrize("elastic", ["none", "f5556516-12a2-494c-8b43-06f4c499993d"])
-def test_a_meaningless_elastic_id_is_left_out(elastic: str, tmp_path: Path) -> None:
-    run = new_run(tmp_path, replace(LAUNCH, elastic_id=elastic), 0)
-
-    assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}", run.run_id)
-
-
 @pytest.mark.parametrize(("elastic", "slug"), [("my job/7", "my-job-7"), ("x" * 99, "x" * 38)])
 def test_two_launches_under_one_elastic_id_are_two_runs(elastic: str, slug: str, tmp_path: Path) -> None:
     first, second = (new_run(tmp_path, replace(LAUNCH, elastic_id=elastic, agent=agent), 0) for agent in "ab")
@@ -152,25 +145,6 @@ def test_what_an_earlier_attempt_published_does_not_count(store: BoundedStore, t
 
     assert await_run(store, RANK_1, 0, restarted) == (new, True)
     assert (new.run_id, new.attempt) == (old.run_id, 1)
-
-
-def test_a_first_attempt_does_not_depend_on_the_clocks_of_hosts(
-    store: BoundedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The clock of rank 0's host is an hour behind: nothing was published before, so the run is this attempt's."""
-    monkeypatch.setattr(run_agreement, "RUN_WAIT_S", 0.05)
-    run = publish(store, tmp_path, LAUNCH)
-
-    ahead = replace(LAUNCH, start_ns=time.time_ns() + 3_600 * 10**9)
-
-    assert await_run(store, RANK_1, 0, ahead) == (run, True)
-
-
-def test_each_probe_of_a_process_has_its_own_run(store: BoundedStore, tmp_path: Path) -> None:
-    first, second = (publish(store, tmp_path, None, number) for number in range(2))
-
-    assert first.run_id != second.run_id
-    assert [store.ask(read_run(number), 1.0) for number in range(2)] == [first, second]
 
 
 def test_a_rank_that_learns_no_run_name_in_time_makes_one(store: BoundedStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,8 @@ from tests.unit.read.cache.entries import entry_of, fetched, files_in, stored
 from tracekit.read.cache import cache_dir
 from tracekit.read.cache.cache_dir import (
     CACHE_FOLDER,
-    CacheSize,
     empty_cache_dir,
     is_trusted_dir,
-    size_of_cache_dir,
 )
 from tracekit.read.cache.store import Cache, store
 from tracekit.read.files.discover import discover
@@ -37,19 +35,6 @@ def test_discovery_skips_the_folder(trace: Path) -> None:
     trace.write_text('{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]}')
     (folder / "rank1.json").write_bytes(trace.read_bytes())
     assert set(discover([str(trace.parent)]).chosen.ranks) == {0}
-
-
-def test_a_missing_base_dir_is_made(trace: Path, tmp_path: Path) -> None:
-    assert stored(trace, base_dir=tmp_path / "not" / "yet").path.is_file()
-
-
-def test_without_a_folder_there_is_no_cache(trace: Path) -> None:
-    (trace.parent / CACHE_FOLDER).write_text("in the way")
-    entry = entry_of(trace)
-    cache = Cache()
-    assert cache.fetch(entry) is None
-    assert not cache.prepare(entry)
-    cache.prune()
 
 
 def test_a_full_disk_leaves_no_file(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,21 +116,6 @@ def test_the_four_entries_of_a_rank_used_last_stay(trace: Path) -> None:
     assert names_after_pruning(trace) == {entries[number].path.name for number in (0, 3, 4, 5)}
 
 
-def test_each_rank_has_its_own_limit(trace: Path) -> None:
-    other = trace.with_name("rank1.json")
-    other.write_text("a trace")
-    other.with_name("rank1.manifest.json").write_text("{}")
-    names = {stored(path, number).path.name for path in (trace, other) for number in range(4)}
-    assert names_after_pruning(trace) == names
-
-
-def test_an_entry_not_used_for_90_days_goes(trace: Path) -> None:
-    old, new = stored(trace, "old"), stored(trace, "new")
-    set_last_use(old.path, days_ago=91)
-    set_last_use(new.path, days_ago=89)
-    assert names_after_pruning(trace) == {new.path.name}
-
-
 def test_a_folder_stays_below_its_limit(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [stored(trace, number) for number in range(3)]
     for number, entry in enumerate(entries):
@@ -169,17 +139,6 @@ def test_the_file_of_a_killed_process_goes_after_an_hour(trace: Path) -> None:
 # ---- emptying it -----------------------------------------------------------------------------------------------------
 
 
-def test_an_emptied_folder_is_gone(trace: Path) -> None:
-    entries = [stored(trace, number) for number in range(2)]
-    abandoned = entries[0].path.with_name(f".{entries[0].path.name}.{'0' * 16}.tmp")
-    abandoned.write_text("12345")
-    size_bytes = sum(entry.path.stat().st_size for entry in entries) + 5
-    folder = entries[0].path.parent
-    assert size_of_cache_dir(folder) == empty_cache_dir(folder) == CacheSize(entries=3, size_bytes=size_bytes)
-    assert not folder.exists()
-    assert size_of_cache_dir(folder) == empty_cache_dir(folder) == CacheSize(entries=0, size_bytes=0)
-
-
 def test_what_is_not_the_caches_stays(trace: Path) -> None:
     folder = stored(trace).path.parent
     (folder / "notes.txt").write_text("mine")
@@ -192,12 +151,3 @@ def test_a_link_is_not_followed_to_be_emptied(trace: Path, tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(entry.path.parent)
     assert empty_cache_dir(tmp_path / "link").entries == 0
     assert entry.path.exists()
-
-
-def test_a_link_to_a_folder_without_entries_is_left(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.mkdir()
-    (target / ".gitignore").write_text("mine")
-    (tmp_path / "link").symlink_to(target)
-    assert empty_cache_dir(tmp_path / "link").entries == 0
-    assert (tmp_path / "link" / ".gitignore").read_text() == "mine"

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracekit.analysis.communication.parts import GROUP_TIMES, GroupTime
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.columnar import Columnar, element_type
 from tracekit.model.communication import GroupKey
@@ -121,24 +120,6 @@ def table(number: Any, name: Any) -> Table:
     return Table(number=number, name=name)
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        (np.zeros(1, dtype=np.int32), _of_texts(["a"])),
-        (np.zeros(1, dtype=np.float64), _of_texts(["a"])),
-        (np.zeros((1, 1), dtype=np.int64), _of_texts(["a"])),
-        ([1], _of_texts(["a"])),
-        (np.zeros(1, dtype=np.int64), np.array([object()])),
-        (np.zeros(1, dtype=np.int64), np.array([1], dtype=object)),
-        (object(), _of_texts(["a"])),
-    ],
-)
-def test_a_table_that_would_not_come_back_equal_is_not_packed(columns: tuple[Any, Any]) -> None:
-    assert unpack(pack(table(np.ones(1, dtype=np.int64), _of_texts(["a"]))), Table).number.tolist() == [1]
-    with pytest.raises(CodecError):
-        pack(table(*columns))
-
-
 @pytest.mark.parametrize("value", [1.0, 1 << 70, "1"])
 def test_a_number_of_another_type_is_not_packed(value: Any) -> None:
     with pytest.raises(CodecError):
@@ -181,22 +162,6 @@ def test_changed_bytes_are_refused_or_are_a_summary(data: st.DataObject) -> None
 # ---- shared tuples -------------------------------------------------------------------------------------------------
 
 
-def test_the_members_of_a_group_are_one_object() -> None:
-    """GIVEN two ranks with the same large group WHEN unpacked THEN its members are one tuple in all rows of both."""
-    shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    summaries = [unpack(pack(replace(SUMMARY, rank=rank)), RankSummary, shared) for rank in (0, 1)]
-    traffic = [unpack(pack(GROUP_ROWS, GROUP_TIMES.type), GROUP_TIMES.type, shared) for _ in range(2)]
-    members = [
-        group.ranks
-        for group in (
-            *(group for summary in summaries for group in summary.groups),
-            *(row.group for rows in traffic for row in rows),
-        )
-    ]
-    assert len(members) == 4
-    assert {id(ranks) for ranks in members} == {id(members[0])}
-
-
 WORLD = GroupKey(description="default_pg", ranks=tuple(range(1000)), name="0", parallelism="dp")
 SUMMARY = RankSummary(
     rank=1,
@@ -223,4 +188,3 @@ SUMMARY = RankSummary(
     messages=Messages.empty(),
     parts={},
 )
-GROUP_ROWS = (GroupTime(group=WORLD, messages=False, total_ns=1, exposed_ns=0),)

@@ -30,13 +30,6 @@ def test_other_parameters_are_another_entry(trace: Path) -> None:
     assert fetched(trace, "portable", 1) is None
 
 
-def test_equal_sets_are_the_same_whatever_their_order(trace: Path) -> None:
-    ascending, descending = frozenset([0, 8]), frozenset([8, 0])
-    assert list(ascending) != list(descending)
-    stored(trace, ascending)
-    assert fetched(trace, descending) is not None
-
-
 def test_a_parameter_that_cannot_be_packed_has_no_entry(trace: Path) -> None:
     assert Cache().entry_for([trace], [object()]) is None
 
@@ -94,15 +87,6 @@ def test_a_file_that_changes_while_it_is_read_is_not_stored(trace: Path) -> None
     assert files_in(entry.path.parent) == set()
 
 
-def test_a_file_that_was_written_just_now_is_not_stored(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written again within the same tick of the clock of the file system, it would look the same."""
-    changed_ns = trace.stat().st_ctime_ns
-    monkeypatch.setattr(module, "_now_ns", lambda: changed_ns + 1_900_000_000)
-    assert not stored(trace).path.exists()
-    monkeypatch.setattr(module, "_now_ns", lambda: changed_ns + 2_100_000_000)
-    assert stored(trace).path.exists()
-
-
 def test_a_folder_that_is_moved_keeps_its_cache(trace: Path, tmp_path: Path) -> None:
     stored(trace)
     (tmp_path / "run").rename(tmp_path / "moved")
@@ -121,16 +105,6 @@ def test_the_cache_of_a_foreign_trace_is_the_users(tmp_path: Path, user_cache: P
     assert user_cache.stat().st_mode & 0o777 == 0o700
 
 
-def test_without_a_home_a_foreign_trace_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def raise_unknown() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    monkeypatch.setattr(Path, "home", raise_unknown)
-    (tmp_path / "rank0.json").write_text("a trace")
-    assert Cache().entry_for([tmp_path / "rank0.json"]) is None
-
-
 def test_the_cache_of_a_run_that_cannot_be_written_to_is_the_users(
     trace: Path, user_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,16 +112,6 @@ def test_the_cache_of_a_run_that_cannot_be_written_to_is_the_users(
     assert stored(trace).path.parent == user_cache
     assert fetched(trace) is not None
     assert not (trace.parent / CACHE_FOLDER).exists()
-
-
-def test_in_a_shared_folder_equal_names_are_different_entries(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rank0.json").write_text("a trace")
-        stored(tmp_path / name / "rank0.json", base_dir=tmp_path / "shared", data=name.encode())
-    assert fetched(tmp_path / "a" / "rank0.json", base_dir=tmp_path / "shared") == b"a"
-    assert fetched(tmp_path / "b" / "rank0.json", base_dir=tmp_path / "shared") == b"b"
-    assert not (tmp_path / "a" / CACHE_FOLDER).exists()
 
 
 # ---- damage --------------------------------------------------------------------------------------------------------
@@ -163,16 +127,6 @@ def test_no_flipped_bit_goes_unnoticed(trace: Path) -> None:
         assert fetched(trace) is None
     entry.path.write_bytes(whole)
     assert fetched(trace) is not None
-
-
-def test_no_missing_end_goes_unnoticed(trace: Path) -> None:
-    entry = stored(trace)
-    whole = entry.path.read_bytes()
-    for length in range(len(whole)):
-        entry.path.write_bytes(whole[:length])
-        assert fetched(trace) is None
-    store(entry, b"made again")
-    assert fetched(trace) == b"made again"
 
 
 def test_an_entry_under_the_name_of_another_is_refused(trace: Path) -> None:

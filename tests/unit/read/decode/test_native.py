@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,19 +165,6 @@ class PieceStream:
     def read(self, size: int) -> bytes:
         piece, self.text = self.text[:size], self.text[size:]
         return piece
-
-
-def test_a_long_event_in_many_pieces_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN an event in pieces cut anywhere WHEN they are scanned THEN the text behind the array is returned."""
-    monkeypatch.setattr(native, "_STEP_BYTES", 100)
-    text = (event("n" * 2000, args='"x": [1, {"y": "z"}]') + ", " + event() + "] , rest").encode()
-    rng = random.Random(3)
-    for _ in range(50):
-        sizes = iter(lambda: rng.randrange(1, 90), None)
-        first = rng.randrange(len(text))
-        scanner = native._scanner.Scanner([], [])
-        assert native._scan(scanner, text[:first], PieceStream(text[first:], sizes)) == b" , rest"
-        assert len(memoryview(scanner.take()["dense"]["start_ns"])) == 2 * 8
 
 
 def test_an_event_that_is_too_long_is_left_to_the_portable_decoder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.builders import BASE_NS, ORIGIN_US, TraceBuilder
 from tests.trace_text import Layout, Packing, pack
-from tests.unit.read.decode.decoders import decode, differences
+from tests.unit.read.decode.decoders import decode
 from tracekit.errors import NotATraceError
 from tracekit.model.events import DecodedTrace
 from tracekit.read.files import inflate
@@ -254,32 +253,6 @@ def test_chunks_may_end_anywhere(
         assert decoded.header.rank == make().rank
 
 
-def test_columns_do_not_depend_on_where_the_text_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN numbers of all sizes and many texts WHEN chunks end elsewhere THEN all columns have the same bits."""
-    events = [
-        f'{{"ph": "X", "name": "op {k % 7}", "cat": "c{k % 3}", "pid": {k % 2}, "tid": "t", "ts": {ts}, "dur": {dur}, '
-        f'"args": {{"correlation": {number}, "Input Dims": [[{k % 5}]]}}}}'
-        for k, (ts, dur, number) in enumerate(
-            [
-                ("7.00050001", "0.0015", "1"),
-                ("1700000000000000.0005", "1.0015", "4611686018427387904"),
-                ("8", "2", '"12"'),
-                ("1700000000000000", "0.0005", "99999999999999999999"),
-                ("3.0025", "12345678901234.5675", "2.5"),
-                ('"9.0015"', "1", "4611686018427387903"),
-            ]
-            * 8
-        )
-    ]
-    path = tmp_path / "a.json"
-    path.write_text(f'{{"traceEvents": [{", ".join(events)}]}}')
-    whole = decode(path)
-    assert len(whole.events) == len(events) // 2  # the others are a day away
-    for size in (1, 100, 300, 1000):
-        monkeypatch.setattr(inflate, "CHUNK_BYTES", size)
-        assert differences(decode(path), whole) == []
-
-
 def test_a_single_huge_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflate, "CHUNK_BYTES", 1 << 12)
     trace = TraceBuilder().op("before", 0, 1)
@@ -339,14 +312,3 @@ def test_a_trace_without_usable_events_is_refused(tmp_path: Path, text: bytes) -
     assert caught.value.message.startswith("odd.json: no events in it")
     assert caught.value.kind == "empty"
     assert "record" in caught.value.hint
-
-
-def test_the_builder_writes_the_same_events_in_each_layout() -> None:
-    """All layouts of the builder are valid JSON."""
-    trace = everything()
-    counts = []
-    for layout in LAYOUTS:
-        document = json.loads(trace.text(layout))
-        counts.append(Counter(event["ph"] for event in document["traceEvents"]))
-        assert document["distributedInfo"]["rank"] == 1
-    assert all(count == counts[0] for count in counts)

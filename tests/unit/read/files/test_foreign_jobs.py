@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.builders import TraceBuilder
 from tests.unit.read.files.run_traces import DAY, MINUTE, SECOND, files, runs, trace
 from tracekit.read.files.discover import discover
-
-
-def with_device(builder: TraceBuilder, name: str) -> TraceBuilder:
-    builder.header["deviceProperties"] = [{"id": 0, "name": name}]
-    return builder
-
 
 # ---- two jobs ------------------------------------------------------------------------------------------------------
 
@@ -34,16 +26,6 @@ def test_the_same_process_id_days_later_is_another_job(tmp_path: Path) -> None:
     assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
 
 
-@pytest.mark.parametrize("folders", [("job_a", "job_b"), ("4711", "4712")])
-def test_the_same_process_id_in_another_folder_is_another_job(tmp_path: Path, folders: tuple[str, str]) -> None:
-    for job, folder in enumerate(folders):
-        for rank in (0, 1):
-            trace(rank, at_us=job * 5 * MINUTE + rank).write(tmp_path / folder / f"rank{rank}.json")
-    found = discover([str(tmp_path)])
-    assert runs(found) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
-    assert {w.path.parent.name for windows in found.chosen.ranks.values() for w in windows} == {folders[1]}
-
-
 def test_folders_separate_jobs_that_ran_at_the_same_time(tmp_path: Path) -> None:
     for at_us, job, rank in [(0, "a", 0), (1, "b", 1), (2, "a", 1), (3, "b", 0)]:
         trace(rank, at_us=at_us * SECOND, pid=at_us + 1).write(tmp_path / job / f"rank{rank}.json")
@@ -51,12 +33,6 @@ def test_folders_separate_jobs_that_ran_at_the_same_time(tmp_path: Path) -> None
     for run in (found.chosen, *found.others):
         assert len({w.path.parent for windows in run.ranks.values() for w in windows}) == 1
         assert sorted(run.ranks) == [0, 1]
-
-
-def test_other_devices_in_another_folder_are_another_job(tmp_path: Path) -> None:
-    with_device(trace(0), "V100").write(tmp_path / "a" / "rank0.json")
-    with_device(trace(1, at_us=1), "MI300X").write(tmp_path / "b" / "rank1.json")
-    assert len(runs(discover([str(tmp_path)]))) == 2
 
 
 def test_public_traces_are_not_mixed(real_traces: Path) -> None:
@@ -110,15 +86,6 @@ def test_a_process_that_began_with_another_of_its_rank_is_no_restart(
     assert runs(found)[1:] == [{3: 2}]
 
 
-def test_two_jobs_that_began_at_the_same_time_in_one_folder(tmp_path: Path) -> None:
-    for job in (1, 2):
-        for rank in range(4):
-            trace(rank, 4, pid=10 * job + rank).write(tmp_path / f"job{job}_{rank}.json")
-    found = discover([str(tmp_path)])
-    assert runs(found) == [dict.fromkeys(range(4), 1)] * 2
-    assert files(found) in [{rank: [f"job{job}_{rank}.json"] for rank in range(4)} for job in (1, 2)]
-
-
 @pytest.mark.parametrize("days", [-400, -1, 0.4, 1, 400])
 @pytest.mark.parametrize("folder", ["", "node{}"])
 def test_a_rank_whose_clock_is_days_off_is_no_newer_job(tmp_path: Path, days: float, folder: str) -> None:
@@ -127,16 +94,6 @@ def test_a_rank_whose_clock_is_days_off_is_no_newer_job(tmp_path: Path, days: fl
         at_us = {3: days, 7: 1.5 * days}.get(rank, 0) * DAY
         trace(rank, 8, at_us=at_us).write(tmp_path / folder.format(rank) / f"rank{rank}.json")
     assert sorted(discover([str(tmp_path)]).chosen.ranks) == [0, 1, 2, 4, 5, 6]
-
-
-@pytest.mark.parametrize("newer", [[0], [0, 3], [3, 4, 5, 6], range(8)])
-def test_ranks_that_the_older_job_has_or_that_are_many_are_a_newer_job(tmp_path: Path, newer: Sequence[int]) -> None:
-    """GIVEN a job without rank 3, and these ranks a day later."""
-    for rank in (0, 1, 2, 4, 5, 6, 7):
-        trace(rank, 8, pid=100 + rank).write(tmp_path / f"older{rank}.json")
-    for rank in newer:
-        trace(rank, 8, at_us=DAY, pid=200 + rank).write(tmp_path / f"newer{rank}.json")
-    assert files(discover([str(tmp_path)])) == {rank: [f"newer{rank}.json"] for rank in newer}
 
 
 @pytest.mark.parametrize(("rank", "expected"), [(6, [0, 1, 2, 3]), (9, [9])])
@@ -156,30 +113,12 @@ def test_a_rank_beyond_the_world_of_the_older_jobs_is_a_newer_job(
 # ---- one job -------------------------------------------------------------------------------------------------------
 
 
-def test_windows_in_folders_of_iterations(tmp_path: Path) -> None:
-    for i in (10, 20, 100):
-        for rank in (0, 1):
-            trace(rank, at_us=i * MINUTE + rank).write(tmp_path / f"iteration_{i}" / f"rank{rank}_trace.json")
-    found = discover([str(tmp_path)])
-    assert runs(found) == [{0: 3, 1: 3}]
-    assert [w.path.parent.name for w in found.chosen.ranks[1]] == ["iteration_10", "iteration_20", "iteration_100"]
-
-
 @pytest.mark.parametrize("apart_us", [10 * SECOND, 4 * MINUTE])
 @pytest.mark.parametrize("folder", ["", "node{}"])
 def test_skewed_clocks_and_late_starts_are_one_job(tmp_path: Path, apart_us: float, folder: str) -> None:
     for rank in range(3):
         trace(rank, 3, at_us=(2 - rank) * apart_us).write(tmp_path / folder.format(rank) / f"rank{rank}.json")
     assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1, 2: 1}]
-
-
-def test_a_copy_in_another_folder_is_not_another_job(tmp_path: Path) -> None:
-    for folder in ("run", "backup"):
-        for rank in (0, 1):
-            trace(rank, at_us=rank).write(tmp_path / folder / f"rank{rank}.json")
-    found = discover([str(tmp_path)])
-    assert runs(found) == [{0: 1, 1: 1}]
-    assert [note.kind for note in found.notes] == ["duplicate_rank"] * 2
 
 
 def test_windows_whose_start_is_unknown_are_all_kept(tmp_path: Path) -> None:

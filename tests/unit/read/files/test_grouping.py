@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.unit.read.files.run_traces import DAY, MINUTE, SECOND, files, runs, trace
+from tests.unit.read.files.run_traces import DAY, SECOND, files, runs, trace
 from tracekit.read.files.discover import discover
 
 
@@ -69,23 +69,6 @@ def test_a_file_of_unknown_world_is_no_newer_run_than_one_that_began_with_it(tmp
     assert list(discover([str(tmp_path)]).chosen.ranks) == [0, 1]
 
 
-def test_a_file_of_unknown_world_is_a_remnant_of_the_job_it_began_with_where_jobs_of_several_sizes_are(
-    tmp_path: Path,
-) -> None:
-    """GIVEN jobs of two and of four ranks, and a file that began just after the latter and lost its world size."""
-    for rank in range(2):
-        trace(rank, 2).write(tmp_path / "small" / f"rank{rank}.json")
-    for rank in range(4):
-        trace(rank, 4, at_us=DAY).write(tmp_path / "large" / f"rank{rank}.json")
-    odd = trace(3, 4, at_us=DAY + SECOND)
-    del odd.header["distributedInfo"]["world_size"]
-    odd.write(tmp_path / "large" / "zrank3.json")
-
-    found = discover([str(tmp_path)])
-
-    assert runs(found) == [{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1}, {3: 1}]
-
-
 def test_a_file_named_after_another_rank_replaces_none_of_the_rank_itself(tmp_path: Path) -> None:
     """GIVEN two files of one window of rank 1, of which the newer one is named after rank 8."""
     trace(0, 9).write(tmp_path / "rank0.json")
@@ -128,15 +111,6 @@ def test_of_files_of_a_window_that_are_all_complete_or_all_cut_off_the_newest_is
     assert files(discover([str(tmp_path)])) == {1: [f"{newer}.json"]}
 
 
-def test_a_complete_file_named_after_another_rank_does_not_replace_one_that_is_cut_off(tmp_path: Path) -> None:
-    """GIVEN a cut file of rank 1, and a whole one that says rank 1 and is named after rank 8."""
-    text = trace(1, 9).op("op", 5, 1).text()
-    (tmp_path / "rank1.json").write_bytes(text[: text.rindex(b"{")])
-    (tmp_path / "rank8.json").write_bytes(text)
-
-    assert files(discover([str(tmp_path)])) == {1: ["rank1.json"]}
-
-
 def test_a_file_of_unknown_world_joins_the_job_of_its_time_and_no_later_one(tmp_path: Path) -> None:
     """GIVEN two jobs a day apart, the first of which lacks the rank of a file without a world size."""
     trace(0, 2).write(tmp_path / "a_rank0.json")
@@ -147,25 +121,3 @@ def test_a_file_of_unknown_world_joins_the_job_of_its_time_and_no_later_one(tmp_
     unsized.write(tmp_path / "a_rank1.json")
 
     assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
-
-
-def test_a_file_of_unknown_world_from_before_a_job_takes_no_file_of_it(tmp_path: Path) -> None:
-    """GIVEN a job, and an hour before it another process of its only rank, whose file lost the world size."""
-    trace(0, 2, at_us=DAY, pid=7).write(tmp_path / "rank0.json")
-    unsized = trace(0, 2, at_us=DAY - 60 * MINUTE, pid=8)
-    del unsized.header["distributedInfo"]["world_size"]
-    unsized.write(tmp_path / "old_rank0.json")
-
-    found = discover([str(tmp_path)])
-
-    assert files(found) == {0: ["rank0.json"]}
-    assert runs(found) == [{0: 1}, {0: 1}]
-
-
-def test_two_processes_of_a_rank_that_began_at_one_moment_are_two_jobs(tmp_path: Path) -> None:
-    trace(0, 2, pid=7).write(tmp_path / "rank0.json")
-    unsized = trace(0, 2, pid=8)
-    del unsized.header["distributedInfo"]["world_size"]
-    unsized.write(tmp_path / "old_rank0.json")
-
-    assert runs(discover([str(tmp_path)])) == [{0: 1}, {0: 1}]

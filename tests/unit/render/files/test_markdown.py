@@ -7,36 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import TraceBuilder, write_run
-from tests.unit.render.files.reports import hostile_report, recorded_report
-from tracekit.analysis.report import analyze
-from tracekit.analysis.table import rows_of
+from tests.unit.render.files.reports import hostile_report
 from tracekit.render.files.markdown import markdown_code, markdown_table, markdown_text, report_markdown
 from tracekit.render.grid import Grid
-
-
-def test_a_report_has_the_verdict_first_and_tables_that_fold() -> None:
-    report = recorded_report()
-    text = report_markdown(report)
-    lines = text.splitlines()
-    assert lines[0].startswith("### ")
-    assert "2 of 2 ranks" in lines[2]
-    first = next(line for line in lines if line.startswith("1. "))
-    assert first.startswith("1. **rank 1 computes 13% longer than its peer, which waits for it**")
-    assert text.count("<details>") == text.count("</details>") == 3
-    assert "| rank 1 at its peers' median | 18.31 | ± 1.88 | 10% |" in text
-    assert lines[-1].startswith("Look at it: `tracekit open ")
-
-
-def test_a_table_that_is_cut_says_so(tmp_path: Path) -> None:
-    """GIVEN 20 ranks THEN the table of 16 of them says that it has not all, and that of the causes neither."""
-    ranks = [TraceBuilder(rank, 20).step(0, 0, 100).kernel("gemm", 0, 60, launched_at=0) for rank in range(20)]
-    for trace in ranks:
-        trace.nccl("all_reduce", 60, 30, launched_at=1)
-    text = report_markdown(analyze(write_run(tmp_path, ranks)))
-    assert "; 16 of 20 rows, the report has all</summary>" in text
-    causes = len(rows_of(recorded_report().diagnosis, "causes"))
-    assert f" of {causes} rows, the report has all</summary>" in report_markdown(recorded_report())
 
 
 def test_names_of_a_run_are_neither_markup_nor_mentions(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +14,10 @@ from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection
-from tracekit.analysis.per_rank.recording import recording_of
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.report import analyze
-from tracekit.read.cache.spool import DecodedSpool
-from tracekit.read.decode.decoder import decode
-from tracekit.render.merged.derived_tracks import tracks_of_rank, tracks_of_recording
+from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.merge import merge
 from tracekit.render.merged.plan import plan_of
 
@@ -73,25 +68,6 @@ def test_a_run_that_begins_before_zero_is_shifted_as_a_whole(tmp_path: Path) -> 
     assert min(times) >= 0
 
 
-def test_numbers_too_large_for_the_shelf_lose_no_rank(tmp_path: Path) -> None:
-    """GIVEN a thread's id beyond 64 bits WHEN read with a spool THEN the rank is decoded again."""
-    trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 10, 20)
-    folder = write_run(tmp_path / "in", [trace])
-    (path,) = folder.rglob("*.json*")
-    packed = path.read_bytes()
-    document = json.loads(gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed)
-    for event in document["traceEvents"]:
-        if event.get("name") == "aten::mm":
-            event["tid"] = 2**70
-    path.write_bytes(gzip.compress(json.dumps(document).encode()))
-    (tmp_path / "spool").mkdir()
-    spool = DecodedSpool(folder=tmp_path / "spool")
-    run = load(folder, spool=spool)
-    assert [summary.rank for summary in run.ranks] == [0]
-    assert merge(run, tmp_path / "run.pftrace", spool=spool).slices == 2
-    assert list(spool.folder.iterdir()) == []
-
-
 @pytest.mark.parametrize("same_numbers", [True, False])
 def test_a_backward_operator_has_an_arrow_from_its_forward_thread(tmp_path: Path, same_numbers: bool) -> None:
     """GIVEN two forward threads WHEN both have equally many of the sequence numbers THEN there is no arrow, else the
@@ -114,23 +90,3 @@ def test_a_backward_operator_has_an_arrow_from_its_forward_thread(tmp_path: Path
         tuple(name.removeprefix("forward ").removeprefix("backward ") for name in ends) for ends in arrows.values()
     }
     assert joined == (set() if same_numbers else {("0 5",) * 2, ("0 6",) * 2, ("1 5",) * 2, ("1 7",) * 2})
-
-
-def test_a_first_step_that_is_left_out_is_shown_without_phases_and_lanes(tmp_path: Path) -> None:
-    """GIVEN a first step of 400 us, and three of 100 us THEN all four are shown, and sums are those of the report."""
-    trace, begin_us = TraceBuilder(0, 1), 0
-    for k, for_us in enumerate((400, 100, 100, 100)):
-        trace.step(k, begin_us, for_us).kernel("gemm", begin_us, for_us // 2, launched_at=begin_us)
-        begin_us += for_us
-    run = load(write_run(tmp_path, [trace]))
-    (plan,) = plan_of(run).ranks
-    recording = recording_of(decode(Path(plan.summary.files[0])), ())
-
-    tracks = {
-        track.name: track.slices
-        for track in tracks_of_recording(recording, plan.clock, StepSelection(), [left.step for left in run.left_out])
-    }
-
-    names = [tracks["steps"].strings[name] for name in tracks["steps"].name]
-    assert names == ["step 0 (left out)", "step 1", "step 2", "step 3"]
-    assert tracks["compute"].duration_ns.sum() == sum(step.compute_ns for step in run.ranks[0].steps) == 150_000

@@ -14,7 +14,7 @@ from tests.unit.render.files.reports import hostile_report, recorded_report
 from tracekit.analysis.report import Report
 from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import UsageError
-from tracekit.render.notebook.plots import draw_bars, label, size_unit
+from tracekit.render.notebook.plots import draw_bars, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,22 +83,6 @@ def test_other_pictures_of_a_ddp_run_can_be_drawn(report: Report, name: str) -> 
     assert ax.patches or ax.collections
 
 
-def test_a_picture_is_drawn_where_the_caller_says(report: Report) -> None:
-    figure, (left, right) = pyplot.subplots(1, 2)
-    assert report.plot.breakdown(ax=right) is right
-    assert not left.patches
-    pyplot.close(figure)
-
-
-def test_a_picture_of_some_rows_says_of_how_many(report: Report) -> None:
-    operators = report.kernels.operators
-    assert len(operators) > 20
-    ax = drawn(report.plot.kernels())
-    assert ax.get_title() == f"Operators with the most self time (20 of {len(operators)})"
-    assert len(ax.get_yticklabels()) == 20
-    assert drawn(report.plot.breakdown()).get_title() == "Where each rank's time goes"
-
-
 def test_hostile_names_can_be_drawn(tmp_path: Path) -> None:
     report = hostile_report(tmp_path / "run")
     for name in ("breakdown", "overlap", "diagnosis", "critical_path"):
@@ -116,16 +100,6 @@ def test_where_there_is_nothing_to_draw_a_sentence_says_why(report: Report) -> N
     only = tracekit.analyze(report.run, only="breakdown")
     with pytest.raises(UsageError, match="the section was not asked for"):
         only.plot.overlap()
-
-
-def test_bars_that_are_all_0_are_nothing_to_draw() -> None:
-    with pytest.raises(UsageError, match="Waits: there is nothing to draw"):
-        draw_bars(None, ["rank 0", "rank 1"], {"its wait": [0.0, 0.0], "delay": [0.0, 0.0]}, title="Waits", unit="ms")
-
-
-@pytest.mark.parametrize(("largest_bytes", "expected"), [(2_500_000_000, "GB"), (999_999_999, "MB"), (34, "kB")])
-def test_sizes_have_the_unit_of_the_largest(largest_bytes: int, expected: str) -> None:
-    assert size_unit(largest_bytes)[0] == expected
 
 
 def test_without_matplotlib_a_picture_is_a_usage_error(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.simulated import Cluster
-from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
-from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.step_lanes import StepLanes, StepTime
+from tests.unit.render.page.jobs import job, made_up_lanes, report_of
+from tracekit.analysis.report import Report
+from tracekit.analysis.step_lanes import StepLanes
 from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
@@ -51,40 +50,6 @@ def test_it_has_the_shape_of_the_contract(data: PageData) -> None:
 def test_the_result_is_that_of_json(report: Report, data: PageData) -> None:
     assert json.loads(script_json(data["result"])) == json.loads(JsonResult().render(report))
     assert data["page"]["cuts"] == []
-
-
-def test_the_heat_map_has_the_steps_of_the_result(data: PageData) -> None:
-    matrix = data["page"]["rank_steps"]
-    columns = len(matrix["steps"])
-    values = {metric["key"]: metric["values"] for metric in matrix["metrics"]}
-
-    steps = data["result"]["steps"]
-    assert len(steps) == len(values["step_ns"]) == 8 * 4
-    for row in steps:
-        place = matrix["ranks"].index(row["rank"]) * columns + matrix["steps"].index(row["step"])
-        for key in ("step_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"):
-            assert values[key][place] == row[key]
-
-
-def test_the_slow_rank_is_late_in_every_step(data: PageData) -> None:
-    matrix = data["page"]["rank_steps"]
-    late = next(metric["values"] for metric in matrix["metrics"] if metric["key"] == "lateness_ns")
-
-    # It computes 500 us longer than others, and 10 ns a rank longer than rank 1, the first of its shard's group.
-    assert late[SLOW_RANK * 4 : SLOW_RANK * 4 + 4] == [500_040] * 4
-
-
-def test_spreads_are_of_rows_of_the_result(data: PageData) -> None:
-    collectives = data["result"]["collectives"]
-
-    assert [skew["row"] for skew in data["page"]["skew"]] == list(range(len(collectives)))
-    for skew in data["page"]["skew"]:
-        row = collectives[skew["row"]]
-        assert skew["quantiles_ns"][-1] == (row["skew_max_ns"] or 0)
-        assert sum(skew["counts"]) == row["count"]
-    for point in data["page"]["bandwidth"]:
-        row = collectives[point["row"]]
-        assert (point["busbw_bps"], point["size_bytes"]) == (row["busbw_bps"], row["size_bytes"])
 
 
 def test_of_many_collectives_those_with_the_most_time_are_shown(report: Report, data: PageData) -> None:
@@ -141,27 +106,6 @@ def test_files_that_cannot_be_read_again_leave_a_reason(report: Report) -> None:
     assert page["lanes_reason"] == "the traces could not be read again: rank3.json: no such file (record again)"
 
 
-def test_a_run_without_anything_says_why() -> None:
-    """GIVEN one rank without steps, collectives and messages THEN each empty chart has a reason."""
-    run = Cluster(1).run()
-
-    page = data_of(analyze(run, only=("breakdown", "collectives", "diagnosis", "whatif")))["page"]
-
-    assert page["header"]["step_count"] == 0
-    assert page["step"]["reason"]
-    assert page["step"]["waterfall_reason"]
-    assert page["communication_reason"] == "no collective of two recorded ranks was matched"
-    assert page["lanes_reason"] == "no step that all ranks completed"
-    assert page["pairs"] is None
-
-
-def test_sections_that_were_not_asked_for_are_said_to_be_so() -> None:
-    page = data_of(analyze(job(), only="breakdown"))["page"]
-
-    assert page["step"]["reason"] == "it was not asked for (--section)"
-    assert page["communication_reason"] == "they were not asked for (--section collectives)"
-
-
 def test_hostile_names_are_inert() -> None:
     """GIVEN names with markup, control characters, and a megabyte of text THEN the page's text has none of them."""
     hostile = "</script><script>alert(1)</script>\x1b[31m\u202eevil\u2028" + "x" * 1_000_000
@@ -181,12 +125,3 @@ def test_hostile_names_are_inert() -> None:
     (note,) = json.loads(text)["result"]["notes"]
     assert note["text"].startswith("</script><script>alert(1)</script>\\x1b[31m\\u202eevil\\u2028xxx")
     assert note["text"].endswith("…")
-
-
-def test_the_lanes_are_those_that_were_read(data: PageData) -> None:
-    def nothing(run: Run, times: list[StepTime], most: int) -> list[StepLanes]:
-        return []
-
-    assert [len(view["ranks"]) for view in data["page"]["lanes"]] == [8, 8]
-    lanes = page_data(report_of(job()), nothing, amounts_for(8))["page"]["lanes"]
-    assert [view["ranks"] for view in lanes] == [[], []]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from benchmarks.simulated import Cluster
-from tests.unit.render.page.jobs import job
 from tracekit.analysis.communication.distributions import times_of_groups
 from tracekit.analysis.report import analyze
 from tracekit.model.run import Run
@@ -45,23 +42,6 @@ def test_every_instance_is_in_one_bin_of_the_histogram() -> None:
     assert (skew["counts"][0], skew["counts"][-1], sum(skew["counts"])) == (2, 2, 5)
 
 
-def test_bandwidths_of_short_and_long_transfers_are_around_the_usual_one() -> None:
-    """GIVEN transfers of 1 to 5 us of 1 MiB THEN the bandwidths are those of 3 us, of 5 us, and of 1 us."""
-    run = two_ranks([0] * 5)
-
-    _, (point,) = skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="collectives")))
-
-    assert point["busbw_bps"] == pytest.approx(2**20 / 3e-6)
-    assert point["low_bps"] == pytest.approx(2**20 / 5e-6)
-    assert point["high_bps"] == pytest.approx(2**20 / 1e-6)
-
-
-def test_without_the_section_there_is_neither() -> None:
-    run = job(2)
-
-    assert skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="breakdown"))) == ([], [])
-
-
 def test_pairs_count_what_the_result_counts() -> None:
     run = chain(4)
     rows = result_dict(analyze(run, only="breakdown"))["point_to_point"]
@@ -84,7 +64,3 @@ def test_too_many_pairs_are_counted_by_neighbours() -> None:
     assert pairs["ranks_per_cell"] == 4
     assert list(zip(pairs["source"], pairs["destination"], strict=True)) == [(0, 0), (0, 4), (4, 4)]
     assert sum(pairs["count"]) == 14
-
-
-def test_a_run_without_messages_has_no_pairs() -> None:
-    assert message_pairs(job(2), 100) is None

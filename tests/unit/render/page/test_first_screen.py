@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulated import Cluster
 from tests.places import ROOT
 from tests.unit.render.page.jobs import SLOW_RANK, job, report_of
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.step_lengths import mean_step_ns, step_lengths
 from tracekit.findings.finding import Finding
-from tracekit.model.clocks import ClockModel
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.contract import FindingView, Header, StepView
@@ -64,52 +62,6 @@ def test_the_header_says_what_ran_and_how_much_of_it_is_there() -> None:
     assert (shown["step_count"], shown["steps"]) == (4, "0-3")
     assert shown["step_ns"] == step_lengths(run).median_ns  # type: ignore[union-attr]
     assert (shown["overhead_ns"], shown["overhead_text"]) == (None, "what recording cost was not measured")
-
-
-@pytest.mark.parametrize(
-    ("error_ns", "text"),
-    [
-        (0, "the clocks of these ranks agree (measured while recording)"),
-        (1_500, "times of two ranks may be off each other by 3.0 us (measured while recording)"),
-        (227_728_450, "times of two ranks may be off each other by 455.457 ms (measured while recording)"),
-    ],
-)
-def test_the_header_says_how_certain_times_between_ranks_are(error_ns: int, text: str) -> None:
-    run = job(2)
-    clocks = tuple(replace(clock, error_ns=error_ns) for clock in run.clocks)
-
-    shown = header_of(replace(run, clocks=clocks))
-
-    assert (shown["clock_error_ns"], shown["clock_text"]) == (2 * error_ns, text)
-
-
-def test_ranks_with_different_paces_share_no_length_of_the_step() -> None:
-    """GIVEN ranks that never meet, of which one takes twice as long THEN no step is that of the job."""
-    cluster = Cluster(2)
-    for _ in cluster.steps(3):
-        for rank in range(2):
-            cluster.work(rank, compute=1_000_000 * (rank + 1))
-
-    report = analyze(cluster.run(), only="breakdown")
-
-    assert header(report, result_dict(report))["step_ns"] is None
-
-
-def test_of_one_rank_no_clocks_are_compared() -> None:
-    shown = header_of(job(1, tensor=1, mesh=False))
-
-    assert (shown["rank_count"], shown["clock_text"]) == (1, "there is one rank, and so one clock")
-
-
-def test_clocks_that_cannot_be_compared_are_said_to_be_so() -> None:
-    run = job(2, tensor=1, mesh=False)
-    apart = tuple(replace(summary, host=f"node{summary.rank}") for summary in run.ranks)
-    clocks = tuple(ClockModel(rank=rank, method="none") for rank in (0, 1))
-
-    shown = header_of(replace(run, ranks=apart, clocks=clocks))
-
-    assert shown["clock_error_ns"] is None
-    assert "cannot be compared" in shown["clock_text"]
 
 
 def test_a_finding_filters_by_its_ranks_and_the_step_of_its_evidence(report: Report) -> None:

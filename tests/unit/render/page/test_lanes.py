@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from benchmarks.simulated import Cluster
-from tests.builders import TraceBuilder, write_run
-from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
-from tracekit.analysis.load import load
+from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes
 from tracekit.analysis.report import analyze
 from tracekit.analysis.step_lanes import StepLanes, StepTime
-from tracekit.model.clocks import ClockModel
 from tracekit.model.run import Run
 from tracekit.render.page.chart_contract import LaneView
-from tracekit.render.page.lanes import MOST_RANKS, lane_views, read_again
+from tracekit.render.page.lanes import MOST_RANKS, lane_views
 
 
 def views_of(run: Run, *, bins: int = 10) -> list[LaneView]:
@@ -29,10 +22,6 @@ def views_of(run: Run, *, bins: int = 10) -> list[LaneView]:
 def test_the_step_of_median_length_and_the_longest_one() -> None:
     """GIVEN five steps of which each is longer than the one before THEN they are the third and the last."""
     assert [(view["kind"], view["step"]) for view in views_of(job(8, steps=5))] == [("typical", 2), ("worst", 4)]
-
-
-def test_a_run_of_one_step_has_one_view() -> None:
-    assert [view["kind"] for view in views_of(job(2, steps=1))] == ["typical"]
 
 
 def test_of_many_ranks_those_that_matter_are_shown() -> None:
@@ -56,18 +45,6 @@ def test_times_are_since_the_start_of_the_view_on_one_clock() -> None:
 
     assert [(rank["start_ns"], rank["end_ns"]) for rank in view["ranks"]] == [(0, 1_100), (0, 1_100)]
     assert view["length_ns"] == 1_100
-
-
-def test_ranks_whose_clocks_cannot_be_compared_begin_together() -> None:
-    run = job(2, tensor=1)
-    apart = tuple(replace(summary, host=f"node{summary.rank}") for summary in run.ranks)
-    shifted = replace(apart[1], steps=tuple(replace(step, start_ns=step.start_ns + 10**12) for step in apart[1].steps))
-    clocks = tuple(ClockModel(rank=rank, method="none") for rank in (0, 1))
-
-    (view, *_) = views_of(replace(run, ranks=(apart[0], shifted), clocks=clocks))
-
-    assert [rank["start_ns"] for rank in view["ranks"]] == [0, 0]
-    assert [rank["waits"] for rank in view["ranks"]] == [[], []]
 
 
 def test_waits_name_the_rank_that_was_waited_for() -> None:
@@ -101,23 +78,3 @@ def test_a_bin_that_is_covered_at_all_shows_it() -> None:
     assert [view["names"][name] for name in spans["name"]] == ["operation 0", "operation 1"]
     assert (spans["start_ns"], spans["end_ns"], spans["lane"]) == ([0, 1_000], [900, 1_900], [0, 0])
     assert [view["names"][name] for _, _, name in view["ranks"][0]["phases"]] == ["forward", "backward"]
-
-
-def test_the_files_are_read_with_the_rules_of_the_run(tmp_path: Path) -> None:
-    """GIVEN a kernel that only a rule of the user takes for communication THEN its lane says so, too."""
-    trace = TraceBuilder(world_size=1).step(1, 0, 100).kernel("gemm", 10, 20, launched_at=1)
-    trace.kernel("my_ring", 50, 40, launched_at=2)
-    run = load(write_run(tmp_path, [trace]), communication_rules=["^my_ring$=all_to_all"])
-
-    (view,) = lane_views(analyze(run), read_again, bins=100, operations=5)
-
-    covered = dict(zip(view["lanes"], view["ranks"][0]["covered"], strict=True))
-    assert sum(covered["communication"]) == pytest.approx(40 * 100 * 100 / (view["length_ns"] / 1e3), rel=0.02)
-
-
-def test_without_steps_of_all_ranks_there_is_none() -> None:
-    run = job(2)
-    bare = replace(run, ranks=tuple(replace(summary, steps=()) for summary in run.ranks), collectives=())
-
-    assert lane_views(analyze(bare, only="breakdown"), made_up_lanes, bins=3, operations=1) == []
-    assert report_of(run).run is run

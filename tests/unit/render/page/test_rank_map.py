@@ -41,15 +41,6 @@ def test_data_parallelism_is_in_rows_stages_in_columns_and_the_rest_inside() -> 
     assert layout["coordinates"] == [[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 1, 1], [0, 1] * 4]
 
 
-def test_a_single_dimension_is_in_rows_which_the_page_wraps() -> None:
-    """GIVEN one dimension, or none that is known THEN no row is as wide as the job has ranks."""
-    alone = map_of(with_mesh(job(8), ["dp"], [8], [[rank] for rank in range(8)]))
-    stages = map_of(with_mesh(job(8), ["pp"], [8], [[rank] for rank in range(8)]))
-    unknown = map_of(job(8, mesh=False))
-
-    assert [layout["dimensions"][0]["place"] for layout in (alone, stages, unknown)] == ["row"] * 3
-
-
 def test_missing_ranks_are_where_their_numbers_say() -> None:
     layout = map_of(first_ranks(job(8), 3))
 
@@ -59,13 +50,6 @@ def test_missing_ranks_are_where_their_numbers_say() -> None:
     assert layout["host"] == [0, 0, 0, None, None, None, None, None]
 
 
-def test_missing_ranks_of_a_mesh_in_another_order_have_no_place() -> None:
-    """GIVEN a mesh whose first dimension varies fastest THEN where a missing rank is, is not known."""
-    run = with_mesh(job(4), ["dp", "tp"], [2, 2], [[0, 0], [1, 0], [0, 1], [1, 1]])
-
-    assert map_of(first_ranks(run, 3))["coordinates"] == [[0, 1, 0, None], [0, 0, 1, None]]
-
-
 def test_without_a_mesh_ranks_are_laid_out_by_hosts() -> None:
     layout = map_of(job(16, mesh=False))
 
@@ -73,22 +57,6 @@ def test_without_a_mesh_ranks_are_laid_out_by_hosts() -> None:
     assert [(d["name"], d["size"]) for d in layout["dimensions"]] == [("host", 2), ("rank", 8)]
     assert layout["coordinates"] == [[0] * 8 + [1] * 8, list(range(8)) * 2]
     assert layout["hosts"] == ["node0", "node1"]
-
-
-def test_on_one_host_without_a_mesh_ranks_are_in_a_line() -> None:
-    layout = map_of(job(4, mesh=False))
-
-    assert layout["source"] == "ranks"
-    assert layout["coordinates"] == [[0, 1, 2, 3]]
-
-
-def test_each_rank_has_its_groups() -> None:
-    run = job(4)
-    layout, groups = map_of(run), result_dict(report_of(run))["groups"]
-
-    for rank, ids in zip(layout["ranks"], layout["groups"], strict=True):
-        assert ids == [group["id"] for group in groups if rank in group["ranks"]]
-        assert len(ids) == 2  # its replica, and its shard's
 
 
 def test_numbers_are_those_of_the_result_a_step() -> None:

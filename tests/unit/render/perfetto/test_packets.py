@@ -18,7 +18,6 @@ from tracekit.render.perfetto import portable_packets
 from tracekit.render.perfetto.encoded_lane import EncodedLane, Encoder
 from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, fields_of
-from tracekit.render.perfetto.packets import chosen_encoder
 from tracekit.render.trace.slices import Argument, Flows, Slices
 
 TEXTS = [f"text {k}" for k in range(300)]  # interned numbers take one byte or two
@@ -165,15 +164,6 @@ def test_a_stack_deeper_than_the_limit_continues_on_the_next_lane() -> None:
         assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
 
 
-@pytest.mark.parametrize("wanted", ["0", "1"])
-def test_the_variable_that_chooses_the_decoder_chooses_the_encoder(
-    wanted: str, compiled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRACEKIT_NATIVE", wanted)
-    expected = {"0": portable_packets, "1": compiled}[wanted]
-    assert chosen_encoder() is expected.encode_lanes
-
-
 INT32, INT64 = np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)
 TEMPLATE = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
 TIMES = {"order": np.arange(2, dtype=np.int32), "start_ns": INT64, "duration_ns": INT64}
@@ -228,30 +218,6 @@ def test_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: An
         list(compiled.Packets(**FITTING | other))
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        *({"order": INT32 + np.int32(2)}, {"order": INT64}, {"duration_ns": INT64[:1]}, {"max_depth": 0}),
-        *({"max_lanes": 0}, {"start_ns": INT64.astype(">i8")}, {"start_ns": INT64.astype(float)}),
-        {"duration_ns": np.full(2, np.iinfo(np.int64).max), "start_ns": np.ones(2, dtype=np.int64)},
-    ],
-)
-def test_lanes_of_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
-    sizes = {"max_depth": 1, "max_lanes": 1}
-    assert compiled.lanes(**TIMES, **sizes) == np.array([0, 0], dtype=np.int32).tobytes()
-    with pytest.raises(ValueError, match=r"a (column|row|lane|slice)"):
-        compiled.lanes(**TIMES | sizes | other)
-
-
-def test_columns_may_begin_at_any_byte(compiled: Any) -> None:
-    def moved(column: Any) -> Any:
-        return np.frombuffer(b"-" + column.tobytes(), dtype=column.dtype, offset=1)
-
-    expected = b"".join(compiled.Packets(**FITTING))
-    columns = {name: moved(FITTING[name]) for name in ("order", "start_ns", "duration_ns")}
-    assert b"".join(compiled.Packets(**FITTING | columns)) == expected
-
-
 def test_columns_that_change_meanwhile_are_refused(compiled: Any) -> None:
     """GIVEN sizes of extra arguments that grow meanwhile THEN none is written beyond its block."""
     content = b"x" * 1_000_000
@@ -275,31 +241,3 @@ def test_any_byte_but_zero_says_that_a_field_is_present(compiled: Any) -> None:
     flags = np.array([1, 1], dtype=np.uint8)
     expected = b"".join(compiled.Packets(**FITTING | {"fields": field(present=flags)}))
     assert b"".join(compiled.Packets(**FITTING | {"fields": field(present=flags * 7)})) == expected
-
-
-def test_packets_come_in_blocks_and_hold_their_columns(compiled: Any) -> None:
-    """GIVEN 40,000 slices, whose columns nothing else references THEN several blocks hold each slice once."""
-    count = 40_000
-    start_ns = np.arange(count) * 10
-    column = np.zeros(count, dtype=np.int32)
-    slices = Slices(
-        start_ns=start_ns, duration_ns=start_ns * 0 + 5, name=column, category=column, strings=["a", '{"b": 1}'],
-        extra_args=column + np.int32(1),
-    )  # fmt: skip
-    (lane,) = encoded(compiled.encode_lanes, slices)
-    del slices, column
-    blocks = list(lane.packets)
-    assert len(blocks) > 2
-    packets = Trace.FromString(b"".join(blocks)).packet
-    assert [p.timestamp for p in packets] == [at for begin in start_ns.tolist() for at in (begin, begin + 5)]
-
-
-def test_names_and_texts_are_interned_in_order_of_appearance() -> None:
-    slices = Slices(
-        start_ns=INT64, duration_ns=INT64, name=INT32, category=np.array([1, ABSENT], dtype=np.int32),
-        strings=["op", "kind", "text"],
-        arguments=(Argument(name="note", values=np.array([ABSENT, 2], dtype=np.int32), is_text=True),),
-    )  # fmt: skip
-    name, category, argument = fields_of(slices, Interned())
-    assert [field.numbers[field.values].tolist() for field in (name, category, argument)] == [[1, 1], [1, 0], [0, 1]]
-    assert [field.argument for field in (name, category, argument)] == [None, None, 1]

@@ -36,18 +36,6 @@ def test_an_average_by_hand_is_not_ddp(tmp_path: Path) -> None:
     assert len(buckets_of(tmp_path, labels=False).bucket_map) == 0
 
 
-def test_different_steps_have_no_bucket_map(tmp_path: Path) -> None:
-    traces = []
-    for rank in (0, 1):
-        trace = training.rank(rank, LAYERS, labels=True, steps=1)
-        other = training.rank(rank, (5, 5), labels=True, steps=2)
-        later = [event for event in other.events if event["ts"] >= other.events[0]["ts"] + training.STEP]
-        trace.events += later
-        trace.steps = other.steps
-        traces.append(trace)
-    assert len(buckets(load(write_run(tmp_path, traces))).bucket_map) == 0
-
-
 def test_a_real_trace_of_ddp_on_a_gpu(real_traces: Path) -> None:
     """The gradients of ResNet-50 are 102 MB. The arguments of the reductions show their sizes."""
     result = buckets(load(real_traces / "single_rank" / "a100_ddp_rank0_of_2.json.gz"))

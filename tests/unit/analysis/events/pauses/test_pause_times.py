@@ -7,18 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.analysis.events.test_phases import STEP, Training
-from tracekit.analysis.events.pauses.pause_times import checkpoint_calls
-from tracekit.model.events import Int64
 from tracekit.model.spans import (
-    CHECKPOINT_ACTIONS,
-    CHECKPOINT_FUNCTIONS,
     DATA_SPAN,
     EVALUATION_SPAN,
     NO_GRAD_SPAN,
     checkpoint_span,
     logging_span,
 )
-from tracekit.read.decode.portable import decode
 
 SAVE = checkpoint_span("save", "torch.save")
 LOG = logging_span("Logger.handle")
@@ -93,16 +88,3 @@ def test_files_that_a_data_loader_loads_are_data(tmp_path: Path) -> None:
 def test_what_runs_on_another_thread_holds_nobody_up(tmp_path: Path) -> None:
     trace = trained().label(SAVE, 30, 50, thread=77)
     assert "checkpoint" not in trace.phases(tmp_path)
-
-
-def test_a_call_inside_another_is_part_of_it(tmp_path: Path) -> None:
-    outer = checkpoint_span("save", "torch.distributed.checkpoint")
-    trace = trained().label(outer, 30, 20).label(SAVE, 32, 5).label("tracekit.checkpoint", 60, 5)
-    events = decode(trace.write(tmp_path / "rank0.json", "compact")).events
-    threads: Int64 = events.tracks_of(events.named(SAVE.__eq__))
-
-    calls = checkpoint_calls(events, threads)
-
-    assert [CHECKPOINT_ACTIONS[action] for action in calls.action] == ["save", "save"]
-    assert [CHECKPOINT_FUNCTIONS[at] for at in calls.function] == ["torch.distributed.checkpoint", "torch.save"]
-    assert (calls.end_ns - calls.start_ns).tolist() == [20_000, 5_000]

@@ -19,7 +19,6 @@ from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.model_parallel.parts import EXPERT_COMMUNICATION, ExpertCommunicationSum
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.model.metadata import Group
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 
@@ -183,15 +182,3 @@ def test_of_two_all_to_alls_the_first_is_a_dispatch_and_the_second_a_combine(tmp
     assert (first.direction, first.count, first.size_bytes) == ("dispatch", 1, 1200)
     assert (second.direction, second.count, second.size_bytes) == ("combine", 1, 1200)
     assert (first.total_ns, first.exposed_ns) == (second.total_ns, second.exposed_ns) == (10_000, 5_000)
-
-
-def test_kernels_that_name_no_group_are_of_the_only_group_for_experts(tmp_path: Path) -> None:
-    def group(number: int, parallelism: str, ranks: list[int]) -> Group:
-        return Group(id=number, name=str(number), desc="", backend="nccl", parallelism=parallelism, ranks=ranks)
-
-    trace = TraceBuilder(world_size=4).step(0, 0, 100)
-    trace.kernel("void deep_ep::intranode::dispatch<8>(int4*)", 60, 5, stream=27, launched_at=25)
-    trace.capture(groups=[group(0, "dp", [0, 1, 2, 3]), group(1, "ep", [0, 1]), group(2, "ep", [2, 3])])
-    (row,) = rows_of(tmp_path, trace)
-    assert row.group is not None
-    assert (row.group.parallelism, row.group.ranks) == ("ep", (0, 1))

@@ -127,17 +127,6 @@ def test_recomputed_forwards_are_counted_apart(tmp_path: Path, reentrant: bool) 
     assert sums.recompute == "inferred"
 
 
-def test_a_recomputed_product_that_launched_nothing_does_not_count(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 100).backward("AddmmBackward0", 10, 60)
-    number = {"Sequence number": 3, "Fwd thread id": 0}
-    for at_us in (20, 40):
-        trace.op("aten::mm", at_us, 10, thread=trace.autograd, **MATRICES | number)
-    trace.kernel("gemm", 30, 10, launched_at=25)
-    trace.events[-2]["tid"] = trace.autograd  # its launch
-    trace.label("tracekit.gc", 43, 2, thread=trace.autograd)  # Python may collect garbage anywhere
-    assert total(sums_of(trace, tmp_path), recomputed=True) == EACH
-
-
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_with_fewer_heads_of_keys_counts_as_in_torch(name: str) -> None:
     query, key, value = [2, 8, 16, 32], [2, 2, 48, 32], [2, 2, 48, 64]

@@ -63,18 +63,6 @@ def test_a_reduce_scatter_of_a_list_is_one_collective(summarize: Summarize, reco
     assert all(row.group is not None for row in rows.values())
 
 
-def test_chunks_may_differ_in_size(summarize: Summarize) -> None:
-    trace = TraceBuilder().step(0, 0, 100)
-    operator(trace, "reduce_scatter_", 10, [[[300]], [], []])
-    span(trace, "all_reduce", 12, 5, [[300]])
-    span(trace, "all_reduce", 14, 5, [[200]], runloop=1)
-    entries = [entry(trace, "all_reduce", at, [[n]], [[n]], group=1) for at, n in ((11, 300), (12, 200))]
-    row = the_row(summarize(trace.capture(collectives=entries, groups=[WORLD, TENSOR])))
-    assert (row.kind, row.count, row.size_bytes, row.total_ns) == ("reduce_scatter", 1, 2000, 7_000)
-    assert row.group is not None
-    assert row.group.description == "mesh_tp"
-
-
 @pytest.mark.parametrize(
     ("name", "dims", "kind", "span_dims", "entry_inputs", "outputs", "size_bytes"),
     [
@@ -120,19 +108,6 @@ def test_a_shard_of_an_unknown_group_gives_no_size(summarize: Summarize) -> None
     span(trace, "all_gather", 14, 20, [[1000]])
     row = the_row(summarize(trace.capture(groups=[WORLD, TENSOR])))
     assert (row.count, row.group, row.size_bytes) == (1, None, None)
-
-
-def test_entries_of_two_threads_match_their_operators(summarize: Summarize) -> None:
-    """GIVEN an operator of another thread inside the time of one THEN the later entry belongs to the outer operator."""
-    trace = TraceBuilder().step(0, 0, 100)
-    operator(trace, "allreduce_", 10, [[[100]]])
-    arguments = {"Input Dims": [[[200]]], "Input type": ["TensorList"]}
-    trace.op("c10d::allreduce_", 11, 1, thread=trace.autograd, **arguments)
-    span(trace, "all_reduce", 20, 5, [[200]])
-    span(trace, "all_reduce", 30, 5, [[100]])
-    entries = [entry(trace, "all_reduce", 11.5, [[200]], [[200]], 1), entry(trace, "all_reduce", 14, [[100]], [[100]])]
-    rows = summarize(trace.capture(collectives=entries, groups=[WORLD, TENSOR]))[COMMUNICATION]
-    assert {row.size_bytes: row.group and row.group.description for row in rows} == {400: "default_pg", 800: "mesh_tp"}
 
 
 def send(trace: TraceBuilder, peer: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.unit.analysis.whatif.graph.device_job import steps_of_job
-from tracekit.analysis.replay.operation_graph import DATA, LIMIT, SYNCHRONISATION, GraphSteps, OperationGraph
+from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 
 
@@ -28,28 +28,6 @@ def test_work_at_the_same_place_of_a_step_is_compared_over_ranks_and_steps(tmp_p
     assert classes(job, 0, "compute") == classes(job, 1, "compute") == [gemm, adam] * 3
     assert classes(job, 0, "all_reduce") == classes(job, 1, "all_reduce")
     assert len(set(classes(job, 0, "all_reduce"))) == 1
-
-
-def test_what_tasks_are_tied_to(tmp_path: Path) -> None:
-    """GIVEN a kernel of 100 that starts 11 after the host went on THEN 11 of the 111 of its limit are the host's."""
-    _, steps = steps_of_job(tmp_path, (100, 100))
-    assert steps.role is not None
-    assert steps.host_task is not None
-    assert steps.device_task is not None
-    assert steps.host_share is not None
-    limits = np.flatnonzero(steps.role == LIMIT)
-
-    assert len(limits) == 2 * 3 * 2
-    of_limit = sorted(
-        zip((steps.task_ns[limits].ravel() / 1000).tolist(), steps.host_share[limits].tolist(), strict=True)
-    )
-    assert [time_us for time_us, _ in of_limit] == [31] * 6 + [111] * 6
-    assert [share for _, share in of_limit] == pytest.approx([11 / 31] * 6 + [11 / 111] * 6)
-    assert (steps.task_ns[steps.device_task[limits]] > 0).all()
-    for role in (LIMIT, SYNCHRONISATION, DATA):
-        tied = np.flatnonzero(steps.role == role)
-        assert len(tied) > 0
-        assert (steps.task_rank[steps.host_task[tied]] == steps.task_rank[tied]).all()
 
 
 @pytest.mark.parametrize("dp", [1, 2])

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.unit.analysis.whatif.graph.device_rank import Comm, communication_of
 from tracekit.analysis.whatif.graph.operations import Operations
 from tracekit.analysis.whatif.graph.transfers import Transfers, synchronise
-from tracekit.model.clocks import ClockModel
 
 
 def synchronised(
@@ -80,18 +77,6 @@ def test_a_message_of_a_batch_takes_as_long_as_others_over_its_link_do() -> None
     assert elsewhere.column("duration_ns").tolist() == [20] * 4 + [300] * 2 + [20] * 2
 
 
-def test_messages_of_unknown_size_tell_nothing_of_each_other() -> None:
-    """GIVEN messages of 20 and one of 300, in a batch, of which a larger size may be the reason."""
-    at = [(1000 * number, 1000 * number + time_ns) for number, time_ns in enumerate((20, 20, 300, 20))]
-    members = [member for member in at for _ in range(2)]
-    groups = np.repeat(np.arange(4), 2).tolist()
-    columns: dict[str, Any] = {"batched": [group == 2 for group in groups], "size_bytes": [-1] * 8}
-
-    durations_ns = synchronised(*members, groups=groups, rank=[0, 1] * 4, **columns).column("duration_ns")
-
-    assert durations_ns.tolist() == [20] * 4 + [300] * 2 + [20] * 2
-
-
 @pytest.mark.parametrize(
     ("machine", "ahead_ns", "expected_ns"),
     [
@@ -109,18 +94,3 @@ def test_ranks_of_one_machine_share_a_clock(machine: list[int], ahead_ns: list[i
     operations = synchronised((1000, 1300), (0, 1020), **columns)
 
     assert operations.column("duration_ns").tolist() == [expected_ns] * 2
-
-
-def test_a_rank_arrives_once_the_communication_before_has_ended() -> None:
-    communication = communication_of(Comm(launch_us=1, end_us=100), Comm(launch_us=2, end_us=130, follows=0))
-    clock = ClockModel(rank=7, method="probe", offset_ns=500, error_ns=40)
-    rows, places, arrived_ns = np.array([0, 1]), np.array([5, 6]), np.array([10_000, 20_000])
-
-    found = Transfers.of_rank(clock, 3, communication, rows, places, arrived_ns)
-
-    assert found.arrived_ns.tolist() == [10_000, 100_000]
-    assert found.follows.tolist() == [-1, 5]
-    assert (found.rank.tolist(), found.error_ns.tolist()) == ([7, 7], [40, 40])
-    assert (found.machine.tolist(), found.ahead_ns.tolist()) == ([3, 3], [500, 500])
-    later = Transfers.of_rank(clock, 3, communication, rows[1:], places[1:], arrived_ns[1:])
-    assert (later.arrived_ns.tolist(), later.follows.tolist()) == ([20_000], [-1])  # the one before is not replayed

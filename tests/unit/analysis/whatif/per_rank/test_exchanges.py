@@ -28,17 +28,6 @@ def test_the_bytes_of_each_all_to_all_in_order_of_launch(tmp_path: Path, exchang
     assert found.launch_ns.tolist() == [trace.wall_ns(100), trace.wall_ns(300)]
 
 
-def test_other_collectives_and_unknown_amounts_are_left_out(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 1000).kernel("gemm", 20, 30, launched_at=15)
-    trace.nccl("all_reduce", 60, 10, launched_at=55)
-    trace.nccl("all_to_all", 100, 10, launched_at=90, dtype="")
-    assert len(summary(trace, tmp_path)[EXCHANGES]) == 0
-
-    on_nccl(trace, 200, 10, 360, 180)
-    on_nccl(trace, 400, 10, 180, 360)
-    assert summary(trace, tmp_path)[EXCHANGES].launch_ns.tolist() == [trace.wall_ns(200), trace.wall_ns(400)]
-
-
 def test_all_to_alls_of_embeddings_do_not_bring_tokens_to_experts(tmp_path: Path) -> None:
     """GIVEN all-to-alls of uneven sizes that come back in the backward pass only, as gradients."""
     trace = TraceBuilder().step(0, 0, 1000).kernel("gemm", 20, 30, launched_at=15)
@@ -53,14 +42,3 @@ def test_all_to_alls_of_embeddings_do_not_bring_tokens_to_experts(tmp_path: Path
     )
 
     assert len(summary(trace, tmp_path)[EXCHANGES]) == 0
-
-
-def test_all_to_alls_of_counts_do_not_bring_tokens(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 1000).op("aten::mm", 20, 30)
-    on_gloo(trace, 80, 5, 4, 4, dtype="long int")
-    on_gloo(trace, 100, 10, 360, 180)
-    on_gloo(trace, 300, 10, 180, 360)
-
-    found = summary(trace, tmp_path)[EXCHANGES]
-
-    assert found.launch_ns.tolist() == [trace.wall_ns(100), trace.wall_ns(300)]

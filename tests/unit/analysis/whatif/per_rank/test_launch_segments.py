@@ -9,10 +9,8 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.whatif.graph.device_job import trace_of
 from tests.unit.analysis.whatif.per_rank.recorded import summary
-from tracekit.analysis.replay.operation_graph import NO_TRAINING
-from tracekit.analysis.whatif.parts import CUTS, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.analysis.whatif.parts import CUTS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.spans import EVALUATION_SPAN, checkpoint_span
 
 DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")
 NONE = -1.0
@@ -74,52 +72,9 @@ def test_kernels_end_no_earlier_than_their_launches_allow(rows: Rows) -> None:
     assert rows.of("synchronise", "device_ns") == [NONE] * 3
 
 
-def test_communication_that_starts_before_earlier_kernels_have_ended_does_not_need_them(tmp_path: Path) -> None:
-    """GIVEN gathers that are launched after kernels, and run beside them."""
-    trace = TraceBuilder()
-    for k in range(3):
-        at = 200 * k
-        trace.step(k, at, 200).kernel("gemm", at + 15, 150, launched_at=at + 8)
-        trace.nccl("all_gather", at + 20, 30, launched_at=at + 12)
-    segments = summary(trace, tmp_path)[LAUNCH_SEGMENTS]
-
-    assert [need for need in segments.needs_kernels.tolist() if need != ABSENT] == [0, 0, 0]
-
-
-def test_a_wait_for_the_device_that_no_call_shows(tmp_path: Path) -> None:
-    """GIVEN a host that is not heard of from 10 on, and launches again at 1003, right after its kernel's end."""
-    trace = TraceBuilder().step(0, 0, 2000).kernel("gemm", 15, 985, launched_at=8)
-    trace.kernel("adam", 1010, 20, launched_at=1003)
-
-    assert Rows(trace, tmp_path).of("synchronise", "awaited_kernel_ns") == [1000]
-
-    trace.op("aten::item", 600, 300)  # the host was busy
-    assert "synchronise" not in Rows(trace, tmp_path).what
-
-
-def test_what_a_host_does_instead_of_training_is_cut_out(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 200).kernel("gemm", 15, 5, launched_at=8)
-    trace.label(checkpoint_span("save", "torch.save"), 30, 40).label(EVALUATION_SPAN, 80, 10)
-    rows = Rows(trace, tmp_path)
-
-    assert rows.of("checkpoint", "begin_ns") == [30]
-    assert rows.of("evaluation", "begin_ns") == [80]
-    assert rows.of("resume", "begin_ns") == [70, 90]
-
-
 def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:
     on_cpu = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 50)
     without_launches = TraceBuilder().step(0, 0, 100).kernel("gemm", 10, 50).kernel("adam", 70, 10)
 
     for trace in (on_cpu, without_launches):
         assert len(summary(trace, tmp_path)[LAUNCH_SEGMENTS]) == 0
-
-
-def test_a_rank_on_the_cpu_tells_when_it_loads_data(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 30, 50)
-    trace.event("enumerate(DataLoader)#it", "user_annotation", 5, 20)
-    found = summary(trace, tmp_path)[INTERRUPTIONS]
-
-    assert [NO_TRAINING[what] for what in found.what] == ["data"]
-    assert (found.begin_ns.tolist(), found.end_ns.tolist()) == ([trace.wall_ns(5)], [trace.wall_ns(25)])
-    assert len(summary(trace_of(0, (100, 100)), tmp_path)[INTERRUPTIONS]) == 0  # its segments tell it
