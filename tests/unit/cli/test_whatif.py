@@ -27,7 +27,7 @@ def test_a_recorded_run(tmp_path: Path) -> None:
         trace.write_capture(tmp_path)
     result = whatif(tmp_path)
     assert result.exit_code == 0, result.stderr
-    assert "rank 1 at its peers' median -0.04" in " ".join(result.stdout.split())
+    assert "rank 1 at its peers' median 0.04" in " ".join(result.stdout.split())
     found = json.loads(whatif(tmp_path, "--json").stdout)
     section = found["whatif"]
     assert section["S"] == section["replayed_step_ns"] / section["ideal_step_ns"]

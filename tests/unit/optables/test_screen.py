@@ -32,7 +32,7 @@ def test_the_answer_fits_a_screen_and_names_what_was_planted() -> None:
 
 def test_the_details_have_every_table() -> None:
     text = write(table_details(diagnose(simulate(replicas=2, longer_ns=STALLS)), 80), width=80, color=False)
-    for title in ("Pipeline (1f1b, 8 microbatches)", "Bubbles,", "Outliers (ms)", "Critical path by step", "What if"):
+    for title in ("Pipeline (1f1b, 8 microbatches)", "Bubbles ", "Outliers (ms)", "Critical path by step", "What if"):
         assert title in text
     assert max(map(len, text.splitlines())) <= 80
 
