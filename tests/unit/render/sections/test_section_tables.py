@@ -14,8 +14,8 @@ from tracekit.analysis.fsdp.parts import FsdpSum
 from tracekit.analysis.fsdp.units import fsdp
 from tracekit.analysis.model_parallel.layers import tensor_parallel
 from tracekit.analysis.model_parallel.parts import ExpertExchangeSum, TensorSum
-from tracekit.analysis.rpc.result import RemoteCalls
 from tracekit.model.run import Run
+from tracekit.rpc.columns import RemoteCalls
 
 LONG = "model.decoder.layers.11.mlp.up"
 
