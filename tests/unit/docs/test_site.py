@@ -57,7 +57,7 @@ def test_the_page_on_verdicts_lists_every_section_once() -> None:
     ("page", "begin", "report"),
     [
         ("README.md", "1. stage 1 (rank 1) takes", "terminal.txt"),
-        ("docs/reading-a-verdict.md", "Bubbles, 44% of", "full.txt"),
+        ("docs/reading-a-verdict.md", "Bubbles by cause", "full.txt"),
     ],
 )
 def test_what_a_page_quotes_of_the_gallery_is_there(page: str, begin: str, report: str) -> None:
