@@ -27,7 +27,7 @@ _SHOWN_SHARE = 0.01  # of the pipeline's time: a smaller part of the bubbles is 
         "transfer_ns": 5_000_000,
         "late_peer_ns": 1_000_000,
         "other_ns": 0,
-        "change": "16 microbatches of half the size",
+        "schedule": "16 microbatches of half the size",
     },
 )
 def pipeline_bubble(
@@ -39,11 +39,11 @@ def pipeline_bubble(
     transfer_ns: int,
     late_peer_ns: int,
     other_ns: int,
-    change: str | None,
+    schedule: str | None,
 ) -> Sentence:
     """Ranks of the pipeline idle for a notable part of its time, by the order of its actions or by what delays them.
 
-    change: of the schedule, which a replay shows to save most.
+    schedule: what to try, which saves most by a replay.
     """
     parts_ns = {
         "warm-up and drain": warmup_ns + drain_ns,
@@ -64,7 +64,7 @@ def pipeline_bubble(
     ]
     least = "" if ideal_bubble_ratio is None else f" ({ideal_bubble_ratio:.0%} is the least for this order)"
     text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
-    return text, f"try {change}" if change is not None else None
+    return text, f"try {schedule}" if schedule is not None else None
 
 
 @entry(

@@ -73,10 +73,8 @@ RPC_TRAINERS = Table(
         Column("held_ns", "float", "ns", "Mean time a step that its calls wait at a server for another trainer's."),
     ),
     Display(
-        "Trainers (ms a step; stale: updates between a pull and the gradient computed on it)",
-        "trainer=worker | rank | steps /s=steps_per_s | step_ns | compute_ns | waits=wait_ns "
-        "| updates={staleness_count}/{updates} | stale=staleness_mean | dev.=staleness_deviation "
-        "| range={staleness_min}-{staleness_max}",
+        "Trainers (ms a step; held: at a server, for another trainer's call)",
+        "trainer=worker | rank | steps /s=steps_per_s | step_ns | compute_ns | waits=wait_ns | held_ns",
         most=12,
     ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.places import ROOT
 from tracekit.analysis.sections import SECTIONS
 
@@ -29,3 +31,16 @@ def test_the_page_on_verdicts_lists_every_section_once() -> None:
     listed = [name for row in rows.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
 
     assert sorted(listed) == sorted(SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "report"),
+    [
+        ("README.md", "1. stage 1 (rank 1) takes", "terminal.txt"),
+        ("docs/reading-a-verdict.md", "Bubbles by cause", "full.txt"),
+    ],
+)
+def test_what_a_page_quotes_of_the_gallery_is_there(page: str, begin: str, report: str) -> None:
+    (quoted,) = [block for block in (ROOT / page).read_text().split("```")[1::2] if block.startswith(f"\n{begin}")]
+
+    assert quoted.strip("\n") in (ROOT / "reports" / "pipeline" / report).read_text()

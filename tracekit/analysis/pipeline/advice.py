@@ -162,7 +162,7 @@ def pipeline_findings(
                     "bubble_ratio": bubble_ratio,
                     "ideal_bubble_ratio": ideal_ratio,
                     **causes_ns,
-                    "change": changes[0].what if changes else None,
+                    "schedule": changes[0].what if changes else None,
                 },
                 conditions=[BUBBLE_RATIO.reached_by(bubble_ratio)],
             )

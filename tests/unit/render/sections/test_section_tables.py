@@ -138,7 +138,7 @@ PULL = {
 
 
 def remote_lines(**tables: list[dict[str, Any]]) -> list[str]:
-    names = ("calls", "by_function", "unjoined", "trainers", "servers", "service", "updates")
+    names = ("calls", "by_function", "unjoined", "trainers", "servers", "service")
     empty: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     return lines_of("rpc", RemoteCalls(**empty | tables, findings=()))
 
@@ -153,20 +153,15 @@ def test_a_row_is_a_function_at_a_callee() -> None:
     assert other == ["…Parameters.push_all", "ps", "1.5", "27.50", "n/a", "n/a", "n/a", "1:", "30.00"]
 
 
-def test_a_trainer_has_its_rate_and_how_stale_its_gradients_are() -> None:
+def test_a_trainer_has_its_rate_and_what_its_steps_wait_for() -> None:
     row = {
         "worker": "trainer2", "rank": 2, "steps": 3, "step_ns": 60e6, "steps_per_s": 16.66, "compute_ns": 51e6,
-        "wait_ns": 5e6, "held_ns": 0.0, "updates": 3, "staleness_count": 2, "staleness_mean": 2.5,
-        "staleness_deviation": 0.71, "staleness_min": 2, "staleness_max": 3, "staleness_uncertain": 0,
-        "staleness_unknown": "no pull is seen",
+        "wait_ns": 5e6, "held_ns": 0.0,
     }  # fmt: skip
-    unknown = dict.fromkeys(("staleness_mean", "staleness_deviation", "staleness_min", "staleness_max"))
 
-    lines = remote_lines(trainers=[row, row | unknown])
+    lines = remote_lines(trainers=[row])
 
-    assert lines[-3].split() == ["trainer2", "2", "16.7", "60.00", "51.00", "5.00", "2/3", "2.50", "0.71", "2-3"]
-    assert lines[-2].split()[-3:] == ["n/a", "n/a", "n/a"]
-    assert lines[-1] == "· staleness not known of all updates: no pull is seen"
+    assert lines[-1].split() == ["trainer2", "2", "16.7", "60.00", "51.00", "5.00", "0.00"]
 
 
 def test_a_server_has_a_row_for_each_caller_and_a_line_on_how_busy_it_is() -> None:
