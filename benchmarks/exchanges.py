@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import GroupKey

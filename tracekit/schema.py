@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracekit.analysis import sections
-from tracekit.analysis.comparison import columns as comparison_columns
+from tracekit.analysis.comparison import tables as comparison_columns
 from tracekit.analysis.table import Column, FilledTable, Table
 
 if TYPE_CHECKING:

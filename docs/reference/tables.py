@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from docs.reference.markdown import code, table
-from tracekit.analysis.comparison.columns import COMPARISON_TABLES
+from tracekit.analysis.comparison.tables import COMPARISON_TABLES
 from tracekit.analysis.sections import SECTIONS, TABLES
 from tracekit.analysis.table import Table
 

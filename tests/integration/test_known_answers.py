@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.components import require_module
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import Report, analyze
@@ -55,7 +55,7 @@ def test_dlrm_collectives(real_traces: Path) -> None:
     assert [(summary.device, [step.step for step in summary.steps]) for summary in run.ranks] == [("gpu", [10])] * 8
     for summary in run.ranks:
         counts: dict[str, int] = {}
-        for row in summary[COMMUNICATION]:
+        for row in summary[COMMUNICATION_SUMS]:
             counts[row.kind] = counts.get(row.kind, 0) + row.count
         assert counts == {"all_to_all": 5, "all_reduce": 3}
 
@@ -93,9 +93,9 @@ def test_a100_overlap_over_its_three_steps(real_traces: Path) -> None:
     assert overlap_percent(run) == pytest.approx({0: 15.61}, abs=0.005)
     (summary,) = run.ranks
     assert [step.complete for step in summary.steps] == [True] * 3
-    assert sum(row.count for row in summary[COMMUNICATION]) == 21
-    assert {row.kind for row in summary[COMMUNICATION]} >= {"all_reduce"}
-    assert all(row.size_bytes for row in summary[COMMUNICATION])
+    assert sum(row.count for row in summary[COMMUNICATION_SUMS]) == 21
+    assert {row.kind for row in summary[COMMUNICATION_SUMS]} >= {"all_reduce"}
+    assert all(row.size_bytes for row in summary[COMMUNICATION_SUMS])
     assert (run.world_size, run.missing_ranks) == (2, (1,))
 
 
@@ -143,8 +143,8 @@ def test_gloo_rank_34_of_300(real_traces: Path) -> None:
     run = load(real_traces / "gloo_rank34_of_300")
     (summary,) = run.ranks
     assert (summary.rank, summary.device, run.world_size, len(run.missing_ranks)) == (34, "cpu", 300, 299)
-    assert [row.kind for row in summary[COMMUNICATION] if row.count] == ["all_reduce"]
-    assert sum(row.count for row in summary[COMMUNICATION]) == 10
+    assert [row.kind for row in summary[COMMUNICATION_SUMS] if row.count] == ["all_reduce"]
+    assert sum(row.count for row in summary[COMMUNICATION_SUMS]) == 10
     assert len(summary.steps) == 5
     assert "1 of 300 ranks" in TerminalReport(width=120).render(analyze(run))
 
@@ -154,7 +154,7 @@ def test_two_of_128(real_traces: Path) -> None:
     assert [summary.rank for summary in run.ranks] == [0, 1]
     assert "2 of 128 ranks" in TerminalReport(width=120).render(analyze(run)).splitlines()[1]
     assert re.match(r"2 of 128 ranks; missing: 2-127", note(run, "missing_rank").text)
-    assert sum(row.count for summary in run.ranks for row in summary[COMMUNICATION]) == 20
+    assert sum(row.count for summary in run.ranks for row in summary[COMMUNICATION_SUMS]) == 20
 
 
 def test_two_of_128_are_not_said_to_wait_for_each_other(real_traces: Path) -> None:
@@ -169,7 +169,7 @@ def test_b200_custom_all_reduce_is_found(real_traces: Path) -> None:
     run = load(real_traces / "single_rank" / "b200_tp8_custom_allreduce.json.gz")
     (summary,) = run.ranks
     total_ns: dict[str, int] = {}
-    for row in summary[COMMUNICATION]:
+    for row in summary[COMMUNICATION_SUMS]:
         total_ns[row.kind] = total_ns.get(row.kind, 0) + row.total_ns
     assert total_ns["all_reduce"] > 10 * total_ns.get("unclassified", 0)
     assert total_ns["all_gather"] > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.analysis.load import load
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.report import analyze
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run

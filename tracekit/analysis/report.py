@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.load import Paths, load
-from tracekit.analysis.pauses.rank_pause import paused_by_step_ns
+from tracekit.analysis.pauses.pauses import paused_by_step_ns
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report_tables import report_tables
 from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section, Unavailable

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tracekit
-from tracekit.analysis.clocks.columns import CLOCK
+from tracekit.analysis.clocks.tables import CLOCK
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Unavailable

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
-from tracekit.analysis.clocks.columns import CLOCK
+from tracekit.analysis.clocks.tables import CLOCK
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, DIMENSIONS_SECTION, OVERLAP_SECTION
-from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.configuration.sections import CONFIGURATION_SECTION
+from tracekit.analysis.configuration.tables import CONFIGURATION
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.analysis.fsdp.sections import FSDP_SECTION
 from tracekit.analysis.kernels.sections import KERNELS_SECTION
-from tracekit.analysis.matching.columns import POINT_TO_POINT
+from tracekit.analysis.matching.tables import POINT_TO_POINT
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
-from tracekit.analysis.pauses.parts import PAUSE_TIMES
 from tracekit.analysis.pauses.sections import PAUSES_SECTION
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pauses.tables import PAUSE_TIMES
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Section
-from tracekit.analysis.step_time.parts import NAMED_WAITS, RECORDING_COST, NamedWait
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
+from tracekit.analysis.step_time.tables import NAMED_WAITS, RECORDING_COST, NamedWait
 from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION
 from tracekit.analysis.table import Table
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER

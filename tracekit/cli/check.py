@@ -17,8 +17,7 @@ from click.exceptions import Exit
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_workflow_commands
 from tracekit.cli.inputs.options import AMOUNT, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
-from tracekit.cli.inputs.settings import LEFT_TO_CHECK
-from tracekit.cli.inputs.settings_file import SettingsFile, find_settings_file
+from tracekit.cli.inputs.settings import LEFT_TO_CHECK, SettingsFile, find_settings_file
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:

@@ -56,8 +56,7 @@ def compare(
     """
     from tracekit.analysis.comparison.comparison import SECTIONS_READ
     from tracekit.analysis.comparison.comparison import compare as compare_reports
-    from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
-    from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN
+    from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN, DEFAULT_RUN_NOISE
     from tracekit.cli.inputs.result_files import read_reports, refuse_suffixes, write_results
     from tracekit.errors import UsageError
     from tracekit.render.comparison.outputs import SUFFIXES, render_comparison

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.echo import echo
+from tracekit.cli.inputs.merged_run import perfetto_trace
 from tracekit.cli.inputs.options import STEPS
-from tracekit.cli.inputs.perfetto_trace import perfetto_trace
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:

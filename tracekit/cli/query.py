@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json
+from tracekit.cli.inputs.merged_run import perfetto_trace
 from tracekit.cli.inputs.options import terminal_format
-from tracekit.cli.inputs.perfetto_trace import perfetto_trace
 from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
@@ -116,7 +116,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
 def _statements(sql: str) -> str:
     """Return the SQL that was given as text, in a file or on stdin."""
     from tracekit.errors import InputError
-    from tracekit.read.files.small_file import read_small_file, read_small_stream
+    from tracekit.read.files.storage import read_small_file, read_small_stream
 
     name = "stdin" if sql == "-" else sql
     try:

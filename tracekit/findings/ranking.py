@@ -66,10 +66,10 @@ def reason_for_place(finding: Finding, step_ns: float) -> str:
     if _waited_ns(finding) > WAITED_FOR * step_ns:
         return f"others wait {_waited_ns(finding) / 1e6:.1f} ms for it, and no replay has a saving: before all savings"
     if finding.saving_ns:
-        return f"by what it saves: {finding.saving_ns / 1e6:.1f} ms a step"
+        return f"it saves {finding.saving_ns / 1e6:.1f} ms a step"
     why = f" ({finding.evidence['no_replay']})" if "no_replay" in finding.evidence else ""
     if finding.time_ns:
-        return f"by the time that it is about, {finding.time_ns / 1e6:.1f} ms a step: no saving is known{why}"
+        return f"it is about {finding.time_ns / 1e6:.1f} ms a step, and no saving is known{why}"
     return f"no time or saving is known{why}"
 
 

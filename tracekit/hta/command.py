@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import tracekit
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.result_files import write_text
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
+from tracekit.model.safe_text import safe_text, shortened, unicode_text
+from tracekit.render.json_result import SCHEMA_VERSION
+from tracekit.render.query_result import query_csv, query_text
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tracekit.analysis.kernel_list import KernelUse
     from tracekit.model.run import Run
 
+__all__ = ["hta_csv", "hta_json", "hta_text"]
+
+
 _ALL, _CROSS_CHECK = "all", "cross-check"
 _SUFFIXES = (".csv", ".json", ".txt")
+
+_SHOWN_ROWS = 20
+_LONGEST_TEXT = 32
+
+Answer = tuple[Mapping[str, "pd.DataFrame"], str, Sequence[str]]
+"""Of one analysis: its tables by name, HTA's error or "", and HTA's remarks."""
 
 
 @click.command()
@@ -113,7 +129,7 @@ def hta(
 
 
 def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path | None, *, force: bool) -> None:
-    from tracekit.hta.tables import hta_csv, hta_json, hta_text
+    from tracekit.hta.command import hta_csv, hta_json, hta_text
 
     answers = {name: (result.tables, result.error, result.remarks) for name, result in results.items()}
     if suffix == ".csv":
@@ -147,8 +163,8 @@ def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> st
     """Return what differs from the figures of tracekit, as JSON or as text."""
     from tracekit.analysis.kernel_list import list_kernels
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.hta.command import json_document
     from tracekit.hta.cross_check import cross_check, cross_check_text
-    from tracekit.hta.tables import json_document
 
     def load(*, whole: bool = False) -> Run:
         return choice.load(SummaryOptions(steps=StepSelection(whole=whole), sections=frozenset({"breakdown"})))
@@ -167,3 +183,78 @@ def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> st
 def _file(output: Path, title: str, *, alone: bool) -> Path:
     """Return the file of a table: the one that was asked for, or one beside it with the table's name."""
     return output if alone else output.with_name(f"{output.stem}-{title.replace(' ', '-')}{output.suffix}")
+
+
+def hta_text(answers: Mapping[str, Answer], *, width: int, color: bool) -> str:
+    """Return the first rows of each table, HTA's errors and, where there is no table, HTA's remarks."""
+    parts = []
+    for name, (tables, error, remarks) in answers.items():
+        for title, frame in tables.items():
+            columns, rows = _columns_and_rows(frame.head(_SHOWN_ROWS))
+            short = [[_shorten(cell) for cell in row] for row in rows]
+            *lines, _ = query_text(columns, short, width=width, color=color).splitlines()
+            parts.append("\n".join([f"{name}: {safe_text(title)}", *lines, _count(len(frame)), ""]))
+        if error:
+            parts.append(f"{name}: HTA fails with {safe_text(error)}\n")
+        elif not tables:
+            reason = safe_text(remarks[-1]) if remarks else "no reason given"
+            parts.append(f"{name}: HTA has no result ({reason})\n")
+    return "\n".join(parts)
+
+
+def hta_json(answers: Mapping[str, Answer], *, path: str) -> str:
+    """Return a JSON object; each table is a list of objects."""
+    analyses = {
+        name: {
+            "tables": {title: _objects(frame) for title, frame in tables.items()},
+            "error": error or None,
+            "remarks": [*remarks],
+        }
+        for name, (tables, error, remarks) in answers.items()
+    }
+    return json_document(path, analyses=analyses)
+
+
+def json_document(path: str, **content: Any) -> str:
+    """Return a JSON object about the run at `path`."""
+    head = {"schema_version": SCHEMA_VERSION, "tracekit_version": tracekit.__version__, "path": unicode_text(path)}
+    return json.dumps(head | content, indent=1, allow_nan=False) + "\n"
+
+
+def hta_csv(frame: pd.DataFrame) -> str:
+    """Return a table as CSV."""
+    return query_csv(*_columns_and_rows(frame))
+
+
+def _shorten(cell: Any) -> Any:
+    """Return a cell for a terminal: six digits, and the beginning of a long text."""
+    if isinstance(cell, float):
+        return float(f"{cell:.6g}")
+    return shortened(cell, _LONGEST_TEXT) if isinstance(cell, str) else cell
+
+
+def _count(rows: int) -> str:
+    shown = f" (the first {_SHOWN_ROWS} are shown; -o FILE.csv or FILE.json has all)" if rows > _SHOWN_ROWS else ""
+    return f"{rows:,} row{'s' * (rows != 1)}{shown}"
+
+
+def _objects(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    columns, rows = _columns_and_rows(frame)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _columns_and_rows(frame: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
+    columns = [[_cell(value) for value in frame[name].tolist()] for name in frame.columns]
+    rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
+    return [str(name) for name in frame.columns], [[*row] for row in rows]
+
+
+def _cell(value: Any) -> Any:
+    """Return a value of a table as an integer, a float, text or None."""
+    if value is None or value != value:  # NaN alone differs from itself
+        return None
+    if isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) != float("inf") else None
+    return str(value)

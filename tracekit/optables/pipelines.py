@@ -23,7 +23,7 @@ import pandas as pd
 
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
-from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
 from tracekit.errors import InputError

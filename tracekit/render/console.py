@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.configuration.tables import CONFIGURATION
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
 from tracekit.model.quantities import milliseconds

@@ -91,7 +91,7 @@ def _finding_lines(place: int, finding: Finding, step_ns: float, width: int) -> 
     lines = wrapped_lines(f"{finding.id}: {finding.text}", f"{place}. ", width, 4, "bold" if place == 1 else "")
     for condition in finding.conditions:
         lines += _line(_condition_text(condition), width)
-    return lines + _line(f"stands here {reason_for_place(finding, step_ns)}", width)
+    return lines + _line(f"Its place: {reason_for_place(finding, step_ns)}", width)
 
 
 def _close_lines(finding: Finding, width: int) -> Iterator[Text]:

@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from tracekit.errors import OutputError
 from tracekit.model.metadata import MANIFEST_SUFFIX, MERGED_KEY, PROGRESS_SUFFIX
-from tracekit.read.files.beginning import beginning_of
+from tracekit.read.files.inflate import beginning_of
 
 __all__ = [
     "is_recording",

@@ -138,7 +138,7 @@ def sum_calls(ranks: Sequence[RankSummary], joined: JoinedCalls) -> dict[int, di
 
 
 def call_rows(joined: JoinedCalls, sums: Sums) -> list[dict[str, object]]:
-    """Return rows of columns.RPC."""
+    """Return rows of tables.RPC."""
     return [
         {
             "rank": rank,
@@ -211,7 +211,7 @@ def unjoined_calls(sums: Sums) -> Iterator[tuple[int, str, str, int]]:
 
 
 def function_rows(run: Run, sums: Sums) -> list[dict[str, object]]:
-    """Return rows of columns.RPC_BY_FUNCTION, the most waited for first."""
+    """Return rows of tables.RPC_BY_FUNCTION, the most waited for first."""
     steps = {summary.rank: sum(step.complete for step in summary.steps) for summary in run.ranks}
     shares: dict[Function, list[tuple[int, CallSums]]] = defaultdict(list)
     for rank, functions in sums.items():

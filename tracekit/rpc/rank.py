@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from tracekit.analysis.step_time.parts import NamedWait
+from tracekit.analysis.step_time.tables import NamedWait
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import RpcCall, RpcUse

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracekit.analysis.section import AnalysisInput, Section
-from tracekit.analysis.step_time.parts import NAMED_WAITS
+from tracekit.analysis.step_time.tables import NAMED_WAITS
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
-from tracekit.rpc import columns
-from tracekit.rpc.columns import RemoteCalls
+from tracekit.rpc import tables
 from tracekit.rpc.rank import REMOTE_CALLS, remote_calls_of, waits_of
+from tracekit.rpc.tables import RemoteCalls
 
 __all__ = ["RPC_SECTION"]
 
@@ -45,11 +45,11 @@ RPC_SECTION: Section[RemoteCalls] = Section(
     notes_read=(REMOTE_CALLS,),
     waits=waits_of,
     tables=(
-        columns.RPC,
-        columns.RPC_BY_FUNCTION,
-        columns.RPC_UNJOINED,
-        columns.RPC_TRAINERS,
-        columns.RPC_SERVERS,
-        columns.RPC_SERVICE,
+        tables.RPC,
+        tables.RPC_BY_FUNCTION,
+        tables.RPC_UNJOINED,
+        tables.RPC_TRAINERS,
+        tables.RPC_SERVERS,
+        tables.RPC_SERVICE,
     ),
 )

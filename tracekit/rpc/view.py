@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import figures, percent
-from tracekit.rpc.columns import RemoteCalls
+from tracekit.rpc.tables import RemoteCalls
 
 __all__ = ["RPC_TABLES", "lines_of_servers"]
 

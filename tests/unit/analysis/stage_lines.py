@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.exchanges import Message, actions, rank, run_of
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, measure_pipeline
-from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import pipeline_steps
+from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.analysis.pipeline.transfers import message_exchanges
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run

@@ -15,7 +15,7 @@ from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import SECTIONS, parts_for
-from tracekit.analysis.step_time.parts import NAMED_WAITS
+from tracekit.analysis.step_time.tables import NAMED_WAITS
 from tracekit.analysis.table import FilledTable
 from tracekit.errors import UsageError
 from tracekit.model.run import Run

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tracekit.analysis.sections import TABLES
-from tracekit.analysis.step_time import columns
+from tracekit.analysis.step_time import tables
 from tracekit.analysis.table import Column, DerivedFrame, Frame, Table, records, rows_of, tables_of
 
 
@@ -42,11 +42,11 @@ def test_tables_round_trip_rows_and_keep_columns_without_rows(table: Table) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    ranks: Frame = Frame(columns.MEMORY)
+    ranks: Frame = Frame(tables.MEMORY)
     steps: int
 
 
-MEMORY = [{"rank": 1} | {column.name: None for column in columns.MEMORY.columns[1:]}]
+MEMORY = [{"rank": 1} | {column.name: None for column in tables.MEMORY.columns[1:]}]
 
 
 def test_a_result_can_be_pickled_and_replaced() -> None:
@@ -85,7 +85,7 @@ class Sized:
 @dataclass(frozen=True, kw_only=True)
 class Outer:
     inner: Result
-    ranks: Frame = Frame(columns.MEMORY)
+    ranks: Frame = Frame(tables.MEMORY)
 
 
 def test_a_frame_of_other_fields_has_their_rows() -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import tracekit.trace_processor
 from tests.places import DATA
 from tracekit.cli import cli
-from tracekit.read.files import small_file
+from tracekit.read.files import storage
 from tracekit.trace_processor import Answer, TraceProcessor, views_sql
 from tracekit.trace_processor.processor import sql_error
 
@@ -105,7 +105,7 @@ def test_sql_from_a_file_or_stdin(processor: Canned, ready: Path, tmp_path: Path
 def test_stdin_without_end_is_not_read_to_its_end(
     processor: Canned, ready: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_file, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(storage, "_MOST_BYTES", 1 << 20)
     result = query(ready, "-", stdin="\0" * (2 << 20))
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == "Error: stdin: over 1 MiB long. Hint: give SQL in UTF-8\n"

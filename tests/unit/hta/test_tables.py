@@ -6,7 +6,7 @@ import json
 
 import pandas as pd
 
-from tracekit.hta.tables import Answer, hta_csv, hta_json, hta_text
+from tracekit.hta.command import Answer, hta_csv, hta_json, hta_text
 
 FRAME = pd.DataFrame({"name": ["k" * 40, "=1"], "us": [1.23456789, float("nan")], "count": [3, 4]})
 TABLE: Answer = ({"kernels": FRAME}, "", ())

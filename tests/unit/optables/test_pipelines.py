@@ -9,7 +9,7 @@ import pytest
 from benchmarks.exchanges import actions, rank, run_of
 from tests.unit.optables.simulated import simulate
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline, pipeline_actions
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.replay.operation_graph import GraphSteps
 from tracekit.analysis.table import rows_of
 from tracekit.model.metadata import PipelineLayout

@@ -11,11 +11,11 @@ from msgspec import structs
 
 from benchmarks.exchanges import rank, run_of, send
 from tests.unit.rpc.simulated import Exchange
-from tracekit.analysis.step_time.parts import NamedWait
+from tracekit.analysis.step_time.tables import NamedWait
 from tracekit.findings.finding import Finding, held
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
-from tracekit.rpc.trainers import held_calls, trainer_findings, trainer_rows
+from tracekit.rpc.remote_calls import held_calls, trainer_findings, trainer_rows
 
 MS = 1_000_000
 

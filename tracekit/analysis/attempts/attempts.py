@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.attempts import columns
+from tracekit.analysis.attempts import tables
 from tracekit.analysis.table import Frame, Rows
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import restarts as finding_of_restarts
@@ -37,10 +37,10 @@ class Attempts:
     """The attempts of a job that was restarted.
 
     Attributes:
-        attempts: rows of columns.ATTEMPTS, in order of time; none if the job was not restarted.
+        attempts: rows of tables.ATTEMPTS, in order of time; none if the job was not restarted.
     """
 
-    attempts: Frame = Frame(columns.ATTEMPTS)
+    attempts: Frame = Frame(tables.ATTEMPTS)
     findings: tuple[Finding, ...] = ()
 
 
@@ -100,7 +100,7 @@ def _unknown(number: int, run: Run) -> dict[str, object]:
 
 
 def _empty(number: int, is_recorded: bool) -> dict[str, object]:
-    row: dict[str, object] = dict.fromkeys(column.name for column in columns.ATTEMPTS.columns)
+    row: dict[str, object] = dict.fromkeys(column.name for column in tables.ATTEMPTS.columns)
     return row | {"attempt": number, "recorded": is_recorded, "ended_ranks": []}
 
 

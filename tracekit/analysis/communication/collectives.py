@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analysis.communication import columns
+from tracekit.analysis.communication import tables
 from tracekit.analysis.communication.transfer_times import transfer_times
 from tracekit.analysis.table import Frame
 from tracekit.findings.communication import slow_host
@@ -37,10 +37,10 @@ class CollectiveTimes:
     """The collectives of all groups.
 
     Attributes:
-        table: rows of columns.COLLECTIVES, the most time in transfers and waiting first.
+        table: rows of tables.COLLECTIVES, the most time in transfers and waiting first.
     """
 
-    table: Frame = Frame(columns.COLLECTIVES)
+    table: Frame = Frame(tables.COLLECTIVES)
     findings: tuple[Finding, ...]
 
 
@@ -150,7 +150,7 @@ class _Row:
         algbw_bps = self.algbw_bps
         busbw_bps = None if algbw_bps is None else algbw_bps * bus_factor(self.kind, self.members)
         significant = self.skew_max_ns is not None
-        return columns.COLLECTIVES.row(self, ranks=len(self.ranks), busbw_bps=busbw_bps, significant=significant)
+        return tables.COLLECTIVES.row(self, ranks=len(self.ranks), busbw_bps=busbw_bps, significant=significant)
 
 
 def _without_silent(matched: MatchedGroup) -> MatchedGroup:

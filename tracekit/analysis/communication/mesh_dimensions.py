@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from tracekit.analysis.communication import columns
+from tracekit.analysis.communication import tables
 from tracekit.analysis.communication.collectives import group_times
-from tracekit.analysis.communication.parts import GROUP_TIMES, GroupTime
+from tracekit.analysis.communication.tables import GROUP_TIMES, GroupTime
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.findings.communication import mesh_dimension
@@ -51,12 +51,12 @@ class MeshDimensions:
     """Communication of all dimensions.
 
     Attributes:
-        by_rank: rows of columns.DIMENSIONS.
-        by_name: rows of columns.DIMENSIONS_BY_NAME, the most exposed first.
+        by_rank: rows of tables.DIMENSIONS.
+        by_name: rows of tables.DIMENSIONS_BY_NAME, the most exposed first.
     """
 
-    by_rank: Frame = Frame(columns.DIMENSIONS)
-    by_name: Frame = Frame(columns.DIMENSIONS_BY_NAME)
+    by_rank: Frame = Frame(tables.DIMENSIONS)
+    by_name: Frame = Frame(tables.DIMENSIONS_BY_NAME)
     findings: tuple[Finding, ...]
 
 
@@ -108,7 +108,7 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
     summed.sort(key=lambda one: (-one.share, one.dimension.name or ""))
     number = {group: i for i, group in enumerate(run.groups)}
     rows = [
-        columns.DIMENSIONS.row(
+        tables.DIMENSIONS.row(
             use,
             dimension=one.dimension.name,
             inferred=one.dimension.inferred,
@@ -175,7 +175,7 @@ def _dimension_sum(
 
 def _row(one: _DimensionSum) -> dict[str, object]:
     worst = max(one.uses, key=lambda use: (use.exposed_ns / use.steps, -use.rank))
-    return columns.DIMENSIONS_BY_NAME.row(
+    return tables.DIMENSIONS_BY_NAME.row(
         one,
         dimension=one.dimension.name,
         inferred=one.dimension.inferred,

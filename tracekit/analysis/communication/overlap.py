@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from tracekit.analysis.communication import columns
+from tracekit.analysis.communication import tables
 from tracekit.analysis.communication.communication_sums import (
     StepShare,
     means_over_ranks,
     step_share,
 )
-from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS, CommunicationSum
 from tracekit.analysis.table import Frame
 from tracekit.findings.communication import exposed_communication
 from tracekit.findings.finding import Finding
@@ -26,13 +26,13 @@ class Overlap:
     """Communication of all ranks.
 
     Attributes:
-        communication: rows of columns.COMMUNICATION, sums over the complete steps of each rank.
-        by_kind: rows of columns.COMMUNICATION_BY_KIND, the most exposed first.
+        communication: rows of tables.COMMUNICATION, sums over the complete steps of each rank.
+        by_kind: rows of tables.COMMUNICATION_BY_KIND, the most exposed first.
         findings: none; the diagnosis tells transfers from waiting.
     """
 
-    communication: Frame = Frame(columns.COMMUNICATION)
-    by_kind: Frame = Frame(columns.COMMUNICATION_BY_KIND)
+    communication: Frame = Frame(tables.COMMUNICATION)
+    by_kind: Frame = Frame(tables.COMMUNICATION_BY_KIND)
     findings: tuple[Finding, ...] = ()
 
 
@@ -40,9 +40,9 @@ def overlap(run: Run) -> Overlap:
     """Return the tables."""
     index = {group: i for i, group in enumerate(run.groups)}
     rows = [
-        columns.COMMUNICATION.row(row, rank=summary.rank, group=None if row.group is None else index[row.group])
+        tables.COMMUNICATION.row(row, rank=summary.rank, group=None if row.group is None else index[row.group])
         for summary in run.ranks
-        for row in summary[COMMUNICATION]
+        for row in summary[COMMUNICATION_SUMS]
     ]
     return Overlap(
         communication=rows,
@@ -60,7 +60,7 @@ def _by_kind(run: Run) -> list[dict[str, object]]:
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
         of_rank: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
-        for row in summary[COMMUNICATION]:
+        for row in summary[COMMUNICATION_SUMS]:
             group = None if row.group is None else row.group.label
             of_rank.setdefault((row.kind, row.phase, group), []).append(row)
         for key, rows in of_rank.items():
@@ -92,7 +92,7 @@ def exposed_findings(run: Run) -> list[Finding]:
     share = exposed_ns / step_ns
     by_kind: dict[tuple[str, str | None], int] = {}
     for summary in run.ranks:
-        for row in summary[COMMUNICATION]:
+        for row in summary[COMMUNICATION_SUMS]:
             by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
     if not by_kind:
         return []

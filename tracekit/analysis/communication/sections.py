@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.communication import columns
+from tracekit.analysis.communication import tables
 from tracekit.analysis.communication.collectives import CollectiveTimes, collective_times
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.communication.overlap import Overlap, overlap
-from tracekit.analysis.communication.parts import COMMUNICATION, GROUP_TIMES, CommunicationSum, GroupTime
 from tracekit.analysis.communication.per_rank.kind_sums import communication_sums, group_times
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS, GROUP_TIMES, CommunicationSum, GroupTime
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
@@ -25,21 +25,21 @@ def _group_times(recorded: RecordedSteps) -> tuple[GroupTime, ...]:
 
 OVERLAP_SECTION: Section[Overlap] = Section(
     name="overlap",
-    reads=(COMMUNICATION,),
-    keeps={COMMUNICATION: _communication},
+    reads=(COMMUNICATION_SUMS,),
+    keeps={COMMUNICATION_SUMS: _communication},
     analyze=lambda given: overlap(given.run),
-    tables=(columns.COMMUNICATION, columns.COMMUNICATION_BY_KIND),
+    tables=(tables.COMMUNICATION, tables.COMMUNICATION_BY_KIND),
 )
 COLLECTIVES_SECTION: Section[CollectiveTimes] = Section(
     name="collectives",
     keeps={FLIGHT_RECORDER: lambda recorded: recorded.lanes.flight_recorder},
     analyze=lambda given: collective_times(given.run),
-    tables=(columns.COLLECTIVES,),
+    tables=(tables.COLLECTIVES,),
 )
 DIMENSIONS_SECTION: Section[MeshDimensions] = Section(
     name="dimensions",
     reads=(GROUP_TIMES,),
     keeps={GROUP_TIMES: _group_times},
     analyze=lambda given: mesh_dimensions(given.run),
-    tables=(columns.DIMENSIONS, columns.DIMENSIONS_BY_NAME),
+    tables=(tables.DIMENSIONS, tables.DIMENSIONS_BY_NAME),
 )

@@ -33,7 +33,7 @@ _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle")
 def cause_changes(
     baselines: Sequence[Report], candidate: Report, baseline_ns: int, candidate_ns: int
 ) -> tuple[Basis, list[dict[str, object]]]:
-    """Return what the causes are from, and rows of columns.CAUSE_CHANGES, the largest change first, then the longest.
+    """Return what the causes are from, and rows of tables.CAUSE_CHANGES, the largest change first, then the longest.
 
     baseline_ns, candidate_ns: the pseudomedians of their steps.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.step_time.parts import MEMORY, RECORDING_COST
+from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.step_time.tables import MEMORY_USE, RECORDING_COST
 from tracekit.model.metadata import Mesh
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
@@ -67,7 +67,7 @@ def _mesh(run: Run) -> str | None:
 
 
 def find_differences(baselines: Sequence[Run], candidate: Run) -> list[dict[str, object]]:
-    """Return what the runs differ in besides their times, rows of columns.RUN_DIFFERENCES.
+    """Return what the runs differ in besides their times, rows of tables.RUN_DIFFERENCES.
 
     None of it keeps the runs from being compared: it may be the change that is measured.
     """
@@ -92,7 +92,7 @@ def _facts(run: Run) -> dict[str, str]:
             facts.setdefault("device", set()).add(summary.device_name)
         if summary.host is not None:
             facts.setdefault("host", set()).add(summary.host)
-        if (memory := summary[MEMORY]) is not None and memory.parameter_bytes is not None:
+        if (memory := summary[MEMORY_USE]) is not None and memory.parameter_bytes is not None:
             facts.setdefault("parameter_bytes", set()).add(f"{memory.parameter_bytes:,}")
         if (cost := summary[RECORDING_COST]) is not None:
             facts.setdefault("profiler_options", set()).add(", ".join(cost.options) or "none")

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.analysis.comparison import columns
+from tracekit.analysis.comparison import tables
 from tracekit.analysis.comparison.cause_changes import Basis, cause_changes
-from tracekit.analysis.comparison.change_estimate import ChangeEstimate, estimate_change
 from tracekit.analysis.comparison.comparability import find_differences, why_incomparable
 from tracekit.analysis.comparison.exploration import explored_changes
-from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
-from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN, StepVerdict, judge
+from tracekit.analysis.comparison.step_verdict import (
+    DEFAULT_MARGIN,
+    DEFAULT_RUN_NOISE,
+    ChangeEstimate,
+    StepVerdict,
+    estimate_change,
+    judge,
+)
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import Frame, tables_of
 from tracekit.errors import InputError, UsageError
@@ -48,9 +53,9 @@ class Comparison:
         change: the change of the typical length of a step.
         verdict: what that means.
         basis: what `causes` are from.
-        causes: rows of columns.CAUSE_CHANGES; they sum to the change of the typical length.
-        explored: rows of columns.EXPLORED_CHANGES.
-        differences: rows of columns.RUN_DIFFERENCES.
+        causes: rows of tables.CAUSE_CHANGES; they sum to the change of the typical length.
+        explored: rows of tables.EXPLORED_CHANGES.
+        differences: rows of tables.RUN_DIFFERENCES.
     """
 
     baselines: tuple[Run, ...]
@@ -58,9 +63,9 @@ class Comparison:
     change: ChangeEstimate
     verdict: StepVerdict
     basis: Basis
-    causes: Frame = Frame(columns.CAUSE_CHANGES)
-    explored: Frame = Frame(columns.EXPLORED_CHANGES)
-    differences: Frame = Frame(columns.RUN_DIFFERENCES)
+    causes: Frame = Frame(tables.CAUSE_CHANGES)
+    explored: Frame = Frame(tables.EXPLORED_CHANGES)
+    differences: Frame = Frame(tables.RUN_DIFFERENCES)
 
     @property
     def baseline_ns(self) -> int:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
-from tracekit.analysis.comparison.run_noise import QUANTILE, RunNoise
+from tracekit.analysis.comparison.step_verdict import ENOUGH_STEPS, QUANTILE, ChangeEstimate, RunNoise
 from tracekit.analysis.kernels.kernels import MOST_SHOWN
 from tracekit.analysis.report import Report
 from tracekit.analysis.stats.uncertainty import error_growth, standard_error
@@ -45,7 +44,7 @@ class _Change(NamedTuple):
 
 
 def explored_changes(baselines: Sequence[Report], candidate: Report, change: ChangeEstimate) -> list[dict[str, Any]]:
-    """Return rows of columns.EXPLORED_CHANGES, those that stand out first, then the largest change.
+    """Return rows of tables.EXPLORED_CHANGES, those that stand out first, then the largest change.
 
     change: of the step, for its noise.
     """

@@ -1,20 +1,60 @@
-"""Whether a run is slower or faster than the baseline, equivalent to it, or cannot be told apart with these steps."""
+"""Whether a run is slower or faster than the baseline, equivalent to it, or cannot be told apart with these steps.
+
+The value of a run is the pseudomedian of its steps, which users know as their typical length. Two kinds of noise are
+added in quadrature. The noise within runs comes from the ratios of all pairs of steps, one of each side, and grows
+where steps that follow each other are alike. The noise between runs is by how much two runs of the same job differ
+though nothing was changed. The steps of a run do not show that: a run has its machine, its placement and its memory
+layout for as long as it lasts. Three or more runs of the baseline do. Few of them tell little of how much runs differ.
+So the floor counts as much as four runs more would, whose deviation it is (Smyth, "Linear models and empirical Bayes
+methods", 2004, section 3).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal
 
-from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
-from tracekit.analysis.comparison.run_noise import QUANTILE
+import numpy as np
 
-__all__ = ["DEFAULT_MARGIN", "Judgement", "StepVerdict", "judge", "steps_to_tell_apart"]
+from tracekit.analysis.stats.uncertainty import error_growth, pseudomedian, shift_between, student_deviations, thinned
+from tracekit.model.events import Float64
+
+__all__ = [
+    "CONFIDENCE",
+    "DEFAULT_MARGIN",
+    "DEFAULT_RUN_NOISE",
+    "ENOUGH_STEPS",
+    "QUANTILE",
+    "ChangeEstimate",
+    "Judgement",
+    "RunNoise",
+    "StepVerdict",
+    "estimate_change",
+    "judge",
+    "noise_between_runs",
+    "steps_to_tell_apart",
+]
+
 
 Judgement = Literal["slower", "faster", "equivalent", "inconclusive"]
 
 DEFAULT_MARGIN = 0.03
 _MOST_STEPS = 10_000  # nobody records more
+
+ENOUGH_STEPS = 8  # with fewer in a run, only changes of `_FEW_STEPS_CHANGE` can be told from noise
+_FEW_STEPS_CHANGE = 0.1
+_LEAST_STEPS = 4  # of fewer on both sides, even steps that are all longer may be so by chance
+
+CONFIDENCE = 0.98  # of 100 pairs of runs of the same kind, at most one is called slower, and one faster
+QUANTILE = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+"""Half the width of an interval, in standard deviations of a normal distribution."""
+
+DEFAULT_RUN_NOISE = 0.02
+_LEAST_RUNS = 3
+_RUNS_OF_FLOOR = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +104,117 @@ def steps_to_tell_apart(change: ChangeEstimate, log_ratio: float) -> int | None:
     within = QUANTILE**2 * change.step_variance
     steps = math.ceil(within / (distance**2 - between**2))
     return max(steps, change.steps + 1, ENOUGH_STEPS) if steps <= _MOST_STEPS else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeEstimate:
+    """The ratio of the values of two runs.
+
+    Attributes:
+        baseline: the pseudomedian of the baseline run; of several runs the geometric mean of theirs.
+        candidate: the pseudomedian of the other run.
+        steps: of the run with the fewest steps.
+        run_noise: the noise between runs that the interval contains.
+        low: the ratio is at least that, with `CONFIDENCE`; None if a run has too few steps to say.
+        high: the ratio is at most that; None likewise.
+        step_noise: by which share of a step the noise within runs widens the interval; None likewise.
+        step_variance: the variance of the ratio's logarithm due to the noise within runs, times the number of steps if
+            all runs had as many; None likewise.
+    """
+
+    baseline: float
+    candidate: float
+    steps: int
+    run_noise: RunNoise
+    low: float | None = None
+    high: float | None = None
+    step_noise: float | None = None
+    step_variance: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.candidate / self.baseline
+
+
+def estimate_change(
+    baselines: Sequence[Float64], candidate: Float64, *, run_noise: float = DEFAULT_RUN_NOISE
+) -> ChangeEstimate:
+    """Return the change from one or several baseline runs to another run.
+
+    baselines: positive values of the steps of each run in order, float64 [n] each, at least one. candidate: likewise.
+    run_noise: the share by which runs are taken to differ where fewer than three baselines show it.
+    """
+    runs = [thinned(values) for values in (*baselines, candidate)]
+    values, steps = [pseudomedian(of_run) for of_run in runs], min(map(len, runs))
+    base_logs = np.log(values[:-1])
+    base_log = float(base_logs.mean())
+    without_interval = ChangeEstimate(
+        baseline=values[0] if len(baselines) == 1 else math.exp(base_log),
+        candidate=values[-1],
+        steps=steps,
+        run_noise=RunNoise(share=run_noise, runs=len(baselines), is_measured=False),
+    )
+    if steps < _LEAST_STEPS:
+        return without_interval
+    logs, counts = [np.log(of_run) for of_run in runs], np.array(list(map(len, runs)))
+    growth = error_growth(logs)
+    variances = np.array([_variance_within(of_run) * growth**2 for of_run in logs[:-1]])
+    noise = noise_between_runs(base_logs, variances, run_noise)
+    level = np.concatenate([of_run - log + base_log for of_run, log in zip(logs, base_logs, strict=False)])
+    shift = shift_between(level, logs[-1], CONFIDENCE)
+    # Baselines count alike though one has fewer steps: that is less certain than their steps taken together.
+    alike = float((1 / counts[:-1]).mean()) / len(baselines)
+    wider = growth * math.sqrt((alike + 1 / counts[-1]) / (1 / len(level) + 1 / counts[-1]))
+    below, above = (shift.middle - shift.low) * wider, (shift.high - shift.middle) * wider
+    estimate, between, within = math.log(values[-1]) - base_log, math.log1p(noise.share), (below + above) / 2
+    low = min(shift.middle - math.hypot(below, between), estimate)
+    high = max(shift.middle + math.hypot(above, between), estimate)
+    if steps < ENOUGH_STEPS:
+        low = min(low, estimate - math.log1p(_FEW_STEPS_CHANGE))
+        high = max(high, estimate - math.log1p(-_FEW_STEPS_CHANGE))
+    return replace(
+        without_interval,
+        run_noise=noise,
+        low=math.exp(low),
+        high=math.exp(high),
+        step_noise=math.expm1(within),
+        step_variance=(within / QUANTILE) ** 2 * (1 / len(baselines) + 1) / (alike + 1 / counts[-1]),
+    )
+
+
+def _variance_within(logs: Float64) -> float:
+    """Return the variance of a run's value that is due to its steps, from the differences of all their pairs."""
+    shift = shift_between(logs, logs, CONFIDENCE)
+    return ((shift.high - shift.low) / 2 / QUANTILE) ** 2 / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNoise:
+    """The noise between runs.
+
+    Attributes:
+        share: by which share of a step a run is taken to differ from the baseline, at most, with `CONFIDENCE`.
+        runs: how many baseline runs there are.
+        is_measured: whether these show it; otherwise it is assumed.
+    """
+
+    share: float
+    runs: int
+    is_measured: bool
+
+
+def noise_between_runs(log_values: Float64, within_variance: Float64, floor: float) -> RunNoise:
+    """Return the noise between the k baseline runs and another run.
+
+    log_values: the logarithm of the typical length of each run's steps, float64 [k]. within_variance: how uncertain
+    each of them is as steps differ, float64 [k]. floor: what is assumed, a share of the step.
+    """
+    runs = len(log_values)
+    if runs < _LEAST_RUNS:
+        return RunNoise(share=floor, runs=runs, is_measured=False)
+    assumed_variance = (math.log1p(floor) / QUANTILE) ** 2 / 2  # of one run, not of two
+    variance = max(float(np.var(log_values, ddof=1)) - float(within_variance.mean()), 0.0)
+    degrees = _RUNS_OF_FLOOR + runs - 1
+    pooled = (_RUNS_OF_FLOOR * assumed_variance + (runs - 1) * variance) / degrees
+    half_width = student_deviations(QUANTILE, degrees) * math.sqrt(pooled * (1 + 1 / runs))
+    return RunNoise(share=math.expm1(half_width), runs=runs, is_measured=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from tracekit.analysis.configuration import columns
-from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.configuration import tables
+from tracekit.analysis.configuration.tables import CONFIGURATION
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.findings.finding import Finding
@@ -33,11 +33,11 @@ class Configuration:
     """The configuration of all ranks.
 
     Attributes:
-        settings: rows of columns.SETTINGS.
+        settings: rows of tables.SETTINGS.
         findings: that ranks of one kind are configured differently.
     """
 
-    settings: Frame = Frame(columns.SETTINGS)
+    settings: Frame = Frame(tables.SETTINGS)
     findings: tuple[Finding, ...] = ()
 
 

@@ -15,9 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from tracekit.analysis.communication.collectives import group_times
-from tracekit.analysis.ddp.bucket_assignment import Parameters, parameters_of
-from tracekit.analysis.ddp.bucket_replay import BackwardPass, copies_back, transfers_at_once
-from tracekit.analysis.ddp.parts import (
+from tracekit.analysis.ddp.bucket_replay import BackwardPass, Parameters, copies_back, parameters_of, transfers_at_once
+from tracekit.analysis.ddp.tables import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
     GRADIENT_TIMES,

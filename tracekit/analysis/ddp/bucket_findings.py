@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, best_limit
-from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
+from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.step_lengths import saving_of_ns
 from tracekit.findings.ddp import (

@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.ddp.backward_passes import GroupPasses, passes_of_groups
-from tracekit.analysis.ddp.bucket_assignment import assigned_buckets
-from tracekit.analysis.ddp.bucket_replay import Transfers, replay
-from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES
+from tracekit.analysis.ddp.bucket_replay import Transfers, assigned_buckets, replay
+from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.analysis.stats.uncertainty import median_error

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.communication.collectives import GroupTimes, group_times
-from tracekit.analysis.ddp import columns
+from tracekit.analysis.ddp import tables
 from tracekit.analysis.ddp.backward_passes import rows_of_reductions
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
-from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
+from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.findings.finding import Finding
@@ -36,18 +36,18 @@ class Buckets:
     """The bucket map and the times of all reductions in complete steps.
 
     Attributes:
-        bucket_map: rows of columns.BUCKET_MAP; empty when no DDP module was recorded.
-        times: rows of columns.BUCKETS, one for each reduction.
-        by_index: rows of columns.BUCKETS_BY_INDEX, one for each bucket.
-        whatif: rows of columns.BUCKET_WHATIF, one for each limit of the size.
+        bucket_map: rows of tables.BUCKET_MAP; empty when no DDP module was recorded.
+        times: rows of tables.BUCKETS, one for each reduction.
+        by_index: rows of tables.BUCKETS_BY_INDEX, one for each bucket.
+        whatif: rows of tables.BUCKET_WHATIF, one for each limit of the size.
         whatif_unavailable: why there are no such rows.
         micro_batches: forward passes for each backward pass that reduces; None where forward passes are not labelled.
     """
 
-    bucket_map: Frame = Frame(columns.BUCKET_MAP)
-    times: Frame = Frame(columns.BUCKETS)
-    by_index: Frame = Frame(columns.BUCKETS_BY_INDEX)
-    whatif: Frame = Frame(columns.BUCKET_WHATIF)
+    bucket_map: Frame = Frame(tables.BUCKET_MAP)
+    times: Frame = Frame(tables.BUCKETS)
+    by_index: Frame = Frame(tables.BUCKETS_BY_INDEX)
+    whatif: Frame = Frame(tables.BUCKET_WHATIF)
     whatif_unavailable: Unavailable | None
     micro_batches: int | None
     picture: BucketPicture | None
@@ -62,7 +62,7 @@ def buckets(run: Run) -> Buckets:
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     bucket_map: list[dict[str, object]] = [
-        columns.BUCKET_MAP.row(
+        tables.BUCKET_MAP.row(
             bucket,
             module=module.module,
             parameters=bucket.parameters or None,

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.ddp.backward_passes import GroupPasses, elements_of, groups_that_reduce, joined_passes
-from tracekit.analysis.ddp.bucket_assignment import Parameters, default_buckets
+from tracekit.analysis.ddp.bucket_replay import Parameters, default_buckets
 from tracekit.analysis.ddp.bucket_whatif import CAPS_MB, CapOutcome, best_limit, outcomes
-from tracekit.analysis.ddp.parts import MANUAL_GRADIENT_TIMES, MANUAL_REDUCTIONS, ManualReductions
+from tracekit.analysis.ddp.tables import MANUAL_GRADIENT_TIMES, MANUAL_REDUCTIONS, ManualReductions
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.analysis.stats.uncertainty import is_worthwhile

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.ddp import columns
+from tracekit.analysis.ddp import tables
 from tracekit.analysis.ddp.buckets import Buckets, buckets
-from tracekit.analysis.ddp.parts import (
+from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions, bucket_reductions, gradient_reductions
+from tracekit.analysis.ddp.per_rank.gradient_times import gradient_times
+from tracekit.analysis.ddp.per_rank.inferred_buckets import ddp_passes, inferred_modules
+from tracekit.analysis.ddp.per_rank.manual_gradients import manual_gradients
+from tracekit.analysis.ddp.tables import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
     DDP_PASSES,
@@ -16,10 +20,6 @@ from tracekit.analysis.ddp.parts import (
     DdpPasses,
     GradientTimes,
 )
-from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions, bucket_reductions, gradient_reductions
-from tracekit.analysis.ddp.per_rank.gradient_times import gradient_times
-from tracekit.analysis.ddp.per_rank.inferred_buckets import ddp_passes, inferred_modules
-from tracekit.analysis.ddp.per_rank.manual_gradients import manual_gradients
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 
@@ -66,5 +66,5 @@ BUCKETS_SECTION: Section[Buckets] = Section(
         MANUAL_GRADIENT_TIMES: lambda recorded: recorded.once(manual_gradients)[1],
     },
     analyze=lambda given: buckets(given.run),
-    tables=(columns.BUCKET_MAP, columns.BUCKETS, columns.BUCKETS_BY_INDEX, columns.BUCKET_WHATIF),
+    tables=(tables.BUCKET_MAP, tables.BUCKETS, tables.BUCKETS_BY_INDEX, tables.BUCKET_WHATIF),
 )

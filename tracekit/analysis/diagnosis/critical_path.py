@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.analysis.diagnosis import columns
+from tracekit.analysis.diagnosis import tables
 from tracekit.analysis.diagnosis.backward_walk import BackwardWalk, Link, Segment
-from tracekit.analysis.diagnosis.parts import ACTIVITIES, PHASE_ACTIVITIES, PhaseActivities
+from tracekit.analysis.diagnosis.tables import ACTIVITIES, PHASE_ACTIVITIES, PhaseActivities
 from tracekit.analysis.events.phases import STEP_PHASES
 from tracekit.analysis.stats.apportion import apportion
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
@@ -86,13 +86,13 @@ class CriticalPath:
     """The chains that bound the steps.
 
     Attributes:
-        parts: rows of columns.CRITICAL_PATH, the longest first.
+        parts: rows of tables.CRITICAL_PATH, the longest first.
         steps: how many steps were walked.
         stretches: what the chains consist of, in order of time; those of a step are the whole step.
         findings: none; the diagnosis reads the chain.
     """
 
-    parts: Frame = Frame(columns.CRITICAL_PATH)
+    parts: Frame = Frame(tables.CRITICAL_PATH)
     steps: int
     stretches: tuple[Stretch, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.analysis.diagnosis.parts import ACTIVITIES, PhaseActivities
+from tracekit.analysis.diagnosis.tables import ACTIVITIES, PhaseActivities
 from tracekit.analysis.step_time.per_rank.phase_sums import recorded_phase_times
 from tracekit.analysis.timeline.idle_causes import idle_by_cause
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.diagnosis import columns
-from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
+from tracekit.analysis.diagnosis import tables
 from tracekit.analysis.diagnosis.per_rank import phase_activities
-from tracekit.analysis.pauses.parts import PAUSE_TIMES
+from tracekit.analysis.diagnosis.tables import PHASE_ACTIVITIES
+from tracekit.analysis.pauses.tables import PAUSE_TIMES
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION, arrivals
 from tracekit.analysis.timeline.parts import STEP_ENDS, WAITS, StepEndSegments
@@ -58,11 +58,11 @@ CRITICAL_PATH_SECTION: Section[CriticalPath] = Section(
     reads=(STEP_ENDS, PHASE_ACTIVITIES, WAITS),
     keeps={STEP_ENDS: _step_ends, PHASE_ACTIVITIES: phase_activities},
     analyze=_path,
-    tables=(columns.CRITICAL_PATH,),
+    tables=(tables.CRITICAL_PATH,),
 )
 DIAGNOSIS_SECTION: Section[Diagnosis] = Section(
     name="diagnosis",
-    reads=(COMMUNICATION, PAUSE_TIMES, *CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
+    reads=(COMMUNICATION_SUMS, PAUSE_TIMES, *CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
     analyze=_diagnose,
-    tables=(columns.CAUSES,),
+    tables=(tables.CAUSES,),
 )

@@ -3,6 +3,8 @@
 The launch decides only to which step, phase or operator an event belongs. Sums of time never depend on it. But no
 kernel begins before its launch. Where kernels seem to, Kineto has converted the times of the device wrongly
 (kineto#919), and all of them are later by at least the largest such lead.
+
+It follows when the device ran what the host launched in a span of host time.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ __all__ = [
     "RUNTIME_CATEGORIES",
     "DeviceEvents",
     "device_events",
+    "device_extent",
     "on_host_clock",
     "without_overlaps",
 ]
+
 
 _TOLERATED_LEAD_NS = 10_000
 _WRONG_LINKS = 0.01  # the share of kernels that may be linked to a wrong launch
@@ -167,3 +171,23 @@ def without_overlaps(events: EventTable, device: DeviceEvents) -> tuple[EventTab
     duration_ns = events.duration_ns.copy()
     duration_ns[row[:-1][wrong]] -= over_ns[wrong]
     return replace(events, duration_ns=duration_ns), int(wrong.sum())
+
+
+def device_extent(
+    events: EventTable, rows: Int64, first: Int64, stop: Int64, start_ns: Int64, end_ns: Int64
+) -> tuple[Int64, Int64]:
+    """Return the first start and the last end on the device for k spans of host time, int64 [k] each.
+
+    Span i launched the events `rows[first[i]:stop[i]]` of the table. A span that launched nothing keeps `start_ns[i]`
+    and `end_ns[i]`.
+    """
+    start_ns, end_ns = start_ns.copy(), end_ns.copy()
+    some = np.flatnonzero(stop > first)
+    if len(some):
+        edges = np.stack((first[some], stop[some]), axis=1).ravel()
+        # `reduceat` accepts no edge behind the last element. Every second result is of the events between two spans.
+        begun_ns = np.append(events.start_ns[rows], np.iinfo(np.int64).max)
+        ended_ns = np.append(events.end_ns[rows], np.iinfo(np.int64).min)
+        start_ns[some] = np.minimum.reduceat(begun_ns, edges)[::2]
+        end_ns[some] = np.maximum.reduceat(ended_ns, edges)[::2]
+    return start_ns, end_ns

@@ -29,7 +29,7 @@ from tracekit.analysis.events.groups import key_of_recorded_group
 from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.events.strategies import strategies_of
-from tracekit.analysis.fsdp.parts import FsdpGathers, FsdpRegathers, FsdpSum
+from tracekit.analysis.fsdp.tables import FsdpGathers, FsdpRegathers, FsdpSum
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.communication import KINDS, CommunicationEvents

@@ -21,7 +21,7 @@ import numpy as np
 
 from tracekit.analysis.configuration.settings import value_of
 from tracekit.analysis.events.phases import PHASES
-from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
+from tracekit.analysis.fsdp.tables import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.uncertainty import saving_conditions, standard_error
 from tracekit.analysis.step_time.step_lengths import savings_ns

@@ -26,9 +26,8 @@ from tracekit.analysis.communication.communication_sums import (
     means_over_ranks,
     step_share,
 )
-from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.fsdp import columns
-from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpGathers, FsdpSum
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
+from tracekit.analysis.fsdp import tables
 from tracekit.analysis.fsdp.prefetch import (
     Forecast,
     gathers_of_gpus,
@@ -36,6 +35,7 @@ from tracekit.analysis.fsdp.prefetch import (
     prefetch_forecasts,
     shortest_transfers_ns,
 )
+from tracekit.analysis.fsdp.tables import FSDP_UNITS, FsdpGathers, FsdpSum
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.stats.uncertainty import saving_conditions, standard_error
@@ -66,17 +66,17 @@ class Fsdp:
     """Communication by module under FSDP or ZeRO; tables are empty where nothing is sharded.
 
     Attributes:
-        units: rows of columns.FSDP, sums over the complete steps of each rank.
-        by_module: rows of columns.FSDP_BY_MODULE, the most exposed first.
-        by_layer: rows of columns.FSDP_BY_LAYER, the most exposed first.
-        prefetching: rows of columns.FSDP_PREFETCH, what explicit prefetching would hide.
+        units: rows of tables.FSDP, sums over the complete steps of each rank.
+        by_module: rows of tables.FSDP_BY_MODULE, the most exposed first.
+        by_layer: rows of tables.FSDP_BY_LAYER, the most exposed first.
+        prefetching: rows of tables.FSDP_PREFETCH, what explicit prefetching would hide.
         unavailable: why modules have no names, or why prefetching would hide nothing.
     """
 
-    units: Frame = Frame(columns.FSDP)
-    by_module: Frame = Frame(columns.FSDP_BY_MODULE)
-    by_layer: Frame = Frame(columns.FSDP_BY_LAYER)
-    prefetching: Frame = Frame(columns.FSDP_PREFETCH)
+    units: Frame = Frame(tables.FSDP)
+    by_module: Frame = Frame(tables.FSDP_BY_MODULE)
+    by_layer: Frame = Frame(tables.FSDP_BY_LAYER)
+    prefetching: Frame = Frame(tables.FSDP_PREFETCH)
     findings: tuple[Finding, ...]
     unavailable: Unavailable | None
 
@@ -84,7 +84,7 @@ class Fsdp:
 def fsdp(run: Run) -> Fsdp:
     """Return the tables over all ranks, and findings."""
     rows = [
-        columns.FSDP.row(
+        tables.FSDP.row(
             row,
             rank=summary.rank,
             shard_bytes=_shard_bytes(row),
@@ -126,7 +126,7 @@ def gathers_block(run: Run) -> bool:
 
 def _hidden_share(run: Run) -> float | None:
     """Return the share of the time of all-gathers that nothing waits for; None without any."""
-    gathers = [row for summary in run.ranks for row in summary[COMMUNICATION] if row.kind == "all_gather"]
+    gathers = [row for summary in run.ranks for row in summary[COMMUNICATION_SUMS] if row.kind == "all_gather"]
     total_ns = sum(row.total_ns for row in gathers)
     return 1 - sum(row.exposed_ns for row in gathers) / total_ns if total_ns else None
 

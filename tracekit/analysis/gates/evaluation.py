@@ -15,10 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analysis.comparison.change_estimate import ChangeEstimate, estimate_change
 from tracekit.analysis.comparison.comparability import why_ranks_lack
 from tracekit.analysis.comparison.comparison import Comparison, compare
-from tracekit.analysis.comparison.step_verdict import steps_to_tell_apart
+from tracekit.analysis.comparison.step_verdict import ChangeEstimate, estimate_change, steps_to_tell_apart
 from tracekit.analysis.gates.gates import Doubt, Gate, Gates
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable

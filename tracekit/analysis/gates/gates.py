@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal, NoReturn, cast, get_args
 
-from tracekit.analysis.comparison.run_noise import DEFAULT_RUN_NOISE
+from tracekit.analysis.comparison.step_verdict import DEFAULT_RUN_NOISE
 from tracekit.analysis.gates.metrics import METRICS, Metric, Unit
 from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import UsageError

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tracekit.analysis.clocks.jumps import odd_rates
-from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.configuration.tables import CONFIGURATION
 from tracekit.analysis.health.check import NO_TIMES, Check, Doubt
 from tracekit.analysis.sections import ALL_PARTS
-from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.step_time.tables import MEMORY_USE
 from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import Collectives
 from tracekit.model.messages import Messages
@@ -25,7 +25,7 @@ from tracekit.model.summary import RankFailure, RankSummary
 
 __all__ = ["CLOCK_CHECKS", "RUN_CHECKS", "without_incomparable_times", "without_jumping_clocks", "without_times"]
 
-_OF_METADATA = (CONFIGURATION, MEMORY)  # parts that need no times
+_OF_METADATA = (CONFIGURATION, MEMORY_USE)  # parts that need no times
 
 
 def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.kernels import columns
-from tracekit.analysis.kernels.parts import KERNEL_TIMES, OPERATOR_TIMES, OperationTimes, longest_of
+from tracekit.analysis.kernels import tables
+from tracekit.analysis.kernels.tables import KERNEL_TIMES, OPERATOR_TIMES, OperationTimes, longest_of
 from tracekit.analysis.table import Frame
 from tracekit.findings.finding import Finding
 from tracekit.model.events import Float64, Int64
@@ -25,12 +25,12 @@ class Kernels:
     """Kernels and operators, the most total time first.
 
     Attributes:
-        kernels: rows of columns.KERNELS; none for ranks that compute on CPUs.
-        operators: rows of columns.OPERATORS, over some steps of each rank (`per_rank.MOST_OPERATORS`).
+        kernels: rows of tables.KERNELS; none for ranks that compute on CPUs.
+        operators: rows of tables.OPERATORS, over some steps of each rank (`per_rank.MOST_OPERATORS`).
     """
 
-    kernels: Frame = Frame(columns.KERNELS)
-    operators: Frame = Frame(columns.OPERATORS)
+    kernels: Frame = Frame(tables.KERNELS)
+    operators: Frame = Frame(tables.OPERATORS)
     findings: tuple[Finding, ...] = ()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit.analysis.events.communication_rules import COMPUTE
 from tracekit.analysis.events.innermost_span import outermost_first
-from tracekit.analysis.kernels.parts import MOST_OF_RANK, OperationSums, OperationTimes, longest
+from tracekit.analysis.kernels.tables import MOST_OF_RANK, OperationSums, OperationTimes, longest
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.communication import KINDS

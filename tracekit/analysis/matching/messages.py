@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.matching import columns
+from tracekit.analysis.matching import tables
 from tracekit.analysis.matching.collectives import certain_places
 from tracekit.analysis.table import FilledTable
 from tracekit.model.clocks import ClockModel, clocks_are_comparable
@@ -148,7 +148,7 @@ def _begun_ns(summary: RankSummary) -> Int64:
 
 
 def message_edges(run: Run) -> pd.DataFrame:
-    """Return who sends to whom over all recorded steps: rows of columns.POINT_TO_POINT."""
+    """Return who sends to whom over all recorded steps: rows of tables.POINT_TO_POINT."""
     return message_table(run).frame
 
 
@@ -187,7 +187,7 @@ def message_table(run: Run) -> FilledTable:
         }
         for edge, (sends, receives, size_bytes) in sorted(counts.items())
     ]
-    return columns.POINT_TO_POINT.fill(rows)
+    return tables.POINT_TO_POINT.fill(rows)
 
 
 def _match(table: _Table, unlinked: Counter[str]) -> tuple[Int64, Int64]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tracekit.analysis.model_parallel.parts import COUNT_DTYPES, EXPERT_EXCHANGES
+from tracekit.analysis.model_parallel.tables import COUNT_DTYPES, EXPERT_EXCHANGES
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Bool, Float64, Int64

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.model_parallel import columns
+from tracekit.analysis.model_parallel import tables
 from tracekit.analysis.model_parallel.layers import TensorParallel, tensor_parallel
-from tracekit.analysis.model_parallel.parts import (
-    EXPERT_COMMUNICATION,
+from tracekit.analysis.model_parallel.per_rank.expert_communication import expert_communication_sums
+from tracekit.analysis.model_parallel.per_rank.expert_exchanges import expert_all_to_alls, expert_exchanges
+from tracekit.analysis.model_parallel.per_rank.layer_sums import tensor_sums
+from tracekit.analysis.model_parallel.tables import (
+    EXPERT_COMMUNICATION_SUMS,
     EXPERT_EXCHANGES,
     LAYERS,
     ExpertCommunicationSum,
     ExpertExchangeSum,
     TensorSum,
 )
-from tracekit.analysis.model_parallel.per_rank.expert_communication import expert_communication_sums
-from tracekit.analysis.model_parallel.per_rank.expert_exchanges import expert_all_to_alls, expert_exchanges
-from tracekit.analysis.model_parallel.per_rank.layer_sums import tensor_sums
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 
@@ -36,15 +36,15 @@ def _expert_communication(recorded: RecordedSteps) -> tuple[ExpertCommunicationS
 
 TENSOR_SECTION: Section[TensorParallel] = Section(
     name="tensor",
-    reads=(LAYERS, EXPERT_EXCHANGES, EXPERT_COMMUNICATION),
-    keeps={LAYERS: _layers, EXPERT_EXCHANGES: _exchanges, EXPERT_COMMUNICATION: _expert_communication},
+    reads=(LAYERS, EXPERT_EXCHANGES, EXPERT_COMMUNICATION_SUMS),
+    keeps={LAYERS: _layers, EXPERT_EXCHANGES: _exchanges, EXPERT_COMMUNICATION_SUMS: _expert_communication},
     analyze=lambda given: tensor_parallel(given.run),
     tables=(
-        columns.TENSOR,
-        columns.TENSOR_BY_MODULE,
-        columns.TENSOR_BY_LAYER,
-        columns.EXPERT_LOAD,
-        columns.EXPERT_COMMUNICATION,
-        columns.EXPERT_COMMUNICATION_MEANS,
+        tables.TENSOR,
+        tables.TENSOR_BY_MODULE,
+        tables.TENSOR_BY_LAYER,
+        tables.EXPERT_LOAD,
+        tables.EXPERT_COMMUNICATION,
+        tables.EXPERT_COMMUNICATION_MEANS,
     ),
 )

@@ -14,9 +14,8 @@ from typing import cast
 import numpy as np
 
 from tracekit.analysis.events.pauses.pause_times import PAUSES
-from tracekit.analysis.pauses import columns
-from tracekit.analysis.pauses.parts import RankPauses
-from tracekit.analysis.pauses.rank_pause import RankPause, rank_pauses
+from tracekit.analysis.pauses import tables
+from tracekit.analysis.pauses.tables import PAUSE_TIMES, RankPauses
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import Frame
@@ -28,8 +27,10 @@ from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
+from tracekit.model.spans import CHECKPOINT_ACTIONS, CHECKPOINT_FUNCTIONS
 
-__all__ = ["Pauses", "pauses", "pauses_behind_delays", "reason_of_delay"]
+__all__ = ["Pauses", "paused_by_step_ns", "pauses", "pauses_behind_delays", "reason_of_delay"]
+
 
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay
@@ -76,9 +77,9 @@ class CostlyPause:
 
 @dataclass(frozen=True, kw_only=True)
 class Pauses:
-    """`ranks`: rows of columns.PAUSES_BY_RANK."""
+    """`ranks`: rows of tables.PAUSES_BY_RANK."""
 
-    ranks: Frame = Frame(columns.PAUSES_BY_RANK)
+    ranks: Frame = Frame(tables.PAUSES_BY_RANK)
     findings: tuple[Finding, ...] = ()
 
 
@@ -93,7 +94,7 @@ def pauses(run: Run) -> Pauses:
 def _row(pause: RankPause, waits_ns: Mapping[str, int] | None) -> dict[str, object]:
     steps = len(pause.by_step_ns)
     others_wait_ns = None if waits_ns is None else sum(waits_ns.values()) / steps
-    return columns.PAUSES_BY_RANK.row(
+    return tables.PAUSES_BY_RANK.row(
         pause, steps=steps, others_wait_ns=others_wait_ns, wait_kind=_longest_wait(waits_ns)
     )
 
@@ -272,3 +273,89 @@ class WaitsForPauses:
             collectives = self._run.ranks[place].collectives
             self._ready_ns[place] = self._run.clocks[place].to_run(collectives.ready_ns)
         return self._ready_ns[place]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankPause:
+    """The pauses of one kind of one rank, over its complete steps.
+
+    Attributes:
+        pause: one of `PAUSES`.
+        action: of a checkpoint, the one of `CHECKPOINT_ACTIONS` that takes longest.
+        function: what does it.
+        by_step_ns: the time of each step that has such a pause.
+        waiting_ns: the part in which it waits in communication.
+        of_steps: how many complete steps the rank has.
+        kept: the pauses one by one.
+    """
+
+    rank: int
+    pause: str
+    action: str | None
+    function: str | None
+    by_step_ns: dict[int, int]
+    waiting_ns: int
+    of_steps: int
+    kept: RankPauses
+
+    @property
+    def total_ns(self) -> int:
+        return sum(self.by_step_ns.values())
+
+    @property
+    def each_ns(self) -> float:
+        """The mean of the steps that have such a pause."""
+        return self.total_ns / len(self.by_step_ns)
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean of all steps."""
+        return self.total_ns / self.of_steps
+
+    @property
+    def working_ns(self) -> float:
+        """The mean of all steps, without what it waits in communication."""
+        return (self.total_ns - self.waiting_ns) / self.of_steps
+
+
+def rank_pauses(run: Run) -> list[RankPause]:
+    """Return the pauses of all ranks in their complete steps, by kind and rank."""
+    found = []
+    for number, pause in enumerate(PAUSES):
+        for summary in run.ranks:
+            kept = summary[PAUSE_TIMES]
+            complete = {step.step for step in summary.steps if step.complete}
+            rows = np.flatnonzero((kept.pause == number) & np.isin(kept.step, sorted(complete)))
+            if not len(rows):
+                continue
+            kept = kept.rows(rows)
+            found.append(
+                RankPause(
+                    rank=summary.rank,
+                    pause=pause,
+                    action=_longest(kept, kept.action, CHECKPOINT_ACTIONS),
+                    function=_longest(kept, kept.function, CHECKPOINT_FUNCTIONS),
+                    by_step_ns=kept.by_step_ns(),
+                    waiting_ns=int(kept.waiting_ns.sum()),
+                    of_steps=len(complete),
+                    kept=kept,
+                )
+            )
+    return found
+
+
+def paused_by_step_ns(run: Run) -> dict[int, int]:
+    """Return how long each step is paused, on the rank that pauses longest in it."""
+    longest_ns: dict[int, int] = {}
+    for summary in run.ranks:
+        for step, time_ns in summary[PAUSE_TIMES].by_step_ns().items():
+            longest_ns[step] = max(longest_ns.get(step, 0), time_ns)
+    return longest_ns
+
+
+def _longest(kept: RankPauses, column: np.ndarray, names: tuple[str, ...]) -> str | None:
+    known = column >= 0
+    if not known.any():
+        return None
+    totals = np.bincount(column[known], kept.duration_ns[known], len(names))
+    return names[int(totals.argmax())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracekit.analysis.events.pauses.pause_times import PAUSES, checkpoint_calls
-from tracekit.analysis.pauses.parts import RankPauses
+from tracekit.analysis.pauses.tables import RankPauses
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.events import ABSENT
 from tracekit.model.intervals import Intervals

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.pauses import columns
-from tracekit.analysis.pauses.parts import PAUSE_TIMES
+from tracekit.analysis.pauses import tables
 from tracekit.analysis.pauses.per_rank import rank_pauses
+from tracekit.analysis.pauses.tables import PAUSE_TIMES
 from tracekit.analysis.section import AnalysisInput, Section
 
 if TYPE_CHECKING:
@@ -27,5 +27,5 @@ PAUSES_SECTION: Section[Pauses] = Section(
     reads=(PAUSE_TIMES,),
     keeps={PAUSE_TIMES: rank_pauses},
     analyze=_analyze,
-    tables=(columns.PAUSES_BY_RANK,),
+    tables=(tables.PAUSES_BY_RANK,),
 )

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracekit.analysis.events.communication_rules import CommunicationRule, parse_rule
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES, CommunicationRule, parse_rule
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.names.pseudonyms import Pseudonyms
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from tracekit.analysis.pipeline.bubble_causes import (
     MeasuredPipeline,
+    TypicalTimes,
     build_pipeline_replay,
     longest_pipeline,
 )
 from tracekit.analysis.pipeline.layout.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
-from tracekit.analysis.pipeline.typical_times import TypicalTimes
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
 from tracekit.findings.finding import Finding

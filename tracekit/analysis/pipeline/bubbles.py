@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tracekit.analysis.pipeline import columns
+from tracekit.analysis.pipeline import tables
 from tracekit.analysis.pipeline.advice import PipelineChange, find_pipeline_changes, pipeline_findings
 from tracekit.analysis.pipeline.bubble_causes import (
     CAUSES,
@@ -22,8 +22,8 @@ from tracekit.analysis.pipeline.bubble_causes import (
     attribute_bubbles,
     measure_pipeline,
 )
-from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
+from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.analysis.pipeline.transfers import message_exchanges
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage, find_uneven_stage
 from tracekit.analysis.section import Unavailable
@@ -67,10 +67,10 @@ class Pipeline:
         changes: changes that surely save something, the largest saving first.
         findings: what of this is worth a sentence.
         measured: the pipelines whose transfers are known and can be replayed.
-        by_stage: rows of columns.PIPELINE_STAGES.
-        by_rank: rows of columns.PIPELINE_RANKS.
-        whatif: rows of columns.PIPELINE_WHATIF, the changes.
-        typical_step: rows of columns.PIPELINE_ACTIONS, the actions of one pipeline in the step of median length.
+        by_stage: rows of tables.PIPELINE_STAGES.
+        by_rank: rows of tables.PIPELINE_RANKS.
+        whatif: rows of tables.PIPELINE_WHATIF, the changes.
+        typical_step: rows of tables.PIPELINE_ACTIONS, the actions of one pipeline in the step of median length.
     """
 
     schedule: str
@@ -91,11 +91,11 @@ class Pipeline:
     changes: tuple[PipelineChange, ...]
     findings: tuple[Finding, ...]
     measured: tuple[MeasuredPipeline, ...] = ()
-    by_stage: Frame = Frame(columns.PIPELINE_STAGES)
-    by_rank: Frame = Frame(columns.PIPELINE_RANKS)
-    typical_step: Frame = Frame(columns.PIPELINE_ACTIONS)
+    by_stage: Frame = Frame(tables.PIPELINE_STAGES)
+    by_rank: Frame = Frame(tables.PIPELINE_RANKS)
+    typical_step: Frame = Frame(tables.PIPELINE_ACTIONS)
 
-    whatif = DerivedFrame(columns.PIPELINE_WHATIF, lambda result: [asdict(change) for change in result.changes])
+    whatif = DerivedFrame(tables.PIPELINE_WHATIF, lambda result: [asdict(change) for change in result.changes])
 
 
 def pipeline(run: Run) -> Pipeline | Unavailable:
@@ -169,7 +169,7 @@ def closed_form_bubble_ratio(layout: PipelineLayout, ranks: int) -> float | None
 
 
 def pipeline_actions(run: Run) -> pd.DataFrame:
-    """Return every action of the steps that all ranks completed, as rows of columns.PIPELINE_ACTIONS."""
+    """Return every action of the steps that all ranks completed, as rows of tables.PIPELINE_ACTIONS."""
     return action_table(run).frame
 
 
@@ -185,7 +185,7 @@ def action_table(run: Run) -> FilledTable:
             *(clock.to_run(actions.start_ns), clock.to_run(actions.end_ns), actions.wait_ns),
         )
         rows += [_action_row(summary.rank, *row) for row in zip(*(column.tolist() for column in values), strict=True)]
-    return columns.PIPELINE_ACTIONS.fill(rows)
+    return tables.PIPELINE_ACTIONS.fill(rows)
 
 
 def _action_row(

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.events.device_extent import device_extent
 from tracekit.analysis.events.groups import key_of_recorded_group
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.events.kernel_launches import device_extent
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.timeline.communication.device_communication import MESSAGE_KINDS
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.passes import RECEIVES, Passes, host_spans, rank_passes, receive_waits

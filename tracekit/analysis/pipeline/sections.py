@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.pipeline import columns
-from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.pipeline import tables
 from tracekit.analysis.pipeline.per_rank import rank_actions
+from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import computing_or_loading
@@ -35,5 +35,5 @@ PIPELINE_SECTION: Section[Pipeline] = Section(
     reads=(ACTIONS,),
     keeps={ACTIONS: _actions},
     analyze=_analyze,
-    tables=(columns.PIPELINE_ACTIONS, columns.PIPELINE_RANKS, columns.PIPELINE_STAGES, columns.PIPELINE_WHATIF),
+    tables=(tables.PIPELINE_ACTIONS, tables.PIPELINE_RANKS, tables.PIPELINE_STAGES, tables.PIPELINE_WHATIF),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import Run

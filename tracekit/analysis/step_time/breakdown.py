@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tracekit.analysis.step_time import columns
+from tracekit.analysis.step_time import tables
 from tracekit.analysis.step_time.idle import idle_findings, idle_place_rows, idle_rows
-from tracekit.analysis.step_time.parts import UNCLASSIFIED_KERNELS
+from tracekit.analysis.step_time.tables import UNCLASSIFIED_KERNELS
 from tracekit.analysis.table import Frame
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import no_communication, unclassified_communication
@@ -30,16 +30,16 @@ class Breakdown:
     """The parts of all steps.
 
     Attributes:
-        ranks: rows of columns.RANKS, sums over complete steps.
-        steps: rows of columns.STEPS.
-        idle: rows of columns.IDLE.
-        idle_places: rows of columns.IDLE_PLACES.
+        ranks: rows of tables.RANKS, sums over complete steps.
+        steps: rows of tables.STEPS.
+        idle: rows of tables.IDLE.
+        idle_places: rows of tables.IDLE_PLACES.
     """
 
-    ranks: Frame = Frame(columns.RANKS)
-    steps: Frame = Frame(columns.STEPS)
-    idle: Frame = Frame(columns.IDLE)
-    idle_places: Frame = Frame(columns.IDLE_PLACES)
+    ranks: Frame = Frame(tables.RANKS)
+    steps: Frame = Frame(tables.STEPS)
+    idle: Frame = Frame(tables.IDLE)
+    idle_places: Frame = Frame(tables.IDLE_PLACES)
     findings: tuple[Finding, ...]
 
 

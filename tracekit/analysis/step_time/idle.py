@@ -6,9 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.step_time.columns import IDLE_PLACES
-from tracekit.analysis.step_time.parts import IDLE, MOST_PLACES, NAMED_WAITS, HostPlace
+from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.step_time.tables import IDLE_PLACES, IDLE_SUMS, MOST_PLACES, NAMED_WAITS, HostPlace
 from tracekit.analysis.table import Rows
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import idle_entry, place_text
@@ -25,18 +24,18 @@ _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "l
 
 
 def idle_rows(run: Run) -> Rows:
-    """Return rows of columns.IDLE."""
+    """Return rows of tables.IDLE."""
     return [
         {"rank": summary.rank, "cause": idle.cause, "total_ns": idle.total_ns}
         for summary in run.ranks
-        for idle in summary[IDLE]
+        for idle in summary[IDLE_SUMS]
     ]
 
 
 def idle_place_rows(run: Run) -> Rows:
-    """Return rows of columns.IDLE_PLACES, for each cause the places with the most time first."""
+    """Return rows of tables.IDLE_PLACES, for each cause the places with the most time first."""
     rows = []
-    for cause in dict.fromkeys(idle.cause for summary in run.ranks for idle in summary[IDLE]):
+    for cause in dict.fromkeys(idle.cause for summary in run.ranks for idle in summary[IDLE_SUMS]):
         for place, by_rank in _places(run, cause)[:MOST_PLACES]:
             worst = max(by_rank, key=lambda rank: by_rank[rank])
             worst_ns = {"worst_rank": worst, "worst_ns": by_rank[worst]}
@@ -48,7 +47,7 @@ def _places(run: Run, cause: str) -> list[tuple[HostPlace, dict[int, int]]]:
     """Return what the hosts of all ranks were in, the places with the most time first, and their time by rank."""
     times_ns: dict[tuple[str | None, str | None, str | None], dict[int, int]] = defaultdict(dict)
     for summary in run.ranks:
-        for idle in summary[IDLE]:
+        for idle in summary[IDLE_SUMS]:
             for place in idle.places if idle.cause == cause else ():
                 times_ns[place.operator, place.annotation, place.source][summary.rank] = place.total_ns
     places = [
@@ -66,7 +65,7 @@ def idle_findings(run: Run) -> list[Finding]:
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     causes_ns = Counter[str]()
     for summary in run.ranks:
-        causes_ns.update({idle.cause: idle.total_ns for idle in summary[IDLE]})
+        causes_ns.update({idle.cause: idle.total_ns for idle in summary[IDLE_SUMS]})
     waits_ns = Counter[str]()
     for summary in run.ranks:
         waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.step_time import tables
+from tracekit.analysis.step_time.tables import MEMORY_USE
 from tracekit.analysis.table import Frame
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
@@ -21,13 +21,15 @@ class Memory:
     """The memory of all ranks.
 
     Attributes:
-        ranks: rows of columns.MEMORY; a rank of which nothing is known has no row.
+        ranks: rows of tables.MEMORY; a rank of which nothing is known has no row.
     """
 
-    ranks: Frame = Frame(columns.MEMORY)
+    ranks: Frame = Frame(tables.MEMORY)
     findings: tuple[Finding, ...] = ()
 
 
 def memory(run: Run) -> Memory:
-    rows = [columns.MEMORY.row(use, rank=summary.rank) for summary in run.ranks if (use := summary[MEMORY]) is not None]
+    rows = [
+        tables.MEMORY.row(use, rank=summary.rank) for summary in run.ranks if (use := summary[MEMORY_USE]) is not None
+    ]
     return Memory(ranks=rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from tracekit.analysis.step_time.parts import RECORDING_COST
+from tracekit.analysis.step_time.tables import RECORDING_COST
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import recording_overhead
 from tracekit.findings.thresholds import OVERHEAD_RATIO

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
+from tracekit.analysis.step_time import tables
+from tracekit.analysis.step_time.tables import PHASE_SUMS, STEP_PHASES
 from tracekit.analysis.table import Frame
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import data_loading
@@ -25,20 +25,20 @@ class StepPhases:
     """The phases of all ranks.
 
     Attributes:
-        parts: rows of columns.PHASES, sums over the complete steps of each rank.
-        by_phase: rows of columns.PHASES_BY_PHASE, means over ranks.
-        ranks: rows of columns.PHASE_FACTS.
+        parts: rows of tables.PHASES, sums over the complete steps of each rank.
+        by_phase: rows of tables.PHASES_BY_PHASE, means over ranks.
+        ranks: rows of tables.PHASE_FACTS.
     """
 
-    parts: Frame = Frame(columns.PHASES)
-    by_phase: Frame = Frame(columns.PHASES_BY_PHASE)
-    ranks: Frame = Frame(columns.PHASE_FACTS)
+    parts: Frame = Frame(tables.PHASES)
+    by_phase: Frame = Frame(tables.PHASES_BY_PHASE)
+    ranks: Frame = Frame(tables.PHASE_FACTS)
     findings: tuple[Finding, ...]
 
 
 def step_phases(run: Run) -> StepPhases:
     """Return tables over all ranks, and a finding when steps wait for their data."""
-    parts = [columns.PHASES.row(part, rank=summary.rank) for summary in run.ranks for part in summary[PHASE_SUMS].parts]
+    parts = [tables.PHASES.row(part, rank=summary.rank) for summary in run.ranks for part in summary[PHASE_SUMS].parts]
     return StepPhases(
         parts=parts,
         by_phase=_by_phase(run),
@@ -50,7 +50,7 @@ def step_phases(run: Run) -> StepPhases:
 def _facts(summary: RankSummary) -> dict[str, object]:
     sums, precision = summary[PHASE_SUMS], summary[PHASE_SUMS].precision
     steps = _complete_steps(summary)
-    return columns.PHASE_FACTS.row(
+    return tables.PHASE_FACTS.row(
         sums,
         rank=summary.rank,
         steps=steps,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracekit.analysis.section import KnownWork, Unavailable
-from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import FLOPS
+from tracekit.analysis.step_time import tables
+from tracekit.analysis.step_time.tables import FLOPS
 from tracekit.analysis.table import Frame
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import float32_products
@@ -65,14 +65,14 @@ class Roofline:
     """The table of all ranks.
 
     Attributes:
-        by_rank: rows of columns.ROOFLINE.
+        by_rank: rows of tables.ROOFLINE.
         source: where the number of operations comes from.
         peak_source: where the peak comes from; None where no rank has one.
         unavailable: why a number is null, by its name.
         uncounted: names of operators and kernels whose work could not be counted.
     """
 
-    by_rank: Frame = Frame(columns.ROOFLINE)
+    by_rank: Frame = Frame(tables.ROOFLINE)
     source: Literal["shapes", "given"]
     peak_source: Literal["data sheet", "given"] | None
     unavailable: Mapping[str, Unavailable]
@@ -160,7 +160,7 @@ def _row(work: _RankWork, *, given: bool) -> dict[str, object]:
     used = None if flops is None or not possible else flops / possible
     used = None if used is not None and used > 1 else used  # the peak cannot be this device's
     without = None if used is None or not flops else used * (1 - (recomputed or 0) / flops)
-    return columns.ROOFLINE.row(
+    return tables.ROOFLINE.row(
         work,
         rank=work.summary.rank,
         recomputed_flops=recomputed,

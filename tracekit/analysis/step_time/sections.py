@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from tracekit.analysis.section import Section
-from tracekit.analysis.step_time import columns
+from tracekit.analysis.step_time import tables
 from tracekit.analysis.step_time.breakdown import Breakdown, breakdown
 from tracekit.analysis.step_time.memory import Memory, memory
-from tracekit.analysis.step_time.parts import (
+from tracekit.analysis.step_time.per_rank.flops import flop_sums
+from tracekit.analysis.step_time.per_rank.idle_sums import idle_sums
+from tracekit.analysis.step_time.per_rank.phase_sums import phase_sums
+from tracekit.analysis.step_time.per_rank.unclassified_kernels import unclassified_kernels
+from tracekit.analysis.step_time.phases import StepPhases, step_phases
+from tracekit.analysis.step_time.roofline import Roofline, roofline
+from tracekit.analysis.step_time.tables import (
     FLOPS,
-    IDLE,
-    MEMORY,
+    IDLE_SUMS,
+    MEMORY_USE,
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
@@ -18,12 +24,6 @@ from tracekit.analysis.step_time.parts import (
     RecordingCost,
     UnclassifiedKernel,
 )
-from tracekit.analysis.step_time.per_rank.flops import flop_sums
-from tracekit.analysis.step_time.per_rank.idle_sums import idle_sums
-from tracekit.analysis.step_time.per_rank.phase_sums import phase_sums
-from tracekit.analysis.step_time.per_rank.unclassified_kernels import unclassified_kernels
-from tracekit.analysis.step_time.phases import StepPhases, step_phases
-from tracekit.analysis.step_time.roofline import Roofline, roofline
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.metadata import MemoryUse
 
@@ -54,29 +54,29 @@ def _flops(recorded: RecordedSteps) -> FlopSums:
 
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
-    reads=(IDLE, NAMED_WAITS, UNCLASSIFIED_KERNELS),
-    keeps={IDLE: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: _unclassified},
+    reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
+    keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: _unclassified},
     analyze=lambda given: breakdown(given.run),
-    tables=(columns.RANKS, columns.STEPS, columns.IDLE, columns.IDLE_PLACES),
+    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_PLACES),
 )
 PHASES_SECTION: Section[StepPhases] = Section(
     name="phases",
     reads=(PHASE_SUMS,),
     keeps={PHASE_SUMS: phase_sums},
     analyze=lambda given: step_phases(given.run),
-    tables=(columns.PHASES, columns.PHASES_BY_PHASE, columns.PHASE_FACTS),
+    tables=(tables.PHASES, tables.PHASES_BY_PHASE, tables.PHASE_FACTS),
 )
 MEMORY_SECTION: Section[Memory] = Section(
     name="memory",
-    reads=(MEMORY,),
-    keeps={MEMORY: _memory},
+    reads=(MEMORY_USE,),
+    keeps={MEMORY_USE: _memory},
     analyze=lambda given: memory(given.run),
-    tables=(columns.MEMORY,),
+    tables=(tables.MEMORY,),
 )
 ROOFLINE_SECTION: Section[Roofline] = Section(
     name="roofline",
     reads=(FLOPS,),
     keeps={FLOPS: _flops},
     analyze=lambda given: roofline(given.run, given.known_work),
-    tables=(columns.ROOFLINE,),
+    tables=(tables.ROOFLINE,),
 )

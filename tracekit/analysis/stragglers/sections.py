@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
-from tracekit.analysis.pauses.parts import PAUSE_TIMES
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.model_parallel.tables import EXPERT_EXCHANGES
+from tracekit.analysis.pauses.tables import PAUSE_TIMES
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
-from tracekit.analysis.stragglers import columns
+from tracekit.analysis.stragglers import tables
 from tracekit.model.run import Run
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ STRAGGLERS_SECTION: Section[Stragglers] = Section(
     name="stragglers",
     reads=(ACTIONS, EXPERT_EXCHANGES, PAUSE_TIMES),
     analyze=_analyze,
-    tables=(columns.STRAGGLERS, columns.SLOW_LINKS),
+    tables=(tables.STRAGGLERS, tables.SLOW_LINKS),
 )

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.communication.link_references import SLOW_LINK, Reference
-from tracekit.analysis.communication.slow_messages import SlowMessages, slow_messages
+from tracekit.analysis.communication.slow_messages import SLOW_LINK, Reference, SlowMessages, slow_messages
 from tracekit.analysis.matching.message_times import awaited_soonest, fastest_of_each
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stats.rows_by_pair import number_rows

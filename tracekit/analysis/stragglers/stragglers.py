@@ -22,7 +22,7 @@ from tracekit.analysis.pauses.pauses import pauses_behind_delays
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.pipeline.uneven_stage import SlowLink, gaps_before_ns, pipeline_delays, replay_with_less
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
-from tracekit.analysis.stragglers import columns
+from tracekit.analysis.stragglers import tables
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals, arrivals_of
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays, attribute_delays, limited_by_waits
@@ -40,7 +40,7 @@ _HOST, _DATA = CAUSES.index("host"), CAUSES.index("data")
 
 
 def _link_rows(result: Stragglers) -> Rows:
-    return [columns.SLOW_LINKS.row(link, compared_with=link.reference) for link in result.links]
+    return [tables.SLOW_LINKS.row(link, compared_with=link.reference) for link in result.links]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +50,17 @@ class Stragglers:
     Attributes:
         verdict: what is named, if anything.
         links: those slower than others that carry the same.
-        by_rank: rows of columns.STRAGGLERS.
-        slow_links: rows of columns.SLOW_LINKS, the links.
+        by_rank: rows of tables.STRAGGLERS.
+        slow_links: rows of tables.SLOW_LINKS, the links.
         findings: one if something is named and naming it can save something.
     """
 
     verdict: Verdict
     links: tuple[Link, ...]
-    by_rank: Frame = Frame(columns.STRAGGLERS)
+    by_rank: Frame = Frame(tables.STRAGGLERS)
     findings: tuple[Finding, ...]
 
-    slow_links = DerivedFrame(columns.SLOW_LINKS, _link_rows)
+    slow_links = DerivedFrame(tables.SLOW_LINKS, _link_rows)
 
 
 def counted_steps(run: Run) -> list[int]:

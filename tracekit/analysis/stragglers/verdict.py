@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
+from tracekit.analysis.model_parallel.expert_load import Overload, overloaded_ranks
 from tracekit.analysis.pauses.pauses import reason_of_delay
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.step_time.step_rates import INDEPENDENT

@@ -2,6 +2,15 @@
 
 On a GPU rank the lanes are device events. On a CPU rank they are operators and `gloo:*` spans, without the time in
 which the calling thread was blocked (docs/definitions.md, "Lanes").
+
+Exposed time, the one definition: every instant in which communication runs and no compute does is charged to one
+communication, the one that ends last of those that run then. The step goes on when that does.
+
+So the exposed times of the rows of any table sum to the step's exposed communication, to the ns.
+
+    compute     ####                  ####
+    tp              ======                    charged: nothing, as dp ends later
+    dp               ============             from its begin to its end; tp is charged for what is before that
 """
 
 from __future__ import annotations
@@ -22,7 +31,6 @@ from tracekit.analysis.events.shapes import blocking_calls
 from tracekit.analysis.timeline.communication.device_communication import device_communication
 from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_to_point
 from tracekit.analysis.timeline.communication.host_communication import HostCommunication, host_communication
-from tracekit.analysis.timeline.exposed import exposed_by_event
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
@@ -31,6 +39,7 @@ from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
 from tracekit.model.summary import StepParts
 
 __all__ = ["VIEWS", "CompleteSteps", "Lanes", "build_lanes", "complete_steps"]
+
 
 _LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 # Nodes that DTensor and functional collectives add to the autograd graph, around operators, views, and waits.
@@ -321,3 +330,21 @@ def _waits_inferred(events: EventTable, thread: int, operators: Int64, communica
     outermost_end_ns = around.end_ns[np.searchsorted(around.start_ns, issue_ns, side="right") - 1]
     flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issuing], outermost_end_ns))
     return (around - Intervals.of_events(events, operators[~holds])) & flight
+
+
+def exposed_by_event(communication: CommunicationEvents, without_compute: Intervals) -> Int64:
+    """Return the exposed time that is charged to each of n communication events, int64 [n], in ns.
+
+    `without_compute` is when the rank does not compute, in the steps that count. Of events that end together the first
+    to start is charged, as a rule of thumb: nothing tells which one the step waits for.
+    """
+    order = np.lexsort((communication.end_ns, communication.start_ns))
+    start_ns, end_ns = communication.start_ns[order], communication.end_ns[order]
+    latest_ns = np.maximum.accumulate(end_ns)
+    is_latest = np.diff(latest_ns, prepend=np.iinfo(np.int64).min) > 0
+    holder = np.maximum.accumulate(np.where(is_latest, np.arange(len(order)), 0))
+    until_ns = np.minimum(np.append(start_ns[1:], np.iinfo(np.int64).max), latest_ns)
+    charged_ns = without_compute.covered_ns(start_ns, np.maximum(start_ns, until_ns))
+    result = np.zeros(len(order), dtype=np.int64)
+    np.add.at(result, order[holder], charged_ns)
+    return result

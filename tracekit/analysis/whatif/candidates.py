@@ -19,8 +19,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.analysis.communication.link_references import Reference
-from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO, LEAST_OVERLOAD
+from tracekit.analysis.communication.slow_messages import Reference
+from tracekit.analysis.model_parallel.expert_load import HIGHEST_RATIO, LEAST_OVERLOAD
 from tracekit.analysis.replay.even_stages import even_stage_factors
 from tracekit.analysis.replay.operation_graph import (
     LIMIT,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracekit.analysis.configuration.settings import value_of
-from tracekit.analysis.fsdp.parts import FSDP_UNITS
+from tracekit.analysis.fsdp.tables import FSDP_UNITS
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
+from tracekit.analysis.step_time.tables import MEMORY_USE
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.findings.finding import Finding
@@ -120,7 +120,7 @@ def _kept_bytes(run: Run) -> int | None:
 
 
 def _fits(run: Run, memory_bytes: int | None) -> bool:
-    uses = [summary[MEMORY] for summary in run.ranks]
+    uses = [summary[MEMORY_USE] for summary in run.ranks]
     known = [(use.peak_bytes, use.device_bytes) for use in uses if use is not None]
     return not any(
         peak is not None and device is not None and peak + (memory_bytes or 0) > _FULL * device

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
-from tracekit.analysis.fsdp.parts import FSDP_REGATHERS, FSDP_UNITS
-from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS
+from tracekit.analysis.fsdp.tables import FSDP_REGATHERS, FSDP_UNITS
+from tracekit.analysis.model_parallel.tables import EXPERT_EXCHANGES
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
-from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.step_time.tables import MEMORY_USE
 from tracekit.analysis.timeline.parts import WAITS, Waits
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.waits import rank_waits
-from tracekit.analysis.whatif import columns
-from tracekit.analysis.whatif.parts import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.analysis.whatif import tables
 from tracekit.analysis.whatif.per_rank.exchanges import exchanges
 from tracekit.analysis.whatif.per_rank.launch_segments import interruptions, launch_segments
+from tracekit.analysis.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
 
 if TYPE_CHECKING:
     from tracekit.analysis.whatif.whatif import WhatIf
@@ -54,8 +54,8 @@ WHATIF_SECTION: Section[WhatIf] = Section(
     analyze=_analyze,
     reads=(
         *(ACTIONS, BUCKET_REDUCTIONS, WAITS, INTERRUPTIONS, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
-        *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY),
+        *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY_USE),
     ),
     keeps={WAITS: _waits, INTERRUPTIONS: interruptions, EXCHANGES: exchanges, LAUNCH_SEGMENTS: _segments},
-    tables=(columns.WHATIF, columns.WHATIF_SLOWDOWNS, columns.WHATIF_REPLAY),
+    tables=(tables.WHATIF, tables.WHATIF_SLOWDOWNS, tables.WHATIF_REPLAY),
 )

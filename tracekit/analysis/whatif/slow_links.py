@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.communication.link_references import Reference, UsualTime, usual_of_alike, usual_without_alike
+from tracekit.analysis.communication.slow_messages import Reference, UsualTime, usual_of_alike, usual_without_alike
 from tracekit.analysis.replay.operation_graph import OperationGraph
 from tracekit.model.events import ABSENT, Float64, Int64
 

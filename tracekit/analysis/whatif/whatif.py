@@ -25,7 +25,7 @@ from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
 from tracekit.analysis.table import DerivedFrame, Rows
-from tracekit.analysis.whatif import columns
+from tracekit.analysis.whatif import tables
 from tracekit.analysis.whatif.changes import Change, find_worthwhile_changes
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 from tracekit.analysis.whatif.peer_levels import at_peers_level
@@ -46,7 +46,7 @@ _SHARE = 0.1  # of what the rank itself gains: less may be an error of the clock
 
 
 def _change_rows(result: WhatIf) -> Rows:
-    return [columns.WHATIF.row(change) for change in result.changes]
+    return [tables.WHATIF.row(change) for change in result.changes]
 
 
 def _slowdown_rows(result: WhatIf) -> Rows:
@@ -64,7 +64,7 @@ def _replay_rows(result: WhatIf) -> Rows:
         "replayed_step_ns": result.replayed_ns,
         "ideal_step_ns": result.ideal_ns,
     }
-    return [columns.WHATIF_REPLAY.row(result, **of_steps)]
+    return [tables.WHATIF_REPLAY.row(result, **of_steps)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +111,9 @@ class WhatIf:
     not_tried: Mapping[Remedy, str] = field(default_factory=dict)
     waited_for: frozenset[int] = frozenset()
 
-    fix = DerivedFrame(columns.WHATIF, _change_rows)
-    slowdowns = DerivedFrame(columns.WHATIF_SLOWDOWNS, _slowdown_rows)
-    replay = DerivedFrame(columns.WHATIF_REPLAY, _replay_rows)
+    fix = DerivedFrame(tables.WHATIF, _change_rows)
+    slowdowns = DerivedFrame(tables.WHATIF_SLOWDOWNS, _slowdown_rows)
+    replay = DerivedFrame(tables.WHATIF_REPLAY, _replay_rows)
 
 
 def what_if_of_run(run: Run) -> WhatIf | Unavailable:

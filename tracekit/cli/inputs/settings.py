@@ -1,7 +1,10 @@
 """Settings: what holds where no option is given, and from where it comes.
 
-An option precedes a variable of the environment, and the variable precedes the file of settings (`settings_file`). The
+An option precedes a variable of the environment, and the variable precedes the file of settings. The
 keys are few on purpose: a file that comes with a downloaded run must not choose what is executed, or where data goes.
+
+The file is `tracekit.toml`, or `pyproject.toml` with the table `[tool.tracekit]`: the nearest one in the current folder or a folder above it. `tracekit --config FILE` and `TRACEKIT_CONFIG` name
+another one, and `TRACEKIT_CONFIG=0` none.
 """
 
 from __future__ import annotations
@@ -17,17 +20,47 @@ from typing import Any
 import click
 
 from tracekit.cli.inputs.options import AMOUNT, Amount, ParamType
-from tracekit.cli.inputs.settings_file import CONFIG_VARIABLE, SettingsFile, find_settings_file
-from tracekit.errors import UsageError
+from tracekit.errors import InputError, UsageError
+from tracekit.read.files.storage import read_small_file
 
-__all__ = ["KEYS", "LEFT_TO_CHECK", "OTHER_VARIABLES", "Key", "Setting", "option_defaults", "settings", "similar_name"]
+__all__ = [
+    "KEYS",
+    "LEFT_TO_CHECK",
+    "OTHER_VARIABLES",
+    "Key",
+    "SettingsFile",
+    "find_settings_file",
+    "option_defaults",
+    "settings",
+    "similar_name",
+]
+
+
+CONFIG_VARIABLE = "TRACEKIT_CONFIG"
 
 LEFT_TO_CHECK = "gates"
 """The table of the file that `tracekit check` reads."""
 
-
 _NO_CACHE = "0"
 _CACHE_DIR = "cache_dir"
+
+OTHER_VARIABLES = {
+    CONFIG_VARIABLE: "the file of settings; 0: none",
+    "TRACEKIT_NATIVE": "0: portable parts, 1: compiled ones",
+    "TRACEKIT_TRACE_PROCESSOR": "Perfetto's trace processor for queries",
+    "TRACEKIT_DEBUG": "1: a traceback with each error",
+    "TRACEKIT": "0: the probe records nothing",
+    "TRACEKIT_PATH": "the probe's path",
+    "TRACEKIT_SKIP": "the probe's skip",
+    "TRACEKIT_WARMUP": "the probe's warmup",
+    "TRACEKIT_STEPS": "the probe's steps",
+    "TRACEKIT_MAX_BYTES": "the probe's max_bytes",
+    "TRACEKIT_MIN_FREE_BYTES": "the probe's min_free_bytes",
+}
+"""Variables that are no settings, and what they choose."""
+
+_NAME = "tracekit.toml"
+_PROJECT = "pyproject.toml"
 
 
 class _Rules(ParamType[tuple[str, ...]]):
@@ -198,21 +231,6 @@ KEYS: tuple[Key, ...] = (
     ),
 )
 
-OTHER_VARIABLES = {
-    CONFIG_VARIABLE: "the file of settings; 0: none",
-    "TRACEKIT_NATIVE": "0: portable parts, 1: compiled ones",
-    "TRACEKIT_TRACE_PROCESSOR": "Perfetto's trace processor for queries",
-    "TRACEKIT_DEBUG": "1: a traceback with each error",
-    "TRACEKIT": "0: the probe records nothing",
-    "TRACEKIT_PATH": "the probe's path",
-    "TRACEKIT_SKIP": "the probe's skip",
-    "TRACEKIT_WARMUP": "the probe's warmup",
-    "TRACEKIT_STEPS": "the probe's steps",
-    "TRACEKIT_MAX_BYTES": "the probe's max_bytes",
-    "TRACEKIT_MIN_FREE_BYTES": "the probe's min_free_bytes",
-}
-"""Variables that are no settings, and what they choose."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -301,3 +319,78 @@ def _converted(key: Key, value: object, named: str, with_value: str, *, hint: st
             raise UsageError(f"{named}: {error.message}", hint=hint) from None
         # Click would say "not a valid integer range" of text.
         raise UsageError(f"{with_value}: not {key.called}", hint=hint) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsFile:
+    """The settings of a file, as they are written.
+
+    Attributes:
+        path: absolute; relative paths in it are below its folder.
+        content: the table of tracekit.
+    """
+
+    path: Path
+    content: Mapping[str, Any]
+
+
+def find_settings_file(named: str | None = None, folder: Path | None = None) -> SettingsFile | None:
+    """Return the file that is `named`, by default the nearest at or above `folder`; None without one.
+
+    named: of the option; by default that of `TRACEKIT_CONFIG`. "0" is none. folder: by default the current one.
+
+    Raises UsageError when the named file is not there or has no settings, or when a file is no TOML. Raises InputError
+    when it cannot be read.
+    """
+    named = named or os.environ.get(CONFIG_VARIABLE) or None
+    if named == "0":
+        return None
+    if named is not None:
+        path = Path(named).expanduser().absolute()
+        try:
+            if not path.is_file():
+                raise UsageError(f"{named}: no such file of settings", hint="name a tracekit.toml, or 0 for none")
+        except OSError as error:  # such as a folder above it that may not be entered
+            raise InputError(f"{named}: {error.strerror or error}", hint="check the path and its permissions") from None
+        settings = _read(path)
+        if settings is None:
+            raise UsageError(f"{named}: it has no table [tool.tracekit]", hint="add it, or name a tracekit.toml")
+        return settings
+    start = (folder or Path.cwd()).absolute()
+    for place in (start, *start.parents):
+        for name in (_NAME, _PROJECT):
+            if (place / name).is_file() and (settings := _read(place / name)) is not None:
+                return settings
+    return None
+
+
+def _read(path: Path) -> SettingsFile | None:
+    """Return the settings of a file; None of a `pyproject.toml` without any."""
+    try:
+        content = read_small_file(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint="check the file and its permissions") from None
+    is_project = path.name == _PROJECT
+    if is_project and b"tracekit" not in content:
+        return None
+    import tomllib
+
+    try:
+        table: Any = tomllib.loads(content.decode())
+        json.dumps(table, default=str)  # messages write values, and hexadecimal numbers may have more digits than those
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: no TOML, which is UTF-8: {error}", hint="save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: no TOML: {error}", hint="mend that line") from None
+    except ValueError:
+        raise UsageError(f"{path}: a number has too many digits", hint="write a number of at most 18 digits") from None
+    except RecursionError:
+        raise UsageError(f"{path}: tables or lists in it are nested too deeply", hint="no setting needs that") from None
+    if is_project:
+        tools = table.get("tool")
+        table = tools.get("tracekit") if isinstance(tools, dict) else None
+        if table is None:
+            return None
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: tool.tracekit is no table", hint="write [tool.tracekit] and the keys below it")
+    return SettingsFile(path=path, content=table)

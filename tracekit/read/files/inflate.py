@@ -14,12 +14,25 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from tracekit.errors import InputError
 from tracekit.limits import Limits, limits
 from tracekit.model.notes import Note
 from tracekit.read.files.storage import TracePath
+
+__all__ = [
+    "KEYS_BEHIND_BYTES",
+    "CutOff",
+    "TextChunks",
+    "TextStream",
+    "UnreadableText",
+    "beginning_of",
+    "last_bytes",
+    "open_text",
+]
+
 
 CHUNK_BYTES = 2 << 20
 KEYS_BEHIND_BYTES = 256 << 10  # of the end of a text: room for the process groups of some thousand ranks
@@ -33,16 +46,8 @@ _FIRST_FEED_BYTES = 4 << 10  # of a member, which may be a small one; what is fe
 _ZEROS = re.compile(rb"\0*")
 _UNCHECKED_BYTES = 256 << 20
 
-__all__ = [
-    "CHUNK_BYTES",
-    "KEYS_BEHIND_BYTES",
-    "CutOff",
-    "TextChunks",
-    "TextStream",
-    "UnreadableText",
-    "last_bytes",
-    "open_text",
-]
+BEGINNING_BYTES = 1 << 16
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,3 +344,16 @@ def _gzip_inflater() -> Any:
         return importlib.import_module("isal.isal_zlib").decompressobj(wbits=31)
     except ImportError:
         return zlib.decompressobj(wbits=31)
+
+
+def beginning_of(path: Path) -> bytes:
+    """Return at most `BEGINNING_BYTES` of a file, unpacked if it is gzip. Raises OSError, and zlib.error for damage."""
+    with path.open("rb") as stream:
+        return unpacked(stream.read(BEGINNING_BYTES))
+
+
+def unpacked(beginning: bytes) -> bytes:
+    """Return the first bytes of the content of a file that begins so. Raises zlib.error."""
+    if not beginning.startswith(_GZIP):
+        return beginning
+    return zlib.decompressobj(wbits=31).decompress(beginning, BEGINNING_BYTES)

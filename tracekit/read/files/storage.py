@@ -1,6 +1,8 @@
 """Files on a disk, as `Path`, and files in a store, as `RemotePath`, a URL that fsspec opens.
 
 fsspec is imported only for URLs.
+
+Files that a user names beside a run, such as a file of SQL, are small regular files.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from typing import Any, BinaryIO, cast
 
 from tracekit.errors import InputError, UsageError
 
-__all__ = ["FileVersion", "RemotePath", "TracePath", "find_remote", "parse_path", "version_of"]
+__all__ = [
+    "FileVersion",
+    "RemotePath",
+    "TracePath",
+    "find_remote",
+    "parse_path",
+    "read_small_file",
+    "read_small_stream",
+    "version_of",
+]
+
 
 # The package that fsspec needs for a scheme; empty where fsspec needs none.
 _PACKAGES = {
@@ -33,6 +45,8 @@ _READ_AHEAD_BYTES = 1 << 20  # small, since often only the two ends of a file ar
 # Names that stores give to the time of the last change, and to a tag that changes with the content.
 _CHANGED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _TAGS = ("ETag", "etag", "md5Hash")
+
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,3 +249,22 @@ def _one_line(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     line = " ".join(text.split()) or type(error).__name__
     return line if len(line) <= _MAX_REASON else line[:_MAX_REASON] + " ..."
+
+
+def read_small_file(path: Path) -> bytes:
+    """Return the content of a file. Raises OSError if it cannot be read, is no regular file, or is over 64 MiB long.
+
+    A pipe would be waited for, and a device may have no end.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with path.open("rb") as stream:
+        return read_small_stream(stream, str(path))
+
+
+def read_small_stream(stream: BinaryIO, name: str) -> bytes:
+    """Return what is left of a stream, such as stdin. Raises OSError, with the name, if it is over 64 MiB long."""
+    content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"over {_MOST_BYTES >> 20} MiB long", name)
+    return content

@@ -11,7 +11,7 @@ from typing import Any
 
 import tracekit
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
-from tracekit.analysis.comparison.run_noise import CONFIDENCE
+from tracekit.analysis.comparison.step_verdict import CONFIDENCE
 from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import rows_of

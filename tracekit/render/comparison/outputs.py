@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.comparison.columns import CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES
 from tracekit.analysis.comparison.comparison import Comparison
+from tracekit.analysis.comparison.tables import CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES
 from tracekit.analysis.table import rows_of
 from tracekit.errors import UsageError
 from tracekit.model.safe_text import safe_text, shortened

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
-from tracekit.analysis.comparison.change_estimate import ENOUGH_STEPS, ChangeEstimate
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
-from tracekit.analysis.comparison.run_noise import CONFIDENCE
-from tracekit.analysis.diagnosis.columns import cause_name
+from tracekit.analysis.comparison.step_verdict import CONFIDENCE, ENOUGH_STEPS, ChangeEstimate
+from tracekit.analysis.diagnosis.tables import cause_name
 from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import rows_of

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 
-from tracekit.analysis.diagnosis.columns import CAUSES
+from tracekit.analysis.diagnosis.tables import CAUSES
 from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.columns import RANKS
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.analysis.step_time.tables import RANKS
 from tracekit.analysis.table import rows_of
-from tracekit.analysis.whatif.columns import WHATIF
+from tracekit.analysis.whatif.tables import WHATIF
 from tracekit.findings.finding import Finding
 from tracekit.model.safe_text import safe_text, shortened
 from tracekit.render.answer import finding_facts, open_options

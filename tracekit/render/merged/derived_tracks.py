@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, WHOLE
+from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, WHOLE
 from tracekit.analysis.events.phases import STEP_PHASES
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.per_rank.recording import Recording
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.step_time.per_rank.phase_sums import phase_times
 from tracekit.model.clocks import ClockModel
 from tracekit.model.columnar import Columnar

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.report import Report
 from tracekit.render.merged.derived_tracks import DERIVED_GROUP, track_name
 from tracekit.render.merged.plan import RankPlan, RunPlan

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.steps import pipeline_steps
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.stragglers import counted_steps

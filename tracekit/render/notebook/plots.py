@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.report import Report
 from tracekit.analysis.sections import SECTIONS
-from tracekit.analysis.step_time.columns import RANKS
+from tracekit.analysis.step_time.tables import RANKS
 from tracekit.analysis.table import Table, rows_of, tables_of
-from tracekit.analysis.whatif.columns import WHATIF
+from tracekit.analysis.whatif.tables import WHATIF
 from tracekit.errors import UsageError
 from tracekit.model.safe_text import safe_text, shortened
 from tracekit.render.grid import bars_of

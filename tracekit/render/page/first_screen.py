@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tracekit.analysis.diagnosis.columns import cause_name
+from tracekit.analysis.diagnosis.tables import cause_name
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
 from tracekit.findings.finding import Finding

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tracekit.analysis.attempts.attempts import Attempts, lost_parts_ns
-from tracekit.analysis.attempts.columns import ATTEMPTS
+from tracekit.analysis.attempts.tables import ATTEMPTS
 from tracekit.analysis.configuration.settings import Configuration
 from tracekit.analysis.table import Rows, rows_of
 from tracekit.findings.steps import setting_text

@@ -6,8 +6,8 @@ import string
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.ddp.buckets import BucketPicture, Buckets
-from tracekit.analysis.ddp.columns import BUCKETS_SHOWN
-from tracekit.analysis.pipeline import columns
+from tracekit.analysis.ddp.tables import BUCKETS_SHOWN
+from tracekit.analysis.pipeline import tables
 from tracekit.analysis.pipeline.advice import FILLED
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.table import rows_of
@@ -159,7 +159,7 @@ def bubble_table(pipeline: Pipeline) -> list[object]:
     rows = [row | of_all for row in rows_of(pipeline, "by_rank")]
     most = sorted(rows, key=lambda row: -row["bubble_ns"])[:_SHOWN_RANKS]
     shown = sorted(most, key=lambda row: row["rank"])
-    return draw(grid_of(columns.PIPELINE_RANKS, shown, total=len(rows)))
+    return draw(grid_of(tables.PIPELINE_RANKS, shown, total=len(rows)))
 
 
 def _several(ranks: list[str]) -> str:

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracekit.analysis.communication.collectives import CollectiveTimes
-from tracekit.analysis.diagnosis.columns import cause_name
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.diagnosis.diagnosis import Diagnosis
+from tracekit.analysis.diagnosis.tables import cause_name
 from tracekit.analysis.events.kernel_names import function_of_kernel
 from tracekit.analysis.section import Section
 from tracekit.analysis.sections import SECTIONS
-from tracekit.analysis.step_time import columns as step_columns
+from tracekit.analysis.step_time import tables as step_columns
 from tracekit.analysis.step_time.breakdown import Breakdown
 from tracekit.analysis.table import FilledTable, Table, rows_of, tables_of
-from tracekit.analysis.whatif import columns as whatif_columns
+from tracekit.analysis.whatif import tables as whatif_columns
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.findings.hosts import place_text
 from tracekit.model.names.modules import names_together

@@ -11,7 +11,7 @@ from benchmarks.gpu_jobs.engine import Kernel
 from benchmarks.gpu_jobs.intervals import clipped, length, minus
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 
 __all__ = ["CHECKS"]
 
@@ -47,7 +47,7 @@ def exposed_by_kind(evidence: Evidence) -> Outcome | None:
         return None
     seen_ns: dict[tuple[int, str], float] = defaultdict(float)
     for summary in evidence.run.ranks:
-        for row in summary[COMMUNICATION]:
+        for row in summary[COMMUNICATION_SUMS]:
             seen_ns[summary.rank, _kind(row.kind)] += row.exposed_ns
     expected: dict[tuple[int, str], float] = {}
     for rank, of_rank in operations.items():
@@ -82,7 +82,7 @@ def kinds_are_known(evidence: Evidence) -> Outcome | None:
         return None
     seen: dict[tuple[int, str], int] = defaultdict(int)
     for summary in evidence.run.ranks:
-        for row in summary[COMMUNICATION]:
+        for row in summary[COMMUNICATION_SUMS]:
             seen[summary.rank, _kind(row.kind)] += row.count
     off = sorted(key for key in seen.keys() | expected.keys() if seen[key] != expected[key])
     return right_if(not off, {key: seen[key] for key in off[:3]}, {key: expected[key] for key in off[:3]})

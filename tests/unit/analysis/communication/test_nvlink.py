@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.analysis.communication.link_references import has_nvlink, longest_over_nvlink_ns, usual_over_nvlink_ns
+from tracekit.analysis.communication.slow_messages import has_nvlink, longest_over_nvlink_ns, usual_over_nvlink_ns
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.analysis.comparison.change_estimate import estimate_change
+from tracekit.analysis.comparison.step_verdict import estimate_change
 
 
 def steps(seed: int, count: int = 20, *, mean: float = 100.0, variation: float = 0.02) -> np.ndarray:

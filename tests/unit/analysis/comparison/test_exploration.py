@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, report_of_steps
-from tracekit.analysis.comparison.change_estimate import ChangeEstimate
 from tracekit.analysis.comparison.exploration import explored_changes
-from tracekit.analysis.comparison.run_noise import RunNoise
+from tracekit.analysis.comparison.step_verdict import ChangeEstimate, RunNoise
 from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels
 from tracekit.analysis.report import Report
 

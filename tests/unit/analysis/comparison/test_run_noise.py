@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analysis.comparison.run_noise import noise_between_runs
+from tracekit.analysis.comparison.step_verdict import noise_between_runs
 
 NOTHING = np.zeros(8)
 

@@ -6,9 +6,7 @@ import math
 
 import pytest
 
-from tracekit.analysis.comparison.change_estimate import ChangeEstimate
-from tracekit.analysis.comparison.run_noise import RunNoise
-from tracekit.analysis.comparison.step_verdict import judge, steps_to_tell_apart
+from tracekit.analysis.comparison.step_verdict import ChangeEstimate, RunNoise, judge, steps_to_tell_apart
 
 
 def change(

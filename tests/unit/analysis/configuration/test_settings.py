@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.exchanges import rank, run_of
-from tracekit.analysis.configuration.parts import CONFIGURATION
 from tracekit.analysis.configuration.settings import Configuration, configuration, value_of
+from tracekit.analysis.configuration.tables import CONFIGURATION
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import rows_of
 from tracekit.model.metadata import PipelineLayout, Settings, SettingValue

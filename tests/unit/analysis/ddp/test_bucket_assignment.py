@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.analysis.ddp.bucket_assignment import Parameters, assigned_buckets, default_buckets, parameters_of
+from tracekit.analysis.ddp.bucket_replay import Parameters, assigned_buckets, default_buckets, parameters_of
 from tracekit.model.metadata import Bucket, DdpModule
 
 HEAD_BIAS, HEAD, BIAS, WEIGHT = 10, 5120, 512, 512 * 512

@@ -19,7 +19,7 @@ from benchmarks import exchanges
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.ddp.bucket_whatif import CapOutcome
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel, manual_whatif
-from tracekit.analysis.ddp.parts import ManualReductions
+from tracekit.analysis.ddp.tables import ManualReductions
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import CommunicationUse

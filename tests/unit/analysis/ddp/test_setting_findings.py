@@ -14,7 +14,7 @@ from tracekit.analysis.ddp.bucket_findings import setting_findings
 from tracekit.analysis.ddp.bucket_replay import BackwardPass
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
-from tracekit.analysis.ddp.parts import DDP_MODULES
+from tracekit.analysis.ddp.tables import DDP_MODULES
 from tracekit.analysis.load import load
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run

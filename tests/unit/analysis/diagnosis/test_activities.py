@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracekit.analysis.diagnosis.critical_path import RankActivities
-from tracekit.analysis.diagnosis.parts import ACTIVITIES, PhaseActivities
+from tracekit.analysis.diagnosis.tables import ACTIVITIES, PhaseActivities
 from tracekit.analysis.events.phases import STEP_PHASES
 
 

@@ -13,8 +13,8 @@ from benchmarks.gpu_jobs import simulate
 from benchmarks.simulated import Cluster
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import critical_path
+from tracekit.analysis.diagnosis.diagnosis import StepCause, step_causes
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of

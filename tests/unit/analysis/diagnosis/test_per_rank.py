@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.diagnosis.parts import ACTIVITIES, PHASE_ACTIVITIES
+from tracekit.analysis.diagnosis.tables import ACTIVITIES, PHASE_ACTIVITIES
 from tracekit.analysis.events.phases import STEP_PHASES
 
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from tracekit.analysis.events.communication_rules import COMPUTE, rule_finder
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.events.communication_rules import COMPUTE, DEFAULT_RULES, rule_finder
 
 RULE_FOR = rule_finder(DEFAULT_RULES)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.metadata import Group
@@ -53,7 +53,7 @@ def test_spans_match_operators_of_their_threads_group(summarize: Summarize) -> N
     trace.gloo("all_reduce", 20, 5, issued_at=14, issued_for=2, runloop=1)
     records = [trace.record("all_reduce", 1, created_at=11), trace.record("all_reduce", 1, created_at=15, group=1)]
 
-    rows = summarize(trace.capture(collectives=records, groups=[first, second]))[COMMUNICATION]
+    rows = summarize(trace.capture(collectives=records, groups=[first, second]))[COMMUNICATION_SUMS]
 
     assert {row.group and row.group.description: row.total_ns for row in rows} == {"default_pg": 30_000, "half": 5_000}
 

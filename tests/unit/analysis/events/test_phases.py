@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.step_time.parts import PHASE_SUMS
+from tracekit.analysis.step_time.tables import PHASE_SUMS
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, forward_span, optimizer_span
 from tracekit.model.summary import RankSummary
 

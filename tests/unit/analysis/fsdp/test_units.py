@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
+from tracekit.analysis.fsdp.tables import FSDP_UNITS, FsdpSum
 from tracekit.model.spans import fsdp_span
 
 Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]

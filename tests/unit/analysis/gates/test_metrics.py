@@ -11,7 +11,7 @@ from tests.unit.analysis.comparison.compared_runs import STEADY, run_of_steps
 from tracekit.analysis.gates.metrics import METRICS
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.section import KnownWork, Unavailable
-from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.step_time.tables import MEMORY_USE
 from tracekit.model.metadata import MemoryUse
 from tracekit.model.run import Run
 
@@ -76,7 +76,8 @@ def test_memory_is_that_of_the_rank_with_the_most() -> None:
     peaks = (30_000_000_000, 38_000_000_000)
     ranks = tuple(
         summary.with_part(
-            MEMORY, MemoryUse(parameter_bytes=1, gradient_bytes=1, optimizer_bytes=1, peak_bytes=peaks[summary.rank])
+            MEMORY_USE,
+            MemoryUse(parameter_bytes=1, gradient_bytes=1, optimizer_bytes=1, peak_bytes=peaks[summary.rank]),
         )
         for summary in RUN.ranks
     )

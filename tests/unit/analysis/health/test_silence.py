@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.places import DATA, field_cases
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.health.rank_checks import RANK_CHECKS
 from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
 from tracekit.analysis.load import load

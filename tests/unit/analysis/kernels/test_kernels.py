@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels, kernels
-from tracekit.analysis.kernels.parts import (
+from tracekit.analysis.kernels.tables import (
     KERNEL_TIMES,
     MOST_OF_RANK,
     OperationSums,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.analysis.model_parallel.experts import EXPERTS_NS, LAYERS, STEPS, exchange_tokens
 from tracekit.analysis.model_parallel.expert_compute import ExpertCompute, expert_computes
-from tracekit.analysis.model_parallel.parts import COUNT_DTYPES, EXPERT_EXCHANGES, ExpertExchangeSum
+from tracekit.analysis.model_parallel.tables import COUNT_DTYPES, EXPERT_EXCHANGES, ExpertExchangeSum
 from tracekit.model.run import Run
 
 HOT = (0.8, 0.8, 1.6, 0.8)

@@ -10,7 +10,7 @@ from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.model_parallel.layers import tensor_parallel
-from tracekit.analysis.model_parallel.parts import LAYERS, TensorSum
+from tracekit.analysis.model_parallel.tables import LAYERS, TensorSum
 from tracekit.analysis.table import records
 from tracekit.model.metadata import Group
 

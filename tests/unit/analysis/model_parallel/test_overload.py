@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.unit.analysis.model_parallel.experts import exchange_tokens
-from tracekit.analysis.model_parallel.overload import overloaded_ranks
+from tracekit.analysis.model_parallel.expert_load import overloaded_ranks
 from tracekit.analysis.stragglers.stragglers import stragglers
 
 HOT = (0.8, 0.8, 1.6, 0.8)

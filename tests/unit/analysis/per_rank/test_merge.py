@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarks.exchanges import WORLD, actions, rank, send
-from tracekit.analysis.communication.parts import (
-    COMMUNICATION,
+from tracekit.analysis.communication.tables import (
+    COMMUNICATION_SUMS,
     GROUP_TIMES,
     CommunicationSum,
     GroupTime,
 )
-from tracekit.analysis.configuration.parts import CONFIGURATION
-from tracekit.analysis.ddp.parts import (
+from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.ddp.tables import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
     DDP_PASSES,
@@ -28,25 +28,25 @@ from tracekit.analysis.ddp.parts import (
     GradientTimes,
     ManualReductions,
 )
-from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
-from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_REGATHERS, FSDP_UNITS, FsdpSum
-from tracekit.analysis.kernels.parts import KERNEL_TIMES, OPERATOR_TIMES, OperationSums, OperationTimes
-from tracekit.analysis.model_parallel.parts import (
-    EXPERT_COMMUNICATION,
+from tracekit.analysis.diagnosis.tables import PHASE_ACTIVITIES
+from tracekit.analysis.fsdp.tables import FSDP_GATHERS, FSDP_REGATHERS, FSDP_UNITS, FsdpSum
+from tracekit.analysis.kernels.tables import KERNEL_TIMES, OPERATOR_TIMES, OperationSums, OperationTimes
+from tracekit.analysis.model_parallel.tables import (
+    EXPERT_COMMUNICATION_SUMS,
     EXPERT_EXCHANGES,
     LAYERS,
     ExpertCommunicationSum,
     ExpertExchangeSum,
     TensorSum,
 )
-from tracekit.analysis.pauses.parts import PAUSE_TIMES
+from tracekit.analysis.pauses.tables import PAUSE_TIMES
 from tracekit.analysis.per_rank.merge import merge_recordings, without_repeated_steps
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.sections import ALL_PARTS
-from tracekit.analysis.step_time.parts import (
+from tracekit.analysis.step_time.tables import (
     FLOPS,
-    IDLE,
-    MEMORY,
+    IDLE_SUMS,
+    MEMORY_USE,
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
@@ -62,7 +62,7 @@ from tracekit.analysis.step_time.parts import (
     UnclassifiedKernel,
 )
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER, STEP_ENDS, WAITS
-from tracekit.analysis.whatif.parts import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS
+from tracekit.analysis.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import FlightRecorderMatch
 from tracekit.model.metadata import (
@@ -92,7 +92,7 @@ def one_row(table: type[Columnar]) -> Columnar:
 
 # For each part a value that is not empty, for the later of two windows.
 LATER: dict[Part[Any], Any] = {
-    COMMUNICATION: (
+    COMMUNICATION_SUMS: (
         CommunicationSum(group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=8, total_ns=5, exposed_ns=3),
     ),
     GROUP_TIMES: (GroupTime(group=WORLD, messages=False, total_ns=7, exposed_ns=3),),
@@ -121,7 +121,7 @@ LATER: dict[Part[Any], Any] = {
         ),
     ),
     EXPERT_EXCHANGES: (ExpertExchangeSum(group=None, module=None, step=5, received_bytes=6, uncovered_ns=1),),
-    EXPERT_COMMUNICATION: (
+    EXPERT_COMMUNICATION_SUMS: (
         ExpertCommunicationSum(
             group=None,
             direction="dispatch",
@@ -141,9 +141,9 @@ LATER: dict[Part[Any], Any] = {
         )
     ),
     FLOPS: FlopSums(rows=(FlopSum(dtype="float32", recomputed=False, count=1, flops=10),)),
-    MEMORY: MemoryUse(parameter_bytes=1, gradient_bytes=2, optimizer_bytes=3, peak_bytes=4),
+    MEMORY_USE: MemoryUse(parameter_bytes=1, gradient_bytes=2, optimizer_bytes=3, peak_bytes=4),
     RECORDING_COST: RecordingCost(per_step_ns=11, steps=2, options=("with_stack",)),
-    IDLE: (
+    IDLE_SUMS: (
         IdleSum(
             cause="synchronisation",
             total_ns=9,

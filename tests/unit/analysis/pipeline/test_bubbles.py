@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.exchanges import actions, clocks, rank, run_of
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_bubble_ratio, pipeline
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.model.spans import pipeline_span
 
 

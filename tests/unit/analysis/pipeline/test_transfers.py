@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.exchanges import Message, actions, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages
-from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.pipeline.steps import ActionOrder, pipeline_steps
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.pipeline.transfers import (
     Edges,
     Transfers,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.gpu_jobs import Family, simulate, spec_of
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
+from tracekit.analysis.step_time.tables import PHASE_SUMS, STEP_PHASES
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, optimizer_span
 from tracekit.model.summary import RankSummary
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES, ExpertExchangeSum
+from tracekit.analysis.model_parallel.tables import EXPERT_EXCHANGES, ExpertExchangeSum
 from tracekit.analysis.stragglers.stragglers import Stragglers, stragglers
 from tracekit.analysis.table import records
 from tracekit.findings.finding import held

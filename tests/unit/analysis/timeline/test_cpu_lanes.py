@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.model.summary import RankSummary
 
 NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "idle")
@@ -187,7 +187,7 @@ def test_send_and_receive_are_communication(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).gloo("recv", 10, 30).op("aten::mm", 20, 10).gloo("send", 35, 15)
     summary = summarize(trace)
     assert parts(summary) == of(100, 10, 40, 10, 30, 60)
-    assert {(row.kind, row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION]} == {
+    assert {(row.kind, row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION_SUMS]} == {
         ("recv", 1, 30_000, 15_000),
         ("send", 1, 15_000, 15_000),
     }
@@ -196,7 +196,7 @@ def test_send_and_receive_are_communication(summarize: Summarize) -> None:
 def test_a_reduce_scatter_that_gloo_runs_as_all_reduce_keeps_its_kind(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     trace.gloo("reduce_scatter", 10, 10, issued_at=8).gloo("all_reduce", 30, 10, issued_at=28)
-    rows = [(row.kind, row.count) for row in summarize(trace)[COMMUNICATION]]
+    rows = [(row.kind, row.count) for row in summarize(trace)[COMMUNICATION_SUMS]]
     assert sorted(rows) == [("all_reduce", 1), ("reduce_scatter", 1)]
 
 
@@ -208,13 +208,13 @@ def test_spans_queue_behind_their_operators(summarize: Summarize) -> None:
     for i, at in enumerate((30, 50, 70)):
         trace.gloo("all_reduce", at, 20, issued_at=12 + i, elements=100 * (i + 1), thread=trace.autograd)
     trace.label("Optimizer.step#SGD.step", 60, 35)
-    (row,) = summarize(trace)[COMMUNICATION]
+    (row,) = summarize(trace)[COMMUNICATION_SUMS]
     assert (row.phase, row.count, row.size_bytes, row.total_ns) == ("backward", 3, 2400, 60_000)
 
 
 def test_a_trace_without_work(summarize: Summarize) -> None:
     summary = summarize(TraceBuilder().label("phase", 0, 10))
-    assert summary[COMMUNICATION] == ()
+    assert summary[COMMUNICATION_SUMS] == ()
     assert {note.kind for note in summary.notes} == {"no_steps", "nothing_ran"}
     only_labels = summarize(TraceBuilder().step(0, 0, 10))
     assert only_labels.steps == ()

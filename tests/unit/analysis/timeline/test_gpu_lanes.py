@@ -8,9 +8,8 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
-from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.events.communication_rules import CommunicationRule
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES, CommunicationRule
 from tracekit.model.metadata import Group
 from tracekit.model.summary import StepParts
 
@@ -60,7 +59,7 @@ def test_a_step_begins_when_earlier_compute_has_ended(summarize: Summarize) -> N
         of(40, 40, 20, 20, 0, 0, 0),
         of(50, 50, 0, 0, 0, 0, 0),
     ]
-    (row,) = summary[COMMUNICATION]
+    (row,) = summary[COMMUNICATION_SUMS]
     assert (row.count, row.total_ns, row.exposed_ns) == (1, 22_000, 0)
 
 
@@ -83,7 +82,7 @@ def test_kernels_launched_before_the_recording(summarize: Summarize) -> None:
     assert note.kind == "before_recording"
     assert "3 kernels (1 of them communication) were launched before the recording" in note.text
     assert note.text.startswith("rank 0: rank0.json: ")
-    rows = {row.phase: (row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION]}
+    rows = {row.phase: (row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION_SUMS]}
     assert rows == {None: (0, 1_000, 1_000), "forward": (1, 10_000, 2_000)}
 
 
@@ -137,7 +136,7 @@ def test_kernels_that_communicate(summarize: Summarize, name: str, kind: str) ->
     trace = TraceBuilder().step(0, 0, 100).kernel(name, 10, 20, launched_at=1).kernel("gemm", 50, 5, launched_at=2)
     summary = summarize(trace)
     assert parts(summary.steps[0]) == of(100, 5, 20, 0, 20, 0, 75)
-    assert [row.kind for row in summary[COMMUNICATION]] == [kind]
+    assert [row.kind for row in summary[COMMUNICATION_SUMS]] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -154,14 +153,14 @@ def test_kernels_that_communicate(summarize: Summarize, name: str, kind: str) ->
 def test_kernels_with_similar_names_that_do_not_communicate(summarize: Summarize, name: str) -> None:
     summary = summarize(TraceBuilder().step(0, 0, 100).kernel(name, 10, 20, launched_at=1))
     assert parts(summary.steps[0]) == of(100, 20, 0, 0, 0, 0, 80)
-    assert summary[COMMUNICATION] == ()
+    assert summary[COMMUNICATION_SUMS] == ()
 
 
 def test_a_users_rule_is_applied(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).kernel("my_ring_kernel", 10, 20, launched_at=1)
     rules = (CommunicationRule("^my_ring", "all_to_all"), *DEFAULT_RULES)
     summary = summarize(trace, rules=rules)
-    assert [(row.kind, row.count, row.total_ns) for row in summary[COMMUNICATION]] == [("all_to_all", 1, 20_000)]
+    assert [(row.kind, row.count, row.total_ns) for row in summary[COMMUNICATION_SUMS]] == [("all_to_all", 1, 20_000)]
 
 
 def test_a_kernel_launched_by_a_collective_is_no_compute_even_without_rule(summarize: Summarize) -> None:
@@ -169,7 +168,7 @@ def test_a_kernel_launched_by_a_collective_is_no_compute_even_without_rule(summa
     trace.op("c10d::allreduce_", 1, 3, **{"External id": trace.events[-1]["args"]["External id"]})
     summary = summarize(trace)
     assert parts(summary.steps[0]) == of(100, 0, 20, 0, 20, 0, 80)
-    assert [row.kind for row in summary[COMMUNICATION]] == ["unclassified"]
+    assert [row.kind for row in summary[COMMUNICATION_SUMS]] == ["unclassified"]
     assert [note.kind for note in summary.notes] == ["unclassified"]
 
 
@@ -182,7 +181,7 @@ def test_kind_group_and_size_of_collectives(summarize: Summarize) -> None:
     trace.nccl("reduce_scatter", 50, 10, launched_at=3, group=[0, 2], description="mesh_tp", dtype="Half",
                **{"In msg nelems": 60, "Out msg nelems": 30})  # fmt: skip
     trace.nccl("all_to_all", 70, 10, launched_at=4, group=[0, 1], description="", elements=7, dtype="Odd8")
-    rows = {(row.kind, row.group and row.group.ranks): row for row in summarize(trace)[COMMUNICATION]}
+    rows = {(row.kind, row.group and row.group.ranks): row for row in summarize(trace)[COMMUNICATION_SUMS]}
     assert {key: row.size_bytes for key, row in rows.items()} == {
         ("all_reduce", (0, 1, 2, 3)): 400,
         ("all_gather", (0, 2)): 200,
@@ -197,7 +196,7 @@ def test_recorded_groups_give_the_parallelism(summarize: Summarize) -> None:
     trace = TraceBuilder(world_size=4).step(0, 0, 100)
     trace.nccl("all_reduce", 10, 10, launched_at=1, group=[0, 1], description="tp0", **{"Process Group Name": "7"})
     group = Group(id=3, name="7", desc="tp0", backend="nccl", parallelism="tp", ranks=[0, 1])
-    (row,) = summarize(trace.capture(groups=[group]))[COMMUNICATION]
+    (row,) = summarize(trace.capture(groups=[group]))[COMMUNICATION_SUMS]
     assert row.group is not None
     assert (row.group.parallelism, row.group.ranks) == ("tp", (0, 1))
 
@@ -222,19 +221,19 @@ def test_invalid_arguments_lose_at_most_the_size(summarize: Summarize, arguments
     trace = TraceBuilder().step(0, 0, 100).nccl("all_reduce", 10, 10, launched_at=5, **arguments)
     trace.label("nccl:all_reduce", 4, 3)
     trace.events[-1]["args"] |= arguments
-    (row,) = summarize(trace)[COMMUNICATION]
+    (row,) = summarize(trace)[COMMUNICATION_SUMS]
     assert (row.kind, row.count, row.total_ns) == ("all_reduce", 1, 10_000)
     cpu = TraceBuilder().step(0, 0, 100).gloo("all_reduce", 10, 10, issued_at=9)
     cpu.events[-1]["args"] |= arguments
     cpu.events[-2]["args"] |= arguments
-    (row,) = summarize(cpu)[COMMUNICATION]
+    (row,) = summarize(cpu)[COMMUNICATION_SUMS]
     assert (row.kind, row.count, row.total_ns) == ("all_reduce", 1, 10_000)
 
 
 def test_a_forward_that_backward_recomputes_is_backward(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).backward("CheckpointBackward", 20, 60, thread=4000)
     trace.op("aten::mm", 25, 5, **{"Sequence number": 1, "Fwd thread id": 0}).nccl("all_gather", 50, 10, launched_at=40)
-    (row,) = summarize(trace)[COMMUNICATION]
+    (row,) = summarize(trace)[COMMUNICATION_SUMS]
     assert row.phase == "backward"
 
 
@@ -242,5 +241,5 @@ def test_equal_collectives_on_two_streams_count_twice(summarize: Summarize) -> N
     """GIVEN a recording in whole microseconds WHEN two collectives coincide THEN both are counted."""
     trace = TraceBuilder().step(0, 0, 100).kernel("k", 0, 5, launched_at=0)
     trace.nccl("all_reduce", 10, 10, stream=20, launched_at=1).nccl("all_reduce", 10, 10, stream=21, launched_at=2)
-    (row,) = summarize(trace)[COMMUNICATION]
+    (row,) = summarize(trace)[COMMUNICATION_SUMS]
     assert (row.count, row.size_bytes, row.total_ns) == (2, 8000, 10_000)

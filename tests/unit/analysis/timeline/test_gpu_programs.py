@@ -16,12 +16,12 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
-from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.events.kernel_launches import device_events
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.analysis.step_time.parts import FLOPS, PHASE_SUMS
+from tracekit.analysis.step_time.tables import FLOPS, PHASE_SUMS
 from tracekit.analysis.timeline.lanes import build_lanes
 from tracekit.model.events import EventTable
 from tracekit.model.summary import RankSummary, StepParts
@@ -68,7 +68,7 @@ def test_kernels_of_a_graph_belong_to_its_launch(summarize: Summarize, tmp_path:
     summary = summarize(graph_training(call))
     assert [parts(step) for step in summary.steps] == [(95, 55, 30, 10, 20, 3, 17), (75, 55, 30, 10, 20, 0, 0)]
     assert [step.complete for step in summary.steps] == [True, True]
-    (row,) = summary[COMMUNICATION]
+    (row,) = summary[COMMUNICATION_SUMS]
     assert (row.kind, row.phase, row.count, row.total_ns, row.exposed_ns) == (
         "all_reduce", "forward", 2, 60_000, 40_000,
     )  # fmt: skip
@@ -114,7 +114,7 @@ def test_kernels_of_compiled_regions_are_compute_and_the_regions_are_not(summari
     summary = summarize(trace)
     assert [parts(step) for step in summary.steps] == [(100, 58, 15, 5, 10, 0, 32)]
     assert compute_by_phase(summary) == {"forward": 40, "backward": 15, "optimizer": 3}
-    (row,) = summary[COMMUNICATION]
+    (row,) = summary[COMMUNICATION_SUMS]
     assert (row.kind, row.phase, row.exposed_ns) == ("all_reduce", "backward", 10_000)
     assert summary.notes == ()
 
@@ -228,7 +228,7 @@ def test_devices_of_one_process_count_together(summarize: Summarize) -> None:
     """The rank computes while any of its devices does. The second half of the all-reduce is hidden by the other one."""
     summary = summarize(two_devices())
     assert [parts(step) for step in summary.steps] == [(100, 70, 20, 10, 10, 0, 20)]
-    kinds: dict[str, Any] = {row.kind: (row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION]}
+    kinds: dict[str, Any] = {row.kind: (row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION_SUMS]}
     assert kinds == {"peer_copy": (1, 10_000, 5_000), "all_reduce": (1, 15_000, 5_000)}
     assert summary.notes == ()
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.test_invariants import TRACES
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.recording import recording_of
 from tracekit.analysis.step_time.per_rank.step_parts import step_parts
 from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES, idle_by_cause

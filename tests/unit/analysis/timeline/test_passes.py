@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.recording import recording_of
 from tracekit.analysis.timeline.passes import Passes, kinds_in_order, rank_passes
 from tracekit.analysis.timeline.steps import HostSteps, StepWindows

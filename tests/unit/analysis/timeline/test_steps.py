@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
@@ -39,7 +39,7 @@ def completed(summary: RankSummary) -> list[bool]:
 
 def counts(summary: RankSummary) -> dict[str, tuple[int, int]]:
     """Return count and total ns of each kind."""
-    return {row.kind: (row.count, row.total_ns) for row in summary[COMMUNICATION]}
+    return {row.kind: (row.count, row.total_ns) for row in summary[COMMUNICATION_SUMS]}
 
 
 # ---- files that were cut off -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO
+from tracekit.analysis.model_parallel.expert_load import HIGHEST_RATIO
 from tracekit.analysis.replay.operation_graph import Exchanges, GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
 from tracekit.analysis.whatif.candidates import even_load

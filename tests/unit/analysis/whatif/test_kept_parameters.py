@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.gpu_jobs import JobSpec, simulate
 from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
-from tracekit.analysis.configuration.parts import CONFIGURATION
+from tracekit.analysis.configuration.tables import CONFIGURATION
 from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.step_time.tables import MEMORY_USE
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.findings import kept_parameters_findings
 from tracekit.analysis.whatif.whatif import WhatIf
@@ -96,7 +96,7 @@ def test_it_is_not_advised_where_the_memory_would_not_do(gathering: Run, peak: i
     use = MemoryUse(
         parameter_bytes=None, gradient_bytes=None, optimizer_bytes=None, peak_bytes=peak, device_bytes=1 << 30
     )
-    run = replace(gathering, ranks=tuple(summary.with_part(MEMORY, use) for summary in gathering.ranks))
+    run = replace(gathering, ranks=tuple(summary.with_part(MEMORY_USE, use) for summary in gathering.ranks))
     assert bool(list(kept_parameters_findings(run, CHANGE))) is advised
 
 

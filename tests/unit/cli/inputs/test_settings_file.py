@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.cli.inputs import settings_file
-from tracekit.cli.inputs.settings_file import find_settings_file
+from tracekit.cli.inputs import settings as settings_file
+from tracekit.cli.inputs.settings import find_settings_file
 from tracekit.errors import InputError, UsageError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.read.files.small_file import read_small_file
+from tracekit.read.files.storage import read_small_file
 
 
 def test_a_regular_file_is_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.pipeline.bubbles import pipeline
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.report import analyze
 from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.merge import merge

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.simulated import Cluster
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_lanes import LANES, Operation, StepLanes, StepTime
-from tracekit.analysis.step_time.parts import IDLE, PHASE_SUMS, STEP_PHASES, IdleSum, PhasePart, PhaseSums
+from tracekit.analysis.step_time.tables import IDLE_SUMS, PHASE_SUMS, STEP_PHASES, IdleSum, PhasePart, PhaseSums
 from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
@@ -50,7 +50,7 @@ def _with_parts(summary: RankSummary, ranks: int, tensor: int, mesh: bool) -> Ra
     phases[1] = replace(phases[1], total_ns=total_ns, compute_ns=total_ns)
     idle = tuple(IdleSum(cause=cause, total_ns=summary.rank + i) for i, cause in enumerate(IDLE_CAUSES))
     place = [summary.rank // tensor, summary.rank % tensor]
-    summary = summary.with_part(PHASE_SUMS, PhaseSums(parts=tuple(phases))).with_part(IDLE, idle)
+    summary = summary.with_part(PHASE_SUMS, PhaseSums(parts=tuple(phases))).with_part(IDLE_SUMS, idle)
     return replace(
         summary,
         host=f"node{summary.rank // 8}",

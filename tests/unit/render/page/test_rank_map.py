@@ -10,7 +10,7 @@ from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.chart_contract import RankMap
-from tracekit.render.page.rank_map import rank_map
+from tracekit.render.page.charts import rank_map
 
 
 def map_of(run: Run) -> RankMap:

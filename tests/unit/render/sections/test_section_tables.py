@@ -10,12 +10,12 @@ from benchmarks.exchanges import WORLD, rank, run_of
 from tests.unit.analysis.model_parallel.experts import exchange_tokens
 from tests.unit.render.sections.drawn import lines_of
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
-from tracekit.analysis.fsdp.parts import FsdpSum
+from tracekit.analysis.fsdp.tables import FsdpSum
 from tracekit.analysis.fsdp.units import fsdp
 from tracekit.analysis.model_parallel.layers import tensor_parallel
-from tracekit.analysis.model_parallel.parts import ExpertExchangeSum, TensorSum
+from tracekit.analysis.model_parallel.tables import ExpertExchangeSum, TensorSum
 from tracekit.model.run import Run
-from tracekit.rpc.columns import RemoteCalls
+from tracekit.rpc.tables import RemoteCalls
 
 LONG = "model.decoder.layers.11.mlp.up"
 

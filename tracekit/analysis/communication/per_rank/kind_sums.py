@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.communication.parts import CommunicationSum, GroupTime
+from tracekit.analysis.communication.tables import CommunicationSum, GroupTime
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.ddp.parts import WHOLE, BucketReductions
 from tracekit.analysis.ddp.per_rank.gradient_times import copies_into_buckets
+from tracekit.analysis.ddp.tables import WHOLE, BucketReductions
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.ddp.parts import BucketReductions, GradientTimes
+from tracekit.analysis.ddp.tables import BucketReductions, GradientTimes
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.shapes import recorded_shapes
 from tracekit.analysis.timeline.lanes import Lanes

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.ddp.parts import DdpPasses
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions
+from tracekit.analysis.ddp.tables import DdpPasses
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.strategies import strategies_of

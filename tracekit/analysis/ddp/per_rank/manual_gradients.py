@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tracekit.analysis.ddp.parts import GradientTimes, ManualReductions
 from tracekit.analysis.ddp.per_rank.bucket_reductions import measured_columns, reduced_elements
+from tracekit.analysis.ddp.tables import GradientTimes, ManualReductions
 from tracekit.analysis.events.groups import key_of_recorded_group
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.events.shapes import recorded_shapes

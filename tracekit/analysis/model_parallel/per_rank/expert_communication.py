@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
-from tracekit.analysis.model_parallel.parts import ExpertCommunicationSum
 from tracekit.analysis.model_parallel.per_rank.expert_exchanges import ExpertAllToAlls
+from tracekit.analysis.model_parallel.tables import ExpertCommunicationSum
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, EventTable, Int64

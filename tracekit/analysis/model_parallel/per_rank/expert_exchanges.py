@@ -22,7 +22,7 @@ from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.analysis.events.modules import modules_of_launches
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.events.shapes import recorded_shapes
-from tracekit.analysis.model_parallel.parts import COUNT_DTYPES, ExpertExchangeSum
+from tracekit.analysis.model_parallel.tables import COUNT_DTYPES, ExpertExchangeSum
 from tracekit.analysis.timeline.communication.device_communication import argument_positions
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps

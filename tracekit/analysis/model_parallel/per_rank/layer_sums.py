@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tracekit.analysis.events.device_extent import device_extent
 from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.events.kernel_launches import device_extent
 from tracekit.analysis.events.modules import HostStretches, modules_of_launches, stretches_of_modules
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
-from tracekit.analysis.model_parallel.parts import TensorSum
+from tracekit.analysis.model_parallel.tables import TensorSum
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64

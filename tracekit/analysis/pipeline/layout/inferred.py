@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracekit.analysis.pipeline.layout.schedules import Order, schedule_of_order
-from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT
 from tracekit.model.metadata import PipelineLayout

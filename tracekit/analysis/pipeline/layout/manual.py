@@ -21,9 +21,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.pipeline.layout.inferred import schedule_of_actions
-from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.analysis.stats.connected_components import connected_components
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
@@ -217,10 +217,10 @@ def _with_parallelism(summary: RankSummary, claimed: set[GroupKey]) -> RankSumma
     if not claimed:
         return summary
     renamed = replace(summary, groups=tuple(map(with_pp, summary.groups)))
-    if COMMUNICATION.name not in summary.parts:  # no wanted section reads it
+    if COMMUNICATION_SUMS.name not in summary.parts:  # no wanted section reads it
         return renamed
-    rows = (row if row.group is None else replace(row, group=with_pp(row.group)) for row in summary[COMMUNICATION])
-    return renamed.with_part(COMMUNICATION, tuple(rows))
+    rows = (row if row.group is None else replace(row, group=with_pp(row.group)) for row in summary[COMMUNICATION_SUMS])
+    return renamed.with_part(COMMUNICATION_SUMS, tuple(rows))
 
 
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")

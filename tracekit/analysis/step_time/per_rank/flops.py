@@ -23,7 +23,7 @@ from tracekit.analysis.events.communication_rules import dtype_index
 from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
 from tracekit.analysis.events.phase_evidence import is_autograd_node
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.step_time.parts import FlopSum, FlopSums, RecomputeSource
+from tracekit.analysis.step_time.tables import FlopSum, FlopSums, RecomputeSource
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
 from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX
-from tracekit.analysis.step_time.parts import MOST_PLACES, HostPlace, IdleSum
+from tracekit.analysis.step_time.tables import MOST_PLACES, HostPlace, IdleSum
 from tracekit.analysis.timeline.idle_causes import idle_behind_calls, idle_by_cause
 from tracekit.analysis.timeline.lanes import complete_steps
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracekit.analysis.events.phase_evidence import is_autograd_node
 from tracekit.analysis.events.phases import STEP_PHASES, PhaseTimeline
-from tracekit.analysis.step_time.parts import PhasePart, PhaseSums
+from tracekit.analysis.step_time.tables import PhasePart, PhaseSums
 from tracekit.analysis.timeline.lanes import CompleteSteps, Lanes, complete_steps
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.steps import device_starts

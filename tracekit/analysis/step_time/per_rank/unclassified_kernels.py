@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.events.kernel_names import function_of_kernel
-from tracekit.analysis.step_time.parts import UnclassifiedKernel
+from tracekit.analysis.step_time.tables import UnclassifiedKernel
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS
 from tracekit.model.events import EventTable

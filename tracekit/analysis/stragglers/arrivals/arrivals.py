@@ -25,8 +25,7 @@ from tracekit.analysis.matching.message_times import MessageTimes, message_sizes
 from tracekit.analysis.stats.connected_components import connected_components
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stats.rows_by_pair import rows_by_value
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances, group_instances
-from tracekit.analysis.stragglers.arrivals.group_columns import column_at
+from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances, column_at, group_instances
 from tracekit.analysis.stragglers.arrivals.lateness import ArrivalOrder, lateness
 from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import KINDS

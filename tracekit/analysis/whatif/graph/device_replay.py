@@ -20,7 +20,7 @@ from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
 from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.analysis.whatif.parts import CUTS, LaunchSegments
+from tracekit.analysis.whatif.tables import CUTS, LaunchSegments
 from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.summary import RankSummary

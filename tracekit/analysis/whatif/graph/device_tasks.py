@@ -6,13 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.replay.operation_graph import LIMIT, NO_TRAINING, ROLES, SYNCHRONISATION, WORK
 from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
-from tracekit.analysis.whatif.graph.labels import numbers_of_transfers, roles_of_transfers, signature_of_step
-from tracekit.analysis.whatif.graph.operations import Interner, Interners, Operations
+from tracekit.analysis.whatif.graph.operations import (
+    Interner,
+    Interners,
+    Operations,
+    numbers_of_transfers,
+    roles_of_transfers,
+    signature_of_step,
+)
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.analysis.whatif.parts import CUTS
+from tracekit.analysis.whatif.tables import CUTS
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.spans import ACTION_KINDS, ACTION_NAMES

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.analysis.whatif.parts import CUTS, LaunchSegments
+from tracekit.analysis.whatif.tables import CUTS, LaunchSegments
 from tracekit.model.events import ABSENT, Bool, Int64
 
 _WAIT, _STEP, _END = (CUTS.index(what) for what in ("wait", "step", "end"))

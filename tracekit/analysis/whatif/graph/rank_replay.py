@@ -12,19 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES, ROLES, WORK
 from tracekit.analysis.timeline.parts import WAITS
-from tracekit.analysis.whatif.graph.labels import (
+from tracekit.analysis.whatif.graph.operations import (
+    Interners,
+    Operations,
+    RankReplay,
     numbers_of_places,
     numbers_of_transfers,
     roles_of_transfers,
     signature_of_step,
 )
-from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.analysis.whatif.parts import INTERRUPTIONS
+from tracekit.analysis.whatif.tables import INTERRUPTIONS
 from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
-from tracekit.analysis.fsdp.parts import FSDP_REGATHERS
+from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS
+from tracekit.analysis.fsdp.tables import FSDP_REGATHERS
 from tracekit.analysis.matching.message_times import message_transfers, usual_transfers
 from tracekit.analysis.model_parallel.expert_compute import ExpertCompute, expert_computes
-from tracekit.analysis.model_parallel.imbalance import LEAST_OVERLOAD, most_loaded
+from tracekit.analysis.model_parallel.expert_load import LEAST_OVERLOAD, most_loaded
 from tracekit.analysis.replay.operation_graph import Exchanges
-from tracekit.analysis.whatif.parts import EXCHANGES
+from tracekit.analysis.whatif.tables import EXCHANGES
 from tracekit.model.clocks import ClockModel
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar

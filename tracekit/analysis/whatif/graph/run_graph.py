@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.replay.operation_graph import Exchanges, GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
 from tracekit.analysis.timeline.parts import WAITS
@@ -33,7 +33,7 @@ from tracekit.analysis.whatif.graph.program_order import PROGRAM_ORDER
 from tracekit.analysis.whatif.graph.rank_replay import add_rank
 from tracekit.analysis.whatif.graph.run_communication import Communication, run_communication
 from tracekit.analysis.whatif.graph.transfers import Transfers, synchronise
-from tracekit.analysis.whatif.parts import CUTS, LAUNCH_SEGMENTS
+from tracekit.analysis.whatif.tables import CUTS, LAUNCH_SEGMENTS
 from tracekit.errors import InputError
 from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.events import ABSENT, Int64

@@ -7,7 +7,7 @@ import numpy as np
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.model_parallel.per_rank.expert_exchanges import expert_all_to_alls
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.analysis.whatif.parts import Exchanges
+from tracekit.analysis.whatif.tables import Exchanges
 from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import BEFORE_RECORDING, RUNTIME_CATEGORIES
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.replay.operation_graph import NO_TRAINING
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import loading_times
-from tracekit.analysis.whatif.parts import CUTS, Interruptions, LaunchSegments
 from tracekit.analysis.whatif.per_rank.kernel_starts import RELEASED_NS, KernelStarts, kernel_starts
+from tracekit.analysis.whatif.tables import CUTS, Interruptions, LaunchSegments
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, ROUNDED_NS, Int64

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.fsdp.parts import FSDP_REGATHERS
+from tracekit.analysis.fsdp.tables import FSDP_REGATHERS
 
 
 def launches_us(folder: Path, trace: TraceBuilder) -> list[int]:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.model_parallel.parts import EXPERT_COMMUNICATION, ExpertCommunicationSum
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
+from tracekit.analysis.model_parallel.tables import EXPERT_COMMUNICATION_SUMS, ExpertCommunicationSum
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
@@ -121,7 +121,7 @@ def test_times_are_those_of_arithmetic_a_nanosecond_at_a_time(tmp_path: Path, na
         assert step.exposed_comm_ns == int((inside & ~hidden).sum())
         assert step.compute_ns == int(hidden.sum())
         assert step.idle_ns == int((~inside & ~hidden).sum())
-    rows = {row.direction: row for row in summary[EXPERT_COMMUNICATION]}
+    rows = {row.direction: row for row in summary[EXPERT_COMMUNICATION_SUMS]}
     for direction in ("dispatch", "combine"):
         members = [kernel for kernel in kernels if kernel.direction == direction]
         if not members:
@@ -133,11 +133,13 @@ def test_times_are_those_of_arithmetic_a_nanosecond_at_a_time(tmp_path: Path, na
         assert row.overlapped_ns == int((time & computes).sum())
     exposed_ns = sum(step.exposed_comm_ns for step in summary.steps)
     assert sum(row.exposed_ns for row in rows.values()) == exposed_ns
-    assert {row.kind for row in summary[COMMUNICATION]} <= {"dispatch", "combine"}
+    assert {row.kind for row in summary[COMMUNICATION_SUMS]} <= {"dispatch", "combine"}
 
 
 def rows_of(folder: Path, trace: TraceBuilder) -> list[ExpertCommunicationSum]:
-    return list(summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())[EXPERT_COMMUNICATION])
+    return list(
+        summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())[EXPERT_COMMUNICATION_SUMS]
+    )
 
 
 def test_without_exchanges_of_tokens_there_is_no_row(tmp_path: Path) -> None:

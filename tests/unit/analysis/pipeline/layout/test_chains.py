@@ -9,7 +9,7 @@ from benchmarks.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.layout.manual import StagedActions, follow_microbatches
 from tracekit.analysis.pipeline.layout.schedules import order_of_schedule
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 
 Row = tuple[str, int, int, int]
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.exchanges import actions, rank
 from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.layout.schedules import order_of_schedule
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.model.communication import GroupKey
 from tracekit.model.metadata import PipelineLayout
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.layout.manual import find_lines, with_manual_pipelines
-from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.model.summary import RankSummary
 
 

@@ -17,8 +17,8 @@ from tests.unit.analysis.summarized import summary_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.step_time.parts import FLOPS, FlopSum, FlopSums
 from tracekit.analysis.step_time.per_rank.flops import flops_of
+from tracekit.analysis.step_time.tables import FLOPS, FlopSum, FlopSums
 from tracekit.read.decode.operators import ATTENTIONS
 from tracekit.read.decode.portable import decode
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 
 
 def kinds(folder: Path, trace: TraceBuilder) -> dict[str, int]:
     """Return the count of each kind."""
     summary = summary_of(trace, folder)
-    return {row.kind: row.count for row in summary[COMMUNICATION]}
+    return {row.kind: row.count for row in summary[COMMUNICATION_SUMS]}
 
 
 def a_step() -> TraceBuilder:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
-from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS, CommunicationSum
 from tracekit.analysis.timeline.communication import gloo_spans
 from tracekit.model.metadata import CollectiveRecord, Group
 from tracekit.model.summary import RankSummary
@@ -37,7 +37,7 @@ def entry(
 
 
 def the_row(summary: RankSummary) -> CommunicationSum:
-    (row,) = summary[COMMUNICATION]
+    (row,) = summary[COMMUNICATION_SUMS]
     return row
 
 
@@ -55,7 +55,7 @@ def test_a_reduce_scatter_of_a_list_is_one_collective(summarize: Summarize, reco
     span(trace, "all_reduce", 75, 5, [[500]])
     created = (11, 13, 33, 34, 71)
     entries = [entry(trace, "all_reduce", at, [[500]], [[500]]) for at in created] if recorded else []
-    rows = {row.kind: row for row in summarize(trace.capture(collectives=entries))[COMMUNICATION]}
+    rows = {row.kind: row for row in summarize(trace.capture(collectives=entries))[COMMUNICATION_SUMS]}
     assert {kind: (row.count, row.size_bytes, row.total_ns) for kind, row in rows.items()} == {
         "reduce_scatter": (2, 8000, 28_000),
         "all_reduce": (1, 2000, 5_000),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.events.communication_rules import parse_rule
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
@@ -19,7 +19,7 @@ def kinds(folder: Path, trace: TraceBuilder, *rules: str) -> dict[str, int]:
     """Return the count of each kind."""
     options = SummaryOptions().with_rules([parse_rule(rule) for rule in rules])
     summary = summarize_trace(decode(trace.write(folder / "rank0.json")), 0, options)
-    return {row.kind: row.count for row in summary[COMMUNICATION]}
+    return {row.kind: row.count for row in summary[COMMUNICATION_SUMS]}
 
 
 def a_step() -> TraceBuilder:

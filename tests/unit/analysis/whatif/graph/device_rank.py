@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.analysis.whatif.parts import CUTS, LaunchSegments
+from tracekit.analysis.whatif.tables import CUTS, LaunchSegments
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 

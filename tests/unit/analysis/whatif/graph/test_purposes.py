@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.exchanges import rank
-from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, BucketReductions
+from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, BucketReductions
 from tracekit.analysis.whatif.graph.run_communication import GRADIENTS, OTHER, PARAMETERS, purposes_of
 from tracekit.model.collectives import Collectives
 from tracekit.model.communication import KINDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording import Recording, recording_of
 from tracekit.analysis.per_rank.summarize import summarize_trace

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.recording import recording_of
-from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.timeline.point_to_point import rank_messages
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.analysis.whatif.parts import CUTS, LaunchSegments
 from tracekit.analysis.whatif.per_rank.launch_segments import launch_segments
+from tracekit.analysis.whatif.tables import CUTS, LaunchSegments
 from tracekit.model.events import ABSENT
 from tracekit.read.decode.portable import decode
 

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.model_parallel.test_expert_load import WIDTH, on_gloo, on_nccl
 from tests.unit.analysis.whatif.per_rank.recorded import summary
-from tracekit.analysis.whatif.parts import EXCHANGES
+from tracekit.analysis.whatif.tables import EXCHANGES
 
 FLOAT_BYTES = 4
 

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.whatif.graph.device_job import trace_of
 from tests.unit.analysis.whatif.per_rank.recorded import summary
-from tracekit.analysis.whatif.parts import CUTS, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.analysis.whatif.tables import CUTS, LAUNCH_SEGMENTS, LaunchSegments
 from tracekit.model.events import ABSENT, Int64
 
 DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")

@@ -1,4 +1,7 @@
-"""What is kept of one rank's kernels and operators: sums by name, of those that take the most time."""
+"""Tables of kernels and operators.
+
+What is kept of one rank's kernels and operators: sums by name, of those that take the most time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,64 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracekit.analysis.table import Column, Display, Table
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int64
 from tracekit.model.summary import Part
 
 __all__ = ["KERNEL_TIMES", "MOST_OF_RANK", "OPERATOR_TIMES", "OperationSums", "OperationTimes", "longest", "longest_of"]
+
+
+_SUMS = (
+    Column("count", "float", "", "Mean number a step."),
+    Column("total_ns", "float", "ns", "Mean time a step, with what it calls."),
+    Column("self_ns", "float", "ns", "Mean time a step without what it calls."),
+)
+_RANKS = (
+    Column("ranks", "int", "", "Ranks on which it is among those with the most time; the means are over these."),
+    Column("worst_rank", "int", "", "The rank with the most total time in it."),
+    Column("worst_total_ns", "float", "ns", "Its time a step."),
+)
+_CELLS = "name | count | total_ns | self_ns | exposed_ns | {worst_rank}: {worst_total_ns}"
+KERNELS = Table(
+    "kernels",
+    (
+        Column("name", "str", "", "As recorded."),
+        Column("kind", "str", "", "compute, copy, or the kind of communication: all_reduce, send, ..."),
+        *_SUMS,
+        Column(
+            "exposed_ns",
+            "float",
+            "ns",
+            "The part of compute while nothing communicates, of communication while nothing computes, of copies while "
+            "neither does.",
+        ),
+        *_RANKS,
+    ),
+    Display(
+        "Kernels with the most total time (ms a step)",
+        _CELLS,
+        bars="exposed_ns | hidden={total_ns-exposed_ns}",
+        most=8,
+        sort="total_ns",
+    ),
+)
+OPERATORS = Table(
+    "operators",
+    (
+        Column("name", "str", "", "As recorded, on the threads of the step and of autograd."),
+        *_SUMS,
+        Column("exposed_ns", "float", "ns", "Self time in which the device idles; on a CPU: nothing communicates."),
+        *_RANKS,
+    ),
+    Display(
+        "Operators with the most self time (ms a step)",
+        _CELLS,
+        bars="exposed_ns | hidden={self_ns-exposed_ns}",
+        most=8,
+        sort="self_ns",
+    ),
+)
 
 MOST_OF_RANK = 50
 """How many names are kept of a rank, by each of total, self and exposed time: with them all, thousands of ranks would
@@ -85,4 +141,6 @@ def _merged(windows: Sequence[OperationTimes]) -> OperationTimes:
 
 
 KERNEL_TIMES = Part(name="kernel_times", type=OperationTimes, empty=OperationTimes, merge=_merged)
+
+
 OPERATOR_TIMES = Part(name="operator_times", type=OperationTimes, empty=OperationTimes, merge=_merged)

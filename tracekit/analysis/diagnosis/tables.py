@@ -1,8 +1,20 @@
-"""Tables of the sections on the critical path and on the causes of the step."""
+"""Tables of the sections on the critical path and on the causes of the step.
+
+What is kept of one rank to divide its time: how long it did what in each stretch of one phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
 
 from tracekit.analysis.table import RANK, Column, Display, Table
+from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
+from tracekit.model.columnar import Columnar
+from tracekit.model.events import Int32, Int64
+from tracekit.model.summary import Part
 
-__all__ = ["CAUSES", "CRITICAL_PATH", "cause_name"]
+__all__ = ["ACTIVITIES", "CAUSES", "PHASE_ACTIVITIES", "PhaseActivities", "cause_name"]
+
 
 _CAUSE_NAMES = {
     "variation": "ranks late in turns",
@@ -12,12 +24,6 @@ _CAUSE_NAMES = {
     "late_peer": "late peers",
     "other": "other idle time",
 }
-
-
-def cause_name(cause: str) -> str:
-    """Return what a cause of the step is called: most by their own name, others as those say who know pipelines."""
-    return _CAUSE_NAMES.get(cause, cause.replace("_", " "))
-
 
 CRITICAL_PATH = Table(
     "critical_path",
@@ -54,4 +60,36 @@ CAUSES = Table(
         bars="time_ns",
         least="share",
     ),
+)
+
+ACTIVITIES = ("compute", "copy", *IDLE_CAUSES)
+"""What a rank does when it does not wait in communication: it computes or copies, or is idle for a cause."""
+
+
+def cause_name(cause: str) -> str:
+    """Return what a cause of the step is called: most by their own name, others as those say who know pipelines."""
+    return _CAUSE_NAMES.get(cause, cause.replace("_", " "))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PhaseActivities(Columnar):
+    """n times that a rank spent on one activity in one stretch of a phase, in order of the stretches.
+
+    Attributes:
+        begin_ns: when the stretch begins, on the rank's wall clock, int64 [n].
+        end_ns: when it ends; stretches do not overlap, int64 [n].
+        phase: index into `STEP_PHASES`, int32 [n].
+        activity: index into `ACTIVITIES`, int32 [n].
+        time_ns: more than 0, int64 [n].
+    """
+
+    begin_ns: Int64
+    end_ns: Int64
+    phase: Int32
+    activity: Int32
+    time_ns: Int64
+
+
+PHASE_ACTIVITIES = Part(
+    name="phase_activities", type=PhaseActivities, empty=PhaseActivities.empty, merge=PhaseActivities.concatenate
 )
