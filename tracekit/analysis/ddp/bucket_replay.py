@@ -7,10 +7,11 @@ begins then.
 After its last gradient a rank waits for one bucket after the other, and copies each back to the gradients. These copies
 cover part of the remaining transfers.
 
-The parameters of a bucket follow from the limit of its size. DDP fills one bucket for each data type, in the order in which gradients came in its first iteration. It closes a bucket
-as soon as its size reaches the limit. Incomplete buckets follow at the end. With `find_unused_parameters` it does not
-rebuild its buckets: it fills them in the order of the parameters, and reduces the last one first.
-(torch/csrc/distributed/c10d/reducer.cpp, `compute_bucket_assignment_by_size` and `rebuild_buckets`.)
+The parameters of a bucket follow from the limit of its size. DDP fills one bucket for each data type, in the order in
+which gradients came in its first iteration. It closes a bucket as soon as its size reaches the limit. Incomplete
+buckets follow at the end. With `find_unused_parameters` it does not rebuild its buckets: it fills them in the order of
+the parameters, and reduces the last one first. (torch/csrc/distributed/c10d/reducer.cpp,
+`compute_bucket_assignment_by_size` and `rebuild_buckets`.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which kernels are communication, by their names, and of which kind: rules that a user can extend.
 
-The rules for public communication libraries are tried in their order. Most match the function that a kernel's name names (`function_of_kernel`), from its beginning. So a template argument or
-a parameter of a compute kernel, such as a lambda in `at::native::...dispatch...`, matches none.
+The rules for public communication libraries are tried in their order. Most match the function that a kernel's name
+names (`function_of_kernel`), from its beginning. So a template argument or a parameter of a compute kernel, such as a
+lambda in `at::native::...dispatch...`, matches none.
 
 A kernel that multiplies matrices and communicates meanwhile counts as compute. So does one that moves tokens within a
 device before or after their exchange (`permute`, `moe_combine`), and one that joins the partial results of an attention

@@ -1,6 +1,7 @@
 """Reads the ranks of a run: from the cache, else from their files, in this process or by workers.
 
-Tasks compute and store the summaries that the cache has not. A failed rank is never stored, nor a rank with a file that was left out: the reason may be gone next time.
+Tasks compute and store the summaries that the cache has not. A failed rank is never stored, nor a rank with a file that
+was left out: the reason may be gone next time.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ estimated from how long the experts compute (`expert_compute`).
 Findings name ranks whose experts have far more load than those of others. There is none where the load differs as much
 from step to step as from rank to rank.
 
-A rank that computes longer may have experts with more tokens, or be slow. What its experts' load explains is compared with what its pace explains (`expert_compute`):
-the larger is the reason.
+A rank that computes longer may have experts with more tokens, or be slow. What its experts' load explains is compared
+with what its pace explains (`expert_compute`): the larger is the reason.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 An option precedes a variable of the environment, and the variable precedes the file of settings. The
 keys are few on purpose: a file that comes with a downloaded run must not choose what is executed, or where data goes.
 
-The file is `tracekit.toml`, or `pyproject.toml` with the table `[tool.tracekit]`: the nearest one in the current folder or a folder above it. `tracekit --config FILE` and `TRACEKIT_CONFIG` name
-another one, and `TRACEKIT_CONFIG=0` none.
+The file is `tracekit.toml`, or `pyproject.toml` with the table `[tool.tracekit]`: the nearest one in the current folder
+or a folder above it. `tracekit --config FILE` and `TRACEKIT_CONFIG` name another one, and `TRACEKIT_CONFIG=0` none.
 """
 
 from __future__ import annotations
