@@ -87,7 +87,7 @@ def test_the_first_finding_comes_first_with_saving_and_command(
 
         assert card.locator("h3").text_content() == finding.text
         assert card.locator(".saving [data-value]").get_attribute("data-value") == str(finding.saving_ns)
-        assert card.locator("code").inner_text() == data["page"]["findings"][0]["open_command"]
+        assert card.locator(".command code").inner_text() == data["page"]["findings"][0]["open_command"]
         assert card.bounding_box()["y"] < 500  # on the first screen
 
 

@@ -18,6 +18,7 @@ from tracekit.analysis.step_time.roofline import roofline
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import records
 from tracekit.analysis.whatif.whatif import what_if
+from tracekit.findings.finding import held
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.optables.operation_table import read_frame
@@ -82,7 +83,7 @@ def test_dlrm_is_likely_held_up_by_rank_7(real_traces: Path) -> None:
     verdict = found.verdict
     assert (verdict.rank, verdict.certainty, verdict.cause) == (7, "likely", "host")
     assert verdict.text.startswith("others wait 5.1 ms for rank 7 (rank 1 7.6 ms in one all_to_all)")
-    (finding,) = found.findings
+    (finding,) = held(found.findings)
     assert (finding.certainty, finding.cause) == ("likely", "host")
     assert finding.action is not None
     assert "record 10 steps to be sure" in finding.action

@@ -167,7 +167,7 @@ def test_trainers_wait_at_a_server_that_answers_them_together(torchrun: Launch, 
 
     trainers = {row["rank"]: row for row in result["rpc"]["trainers"]}
     assert all(trainers[rank]["held_ns"] > 0.5e6 * DELAY_MS for rank in (1, 3))
-    assert trainers[2]["held_ns"] < 0.2e6 * DELAY_MS
+    assert trainers[2]["held_ns"] < 0.5 * min(trainers[rank]["held_ns"] for rank in (1, 3))
     (finding,) = [finding for finding in result["findings"] if finding["text"].startswith("the others wait ")]
     assert finding["rank"] == 2
     assert "on ps for the call of trainer2 (rank 2), which computes " in finding["text"]

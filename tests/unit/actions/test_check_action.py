@@ -94,7 +94,8 @@ def test_the_documented_gates_are_gates() -> None:
     tables = [tomllib.loads(block)["gates"] for block in blocks("toml")]
     names = [gate.name for gate in parse_gates(tables[0], "docs").gates]
     assert names[:2] == ["step_time.max_increase", "step_time.max"]
-    assert parse_gates(tables[1] | tables[0], "docs").run_noise == 0.04
+    assert parse_gates(tables[1], "docs").fail_on == ("straggler", "data-loading")
+    assert parse_gates(tables[2] | tables[0], "docs").run_noise == 0.04
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=lambda metric: metric.name)
