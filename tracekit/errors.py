@@ -49,7 +49,7 @@ class InputError(TracekitError):
 
     exit_code = 3
 
-    def __init__(self, message: str, *, hint: str, reason: str | None = None, kind: str = "ignored_file") -> None:
+    def __init__(self, message: str, *, hint: str, reason: str | None = None, kind: str = "ignored-file") -> None:
         super().__init__(message, hint=hint)
         self.reason = message if reason is None else reason
         self.kind = kind

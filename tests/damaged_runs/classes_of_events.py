@@ -60,37 +60,37 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     "negative dur": DamagedRun(
         write=with_one_event('"ph": "X", "name": "k", "ts": 4396970, "dur": -5'),
         bad_rank="as undamaged",
-        kind="negative_duration",
+        kind="negative-duration",
         says="1 event",
     ),
     "ts of zero": DamagedRun(
         write=of_trace(lambda trace: e.with_outlier(trace, at_us=-(10**13))),
         bad_rank="as undamaged",
-        kind="out_of_range",
+        kind="out-of-range",
         says="1 event",
     ),
     "wrapped uint64": DamagedRun(
         write=with_one_event('"ph": "X", "name": "k", "ts": 18446744073709551615, "dur": 1'),
         bad_rank="as undamaged",
-        kind="malformed_event",
+        kind="malformed-event",
         says="1 event",
     ),
     "durations times 1000": DamagedRun(
         write=of_trace(e.durations_times_1000),
         bad_rank="n/a",
-        kind="clock_drift",
+        kind="clock-drift",
         says="its times are 1e+03 times those of the other ranks",
     ),
     "all durations 0": DamagedRun(
         write=of_trace(e.durations_of_zero),
         bad_rank="n/a",
-        kind="nothing_ran",
+        kind="nothing-ran",
         says=f"it has no kernel, operator or collective that took any time: {_NO_TIMES}",
     ),
     "a kernel that ends long after the recording": DamagedRun(
         write=of_trace(e.with_an_endless_kernel),
         bad_rank=(3, 4, 5, 6, 7),
-        kind="out_of_range",
+        kind="out-of-range",
         says="its last event ends 9,999,999.400 ms after the recording does: step 8 does not count",
     ),
     # ---- order
@@ -102,17 +102,17 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     "events of another file": DamagedRun(
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(2))),
         bad_rank="n/a",
-        kind="mixed_processes",
+        kind="mixed-processes",
         says=f"it mixes the operators of 2 processes (pid 4020, 4080): {_NO_TIMES}",
     ),
     "events of another file of the same process": DamagedRun(
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(at_us=-60_000))),
         bad_rank="n/a",
-        kind="step_order",
+        kind="step-order",
         says=f"steps 3-8 are in it more than once: {_NO_TIMES}",
     ),
     "all starts equal": DamagedRun(
-        write=of_trace(e.equal_starts), bad_rank="n/a", kind="step_order", says="steps 3 and 4 overlap in time"
+        write=of_trace(e.equal_starts), bad_rank="n/a", kind="step-order", says="steps 3 and 4 overlap in time"
     ),
     # ---- duplicate correlation ids
     "duplicate correlation ids": DamagedRun(
@@ -125,14 +125,14 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     "the name contradicts the trace": DamagedRun(
         write=lambda path: rank_trace().write(path.with_name("rank3_of_9.json")),
         bad_rank="as undamaged",
-        kind="rank_mismatch",
+        kind="rank-mismatch",
         says="the trace names rank 8, the file's name rank 3; it counts as rank 8",
         file="rank3_of_9.json",
     ),
     "a rank that its job does not have": DamagedRun(
         write=of_trace(e.of_impossible_rank),
         bad_rank="as undamaged",
-        kind="rank_mismatch",
+        kind="rank-mismatch",
         says="it says to be rank 12 of 9, which cannot be: neither counts, its name says the rank",
     ),
     "the pid of another rank": DamagedRun(
@@ -141,7 +141,7 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     "odd ranks of a group": DamagedRun(
         write=of_trace(lambda trace: e.with_ranks_of_group(trace, [2**70, None, "x"])),
         bad_rank="as undamaged",
-        kind="not_available",
+        kind="not-available",
         says="the ranks of process group 'default_pg' cannot be read",
         is_defect=False,
     ),
@@ -149,85 +149,85 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     "an older attempt of one rank, in order of time": DamagedRun(
         write=_of_rank(3, at_us=-60e6),
         bad_rank="missing",
-        kind="other_run",
+        kind="other-run",
         says="(another.json) is there too",
         file="another.json",
     ),
     "a newer attempt of one rank, in order of time": DamagedRun(
         write=_of_rank(3, at_us=60e6),
         bad_rank="missing",
-        kind="other_run",
+        kind="other-run",
         says="(another.json) is there too",
         file="another.json",
     ),
     "another process of one rank, at the same time": DamagedRun(
         write=lambda path: rank_trace(3, pid=777).write(path.with_name("another.json")),
         bad_rank="missing",
-        kind="other_run",
+        kind="other-run",
         says="(another.json) is there too",
         file="another.json",
     ),
     "an older attempt of all ranks, in order of time": DamagedRun(
         write=_attempt_of_all,
         bad_rank="missing",
-        kind="other_run",
+        kind="other-run",
         says="(8 ranks) is there too",
         file="",
     ),
     "a newer copy of one rank, cut off": DamagedRun(
         write=_copy_of_rank_3("rank3_b.json", lambda text: t.cut_off(text, 0.6)),
         bad_rank="missing",
-        kind="duplicate_rank",
+        kind="duplicate-rank",
         says="another file of the same recording",
         file="rank3_b.json",
     ),
     "a newer copy of one rank, its gzip cut off": DamagedRun(
         write=_copy_of_rank_3("rank3.json.gz", lambda text: gzip.compress(text, mtime=0)[:1500]),
         bad_rank="missing",
-        kind="duplicate_rank",
+        kind="duplicate-rank",
         says="another file of the same recording",
         file="rank3.json.gz",
     ),
     "a newer copy of one rank, its gzip with a wrong checksum": DamagedRun(
         write=_copy_of_rank_3("rank3.json.gz", t.bad_checksum),
         bad_rank="missing",
-        kind="duplicate_rank",
+        kind="duplicate-rank",
         says="another file of the same recording",
         file="rank3.json.gz",
     ),
     "a newer copy of one rank without its last steps": DamagedRun(
         write=_copy_of_rank_3("rank3_b.json", lambda text: rank_trace(3, steps=range(3, 6)).text()),
         bad_rank="missing",
-        kind="duplicate_rank",
+        kind="duplicate-rank",
         says="another file of the same recording, with fewer complete steps; rank3.json is used",
         file="rank3_b.json",
     ),
     "a newer copy of one rank without its steps": DamagedRun(
         write=_copy_of_rank_3("rank3_b.json", lambda text: _without_steps(rank_trace(3)).text()),
         bad_rank="missing",
-        kind="duplicate_rank",
+        kind="duplicate-rank",
         says="rank3.json is used",
         file="rank3_b.json",
     ),
     "missing rank": DamagedRun(
-        write=lambda path: None, bad_rank="missing", kind="missing_rank", says="8 of 9 ranks; missing: 8", file=""
+        write=lambda path: None, bad_rank="missing", kind="missing-rank", says="8 of 9 ranks; missing: 8", file=""
     ),
     "fewer steps": DamagedRun(
         write=lambda path: rank_trace(steps=range(3, 6)).write(path),
         bad_rank=(3, 4, 5),
-        kind="step_mismatch",
+        kind="step-mismatch",
         says="it completed 3 of the 6 steps",
     ),
     "a repeated step number": DamagedRun(
         write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n - (n > 5))),
         bad_rank="n/a",
-        kind="step_order",
+        kind="step-order",
         says="step 5 is in it more than once",
     ),
     "step numbers beyond 64 bits": DamagedRun(
         write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n + 2**70)),
         bad_rank="n/a",
-        kind="step_mismatch",
+        kind="step-mismatch",
         says="the other ranks completed 3-8",
     ),
     "the span of a step is lost": DamagedRun(
@@ -237,31 +237,31 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         says="step 4 is incomplete and does not count",
     ),
     "no ProfilerStep": DamagedRun(
-        write=of_trace(e.without_steps), bad_rank="n/a", kind="step_mismatch", says="the other ranks completed 3-8"
+        write=of_trace(e.without_steps), bad_rank="n/a", kind="step-mismatch", says="the other ranks completed 3-8"
     ),
     # ---- lost GPU records
     "no device records": DamagedRun(
         write=of_trace(e.without_device_records),
         bad_rank="n/a",
-        kind="no_device_records",
+        kind="no-device-records",
         says="it was recorded without CUDA activity",
     ),
     "no device records, nor anything that tells of a device": DamagedRun(
         write=of_trace(lambda trace: e.without_signs_of_device(e.without_device_records(trace))),
         bad_rank="n/a",
-        kind="no_device_records",
+        kind="no-device-records",
         says=f"it has no kernels, though other ranks have some, and communicates with none of them: {_NO_TIMES}",
     ),
     "no kernels from a step on": DamagedRun(
         write=of_trace(lambda trace: e.without_kernels_from(trace, step=6)),
         bad_rank=(3, 4, 5),
-        kind="lost_device_records",
+        kind="lost-device-records",
         says="steps 6-8 lack device records",
     ),
     "neither kernels nor launches from a step on": DamagedRun(
         write=of_trace(lambda trace: e.without_kernels_and_launches(trace, range(6, 9))),
         bad_rank=(3, 4),
-        kind="lost_device_records",
+        kind="lost-device-records",
         says="steps 5-8 lack device records and do not count",
     ),
     # ---- clocks
@@ -269,80 +269,80 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     "a clock that is seconds ahead": DamagedRun(
         write=of_trace(lambda trace: e.clock_ahead(trace, by_us=7e6)),
         bad_rank="as undamaged",
-        kind="clock_step",
+        kind="clock-step",
         says="its clock is +7,000.000 ms off",
         file="",
     ),
     "a clock that is a day ahead": DamagedRun(
         write=of_trace(lambda trace: e.clock_ahead(trace, by_us=_DAY_US)),
         bad_rank="missing",
-        kind="other_run",
+        kind="other-run",
         says="(rank8.json) is there too",
     ),
     "times that are a year ahead": DamagedRun(
         write=of_trace(lambda trace: e.times_ahead(trace, by_us=365 * _DAY_US)),
         bad_rank="missing",
-        kind="other_run",
+        kind="other-run",
         says="(rank8.json) is there too",
     ),
     "a clock that is a day behind": DamagedRun(
         write=of_trace(lambda trace: e.clock_ahead(trace, by_us=-_DAY_US)),
         bad_rank="missing",
-        kind="other_run",
+        kind="other-run",
         says="(rank8.json) is there too",
     ),
     "a clock that runs 5 % fast": DamagedRun(
         write=of_trace(lambda trace: e.clock_at_rate(trace, Decimal("1.05"))),
         bad_rank="n/a",
-        kind="clock_drift",
+        kind="clock-drift",
         says="its times are 1.05 times those of the other ranks",
     ),
     "a clock that runs at half the rate": DamagedRun(
         write=of_trace(lambda trace: e.clock_at_rate(trace, Decimal("0.5"))),
         bad_rank="n/a",
-        kind="clock_drift",
+        kind="clock-drift",
         says="its times are 0.5 times those of the other ranks",
     ),
     "a clock that jumps": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),
         bad_rank="n/a",
-        kind="clock_step",
+        kind="clock-step",
         says=f"its clock jumps by +500.000 ms within the recording: {_NO_TIMES}",
     ),
     "a clock that jumps in the first step": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=0.3 * STEP_US, by_us=500_000)),
         bad_rank="n/a",
-        kind="clock_step",
+        kind="clock-step",
         says=f"its clock jumps by -499.830 ms within the recording: {_NO_TIMES}",
     ),
     "a clock that jumps in the last step": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=5.5 * STEP_US, by_us=500_000)),
         bad_rank="n/a",
-        kind="clock_step",
+        kind="clock-step",
         says=f"its clock jumps by +499.550 ms within the recording: {_NO_TIMES}",
     ),
     "a clock that is set back": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=-2000)),
         bad_rank="n/a",
-        kind="step_order",
+        kind="step-order",
         says="its steps are not in the order of their numbers (its clock was set back?)",
     ),
     "the clock of the host alone jumps": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_host_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),
         bad_rank="n/a",
-        kind="device_clock",
+        kind="device-clock",
         says="ms before they are launched, which is too much to correct",
     ),
     "kernels shortly before their launch": DamagedRun(
         write=of_trace(lambda trace: e.kernels_before_their_launch(trace, by_us=300)),
         bad_rank="as undamaged",
-        kind="device_clock",
+        kind="device-clock",
         says="kernels begin up to 0.291 ms before they are launched: the device's clock is behind",
     ),
     "kernels long before their launch": DamagedRun(
         write=of_trace(lambda trace: e.kernels_before_their_launch(trace, by_us=5000)),
         bad_rank="n/a",
-        kind="device_clock",
+        kind="device-clock",
         says=f"kernels begin 4.991 ms before they are launched, which is too much to correct: {_NO_TIMES}",
     ),
 }

@@ -44,7 +44,7 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
         says="step 3-5 counts and step 6 does not: its events are in order of time",
     ),
     "cut off in the header": DamagedRun(
-        write=of_text(lambda text: text[:200]), bad_rank="missing", kind="ignored_file", says="not a trace"
+        write=of_text(lambda text: text[:200]), bad_rank="missing", kind="ignored-file", says="not a trace"
     ),
     "without ]}": DamagedRun(
         write=of_text(t.without_closing),
@@ -59,19 +59,19 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     "second traceEvents": DamagedRun(
         write=of_text(lambda text: t.second_events_array(text, rank_trace(2).text())),
         bad_rank="as undamaged",
-        kind="duplicate_event",
+        kind="duplicate-event",
         says="it has a second array of events behind the first; only the first is used",
     ),
     "second trace": DamagedRun(
         write=of_text(lambda text: text + rank_trace(2).text()),
         bad_rank="as undamaged",
-        kind="duplicate_event",
+        kind="duplicate-event",
         says="it has a second array of events behind the first; only the first is used",
     ),
     "UTF-16": DamagedRun(
         write=of_text(lambda text: text.decode().encode("utf-16")),
         bad_rank="missing",
-        kind="ignored_file",
+        kind="ignored-file",
         says="not a trace but text in UTF-16; left out",
     ),
     # ---- escapes, quotes, control characters, UTF-8
@@ -84,7 +84,7 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     "unescaped quotes": DamagedRun(
         write=of_text(lambda text: t.with_name(text, b'a"b')),
         bad_rank="as undamaged",
-        kind="malformed_event",
+        kind="malformed-event",
         says="6 events with missing or unusable fields left out",
     ),
     "control characters": DamagedRun(
@@ -103,25 +103,25 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     "NaN": DamagedRun(
         write=with_one_event('"ph": "X", "name": "k", "ts": NaN, "dur": 1'),
         bad_rank="as undamaged",
-        kind="non_finite",
+        kind="non-finite",
         says="1 event with NaN",
     ),
     "Infinity": DamagedRun(
         write=with_one_event('"ph": "X", "name": "k", "ts": 1, "dur": Infinity'),
         bad_rank="as undamaged",
-        kind="non_finite",
+        kind="non-finite",
         says="1 event",
     ),
     "1e400": DamagedRun(
         write=with_one_event('"ph": "X", "name": "k", "ts": 1e400, "dur": 1'),
         bad_rank="as undamaged",
-        kind="non_finite",
+        kind="non-finite",
         says="1 event",
     ),
     "5000-digit integers": DamagedRun(
         write=with_one_event(f'"ph": "X", "name": "k", "ts": {"9" * 5000}, "dur": 1'),
         bad_rank="as undamaged",
-        kind="non_finite",
+        kind="non-finite",
         says="1 event",
     ),
     "nesting 200,000 deep": DamagedRun(
@@ -198,21 +198,21 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     # ---- no traces
     "empty file": DamagedRun(write=f.empty_file, bad_rank="missing", kind="empty", says="the file is empty; left out"),
     "JSON that is no trace": DamagedRun(
-        write=f.json_that_is_no_trace, bad_rank="missing", kind="ignored_file", says="not a trace"
+        write=f.json_that_is_no_trace, bad_rank="missing", kind="ignored-file", says="not a trace"
     ),
     "no events": DamagedRun(write=f.trace_without_events, bad_rank="missing", kind="empty", says="no events in it"),
     "folder named like a trace": DamagedRun(
-        write=f.folder_named_like_a_trace, bad_rank="missing", says="8 of 9 ranks", kind="missing_rank", file=""
+        write=f.folder_named_like_a_trace, bad_rank="missing", says="8 of 9 ranks", kind="missing-rank", file=""
     ),
-    "FIFO": DamagedRun(write=f.fifo, bad_rank="missing", kind="ignored_file", says="not a regular file"),
-    "broken link": DamagedRun(write=f.broken_link, bad_rank="missing", kind="ignored_file", says="a link to nothing"),
+    "FIFO": DamagedRun(write=f.fifo, bad_rank="missing", kind="ignored-file", says="not a regular file"),
+    "broken link": DamagedRun(write=f.broken_link, bad_rank="missing", kind="ignored-file", says="a link to nothing"),
     "link to itself": DamagedRun(
-        write=f.link_to_itself, bad_rank="missing", kind="ignored_file", says="symbolic links"
+        write=f.link_to_itself, bad_rank="missing", kind="ignored-file", says="symbolic links"
     ),
     "unfinished export": DamagedRun(
         write=lambda path: f.unfinished_export(path, t.cut_off(e.in_order_of_time(rank_trace()).text(), 0.6)),
         bad_rank=(3, 4, 5),
-        kind="unfinished_tmp",
+        kind="unfinished-tmp",
         says="the job died while it wrote this file",
         file=f"rank{BAD}.json.tmp",
     ),
@@ -226,13 +226,13 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     "null instead of an event": DamagedRun(
         write=of_text(lambda text: t.with_event(text, "null")),
         bad_rank="as undamaged",
-        kind="malformed_event",
+        kind="malformed-event",
         says="1 event",
     ),
     "a number instead of an event": DamagedRun(
         write=of_text(lambda text: t.with_event(text, "7")),
         bad_rank="as undamaged",
-        kind="malformed_event",
+        kind="malformed-event",
         says="1 event",
     ),
     "null names": DamagedRun(
@@ -241,7 +241,7 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     "missing dur": DamagedRun(
         write=with_one_event('"ph": "X", "name": "k", "ts": 4396970'),
         bad_rank="as undamaged",
-        kind="malformed_event",
+        kind="malformed-event",
         says="1 event with missing or unusable fields",
     ),
     "B and E pairs": DamagedRun(write=of_trace(e.begin_and_end_events), bad_rank="as undamaged", is_defect=False),

@@ -104,7 +104,7 @@ class DeviceRecording:
     def require_whole(self) -> dict[str, Any]:
         """Check that no record is lost and every step adds up, and return the row of rank 0."""
         result = self.result
-        notes = notes_of(result, "lost_device_records", "capture")
+        notes = notes_of(result, "lost-device-records", "capture")
         (row,) = [row for row in result["ranks"] if row["rank"] == 0]
         parts = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
         assert result["run"]["device"] == "gpu", result["notes"]

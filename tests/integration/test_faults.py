@@ -118,11 +118,11 @@ def facts_of(faults: Path, fault: str) -> Any:
 @pytest.mark.parametrize(
     ("point", "steps", "whole_steps", "notes"),
     [
-        ("export", [0, 1], [0, 1], ["unfinished_tmp", "truncated"]),
-        ("verification", [0, 1], [0, 1, 2, 3], ["unfinished_tmp"]),
-        ("packing", [0, 1], [0, 1], ["unfinished_tmp", "truncated"]),
-        ("publication", [0, 1], [0, 1, 2, 3], ["ignored_file", "unfinished_tmp"]),  # the manifest, too
-        ("manifest", [0, 1, 2, 3], [0, 1, 2, 3], ["ignored_file"]),
+        ("export", [0, 1], [0, 1], ["unfinished-tmp", "truncated"]),
+        ("verification", [0, 1], [0, 1, 2, 3], ["unfinished-tmp"]),
+        ("packing", [0, 1], [0, 1], ["unfinished-tmp", "truncated"]),
+        ("publication", [0, 1], [0, 1, 2, 3], ["ignored-file", "unfinished-tmp"]),  # the manifest, too
+        ("manifest", [0, 1, 2, 3], [0, 1, 2, 3], ["ignored-file"]),
     ],
 )
 def test_killed_as_it_writes_a_window_a_trace_is_readable_or_absent(
@@ -194,4 +194,4 @@ def test_sigterm_of_a_launcher_leaves_each_rank_s_window(launch: Launch, tmp_pat
     for metadata in traces:
         assert [step["step"] for step in metadata["steps"]] == [0, 1, 2]
         assert metadata["steps"][-1]["end_ns"] is None
-    assert notes_of(result_of(tmp_path / "recorded/runs"), "unfinished_tmp") == []
+    assert notes_of(result_of(tmp_path / "recorded/runs"), "unfinished-tmp") == []

@@ -106,7 +106,7 @@ def test_mi300x_steps_of_a_host_that_runs_ahead(real_traces: Path) -> None:
     (summary,) = run.ranks
     assert [step.step_ns / 1e6 for step in summary.steps] == pytest.approx([18.98, 18.98, 18.55], abs=0.005)
     assert overlap_percent(run) == pytest.approx({0: 25.25}, abs=0.005)
-    text = note(run, "before_recording").text
+    text = note(run, "before-recording").text
     assert "757 kernels (5 of them communication) were launched before the recording" in text
 
 
@@ -154,7 +154,7 @@ def test_two_of_128(real_traces: Path) -> None:
     run = load(real_traces / "two_of_128")
     assert [summary.rank for summary in run.ranks] == [0, 1]
     assert "2 of 128 ranks" in TerminalReport(width=120).render(analyze(run)).splitlines()[1]
-    assert re.match(r"2 of 128 ranks; missing: 2-127", note(run, "missing_rank").text)
+    assert re.match(r"2 of 128 ranks; missing: 2-127", note(run, "missing-rank").text)
     assert sum(row.count for summary in run.ranks for row in summary[COMMUNICATION_SUMS]) == 20
 
 

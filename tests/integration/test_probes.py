@@ -78,7 +78,7 @@ def test_everything_recorded_is_joined_to_its_event_or_its_counterpart(finished:
 
 
 def test_nothing_had_to_be_noted(finished: Finished) -> None:
-    notes = notes_of(finished.result, "unlinked", "capture", "missing_rank", "not_available")
+    notes = notes_of(finished.result, "unlinked", "capture", "missing-rank", "not-available")
     assert len(notes) == len(finished.probe.noted)
     for note, part in zip(notes, finished.probe.noted, strict=True):
         assert part in note

@@ -45,7 +45,7 @@ class Guard:
     def notes(self) -> tuple[Note, ...]:
         """Return a note for each error, with what to report."""
         return tuple(
-            Note(kind="internal_error", severity="error", text=f"{cause}; left out: {', '.join(names)}")
+            Note(kind="internal-error", severity="error", text=f"{cause}; left out: {', '.join(names)}")
             for cause, names in self._lost.items()
         )
 

@@ -14,48 +14,48 @@ Severity = Literal["info", "warning", "error"]
 NOTE_KINDS = frozenset(
     {
         # the file
-        *("truncated", "unterminated", "unfinished_tmp", "ignored_file", "empty", "permission", "limit", "encoding"),
+        *("truncated", "unterminated", "unfinished-tmp", "ignored-file", "empty", "permission", "limit", "encoding"),
         # its events
-        *("escape", "non_finite", "negative_duration", "out_of_range", "malformed_event", "duplicate_event"),
-        *("overlapping", "unlinked", "unclassified", "lost_device_records", "no_device_records", "before_recording"),
-        *("mixed_processes", "other_device", "nothing_ran", "empty_step", "unlinked_kernels", "profiler_loss"),
+        *("escape", "non-finite", "negative-duration", "out-of-range", "malformed-event", "duplicate-event"),
+        *("overlapping", "unlinked", "unclassified", "lost-device-records", "no-device-records", "before-recording"),
+        *("mixed-processes", "other-device", "nothing-ran", "empty-step", "unlinked-kernels", "profiler-loss"),
         # its steps, rank and clock
         *(
-            "no_steps",
-            "first_step",
+            "no-steps",
+            "first-step",
             "partial",
-            "step_order",
-            "step_mismatch",
-            "no_rank",
-            "rank_mismatch",
-            "recordings_differ",
-            "duplicate_rank",
-            "device_clock",
-            "clock_step",
-            "clock_drift",
+            "step-order",
+            "step-mismatch",
+            "no-rank",
+            "rank-mismatch",
+            "recordings-differ",
+            "duplicate-rank",
+            "device-clock",
+            "clock-step",
+            "clock-drift",
         ),
         # the run
-        *("missing_rank", "other_run", "not_available", "inferred", "capture", "profiler", "worker_died"),
-        "internal_error",
+        *("missing-rank", "other-run", "not-available", "inferred", "capture", "profiler", "worker-died"),
+        "internal-error",
     }
 )
 
 HARMLESS_KINDS = frozenset(
     {
-        "before_recording",
+        "before-recording",
         "capture",
-        "first_step",
+        "first-step",
         "inferred",
-        "no_steps",
-        "not_available",
-        "other_run",
+        "no-steps",
+        "not-available",
+        "other-run",
         "profiler",
         "unclassified",
     }
 )
 """Kinds of notes about inputs from which nothing is missing and in which nothing was repaired."""
 
-_HARMLESS_IF_INFO = {("unlinked", "info"), ("empty_step", "info")}
+_HARMLESS_IF_INFO = {("unlinked", "info"), ("empty-step", "info")}
 
 __all__ = ["HARMLESS_KINDS", "NOTE_KINDS", "Note", "Severity"]
 

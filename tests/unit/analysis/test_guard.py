@@ -38,7 +38,7 @@ def let_fail(monkeypatch: pytest.MonkeyPatch, *names: str, analyze: Callable[...
 
 
 def lost(run: Run) -> list[str]:
-    return [note.text for note in run.notes if note.kind == "internal_error"]
+    return [note.text for note in run.notes if note.kind == "internal-error"]
 
 
 def test_a_section_that_fails_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

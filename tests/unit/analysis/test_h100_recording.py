@@ -76,4 +76,4 @@ def test_all_collectives_of_the_steps_are_matched(result: dict[str, Any]) -> Non
     assert result["run"]["strategies"] == ["cp"]
     assert {row["kind"] for row in result["communication"]} == {"all_gather", "reduce_scatter", "all_reduce"}
     assert notes_of(result, "unlinked") == []
-    assert [text.split(":")[0] for text in notes_of(result, "before_recording")] == ["rank 1"]
+    assert [text.split(":")[0] for text in notes_of(result, "before-recording")] == ["rank 1"]

@@ -84,9 +84,9 @@ def test_a_rank_without_device_records_is_not_compared_and_the_others_are(lossy:
     assert report.phases is not None
     assert {row["ranks"] for row in records(report.phases.by_phase)} == {3}
     assert report.run.mean_rank_step_ns() == pytest.approx(600_000, rel=0.1)
-    (note,) = notes_of(report, "no_device_records")
+    (note,) = notes_of(report, "no-device-records")
     assert note.startswith(f"rank {lossy}: ")
-    assert notes_of(report, "unlinked") == notes_of(report, "step_mismatch") == []
+    assert notes_of(report, "unlinked") == notes_of(report, "step-mismatch") == []
 
 
 def test_the_others_are_compared_as_if_the_file_were_missing(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_server_without_steps_is_not_compared_with_other_ranks(analyse: Analys
 
     assert [summary.serves_only for summary in run.ranks] == [True, False]
     assert run.common_steps() == {0, 1}
-    assert [note.text for note in run.notes if note.rank == 0 or note.kind in {"step_mismatch", "no_steps"}] == []
+    assert [note.text for note in run.notes if note.rank == 0 or note.kind in {"step-mismatch", "no-steps"}] == []
 
 
 def test_waiting_counts_while_a_call_is_in_flight_and_a_step_runs(analyse: Analyse) -> None:

@@ -146,15 +146,15 @@ def clock_notes(
             f"the ends of collectives show that clocks of {ranks_text(sorted(unclear))} jump by {by_ms:,.3f} ms within "
             "the recording, and not which of them do: times are not compared over ranks"
         )
-        notes.append(Note(kind="clock_step", severity="warning", text=text))
+        notes.append(Note(kind="clock-step", severity="warning", text=text))
     for rank, drift_ppm in sorted(_drifts_ppm(ranks, models).items()):
-        notes.append(_note("clock_drift", rank, evidence[rank], f"its clock drifts by {drift_ppm:+.1f} ppm"))
+        notes.append(_note("clock-drift", rank, evidence[rank], f"its clock drifts by {drift_ppm:+.1f} ppm"))
     text = "its clock is {:+,.3f} ms off what the probe measured, or off the other clocks of its host"
     contradicted = _contradicted(models, measured, hosts)
     return [
         *notes,
         *(
-            _note("clock_step", rank, evidence[rank], text.format(off_ns / 1e6))
+            _note("clock-step", rank, evidence[rank], text.format(off_ns / 1e6))
             for rank, off_ns in sorted(contradicted.items())
             if rank not in {note.rank for note in notes}
         ),

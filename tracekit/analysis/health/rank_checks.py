@@ -295,16 +295,16 @@ def _of_capture(evidence: Evidence) -> Iterator[Doubt]:
 
 RANK_CHECKS: tuple[Check[Evidence], ...] = (
     Check(
-        *("mixed_processes", "rank", mixed_processes),
+        *("mixed-processes", "rank", mixed_processes),
         "Operators of several processes are in one file, such as in a merged trace.",
         "give the file of each rank",
     ),
     Check(
-        *("step_order", "rank", step_order),
+        *("step-order", "rank", step_order),
         "A step is there twice, steps are not in the order of their numbers, or they overlap.",
     ),
     Check(
-        *("device_clock", "rank", device_clock),
+        *("device-clock", "rank", device_clock),
         "Kernels begin before their launch: device times are shifted, or are n/a if it is by more than half a step.",
     ),
     Check(
@@ -312,35 +312,35 @@ RANK_CHECKS: tuple[Check[Evidence], ...] = (
         "The file ends too early, or a part of it is damaged: only steps count that are certainly whole.",
         "copy the file again, or let the job end before it is killed",
     ),
-    Check("other_device", "rank", _other_device, "The rank computes on an accelerator whose records are not read."),
+    Check("other-device", "rank", _other_device, "The rank computes on an accelerator whose records are not read."),
     Check(
-        *("no_device_records", "rank", _no_device_records),
+        *("no-device-records", "rank", _no_device_records),
         "A rank that computes on a GPU has no kernels.",
         "ProfilerActivity.CUDA must be among the profiler's activities, and nothing else may use CUPTI",
     ),
     Check(
-        *("lost_device_records", "steps", lost_device_records),
+        *("lost-device-records", "steps", lost_device_records),
         "More than 1 % of the kernels that a step launched are missing, or all records end before it does.",
         "record fewer steps, or without stacks",
     ),
     Check(
-        *("out_of_range", "steps", late_events),
+        *("out-of-range", "steps", late_events),
         "An event ends after the profiler did, by more than the whole recording took.",
     ),
     Check(
-        *("empty_step", "steps", steps_without_device),
+        *("empty-step", "steps", steps_without_device),
         "Nothing ran on the GPU in a step, such as in the one behind the last `prof.step()`.",
     ),
-    Check("nothing_ran", "rank", _nothing_ran, "No kernel, operator or collective took any time."),
+    Check("nothing-ran", "rank", _nothing_ran, "No kernel, operator or collective took any time."),
     Check("unterminated", "steps", incomplete_steps, "The end of a step is not recorded."),
     Check(
         *("overlapping", "note", _overlapping),
         "Kernels end after the next one of their stream begins: they are cut off there.",
     ),
-    Check("rank_mismatch", "note", _rank_mismatch, "The trace names another rank than the file: the trace is right."),
-    Check("no_steps", "note", _no_steps, "No steps are recorded: the whole recording is one.", "call `prof.step()`"),
+    Check("rank-mismatch", "note", _rank_mismatch, "The trace names another rank than the file: the trace is right."),
+    Check("no-steps", "note", _no_steps, "No steps are recorded: the whole recording is one.", "call `prof.step()`"),
     Check(
-        *("before_recording", "note", _before_recording),
+        *("before-recording", "note", _before_recording),
         "Kernels were launched before the recording: the first step begins behind them.",
     ),
     Check(
@@ -348,8 +348,8 @@ RANK_CHECKS: tuple[Check[Evidence], ...] = (
         "Kernels look like communication, and no rule names them.",
         "name them with `--communication-rule`",
     ),
-    Check("unlinked_kernels", "note", unlinked_kernels, "Most kernels have no launch: steps are less certain."),
-    Check("profiler_loss", "note", messages_of_loss, "The profiler wrote that it lost records."),
+    Check("unlinked-kernels", "note", unlinked_kernels, "Most kernels have no launch: steps are less certain."),
+    Check("profiler-loss", "note", messages_of_loss, "The profiler wrote that it lost records."),
     Check("profiler", "note", other_messages, "The profiler wrote something else."),
     Check("unlinked", "note", _not_joined, "Collectives of the flight recorder have no event."),
     Check("partial", "note", _partial, "The job ended before the probe's window was full."),

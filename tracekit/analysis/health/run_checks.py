@@ -138,12 +138,12 @@ def _of_another_rate(clocks: Sequence[ClockModel]) -> Iterator[Doubt]:
 
 RUN_CHECKS: tuple[Check[Sequence[RankSummary]], ...] = (
     Check(
-        *("no_device_records", "rank", _without_device),
+        *("no-device-records", "rank", _without_device),
         "A rank has no kernels, and communicates with none of the ranks that have some: it may be no rank of the job.",
         "record CUDA activity on all ranks",
     ),
     Check(
-        *("step_mismatch", "rank", _with_other_steps),
+        *("step-mismatch", "rank", _with_other_steps),
         "A rank completed none of the steps that most ranks completed.",
         "record the same steps on all ranks",
     ),
@@ -151,7 +151,7 @@ RUN_CHECKS: tuple[Check[Sequence[RankSummary]], ...] = (
 """In the order in which they run."""
 
 CLOCK_CHECKS: tuple[Check[Sequence[ClockModel]], ...] = (
-    Check("clock_step", "rank", _jumping, "A rank's clock jumps within the recording.", "record again"),
-    Check("clock_drift", "rank", _of_another_rate, "A rank's clock is 1 % faster or slower than those of most ranks."),
+    Check("clock-step", "rank", _jumping, "A rank's clock jumps within the recording.", "record again"),
+    Check("clock-drift", "rank", _of_another_rate, "A rank's clock is 1 % faster or slower than those of most ranks."),
 )
 """In the order in which they run, once the clocks of ranks that can be compared are known."""

@@ -174,20 +174,20 @@ def without_files_of_no_rank(outcomes: Sequence[RankSummary | RankFailure]) -> l
 def _no_rank_note(summary: RankSummary, world_size: int) -> Note:
     file = summary.file_name
     text = f"rank {summary.rank}: {file}: the job has {world_size} ranks, and this file is of none of them; left out"
-    return Note(kind="no_rank", severity="warning", rank=summary.rank, file=file, text=text)
+    return Note(kind="no-rank", severity="warning", rank=summary.rank, file=file, text=text)
 
 
 def _duplicate_note(summary: RankSummary) -> Note:
     file = summary.file_name
     text = f"rank {summary.rank}: {file}: another file is of rank {summary.rank} too; left out"
-    return Note(kind="duplicate_rank", severity="error", rank=summary.rank, file=file, text=text)
+    return Note(kind="duplicate-rank", severity="error", rank=summary.rank, file=file, text=text)
 
 
 def missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
     if not missing:
         return []
     text = f"{present} of {expected} ranks; missing: {format_ranges(missing)}"
-    return [Note(kind="missing_rank", severity="warning", text=text)]
+    return [Note(kind="missing-rank", severity="warning", text=text)]
 
 
 def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
@@ -201,12 +201,12 @@ def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     of_all = f"{len(common_steps)} of {len(all_steps)} steps are complete on all ranks"
     if len(incomplete_ranks) > 1:
         text = f"{of_all}; {ranks_text(incomplete_ranks)} lack some"
-        return [Note(kind="step_mismatch", severity="warning", text=text)]
+        return [Note(kind="step-mismatch", severity="warning", text=text)]
     (rank,) = incomplete_ranks
     file = next(summary.file_name for summary in measured if summary.rank == rank)
     where = f"rank {rank}: {file}" if file else f"rank {rank}"
     text = f"{where}: it completed {len(complete[rank])} of the {len(all_steps)} steps; {of_all}, and are compared"
-    return [Note(kind="step_mismatch", severity="warning", rank=rank, file=file, text=text)]
+    return [Note(kind="step-mismatch", severity="warning", rank=rank, file=file, text=text)]
 
 
 def left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:
@@ -225,7 +225,7 @@ def left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]
             f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms{where}, the others at most "
             f"{most_ns / 1e6:,.1f} ms: it is left out"
         )
-        notes.append(Note(kind="first_step", severity="info", text=text))
+        notes.append(Note(kind="first-step", severity="info", text=text))
     return notes
 
 
@@ -250,7 +250,7 @@ def other_run_notes(discovery: Discovery) -> list[Note]:
         what = file or f"{len(other.ranks)} ranks"
         option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
         text = f"run {other.run_id}, attempt {other.attempt} ({what}) is there too; choose it with {option}"
-        notes.append(Note(kind="other_run", severity="info", file=file, text=text))
+        notes.append(Note(kind="other-run", severity="info", file=file, text=text))
     return notes
 
 

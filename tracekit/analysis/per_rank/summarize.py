@@ -63,7 +63,7 @@ def summarize(
             failures.append(_failure_note(path, "limit", "reading it takes more memory than there is; try --jobs 1"))
         except Exception as error:
             internal_error = True
-            failures.append(_failure_note(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
+            failures.append(_failure_note(path, "ignored-file", f"a bug in tracekit ({type(error).__name__}: {error})"))
     failures = [note.about_rank(rank) for note in failures]
     if not files:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)

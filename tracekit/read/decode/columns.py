@@ -103,8 +103,8 @@ class ColumnBuilder:
         bad = ~(start_known & duration_known)
         negative = ~bad & (duration_ns < 0)
         if bad.any() or negative.any():
-            self.dropped["malformed_event"] += int(bad.sum())
-            self.dropped["negative_duration"] += int(negative.sum())
+            self.dropped["malformed-event"] += int(bad.sum())
+            self.dropped["negative-duration"] += int(negative.sum())
             good = ~(bad | negative)
             events = [event for event, is_good in zip(events, good, strict=True) if is_good]
             start_ns, duration_ns, position = start_ns[good], duration_ns[good], position[good]
@@ -140,7 +140,7 @@ class ColumnBuilder:
 
         Drops B events without an E, and rows out of range.
         """
-        self.dropped["malformed_event"] += sum(map(len, self._open.values()))
+        self.dropped["malformed-event"] += sum(map(len, self._open.values()))
         dense = {name: _concatenate(self._columns.pop(name), dtype) for name, dtype in self._dense.items()}
         events, outside = build_table(
             base_time_ns=base_time_ns,
@@ -152,7 +152,7 @@ class ColumnBuilder:
             memory=_as_arrays(self._memory),
             other_phases=self._other_phases,
         )
-        self.dropped["out_of_range"] += outside
+        self.dropped["out-of-range"] += outside
         return events
 
     def _slice_of(self, event: RawEvent) -> RawEvent | None:
@@ -166,14 +166,14 @@ class ColumnBuilder:
         if phase == "E":
             stack = self._open.get((event.pid, event.tid))
             if not stack:
-                self.dropped["malformed_event"] += 1
+                self.dropped["malformed-event"] += 1
                 return None
             begin = stack.pop()
             start_ns, end_ns = exact_nanoseconds(begin.ts), exact_nanoseconds(event.ts)
             begin.dur = None if start_ns is None or end_ns is None else str(Decimal(end_ns - start_ns) / 1000)
             return begin
         if phase is None:
-            self.dropped["malformed_event"] += 1
+            self.dropped["malformed-event"] += 1
             return None
         if phase == "i" and event.name == _MEMORY_NAME and self._add_memory(event):
             return None

@@ -77,9 +77,9 @@ def read_head(chunks: Iterator[bytes], source: TextChunks) -> Head:
         return head
     name, damage = source.path.name, source.cut_off
     if damage is not None:
-        reason, hint, kind = damage.what, "copy it again, or record again", "ignored_file"
+        reason, hint, kind = damage.what, "copy it again, or record again", "ignored-file"
     elif (form := _form_of(text)) is not None:
-        reason, hint, kind = f"not a trace but {form[0]}", form[1], "ignored_file"
+        reason, hint, kind = f"not a trace but {form[0]}", form[1], "ignored-file"
     elif not text.strip():
         reason, hint, kind = "the file is empty", "the job may have died while it wrote; record again", "empty"
     elif _may_begin_trace(text) and len(text) > limits().keys_bytes:
@@ -87,7 +87,7 @@ def read_head(chunks: Iterator[bytes], source: TextChunks) -> Head:
         hint, kind = "give Chrome-trace JSON files of torch.profiler", "limit"
     else:
         reason, hint = "not a trace (no traceEvents in it)", "give Chrome-trace JSON files of torch.profiler"
-        kind = "ignored_file"
+        kind = "ignored-file"
     raise NotATraceError(f"{name}: {reason}", hint=hint, reason=reason, kind=kind)
 
 

@@ -38,10 +38,10 @@ _DAMAGE = {
     "encoding": "invalid UTF-8",
     "escape": "invalid escapes or control characters",
     "limit": "deeper nesting or more text than the limits allow",
-    "malformed_event": "missing or unusable fields",
-    "negative_duration": "a negative duration",
-    "non_finite": "NaN, Infinity or numbers out of range",
-    "out_of_range": "times a day away from the rest of the recording",
+    "malformed-event": "missing or unusable fields",
+    "negative-duration": "a negative duration",
+    "non-finite": "NaN, Infinity or numbers out of range",
+    "out-of-range": "times a day away from the rest of the recording",
     "truncated": "no end",
 }
 

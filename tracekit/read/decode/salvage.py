@@ -155,12 +155,12 @@ def _read(piece: bytes) -> tuple[RawEvent | None, str]:
     except RecursionError:
         return None, "limit"
     if _NON_FINITE.search(piece):
-        return None, "non_finite"
+        return None, "non-finite"
     fixed = _repaired(piece)
     try:
         event = _exact(_EVENT.decode(fixed), fixed)
     except (ValueError, RecursionError):
-        return None, "malformed_event"
+        return None, "malformed-event"
     return event, "escape" if fixed.isascii() or piece.isascii() else "encoding"
 
 
@@ -185,12 +185,12 @@ def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
     except RecursionError:
         return None, "limit"
     except ValueError:
-        return None, "non_finite" if _NON_FINITE.search(piece) else "malformed_event"
+        return None, "non-finite" if _NON_FINITE.search(piece) else "malformed-event"
     if not isinstance(value, dict):
-        return None, "malformed_event"
+        return None, "malformed-event"
     ts, dur = _scalar(value.get("ts")), _scalar(value.get("dur"))
     if (ts is None and value.get("ts") is not None) or (dur is None and value.get("dur") is not None):
-        return None, "non_finite" if _NON_FINITE.search(piece) else "malformed_event"
+        return None, "non-finite" if _NON_FINITE.search(piece) else "malformed-event"
     arguments = value.get("args")
     event = RawEvent(
         ph=_text(value.get("ph")),
@@ -203,7 +203,7 @@ def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
         args=_coerced_arguments(arguments) if isinstance(arguments, dict) else None,
         written_args=_AS_WRITTEN.decode(piece).args if isinstance(arguments, dict) else msgspec.Raw(b"null"),
     )
-    return event, "malformed_event"
+    return event, "malformed-event"
 
 
 def _coerced_arguments(arguments: dict[str, Any]) -> RawArguments:

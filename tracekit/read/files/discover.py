@@ -209,7 +209,7 @@ def _add(files: Iterable[TracePath], manifests: Sequence[TracePath], search: _Se
 def _another_name(file: TracePath, rank: int, first: TracePath) -> _IgnoredFile:
     hint = "give each rank the file that it recorded"
     reason = f"another name of the file {first.name}"
-    return _IgnoredFile(path=file, kind="ignored_file", reason=reason, hint=hint, rank=rank)
+    return _IgnoredFile(path=file, kind="ignored-file", reason=reason, hint=hint, rank=rank)
 
 
 def _identify_again(search: _Search) -> None:
@@ -273,7 +273,7 @@ def _identity(path: TracePath) -> object:
     if isinstance(path, RemotePath):
         return path
     hint = "give Chrome-trace JSON files of torch.profiler"
-    kind = "ignored_file"
+    kind = "ignored-file"
     try:
         status = path.stat()
         if stat.S_ISREG(status.st_mode):

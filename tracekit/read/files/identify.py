@@ -157,7 +157,7 @@ def _read_beginning(path: TracePath) -> _Beginning:
     keys = parse_top_level(head.keys)
     if MERGED_KEY in keys:
         reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
-        raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored_file")
+        raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored-file")
     return _Beginning(
         keys=keys,
         pid=first.pid,

@@ -73,25 +73,25 @@ def overlapping() -> TraceBuilder:
 
 
 DEFECTS: dict[str, Callable[[], TraceBuilder]] = {
-    "mixed_processes": lambda: training().event("aten::mm", "cpu_op", 20, 5, pid=4711, thread=1),
-    "step_order": lambda: training().step(1, 300, 100),
-    "device_clock": lambda: moved(training(), -25),
-    "other_device": lambda: TraceBuilder().step(0, 0, 100).event("job", "mtia_ccp_events", 20, 50, pid=9, thread=1),
-    "no_device_records": lambda: without_kernels(training()),
-    "lost_device_records": lambda: without_kernels(training(), 12, 13),
-    "out_of_range": lambda: ended(training()).kernel("gemm", 290, 10_000, launched_at=280),
-    "empty_step": lambda: training().step(3, 300, 10),
-    "nothing_ran": lambda: TraceBuilder().step(0, 0, 10),
+    "mixed-processes": lambda: training().event("aten::mm", "cpu_op", 20, 5, pid=4711, thread=1),
+    "step-order": lambda: training().step(1, 300, 100),
+    "device-clock": lambda: moved(training(), -25),
+    "other-device": lambda: TraceBuilder().step(0, 0, 100).event("job", "mtia_ccp_events", 20, 50, pid=9, thread=1),
+    "no-device-records": lambda: without_kernels(training()),
+    "lost-device-records": lambda: without_kernels(training(), 12, 13),
+    "out-of-range": lambda: ended(training()).kernel("gemm", 290, 10_000, launched_at=280),
+    "empty-step": lambda: training().step(3, 300, 10),
+    "nothing-ran": lambda: TraceBuilder().step(0, 0, 10),
     "unterminated": lambda: training().step(5, 300, 100).kernel("gemm", 320, 10, launched_at=310),
     "overlapping": overlapping,
-    "rank_mismatch": lambda: training(),
-    "no_steps": lambda: TraceBuilder().op("aten::mm", 0, 10),
-    "before_recording": lambda: training().kernel("gemm", -5, 4),
-    "unlinked_kernels": lambda: training(launched=False),
-    "profiler_loss": lambda: with_message(training(), "Dropped 417 activity records"),
+    "rank-mismatch": lambda: training(),
+    "no-steps": lambda: TraceBuilder().op("aten::mm", 0, 10),
+    "before-recording": lambda: training().kernel("gemm", -5, 4),
+    "unlinked-kernels": lambda: training(launched=False),
+    "profiler-loss": lambda: with_message(training(), "Dropped 417 activity records"),
     "profiler": lambda: with_message(training(), "something"),
     "partial": lambda: captured(window=Window(index=0, skip=3, warmup=1, partial=True)),
-    "capture": lambda: captured(notes=[RecordingNote(kind="not_available", text="no groups")]),
+    "capture": lambda: captured(notes=[RecordingNote(kind="not-available", text="no groups")]),
 }
 
 
@@ -105,7 +105,7 @@ def test_every_check_has_a_recording() -> None:
 
 @pytest.mark.parametrize("check", DEFECTS)
 def test_a_check_finds_its_defect(tmp_path: Path, check: str) -> None:
-    health = health_of(tmp_path, DEFECTS[check](), "rank7.json" if check == "rank_mismatch" else "rank0.json")
+    health = health_of(tmp_path, DEFECTS[check](), "rank7.json" if check == "rank-mismatch" else "rank0.json")
     assert check in {note.kind for note in health.notes}
 
 

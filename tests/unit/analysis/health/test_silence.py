@@ -25,17 +25,17 @@ from tracekit.read.files.storage import parse_path
 IDS = {check.id for check in (*RANK_CHECKS, *RUN_CHECKS, *CLOCK_CHECKS)}
 SPEAKS = {
     # Recorded without CUDA activity, or by CUPTI's range profiler, which gives no kernels.
-    "distributed_info_unavailable/distributed_info_not_found.json.gz": {"no_device_records"},
-    "mixed_files/rank_non_gpu.json.gz": {"no_device_records"},
-    "rank_non_gpu/rank_non_gpu.json.gz": {"no_device_records"},
-    "rank_unavailable/rank_not_found.json.gz": {"no_device_records"},
-    "cupti_profiler/benchmark_result_924719_1679055439_trace.json.gz": {"no_device_records"},
-    "mtia_inference_trace/mtia_inference_rank_0.json.gz": {"other_device"},
-    "mtia_trace_single_rank/mtia_rank_0.json.gz": {"other_device"},
+    "distributed_info_unavailable/distributed_info_not_found.json.gz": {"no-device-records"},
+    "mixed_files/rank_non_gpu.json.gz": {"no-device-records"},
+    "rank_non_gpu/rank_non_gpu.json.gz": {"no-device-records"},
+    "rank_unavailable/rank_not_found.json.gz": {"no-device-records"},
+    "cupti_profiler/benchmark_result_924719_1679055439_trace.json.gz": {"no-device-records"},
+    "mtia_inference_trace/mtia_inference_rank_0.json.gz": {"other-device"},
+    "mtia_trace_single_rank/mtia_rank_0.json.gz": {"other-device"},
     # ROCm: some kernels end 20 to 40 ms after the next one of their stream begins (TraceLens#669).
     "kernels-that-overlap-on-a-stream": {"overlapping"},
     # Put together by hand from two recordings: the step is of one, the operators are of another.
-    "triton_example/triton_example.json.gz": {"out_of_range"},
+    "triton_example/triton_example.json.gz": {"out-of-range"},
 }
 """The recordings that are not sound, and which checks must say so."""
 
@@ -85,9 +85,9 @@ def test_no_check_speaks_of_a_sound_recording(path: Path) -> None:
     expected = speaks(str(path))
     warned = {note.kind for note in recording.health.notes if note.severity != "info" and note.kind in IDS}
     assert warned == expected
-    excludes = any(check.scope == "rank" for check in RANK_CHECKS if check.id in expected) or "out_of_range" in expected
+    excludes = any(check.scope == "rank" for check in RANK_CHECKS if check.id in expected) or "out-of-range" in expected
     assert (recording.health.excluded is not None) == excludes, recording.health.excluded
-    told = any(note.kind == "empty_step" for note in recording.health.notes)
+    told = any(note.kind == "empty-step" for note in recording.health.notes)
     assert expected or np.count_nonzero(recording.health.masked) <= told
 
 

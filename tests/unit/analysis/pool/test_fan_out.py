@@ -85,7 +85,7 @@ def test_a_killed_process_loses_only_its_rank(folder: Path) -> None:
     assert [summary.rank for summary in run.ranks] == [0, 2, 3, 4, 5]
     assert run.missing_ranks == (1,)
     assert tuple(note.text for note in run.notes) == LOST
-    assert (run.notes[0].kind, run.notes[0].rank, run.notes[0].is_defect) == ("worker_died", 1, True)
+    assert (run.notes[0].kind, run.notes[0].rank, run.notes[0].is_defect) == ("worker-died", 1, True)
     result = json.loads(JsonResult().render(tracekit.analyze(run)))
     assert [row["rank"] for row in result["ranks"]] == [0, 2, 3, 4, 5]
 

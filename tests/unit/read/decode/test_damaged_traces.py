@@ -22,35 +22,35 @@ LAYOUTS: tuple[Layout, ...] = ("kineto", "compact")
 @pytest.mark.parametrize(
     ("bad", "kind"),
     [
-        ("null", "malformed_event"),
-        ("7", "malformed_event"),
-        ('"text"', "malformed_event"),
-        ("[]", "malformed_event"),
-        ('[{"ph": "X", "name": "inner", "ts": 1, "dur": 1}]', "malformed_event"),
-        ("{}", "malformed_event"),
-        (EVENT.replace(' "dur": 1', ' "dur": null') % "", "malformed_event"),
-        (EVENT.replace(', "dur": 1', "") % "", "malformed_event"),
-        (EVENT.replace('"ts": 1', '"ts": "soon"') % "", "malformed_event"),
-        (EVENT.replace('"ts": 1', '"ts": [1]') % "", "malformed_event"),
-        (EVENT.replace('"ts": 1', '"ts": true') % "", "malformed_event"),
-        (EVENT.replace('"dur": 1', '"dur": -5') % "", "negative_duration"),
-        (EVENT.replace('"ts": 1', '"ts": NaN') % "", "non_finite"),
-        (EVENT.replace('"dur": 1', '"dur": Infinity') % "", "non_finite"),
-        (EVENT.replace('"dur": 1', '"dur": -Infinity') % "", "non_finite"),
-        (EVENT.replace('"ts": 1', '"ts": 1e400') % "", "non_finite"),
-        (EVENT % ', "args": {"x": 1e400, "External id": 1e400}', "non_finite"),
-        (EVENT % ', "args": {"x": NaN}', "non_finite"),
-        (EVENT.replace('"ts": 1', f'"ts": {"9" * 5000}') % "", "non_finite"),
-        (EVENT % f', "args": {{"External id": {"9" * 5000}}}', "non_finite"),
-        (EVENT.replace('"ts": 1', '"ts": "1e999999999999"') % "", "malformed_event"),
-        (EVENT.replace('"ts": 1', '"ts": "1e40000000"') % "", "malformed_event"),
-        (EVENT.replace('"ts": 1', '"ts": "NaN"') % "", "malformed_event"),
-        (EVENT.replace('"ts": 1', '"ts": "-Infinity"') % "", "malformed_event"),
+        ("null", "malformed-event"),
+        ("7", "malformed-event"),
+        ('"text"', "malformed-event"),
+        ("[]", "malformed-event"),
+        ('[{"ph": "X", "name": "inner", "ts": 1, "dur": 1}]', "malformed-event"),
+        ("{}", "malformed-event"),
+        (EVENT.replace(' "dur": 1', ' "dur": null') % "", "malformed-event"),
+        (EVENT.replace(', "dur": 1', "") % "", "malformed-event"),
+        (EVENT.replace('"ts": 1', '"ts": "soon"') % "", "malformed-event"),
+        (EVENT.replace('"ts": 1', '"ts": [1]') % "", "malformed-event"),
+        (EVENT.replace('"ts": 1', '"ts": true') % "", "malformed-event"),
+        (EVENT.replace('"dur": 1', '"dur": -5') % "", "negative-duration"),
+        (EVENT.replace('"ts": 1', '"ts": NaN') % "", "non-finite"),
+        (EVENT.replace('"dur": 1', '"dur": Infinity') % "", "non-finite"),
+        (EVENT.replace('"dur": 1', '"dur": -Infinity') % "", "non-finite"),
+        (EVENT.replace('"ts": 1', '"ts": 1e400') % "", "non-finite"),
+        (EVENT % ', "args": {"x": 1e400, "External id": 1e400}', "non-finite"),
+        (EVENT % ', "args": {"x": NaN}', "non-finite"),
+        (EVENT.replace('"ts": 1', f'"ts": {"9" * 5000}') % "", "non-finite"),
+        (EVENT % f', "args": {{"External id": {"9" * 5000}}}', "non-finite"),
+        (EVENT.replace('"ts": 1', '"ts": "1e999999999999"') % "", "malformed-event"),
+        (EVENT.replace('"ts": 1', '"ts": "1e40000000"') % "", "malformed-event"),
+        (EVENT.replace('"ts": 1', '"ts": "NaN"') % "", "malformed-event"),
+        (EVENT.replace('"ts": 1', '"ts": "-Infinity"') % "", "malformed-event"),
         (EVENT % f', "args": {"[" * 200_000}{"]" * 200_000}', "limit"),
-        (EVENT % ', "args": {"a": 1', "malformed_event"),  # a brace is missing
-        (EVENT.replace('"bad"', '"ba\\"d') % "", "malformed_event"),  # a quote is missing
-        ('{"ph": "X", "name": ', "malformed_event"),
-        ('{"ph": "E", "pid": 9, "tid": 9, "ts": 1}', "malformed_event"),
+        (EVENT % ', "args": {"a": 1', "malformed-event"),  # a brace is missing
+        (EVENT.replace('"bad"', '"ba\\"d') % "", "malformed-event"),  # a quote is missing
+        ('{"ph": "X", "name": ', "malformed-event"),
+        ('{"ph": "E", "pid": 9, "tid": 9, "ts": 1}', "malformed-event"),
     ],
 )
 def test_one_bad_event_costs_no_other(tmp_path: Path, bad: str, kind: str, at: int) -> None:
@@ -108,7 +108,7 @@ def test_quotes_that_torch_does_not_escape(tmp_path: Path) -> None:
         )
         decoded = decode_text(tmp_path, text)
         assert names(decoded) == ["e0", "e1", "e2", "QUOTED", "e3", "QUOTED", "e4", "QUOTED"]
-        assert dropped(decoded) == {"malformed_event": 2}
+        assert dropped(decoded) == {"malformed-event": 2}
         assert decoded.header.rank == 0
 
 
@@ -122,7 +122,7 @@ def test_damage_anywhere_in_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(inflate, "CHUNK_BYTES", size)
     decoded = decode_text(tmp_path, text)
     assert names(decoded) == [f"e{i}" for i in range(6)]
-    assert dropped(decoded) == {"malformed_event": 6}
+    assert dropped(decoded) == {"malformed-event": 6}
     damaged = text.replace(b'"f"', b'"f', 1)
     decoded = decode_text(tmp_path, damaged)
     assert names(decoded)[-5:] == [f"e{i}" for i in range(1, 6)]

@@ -77,7 +77,7 @@ def test_an_unfinished_export_belongs_to_the_run_of_its_folder(tmp_path: Path) -
     assert (found.chosen.run_id, found.others) == ("run", ())
     assert files(found) == {3: [complete.name, unfinished.name]}
     assert [window.first_step for window in found.chosen.ranks[3]] == [4, 10]
-    assert kinds(found) == ["unfinished_tmp"]
+    assert kinds(found) == ["unfinished-tmp"]
 
 
 def test_manifests_are_believed_only_about_traces_that_are_there(tmp_path: Path) -> None:
@@ -120,12 +120,12 @@ def test_an_unfinished_export_is_used_if_there_is_no_other_file(tmp_path: Path) 
     path.with_name("rank-000000.manifest.json").unlink()
     found = discover([str(tmp_path)])
     assert files(found) == {0: [unfinished.name]}
-    assert kinds(found) == ["unfinished_tmp"]
+    assert kinds(found) == ["unfinished-tmp"]
 
     shutil.copy(unfinished, path)
     found = discover([str(tmp_path)])
     assert files(found) == {0: [path.name]}
-    assert kinds(found) == ["unfinished_tmp"]
+    assert kinds(found) == ["unfinished-tmp"]
     assert found.notes[0].severity == "info"
 
 

@@ -76,7 +76,7 @@ def test_files_without_ranks_get_different_ranks(tmp_path: Path) -> None:
         without_rank(pid=pid).write(tmp_path / name)
     found = discover([str(tmp_path)])
     assert files(found) == {0: ["a_5.1.pt.trace.json"], 1: ["a_6.1.pt.trace.json"], 2: ["b_7.1.pt.trace.json"]}
-    assert kinds(found) == ["no_rank"] * 3
+    assert kinds(found) == ["no-rank"] * 3
 
 
 def test_windows_of_one_process_without_a_rank(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_links_to_the_same_file_count_once(tmp_path: Path) -> None:
     found = discover([str(tmp_path), str(tmp_path / "a"), str(path), str(tmp_path / "b")])
     assert files(found) == {0: ["rank0.json"]}
     assert [(note.kind, note.rank, note.file) for note in found.notes] == [
-        ("ignored_file", 1, "rank1.json"),
-        ("ignored_file", 2, "rank2.json"),
+        ("ignored-file", 1, "rank1.json"),
+        ("ignored-file", 2, "rank2.json"),
     ]
 
 
@@ -167,7 +167,7 @@ def test_a_copy_of_a_file_is_not_another_job(tmp_path: Path) -> None:
     found = discover([str(tmp_path)])
     assert files(found) == {0: ["rank0.json"], 1: ["rank1.json"]}
     assert found.others == ()
-    assert kinds(found) == ["duplicate_rank"]
+    assert kinds(found) == ["duplicate-rank"]
 
 
 def test_other_world_sizes_are_other_jobs(tmp_path: Path) -> None:
