@@ -59,6 +59,7 @@ def assert_controls_nothing(text: str) -> None:
         "analyze --strict",
         "info",
         "info --kernels",
+        "explain",
         "whatif",
         "whatif --json",
         "merge --min-dur 1us",

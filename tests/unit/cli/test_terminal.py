@@ -32,6 +32,8 @@ STYLED = [
     "analyze h100 --full",
     "info ddp",
     "info h100 --kernels",
+    "explain ddp",
+    "explain straggler ddp",
     "whatif ddp",
     "compare ddp ddp",
     "check ddp --baseline ddp",
