@@ -5,7 +5,20 @@ from __future__ import annotations
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
 
-__all__ = ["exposed_communication", "exposed_transfers", "late_by_turns", "mesh_dimension", "slow_host"]
+REPLAYED_ACTIONS = {
+    "communication": "overlap it with compute",
+    "network": "send less, or use a faster link: it would save as much if it took no time",
+}
+"""What to do about exposed transfers, by the remedy that a replay shows to save something."""
+
+__all__ = [
+    "REPLAYED_ACTIONS",
+    "exposed_communication",
+    "exposed_transfers",
+    "late_by_turns",
+    "mesh_dimension",
+    "slow_host",
+]
 
 
 @entry(

@@ -23,6 +23,7 @@ __all__ = ["catalogue_text", "entry_text", "run_text"]
 
 _CLOSE = 0.25  # of the bound: what reaches less did not come close
 _SHOWN_CLOSE = 5
+_SAID = 0.005  # of the step: a smaller part rounds to nothing
 _DOCS = "docs/findings.md"
 _INDENT = "   "
 
@@ -134,7 +135,11 @@ def _coverage_text(covered: Coverage) -> str:
         return f"{time_ns / covered.step_ns:.0%}"
 
     rest_ns = sum(covered.unexplained_ns.values())
-    parts = [f"{name} {share(time_ns)}" for name, time_ns in covered.unexplained_ns.items()]
+    parts = [
+        f"{name} {share(time_ns)}"
+        for name, time_ns in covered.unexplained_ns.items()
+        if time_ns >= _SAID * covered.step_ns
+    ]
     named = f": {', '.join(parts)}" if parts else ""
     return (
         f"Of the mean step of {covered.step_ns / 1e6:.1f} ms {share(covered.work_ns)} is compute and copies, findings "

@@ -16,15 +16,12 @@ from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.section import Result, Unavailable
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.findings.communication import REPLAYED_ACTIONS
 from tracekit.findings.finding import Finding, Remedy
 
 __all__ = ["state_savings", "with_stated_savings"]
 
 _ALTERNATIVES: Mapping[Remedy, Remedy] = {"load": "ranks", "stages": "ranks", "communication": "network"}
-_ACTIONS: Mapping[Remedy, str] = {
-    "communication": "overlap it with compute",
-    "network": "send less, or use a faster link: it would save as much if it took no time",
-}
 _NOT_ASKED = "the section whatif was not asked for"
 _NOT_REPLAYED = "no replay has this change"
 _NOTHING_SAVED = "no replay of this change saves more than its error"
@@ -65,7 +62,7 @@ def _state(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
             finding,
             saving_ns=change.saves_ns_per_step,
             saving_error_ns=change.error_ns,
-            action=_ACTIONS.get(change.remedy, finding.action),
+            action=REPLAYED_ACTIONS.get(change.remedy, finding.action),
             evidence={**finding.evidence, "change": change.what},
         )
     if finding.saving_error_ns is not None:
