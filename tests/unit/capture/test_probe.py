@@ -332,6 +332,7 @@ def test_a_run_id_that_is_used_gives_a_warning_and_another_name(
         if windows == 1:
             for _ in range(3):
                 step()
+            runs.wait()
         else:
             step()
             with pytest.warns(CaptureWarning, match="in run same exists, so this one is in run same-2"):
