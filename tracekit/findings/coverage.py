@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import IDLE_CAUSES
 
 __all__ = ["Coverage", "coverage"]
 
-_IDLE = ("host_bound", "kernel_gap", "synchronisation", "allocator", "garbage_collection", "between_steps", "other")
 _OF_SEVERAL = {
     "bubble": ("warmup", "drain", "imbalance", "late_peer"),
     "communication": ("transfer",),
-    **dict.fromkeys(_IDLE, _IDLE),  # a finding on idle time is about all of it
+    **dict.fromkeys(IDLE_CAUSES, IDLE_CAUSES),  # a finding on idle time is about all of it
 }
 _WORK = ("compute", "copy")
 

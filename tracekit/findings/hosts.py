@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Entry, Sentence, entry
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
+from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import ranks_text
+from tracekit.model.safe_text import shortened
 
 __all__ = [
+    "IDLE_CAUSES",
     "RULE_OPTION",
     "data_loading",
     "idle_entry",
@@ -26,40 +29,59 @@ RULE_OPTION = "--communication-rule"
 _LONGEST_NAME = 36
 _LONGEST_TEXT = 142
 
-_IDLE_IDS = {
-    "host_bound": "launch-bound",
-    "kernel_gap": "kernel-gaps",
-    "synchronisation": "host-synchronisation",
-    "allocator": "allocator-stalls",
-    "garbage_collection": "garbage-collection",
-    "between_steps": "idle-between-steps",
-    "other": "idle-unexplained",
-}
-_IDLE_MEANINGS = {
-    "host_bound": "The host launches work later than the device could begin it.",
-    "kernel_gap": "Kernels are queued, and the device still pauses between them: they are many and short.",
-    "synchronisation": "The host waited until the device was done, so that nothing was queued behind.",
-    "allocator": "The host allocates memory of the device while nothing runs there.",
-    "garbage_collection": "Python collects garbage while nothing runs on the device.",
-    "between_steps": "The host does something else between two steps.",
-    "other": "Nothing runs, and the recording does not show why.",
-}
-_REASONS = {
-    "host_bound": "the host launches late",
-    "kernel_gap": "queued kernels begin with gaps",
-    "synchronisation": "the host had waited for the GPU",
-    "allocator": "the host allocates memory",
-    "garbage_collection": "Python collects garbage",
-    "between_steps": "the host is between steps",
-    "other": "something that is not recorded held it up",
-}
-_ACTIONS = {
-    "host_bound": "launch fewer, larger kernels: torch.compile or CUDA graphs",
-    "kernel_gap": "launch fewer, larger kernels (torch.compile), or use CUDA graphs, whose gaps are shorter",
-    "synchronisation": "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
-    "allocator": "let the allocator keep its memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    "garbage_collection": "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
-    "between_steps": "do what runs between the steps less often, or in another thread",
+
+class _IdleCause(NamedTuple):
+    """Why a device idles: the id of the finding, what it means, the clause that says so, and what to do."""
+
+    id: str
+    meaning: str
+    reason: str
+    action: str | None
+
+
+_IDLE_CAUSES = {
+    "host_bound": _IdleCause(
+        "launch-bound",
+        "The host launches work later than the device could begin it.",
+        "the host launches late",
+        "launch fewer, larger kernels: torch.compile or CUDA graphs",
+    ),
+    "kernel_gap": _IdleCause(
+        "kernel-gaps",
+        "Kernels are queued, and the device still pauses between them: they are many and short.",
+        "queued kernels begin with gaps",
+        "launch fewer, larger kernels (torch.compile), or use CUDA graphs, whose gaps are shorter",
+    ),
+    "synchronisation": _IdleCause(
+        "host-synchronisation",
+        "The host waited until the device was done, so that nothing was queued behind.",
+        "the host had waited for the GPU",
+        "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
+    ),
+    "allocator": _IdleCause(
+        "allocator-stalls",
+        "The host allocates memory of the device while nothing runs there.",
+        "the host allocates memory",
+        "let the allocator keep its memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    ),
+    "garbage_collection": _IdleCause(
+        "garbage-collection",
+        "Python collects garbage while nothing runs on the device.",
+        "Python collects garbage",
+        "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
+    ),
+    "between_steps": _IdleCause(
+        "idle-between-steps",
+        "The host does something else between two steps.",
+        "the host is between steps",
+        "do what runs between the steps less often, or in another thread",
+    ),
+    "other": _IdleCause(
+        "idle-unexplained",
+        "Nothing runs, and the recording does not show why.",
+        "something that is not recorded held it up",
+        None,
+    ),
 }
 _OF_COMPILED = (
     "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
@@ -76,6 +98,10 @@ _PAUSES = {
     "evaluation": ("evaluates", "evaluate"),
     "logging": ("logs", "log"),
 }
+
+
+IDLE_CAUSES = tuple(_IDLE_CAUSES)
+"""Causes of idle time that a finding may name."""
 
 
 # ---- idle devices ---------------------------------------------------------------------------------------------------
@@ -116,7 +142,7 @@ def _idle(
 
 def _idle_reason(cause: Mapping[str, Any], device: str) -> str:
     is_python = cause["cause"] == "host_bound" and device == "cpu"
-    return "Python runs instead" if is_python else _REASONS[cause["cause"]]
+    return "Python runs instead" if is_python else _IDLE_CAUSES[cause["cause"]].reason
 
 
 def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str | None:
@@ -126,8 +152,8 @@ def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str |
     if name == "host_bound" and compiled:
         return _OF_COMPILED
     if name == "synchronisation" and cause["place"] is not None:
-        return f"{_ACTIONS[name]}; {cause['place']} does"
-    return _ACTIONS.get(name)
+        return f"{_IDLE_CAUSES[name].action}; {cause['place']} does"
+    return _IDLE_CAUSES[name].action
 
 
 def _with_room(text: str, more: str) -> str:
@@ -142,8 +168,8 @@ def _idle_example(cause: str) -> dict[str, object]:
 
 
 _IDLE = {
-    cause: entry(name, "breakdown", IDLE_SHARE, meaning=_IDLE_MEANINGS[cause], example=_idle_example(cause))(_idle)
-    for cause, name in _IDLE_IDS.items()
+    cause: entry(each.id, "breakdown", IDLE_SHARE, meaning=each.meaning, example=_idle_example(cause))(_idle)
+    for cause, each in _IDLE_CAUSES.items()
 }
 
 
@@ -156,7 +182,7 @@ def place_text(operator: str | None, annotation: str | None, source: str | None 
         source = source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
     name = operator or ("Python" if annotation is None else f"Python in {annotation}")
     text = name if source is None else f"{name} ({source})"
-    return text if not short or len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    return shortened(text, _LONGEST_NAME) if short else text
 
 
 @entry(
@@ -233,7 +259,7 @@ def pause_text(
     communication in which they wait.
     """
     often = "a step" if steps_with_it == steps else f"in {steps_with_it} of {steps} steps"
-    text = f"{_who_pauses(ranks, does)} for {each_ns / 1e6:.0f} ms {often}"
+    text = f"{_who_pauses(ranks, does)} for {milliseconds(each_ns, 0)} ms {often}"
     if not waiting:
         return text
     its = "its" if len(ranks) == 1 else "their"
@@ -243,7 +269,7 @@ def pause_text(
 
 def longer_pause_text(ranks: Sequence[int], does: str, longer_ns: float) -> str:
     """Return by how much longer some ranks pause than the others, which pause as well."""
-    return f"{_who_pauses(ranks, does)} for {longer_ns / 1e6:.0f} ms a step longer than others"
+    return f"{_who_pauses(ranks, does)} for {milliseconds(longer_ns, 0)} ms a step longer than others"
 
 
 def _who_pauses(ranks: Sequence[int], does: str) -> str:

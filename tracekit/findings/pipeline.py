@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import BUBBLE_RATIO, NOTABLE_SHARE
+from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import ranks_text
 
 __all__ = ["pipeline_bubble", "uneven_stage", "uneven_stages"]
@@ -85,7 +86,7 @@ def uneven_stage(
     """One stage takes longer than those of other ranks in most steps, and all of its ranks compute more."""
     text = (
         f"stage {stage} ({ranks_text(ranks)}) takes {factor:.2f} times as long as the other stages: "
-        f"{work_ns / 1e6:.2f} against {others_ns / 1e6:.2f} ms a microbatch"
+        f"{milliseconds(work_ns)} against {milliseconds(others_ns)} ms a microbatch"
     )
     return text, f"move layers from it to the other stages, first to stage {fastest}"
 

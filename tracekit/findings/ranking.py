@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import WAITED_FOR
+from tracekit.model.quantities import milliseconds
 
 _OF_ALL_TRANSFERS = ("communication", "network")
 
@@ -64,12 +65,13 @@ def reason_for_place(finding: Finding, step_ns: float) -> str:
     if finding.id == "noisy-steps":
         return "what follows is uncertain, as steps differ so much"
     if _waited_ns(finding) > WAITED_FOR * step_ns:
-        return f"others wait {_waited_ns(finding) / 1e6:.1f} ms for it, and no replay has a saving: before all savings"
+        waited = milliseconds(_waited_ns(finding), 1)
+        return f"others wait {waited} ms for it, and no replay has a saving: before all savings"
     if finding.saving_ns:
-        return f"it saves {finding.saving_ns / 1e6:.1f} ms a step"
+        return f"it saves {milliseconds(finding.saving_ns, 1)} ms a step"
     why = f" ({finding.evidence['no_replay']})" if "no_replay" in finding.evidence else ""
     if finding.time_ns:
-        return f"it is about {finding.time_ns / 1e6:.1f} ms a step, and no saving is known{why}"
+        return f"it is about {milliseconds(finding.time_ns, 1)} ms a step, and no saving is known{why}"
     return f"no time or saving is known{why}"
 
 

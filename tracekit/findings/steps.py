@@ -13,6 +13,7 @@ from tracekit.findings.thresholds import (
     SLOW_RATE,
     UNCERTAIN_MEAN,
 )
+from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import ranks_text
 
 __all__ = [
@@ -47,7 +48,7 @@ _AGAINST_RESTARTS = {
 @entry("nothing-notable", "breakdown", example={"compute_share": 0.97, "compute_ns": 58_200_000, "step_ns": 60_000_000})
 def nothing_notable(compute_share: float, compute_ns: float, step_ns: float) -> Sentence:
     """No analysis has a finding. Compute takes most of the step, or what is left has many small causes."""
-    times = f"{compute_ns / 1e6:.1f} of {step_ns / 1e6:.1f} ms"
+    times = f"{milliseconds(compute_ns, 1)} of {milliseconds(step_ns, 1)} ms"
     return f"nothing stands out: compute takes {compute_share:.0%} of the step ({times})", None
 
 
@@ -73,7 +74,7 @@ def noisy_steps(min_ns: int, max_ns: int, steps: int, rank: int | None) -> Sente
     result = "too noisy to judge" if rank is None else "their mean rates are uncertain"
     more = f"record more steps, such as tracekit.probe(steps={max(10, 2 * steps)})"
     return (
-        f"steps {whose} {fold}({min_ns / 1e6:,.1f} to {max_ns / 1e6:,.1f} ms): {result}",
+        f"steps {whose} {fold}({milliseconds(min_ns, 1)} to {milliseconds(max_ns, 1)} ms): {result}",
         f"{more}, while nothing else runs on the machine",
     )
 
@@ -88,8 +89,9 @@ def noisy_steps(min_ns: int, max_ns: int, steps: int, rank: int | None) -> Sente
         "steps_per_s": (8.1, 8.1),
         "peers_steps_per_s": 12.2,
         "longer_parts_ns": {"compute": 39_000_000, "data": 0, "rpc": 0, "host": 1_000_000},
-        "besides": "no rank is seen to wait for another",
-        "advice": "if ranks meet in other steps, record these to see who waits there",
+        "job_steps_per_s": 44.7,
+        "even_job_steps_per_s": 48.8,
+        "of_trainers": False,
     },
 )
 def slow_rate(
@@ -98,11 +100,15 @@ def slow_rate(
     steps_per_s: Sequence[float] | float,
     peers_steps_per_s: float,
     longer_parts_ns: Mapping[str, int],
-    besides: str,
-    advice: str,
+    job_steps_per_s: float,
+    even_job_steps_per_s: float,
+    of_trainers: bool,
     worker: str | None = None,
 ) -> Sentence:
-    """Ranks of which none is seen to wait take fewer steps a second than their peers."""
+    """Ranks of which none is seen to wait take fewer steps a second than their peers.
+
+    of_trainers: which a server answers each at its own time. worker: what the job calls a single one.
+    """
     one, who = len(slow) == 1, ranks_text(slow)
     if one and worker is not None:
         who = f"{worker} ({who})"
@@ -111,14 +117,18 @@ def slow_rate(
     its, they = ("its", "it") if one else ("their", "they")
     text = f"{who} make{'s' * one} {own} steps a second, {its} peer{'s' * (peers > 1)} {peers_steps_per_s:.3g}"
     cause = max(longer_parts_ns, key=lambda part: longer_parts_ns[part])
-    where = f"{longer_parts_ns[cause] / 1e6:.1f} ms longer"
+    where = f"{milliseconds(longer_parts_ns[cause], 1)} ms longer"
     action = {
         "compute": f"compare what {they} run{'s' * one} with {its} peers: a step computes {where}",
         "data": f"load {its} data ahead: a step loads {where}",
         "rpc": f"compare the way to the servers: a step waits for remote calls {where}",
         "host": f"look what {they} do{'es' * one} outside of operators: a step spends {where} there",
     }[cause]
-    return f"{text}; {besides}", f"{action}; {advice}"
+    if of_trainers:
+        gain = f"the job would make {even_job_steps_per_s:.3g} steps a second, not {job_steps_per_s:.3g}"
+        return f"{text}; nobody waits for {'it' if one else 'them'}", f"{action}; {gain}"
+    advice = "if ranks meet in other steps, record these to see who waits there"
+    return f"{text}; no rank is seen to wait for another", f"{action}; {advice}"
 
 
 @entry(

@@ -7,6 +7,7 @@ from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
+from tracekit.model.quantities import milliseconds
 from tracekit.model.ranks import format_ranges
 
 __all__ = [
@@ -74,8 +75,10 @@ def straggler(
     if steps == 1 and longest_wait is not None and expert_load is None:
         who = _name(ranks, None)
         longer = text.partition(", which")[0].removeprefix(f"{who} ")
-        most = f"rank {longest_wait['rank']} {longest_wait['wait_ns'] / 1e6:.1f} ms in one {longest_wait['kind']}"
-        text = f"others wait {(others_wait_ns or 0) / 1e6:.1f} ms for {who} ({most}), which {longer}"
+        most = (
+            f"rank {longest_wait['rank']} {milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}"
+        )
+        text = f"others wait {milliseconds(others_wait_ns or 0, 1)} ms for {who} ({most}), which {longer}"
     who = _name(ranks, host)
     if expert_load is not None:
         action = f"even out the load of the experts of {who}"
@@ -217,7 +220,7 @@ def nobody_text(reason: str) -> str:
 def nobody_is_late_text(clock_ns: int) -> str:
     """Return that none is late. clock_ns: of clocks that are too uncertain to say more; else 0."""
     if clock_ns:
-        return nobody_text(f"times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only")
+        return nobody_text(f"times of different ranks can be compared to {milliseconds(clock_ns)} ms only")
     return nobody_text("none is late more than the others")
 
 
@@ -225,12 +228,12 @@ def closest_text(lack: str, size_ns: float, share_of_step: float, significance_n
     """Return that no rank is named, and what the one that comes closest lacks."""
     reason = {
         "size": f"{share_of_step:.1%} of a step",
-        "significance": f"not significant (below {significance_ns / 1e6:.2f} ms)",
+        "significance": f"not significant (below {milliseconds(significance_ns)} ms)",
         "another step": "which may be chance in one step",
         "persistence": f"in {persistence:.0%} of the steps only",
         "distance": "and others cause nearly as much",
     }[lack]
-    return nobody_text(f"the most that one causes is {size_ns / 1e6:.2f} ms in the median step, {reason}")
+    return nobody_text(f"the most that one causes is {milliseconds(size_ns)} ms in the median step, {reason}")
 
 
 def _until_sure(certainty: str, steps: int, missing: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.model.quantities import count_text
+from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.ranks import ranks_text
 
 __all__ = ["persistent_straggler", "slow_transfers", "stalls"]
@@ -19,7 +19,7 @@ __all__ = ["persistent_straggler", "slow_transfers", "stalls"]
 def persistent_straggler(rank: int, beyond_ns: float, share: float, peers: int, shown: int, steps: int) -> Sentence:
     """A rank computes longer than its peers of the same stage, in most steps."""
     text = (
-        f"rank {rank} computes {beyond_ns / 1e6:.1f} ms a step ({share:.0%}) longer than its "
+        f"rank {rank} computes {milliseconds(beyond_ns, 1)} ms a step ({share:.0%}) longer than its "
         f"{'peer' if peers == 1 else 'peers'} of the same stage, in {shown} of {steps} steps: a persistent straggler"
     )
     return text, f"compare rank {rank}'s device and machine with those of its peers"
@@ -51,7 +51,10 @@ def stalls(
 ) -> Sentence:
     """Operations take far longer than others alike: here and there, of one rank, in one microbatch, or once."""
     operations, in_steps = count_text(count, "operation"), f"in {steps_with_it} of {steps} steps"
-    where, longer = f"{operations} on {len(ranks)} ranks, {in_steps}", f"{beyond_ns / 1e6:.1f} ms longer than usual"
+    where, longer = (
+        f"{operations} on {len(ranks)} ranks, {in_steps}",
+        f"{milliseconds(beyond_ns, 1)} ms longer than usual",
+    )
     action = "look for garbage collection, data loading, checkpoints or other jobs at these times"
     match pattern:
         case "wandering":
@@ -87,6 +90,6 @@ def slow_transfers(
     """Ranks wait far longer than usual for messages or collectives in some steps."""
     text = (
         f"ranks wait far longer than usual for messages or collectives in {steps_with_it} of {steps} steps: in step "
-        f"{step} a {operation} takes {duration_ns / 1e6:.1f} ms instead of {usual_ns / 1e6:.1f}"
+        f"{step} a {operation} takes {milliseconds(duration_ns, 1)} ms instead of {milliseconds(usual_ns, 1)}"
     )
     return text, "look at the network and at the hosts at these times"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.finding import Threshold
 from tracekit.findings.thresholds import NOTABLE_SHARE
+from tracekit.model.quantities import milliseconds
 
 __all__ = [
     "MOSTLY_FOR_ONE",
@@ -87,9 +88,7 @@ def waited_for_trainer(others_wait_ns: int, callee: str, worker: str, rank: int,
 
     longer_ns: by how much longer it computes, if that explains the waiting.
     """
-    longer = "" if longer_ns is None else f", which computes {longer_ns / 1e6:.1f} ms longer"
-    text = (
-        f"the others wait {others_wait_ns / 1e6:.1f} ms a step on {callee} for the call of {worker} (rank {rank})"
-        f"{longer}"
-    )
+    longer = "" if longer_ns is None else f", which computes {milliseconds(longer_ns, 1)} ms longer"
+    waited, call = milliseconds(others_wait_ns, 1), f"the call of {worker} (rank {rank})"
+    text = f"the others wait {waited} ms a step on {callee} for {call}{longer}"
     return text, f"compare what it runs with its peers, or let {callee} answer before all calls have come"

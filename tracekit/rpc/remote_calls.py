@@ -375,9 +375,8 @@ def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -
         ),
     )
     if slow is not None:
-        besides = "nobody waits for it" if len(slow.slow) == 1 else "nobody waits for them"
         names = {rank: use.worker for rank, use in joined.uses.items()}
-        yield slow_rate_finding(slow, names, besides, slow.even_rate_text)
+        yield slow_rate_finding(slow, names=names)
 
 
 def _own_times_ns(summary: RankSummary, joined: JoinedCalls) -> list[int]:

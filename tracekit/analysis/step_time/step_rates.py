@@ -45,11 +45,6 @@ class SlowRates:
     job_rate: float
     even_job_rate: float
 
-    @property
-    def even_rate_text(self) -> str:
-        """Return what the job would gain if the slow ranks kept up."""
-        return f"the job would make {self.even_job_rate:.3g} steps a second, not {self.job_rate:.3g}"
-
 
 def steps_per_s(summary: RankSummary) -> float | None:
     """Return how many complete steps a rank takes a second; None without any."""
@@ -94,11 +89,8 @@ def find_slow_rates(
     )
 
 
-def slow_rate_finding(found: SlowRates, names: Mapping[int, str], besides: str, advice: str) -> Finding:
-    """Return the finding on slow ranks. names: of ranks that have one. besides: what else is true of them.
-
-    advice: what to know or do after looking for the cause.
-    """
+def slow_rate_finding(found: SlowRates, *, names: Mapping[int, str] | None = None) -> Finding:
+    """Return the finding on slow ranks. names: of trainers that a server answers, by rank; None for other ranks."""
     one = len(found.slow) == 1
     cause = max(found.longer_parts_ns, key=lambda part: found.longer_parts_ns[part])
     return slow_rate(
@@ -109,15 +101,14 @@ def slow_rate_finding(found: SlowRates, names: Mapping[int, str], besides: str, 
         evidence={
             "slow": list(found.slow),
             "peers": len(found.peers),
-            "worker": names.get(found.slow[0]),
+            "worker": (names or {}).get(found.slow[0]),
             "steps_per_s": found.rates[0] if one else list(found.rates),
             "peers_steps_per_s": found.peers_rate,
             "job_steps_per_s": found.job_rate,
             "even_job_steps_per_s": found.even_job_rate,
             "longer_ns": found.longer_ns,
             "longer_parts_ns": dict(found.longer_parts_ns),
-            "besides": besides,
-            "advice": advice,
+            "of_trainers": names is not None,
             "no_replay": "no rank is seen to wait for another, so no other would have a shorter step",
         },
         conditions=[SLOW_RATE.reached_by(found.peers_rate / found.rates[-1])],
@@ -129,8 +120,7 @@ def slow_rates_of_ranks(run: Run) -> list[Finding]:
     found = find_slow_rates([summary for summary in run.ranks if summary.is_measured], {})
     if found is None:
         return []
-    advice = "if ranks meet in other steps, record these to see who waits there"
-    return [slow_rate_finding(found, {}, "no rank is seen to wait for another", advice)]
+    return [slow_rate_finding(found)]
 
 
 def _lengths(summary: RankSummary) -> list[int]:

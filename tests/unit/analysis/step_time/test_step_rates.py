@@ -119,7 +119,7 @@ def test_the_cause_is_what_is_longer(slow: RankSummary, waits_ms: int, cause: st
     found = find_slow_rates([rank_with(0, [10] * 3), slow], {1: waits_ms * MS})
     assert found is not None
 
-    finding = slow_rate_finding(found, {1: "trainer1"}, "nobody waits for it", found.even_rate_text)
+    finding = slow_rate_finding(found, names={1: "trainer1"})
 
     assert finding.cause == cause
     assert action in (finding.action or "")
