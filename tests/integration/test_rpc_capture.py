@@ -138,7 +138,6 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
     (finding,) = [finding for finding in result["findings"] if "function" in finding["evidence"]]
     assert (finding["cause"], finding["evidence"]["function"], finding["evidence"]["callee"]) == ("rpc", "pull", "ps")
     assert finding["time_ns"] >= 50_000_000
-    assert "make pull faster" in finding["action"]
     text = TerminalReport().render(analyze(tmp_path))
     assert "Remote calls, the most waited for first" in text
     assert max(len(line) for line in text.splitlines()[1:] if not line.startswith("Next: ")) <= 80
