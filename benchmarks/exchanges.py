@@ -10,11 +10,9 @@ import numpy as np
 
 from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.sections import ALL_PARTS
-from tracekit.model.clocks import ClockModel
-from tracekit.model.communication import GroupKey
-from tracekit.model.messages import Messages
+from tracekit.model.communication import GroupKey, Messages
 from tracekit.model.metadata import PipelineLayout
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import PipelineMembership, RankSummary, StepParts
 

@@ -22,11 +22,8 @@ import numpy as np
 
 from benchmarks.exchanges import rank as summary_of
 from benchmarks.exchanges import run_of
-from tracekit.model.clocks import ClockModel
-from tracekit.model.collectives import Collectives, MatchedGroup
-from tracekit.model.communication import KINDS, GroupKey
-from tracekit.model.messages import MatchedMessages, Messages
-from tracekit.model.run import Run
+from tracekit.model.communication import KINDS, Collectives, GroupKey, MatchedGroup, MatchedMessages, Messages
+from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import StepParts
 
 _EMPTY = {"compute": 0, "data": 0}

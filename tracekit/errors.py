@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["InputError", "NotATraceError", "OutputError", "TracekitError", "UsageError"]
-
 
 class TracekitError(Exception):
     """Base of all errors that tracekit raises on purpose. An instance of this class itself is an internal error."""

@@ -15,8 +15,6 @@ from functools import lru_cache
 
 from tracekit.errors import UsageError
 
-__all__ = ["VARIABLE", "Limits", "limits", "parse_limits"]
-
 VARIABLE = "TRACEKIT_LIMITS"
 
 _SETTING = re.compile(r"([a-z_]+)=([1-9][0-9]{0,14})([KMG]?)")

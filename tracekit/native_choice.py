@@ -6,8 +6,6 @@ import os
 
 from tracekit.errors import UsageError
 
-__all__ = ["VARIABLE", "use_native"]
-
 VARIABLE = "TRACEKIT_NATIVE"
 
 

@@ -22,8 +22,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["no_garbage_collection", "tune_cli_process"]
-
 # malloc.h of glibc; see mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_FREE_HEAP_BYTES = 512 << 20

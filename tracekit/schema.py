@@ -22,7 +22,6 @@ from tracekit.analysis.table import Column, FilledTable, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "COMPARISON_TABLES", "TABLES", "Column", "Table", "column_table", "columns"]
 
 TABLES: Mapping[str, Table] = MappingProxyType({table.name: table for table in sections.TABLES})
 """The tables by name, in the order of a report."""

@@ -32,8 +32,6 @@ from urllib.parse import quote
 
 from tracekit.errors import OutputError
 
-__all__ = ["PORT", "UI_ORIGIN", "TraceServer"]
-
 HOST = "127.0.0.1"
 PORT = 9001
 """The only local port from which the content security policy of Perfetto's UI lets it fetch."""

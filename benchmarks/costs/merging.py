@@ -30,10 +30,10 @@ _WRITE = """
 import sys, tempfile, time
 from pathlib import Path
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.loading.options import SummaryOptions
 from tracekit.process_tuning import tune_cli_process
-from tracekit.read.cache.spool import DecodedSpool
-from tracekit.render.merged.input_slices import SliceFilter
+from tracekit.read.cache.cache_dir import DecodedSpool
+from tracekit.render.merged.derived_tracks import SliceFilter
 from tracekit.render.merged.plan import plan_of
 from tracekit.render.merged.rank_page import write_rank
 from tracekit.render.perfetto import PerfettoFormat

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from tracekit.analysis.loading.assembly import assemble
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize
+from tracekit.analysis.load import assemble
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize
 from tracekit.analysis.report import Report, analyze, wanted_sections
 from tracekit.model.run import Run
 from tracekit.model.summary import RankFailure, RankSummary

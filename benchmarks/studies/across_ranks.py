@@ -28,8 +28,7 @@ from tracekit.analysis.clocks.align import align
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.stragglers.stragglers import stragglers
 from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
-from tracekit.model.collectives import Collectives
-from tracekit.model.communication import GroupKey
+from tracekit.model.communication import Collectives, GroupKey
 from tracekit.model.summary import RankSummary, StepParts
 
 PAIRED = 8

@@ -28,9 +28,8 @@ import numpy as np
 from benchmarks.simulated import Cluster
 from benchmarks.studies.documents import Row, between_marks, markdown
 from benchmarks.studies.rates import rate
-from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS
 from tracekit.analysis.comparison.comparison import SECTIONS_READ, Comparison, compare
-from tracekit.analysis.comparison.step_verdict import Judgement, estimate_change, judge
+from tracekit.analysis.comparison.step_verdict import UNEVEN_STEPS, Judgement, estimate_change, judge
 from tracekit.analysis.gates.evaluation import check
 from tracekit.analysis.gates.gates import DEFAULT_GATES
 from tracekit.analysis.report import Report, analyze

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from docs.reference.markdown import code, table
-from tracekit.trace_processor.views import views_sql
+from tracekit.trace_processor.processor import views_sql
 
 __all__ = ["View", "parse_views", "view_pages"]
 

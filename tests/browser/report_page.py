@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tracekit.render.page.build import html_page, page_code
 from tracekit.render.page.contract import PageData
-from tracekit.render.page.write import html_page, page_code
 
 __all__ = ["ReportPage", "opened", "opened_text"]
 

@@ -29,7 +29,7 @@ from tracekit.limits import VARIABLE  # noqa: E402
 from tracekit.render.perfetto import compiled_packets, portable_packets  # noqa: E402
 from tracekit.render.perfetto.extra_args import ExtraArgsEncoder  # noqa: E402
 from tracekit.render.perfetto.fields import Interned, fields_of  # noqa: E402
-from tracekit.render.trace.slices import Slices  # noqa: E402
+from tracekit.render.slices import Slices  # noqa: E402
 
 _TEMPLATE = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
 _DTYPES = ("i4", "i8", "u8", "u1", "?", "f8", ">i8", ">i4", "f4", "i2", "M8[ns]", "c16", "S4", "O")

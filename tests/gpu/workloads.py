@@ -22,8 +22,8 @@ import torch
 
 import tracekit
 from sleeping import cycles_per_ms, take_time
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.profiler_session import ProfilerSession
-from tracekit.capture.warn import CaptureWarning
 
 SKIP, WARMUP, STEPS = 2, 1, 3
 FIRST = SKIP + WARMUP  # the first recorded call

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.model.spans import LABEL_PREFIX
 from tracekit.render.json_result import JsonResult

@@ -223,7 +223,7 @@ def test_ranks_of_one_host_have_one_clock(job: Job) -> None:
 
 
 def test_the_demo_s_training_records_two_ranks(torchrun: Launch, tmp_path: Path) -> None:
-    torchrun("-m", "tracekit.cli.jobs.demo_training", "--out", tmp_path)
+    torchrun("-m", "tracekit.cli.demo_training", "--out", tmp_path)
 
     assert [trace["tracekit"]["rank"] for trace in read_traces(tmp_path)] == [0, 1]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.components import require_module
 from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.roofline import roofline
 from tracekit.analysis.step_time.step_lengths import mean_step_ns

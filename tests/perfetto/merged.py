@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.loading.options import SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.analysis.stragglers.stragglers import counted_steps
-from tracekit.model.clocks import clocks_are_comparable
-from tracekit.model.run import Run
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.render.json_result import JsonResult
-from tracekit.render.merged.input_slices import SliceFilter
+from tracekit.render.merged.derived_tracks import SliceFilter
 from tracekit.render.merged.merge import Merged, merge
 from tracekit.trace_processor import TraceProcessor, views_sql
 

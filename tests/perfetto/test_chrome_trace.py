@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.perfetto.test_native_trace import SOUP, Slice, thorough, trees, true_depths
 from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, slices_of
-from tracekit.chrome.writer import ChromeWriter
-from tracekit.render.trace.slices import ROLES, Argument, Flows
+from tracekit.chrome import ChromeWriter
+from tracekit.render.slices import ROLES, Argument, Flows
 from tracekit.trace_processor import Row, TraceProcessor
 
 NAMES = ["aten::mm", "a {[,]}: \u2028", 'quote " \\ tab\t line\n \x1f 中文 😀 %s', "x" * 1000, "cpu_op"]

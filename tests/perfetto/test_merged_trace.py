@@ -20,7 +20,7 @@ from tests.perfetto.merged import (
     shown_slices,
 )
 from tracekit.analysis.load import load
-from tracekit.render.merged.input_slices import SliceFilter
+from tracekit.render.merged.derived_tracks import SliceFilter
 from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import TraceProcessor
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.decode.extra_args import select_extra_args
+from tracekit.read.decode.field_values import select_extra_args
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
-from tracekit.render.trace.nesting import assign_lanes
-from tracekit.render.trace.slices import Argument, Slices
+from tracekit.render.slices import Argument, Slices, assign_lanes
 from tracekit.trace_processor import TraceProcessor
 
 

@@ -20,7 +20,7 @@ from tracekit.cli import cli
 from tracekit.model.run import Run
 from tracekit.render.merged.merge import merge
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
-from tracekit.render.trace.slices import Slices
+from tracekit.render.slices import Slices
 from tracekit.trace_processor import Row, TraceProcessor, views_sql
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"

@@ -10,8 +10,8 @@ import numpy as np
 
 from tracekit.analysis.events.communication_rules import COMPUTE, CommunicationRule, rule_finder
 from tracekit.analysis.events.kernel_names import function_of_kernel
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.workers import LOST, Progress, map_ranks
 from tracekit.analysis.timeline.lanes import Lanes, build_lanes
 from tracekit.errors import InputError
 from tracekit.model.communication import KINDS
@@ -20,8 +20,6 @@ from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
-
-__all__ = ["COPY", "KernelUse", "list_kernels"]
 
 COPY = "copy"
 _BY_STREAM = "(its stream)"

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.load import Paths, load
+from tracekit.analysis.loading.options import SummaryOptions
 from tracekit.analysis.pauses.pauses import paused_by_step_ns
-from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report_tables import report_tables
 from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.analysis.sections import SECTIONS
-from tracekit.analysis.step_time.breakdown import nothing_notable
-from tracekit.analysis.step_time.overhead import overhead_findings
+from tracekit.analysis.step_time.breakdown import nothing_notable, overhead_findings
 from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
 from tracekit.analysis.table import FilledTable
-from tracekit.analysis.whatif.finding_savings import with_stated_savings
+from tracekit.analysis.whatif.whatif import with_stated_savings
 from tracekit.errors import UsageError
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.ranking import rank_findings, with_noise
@@ -33,7 +32,6 @@ from tracekit.read.cache.store import CacheChoice
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Report", "analyze", "wanted_sections"]
 
 R = TypeVar("R", bound=Result)
 

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tracekit
-from tracekit.analysis.clocks.tables import CLOCK
+from tracekit.analysis.clocks.measured import CLOCK
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.analysis.step_time.breakdown import capture_overhead
 from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import FilledTable, tables_of
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
-
-__all__ = ["clock_table", "finding_table", "note_table", "report_tables", "run_table"]
 
 
 def report_tables(run: Run, results: Mapping[str, Any], findings: Iterable[Finding]) -> dict[str, FilledTable]:

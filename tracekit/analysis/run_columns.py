@@ -2,8 +2,6 @@
 
 from tracekit.analysis.table import Column, Table
 
-__all__ = ["FINDINGS", "GROUPS", "NOTES", "RUN"]
-
 RUN = Table(
     "run",
     (

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
-from tracekit.analysis.clocks.tables import CLOCK
+from tracekit.analysis.attempts import ATTEMPTS_SECTION
+from tracekit.analysis.clocks.measured import CLOCK
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, DIMENSIONS_SECTION, OVERLAP_SECTION
-from tracekit.analysis.configuration.sections import CONFIGURATION_SECTION
-from tracekit.analysis.configuration.tables import CONFIGURATION
-from tracekit.analysis.ddp.sections import BUCKETS_SECTION
-from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
-from tracekit.analysis.fsdp.sections import FSDP_SECTION
-from tracekit.analysis.kernels.sections import KERNELS_SECTION
-from tracekit.analysis.matching.tables import POINT_TO_POINT
+from tracekit.analysis.configuration import CONFIGURATION, CONFIGURATION_SECTION
+from tracekit.analysis.ddp.buckets import BUCKETS_SECTION
+from tracekit.analysis.diagnosis.diagnosis import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
+from tracekit.analysis.fsdp.units import FSDP_SECTION
+from tracekit.analysis.kernels import KERNELS_SECTION
+from tracekit.analysis.matching.messages import POINT_TO_POINT
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
-from tracekit.analysis.pauses.sections import PAUSES_SECTION
+from tracekit.analysis.pauses.pauses import PAUSES_SECTION
 from tracekit.analysis.pauses.tables import PAUSE_TIMES
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.pipeline.tables import ACTIONS
@@ -24,15 +23,12 @@ from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.analysis.section import Section
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
 from tracekit.analysis.step_time.tables import NAMED_WAITS, RECORDING_COST, NamedWait
-from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION
+from tracekit.analysis.stragglers.stragglers import STRAGGLERS_SECTION
 from tracekit.analysis.table import Table
-from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
-from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.analysis.timeline.recorded_steps import FLIGHT_RECORDER, RecordedSteps
 from tracekit.analysis.whatif.sections import WHATIF_SECTION
 from tracekit.model.summary import Part
 from tracekit.rpc.section import RPC_SECTION
-
-__all__ = ["ALL_PARTS", "SECTIONS", "TABLES", "parts_for"]
 
 # Findings of equal severity and saving are listed in this order.
 _LISTED: tuple[Section[Any], ...] = (

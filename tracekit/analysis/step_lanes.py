@@ -12,14 +12,12 @@ from typing import Literal
 import numpy as np
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
-from tracekit.analysis.events.innermost_span import outermost_first
 from tracekit.analysis.events.kernel_names import function_of_kernel
-from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX
-from tracekit.analysis.events.phases import STEP_PHASES, PhaseTimeline
+from tracekit.analysis.events.phases import AUTOGRAD_NODE_PREFIX, STEP_PHASES, PhaseTimeline, outermost_first
+from tracekit.analysis.loading.options import SummaryOptions
 from tracekit.analysis.loading.rank_reader import SMALL_RUN_BYTES, size_bytes_of
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.recording import Recording, recording_of
-from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.analysis.loading.recording import Recording, recording_of
+from tracekit.analysis.loading.workers import LOST, Progress, map_ranks
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.errors import InputError
 from tracekit.model.communication import KINDS
@@ -29,8 +27,6 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
-
-__all__ = ["LANES", "Lane", "Operation", "StepLanes", "StepTime", "read_step_lanes"]
 
 Lane = Literal["compute", "communication", "copy"]
 LANES: tuple[Lane, ...] = ("compute", "communication", "copy")

@@ -19,26 +19,12 @@ from dataclasses import KW_ONLY, dataclass, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.model.quantities import figures, file_size, milliseconds, percent
-from tracekit.model.ranks import format_ranges
-from tracekit.model.safe_text import shortened
+from tracekit.model.quantities import figures, file_size, milliseconds, percent, shortened
+from tracekit.model.run import format_ranges
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "RANK",
-    "Column",
-    "DerivedFrame",
-    "Display",
-    "FilledTable",
-    "Frame",
-    "Rows",
-    "Table",
-    "records",
-    "rows_of",
-    "tables_of",
-]
 
 Type = Literal[
     "int",

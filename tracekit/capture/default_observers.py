@@ -5,8 +5,6 @@ from __future__ import annotations
 from tracekit.capture.observers import Observer, ProcessRecorder
 from tracekit.capture.rpc import serving
 
-__all__ = ["PROCESS_RECORDERS", "default_observers"]
-
 PROCESS_RECORDERS: tuple[ProcessRecorder, ...] = (serving,)
 """What records a process from its first probe on, whether or not it has steps."""
 
@@ -18,18 +16,19 @@ def default_observers() -> list[Observer]:
     """
     from tracekit.capture.observers.communication_purposes import PurposeObserver
     from tracekit.capture.observers.compiled import CompileObserver
-    from tracekit.capture.observers.forwards import ForwardObserver
-    from tracekit.capture.observers.gradient_modes import GradientModeObserver
+    from tracekit.capture.observers.ddp import DdpObserver
+    from tracekit.capture.observers.deepspeed import DeepSpeedObserver
+    from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
     from tracekit.capture.observers.memory import MemoryObserver
-    from tracekit.capture.observers.parallelism.ddp import DdpObserver
-    from tracekit.capture.observers.parallelism.deepspeed import DeepSpeedObserver
-    from tracekit.capture.observers.parallelism.fsdp import Fsdp1Observer, Fsdp2Observer
-    from tracekit.capture.observers.parallelism.group_parallelism import DataParallelObserver, GroupParallelismObserver
-    from tracekit.capture.observers.parallelism.pipeline import PipelineObserver
-    from tracekit.capture.observers.parallelism.tensor_parallel import TensorParallelObserver
     from tracekit.capture.observers.pauses import PausesObserver
-    from tracekit.capture.observers.phases import PhasesObserver
+    from tracekit.capture.observers.phases import ForwardObserver, GradientModeObserver, PhasesObserver
+    from tracekit.capture.observers.pipeline import PipelineObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
+    from tracekit.capture.observers.tensor_parallel import (
+        DataParallelObserver,
+        GroupParallelismObserver,
+        TensorParallelObserver,
+    )
     from tracekit.capture.rpc.observer import RpcObserver
 
     return [

@@ -28,12 +28,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.hooks.tracebacks import hide_this_frame
+from tracekit.capture.hooks.patching import Patch, hide_this_frame
 
 LIMIT_S = 3.0
-
-__all__ = ["ExitHooks", "SigtermHandler", "is_failing"]
 
 
 def is_failing(*, at_exit: bool = False) -> bool:

@@ -26,15 +26,13 @@ from typing import Any
 from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.job.rpc_worker import rpc_ready
-from tracekit.capture.output.event_counts import EventCounts
+from tracekit.capture.output.packing import EventCounts
 from tracekit.model.spans import CALIBRATION_SPAN
 
 _PASSES = 6
 _MIN_PASSES = 3
 _MAX_NS = 15_000_000  # for each half: in a debugger a pass may take milliseconds
 _CALLS = 50  # of an empty function
-
-__all__ = ["OverheadMeter"]
 
 
 @dataclass(frozen=True, kw_only=True)

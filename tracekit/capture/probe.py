@@ -21,15 +21,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
-from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget
+from tracekit.capture.output.places import MAX_BYTES, MIN_FREE_BYTES, DiskBudget
 from tracekit.capture.probe_object import Probe
-from tracekit.capture.schedule import Schedule
-from tracekit.capture.step_numbers import FirstStep, StepNumbers, check_first_step
+from tracekit.capture.schedule import FirstStep, Schedule, StepNumbers, check_first_step
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-__all__ = ["check_options", "probe"]
 
 
 @overload

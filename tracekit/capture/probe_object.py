@@ -21,14 +21,12 @@ from typing import Any, ParamSpec, Self, TypeVar, cast
 from tracekit.capture.default_observers import PROCESS_RECORDERS
 from tracekit.capture.ending import ExitHooks, SigtermHandler, is_failing
 from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
+from tracekit.capture.hooks.patching import hide_this_frame, warn
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
-from tracekit.capture.hooks.tracebacks import hide_this_frame
 from tracekit.capture.job.attempt_log import AttemptLog
-from tracekit.capture.output.disk import DiskBudget, disk_budget_from_environment
-from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
-from tracekit.capture.step_numbers import StepNumbers
+from tracekit.capture.output.places import DiskBudget, disk_budget_from_environment
+from tracekit.capture.schedule import NEVER, Schedule, StepNumbers, path_from_environment, schedule_from_environment
 from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
-from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
 
 P = ParamSpec("P")
@@ -37,8 +35,6 @@ T = TypeVar("T")
 
 _probe_numbers = itertools.count()
 _started_probes: weakref.WeakSet[Probe] = weakref.WeakSet()  # their copies in a forked child must stop
-
-__all__ = ["Probe"]
 
 
 class Probe:

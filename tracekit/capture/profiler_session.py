@@ -25,8 +25,6 @@ from tracekit.capture.job.rpc_worker import rpc_ready
 _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 _POLL_S = 0.01
 
-__all__ = ["ProfilerSession", "acquire_profiler", "other_profiler", "release_profiler", "why_nothing_is_recorded"]
-
 
 class ProfilerUser(Protocol):
     """Who may use torch's profiler."""

@@ -11,8 +11,6 @@ from tracekit.capture.hooks.span import span
 from tracekit.model.metadata import RecordedStep
 from tracekit.model.spans import DATA_SPAN
 
-__all__ = ["StepLog"]
-
 
 @dataclass(kw_only=True)
 class _OpenStep:

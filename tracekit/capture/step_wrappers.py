@@ -11,12 +11,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from tracekit.capture.hooks.tracebacks import hide_this_frame
+from tracekit.capture.hooks.patching import hide_this_frame
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-__all__ = ["StepCalls", "wrap_coroutine_function", "wrap_function", "wrap_generator_function"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

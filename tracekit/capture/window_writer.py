@@ -12,18 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Thread
 
+from tracekit.capture.hooks.patching import warn
 from tracekit.capture.job.membership import JobMembership
-from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport, write_trace
-from tracekit.capture.output.places import Place, trace_folder
+from tracekit.capture.output.places import DiskBudget, Place, trace_folder
 from tracekit.capture.recording import Recording
-from tracekit.capture.schedule import Schedule
-from tracekit.capture.step_numbers import StepNumbers
-from tracekit.capture.warn import warn
+from tracekit.capture.schedule import Schedule, StepNumbers
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata
-
-__all__ = ["CLOCK_LIMIT_S", "BackgroundWriter", "ExportedTrace", "WindowWriter"]
 
 CLOCK_LIMIT_S = 2.0  # how long a finished trace waits for the clock of its host
 MAX_WAITING = 1  # exports that wait on the disk, beside the one that is being packed

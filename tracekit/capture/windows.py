@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.job.device import is_capturing_graph
+from tracekit.capture.hooks.patching import warn
 from tracekit.capture.job.membership import JobMembership
-from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.job.process import is_capturing_graph
+from tracekit.capture.output.places import DiskBudget
 from tracekit.capture.profiler_session import (
     acquire_profiler,
     other_profiler,
@@ -18,12 +19,8 @@ from tracekit.capture.profiler_session import (
     why_nothing_is_recorded,
 )
 from tracekit.capture.recording import Recording
-from tracekit.capture.schedule import NEVER, Schedule, WindowPlan
-from tracekit.capture.step_numbers import StepNumbers
-from tracekit.capture.warn import warn
+from tracekit.capture.schedule import NEVER, Schedule, StepNumbers, WindowPlan
 from tracekit.capture.window_writer import WindowWriter
-
-__all__ = ["Windows"]
 
 
 class Windows:

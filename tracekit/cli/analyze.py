@@ -14,7 +14,7 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import Report
     from tracekit.analysis.step_lanes import StepLanes, StepTime
     from tracekit.model.run import Run
@@ -57,7 +57,7 @@ def analyze(
     RUN is a run folder (its newest run is taken), trace files, or a glob in quotes. With -o report.html the result is a
     page that opens offline.
     """
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import analyze as analyze_run
     from tracekit.analysis.report import wanted_sections
     from tracekit.analysis.section import KnownWork

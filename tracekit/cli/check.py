@@ -23,9 +23,8 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.analysis.gates.evaluation import Check
     from tracekit.analysis.gates.gates import Gates
-    from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.analysis.loading.options import StepSelection
 
-__all__ = ["find_gates", "read_gates"]
 
 _SUFFIXES = (".json", ".md", ".txt", ".xml")
 _DOUBTS = ("inconclusive", "incomparable", "unavailable", "incomplete")
@@ -89,7 +88,7 @@ def check(
     from tracekit.analysis.gates.evaluation import check as check_gates
     from tracekit.analysis.gates.evaluation import require_baseline
     from tracekit.analysis.section import KnownWork
-    from tracekit.cli.inputs.result_files import read_reports, refuse_suffixes, write_results
+    from tracekit.cli.inputs.run_choice import read_reports, refuse_suffixes, write_results
     from tracekit.errors import UsageError
 
     if as_json and github:

@@ -12,7 +12,7 @@ from tracekit.cli.inputs.options import SHARE, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.analysis.loading.options import StepSelection
 
 
 @click.command()
@@ -57,7 +57,7 @@ def compare(
     from tracekit.analysis.comparison.comparison import SECTIONS_READ
     from tracekit.analysis.comparison.comparison import compare as compare_reports
     from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN, DEFAULT_RUN_NOISE
-    from tracekit.cli.inputs.result_files import read_reports, refuse_suffixes, write_results
+    from tracekit.cli.inputs.run_choice import read_reports, refuse_suffixes, write_results
     from tracekit.errors import UsageError
     from tracekit.render.comparison.outputs import SUFFIXES, render_comparison
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
+from tracekit.cli.demo_training import PLANTED
 from tracekit.cli.inputs.echo import echo, echo_drawn
 from tracekit.cli.inputs.options import terminal_format
-from tracekit.cli.jobs.demo_training import PLANTED
 from tracekit.errors import InputError
 
 _TRAINING_SECONDS = 300
@@ -63,7 +63,7 @@ def demo(output: Path) -> None:
 def _train(output: Path) -> str:
     """Train, and return the line that says which delay was planted."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "tracekit.cli.jobs.demo_training", "--out", str(output)]
+    command += ["-m", "tracekit.cli.demo_training", "--out", str(output)]
     # torchrun and torch leave folders there if they are interrupted.
     with tempfile.TemporaryDirectory(prefix="tracekit-demo-", ignore_cleanup_errors=True) as scratch:
         environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"TMPDIR": scratch}

@@ -12,12 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.capture.job.process import identify
-from tracekit.checks.installation import Check, examine, examine_job
+from tracekit.checks import Check, examine, examine_job
 from tracekit.cli.inputs.echo import echo_drawn
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.render.console import write
-
-__all__ = ["advise", "doctor", "draw"]
 
 _FAILED = 1
 

@@ -13,7 +13,7 @@ from tracekit.cli.inputs.options import STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options_with
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.analysis.loading.options import StepSelection
     from tracekit.analysis.report import Report
 
 
@@ -56,7 +56,7 @@ def _refuse(name: str, ids: list[str]) -> None:
 
 
 def _report(choice: RunChoice, steps: StepSelection | None) -> Report:
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import analyze
 
     return analyze(choice.load(SummaryOptions(steps=steps or StepSelection())))

@@ -13,10 +13,10 @@ from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
-from tracekit.render.merged.formats import FORMATS
+from tracekit.render.merged.plan import FORMATS
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.analysis.loading.options import StepSelection
 
 # Phases of the Chrome format that are not slices. Metadata and arrows are written anew; the others cannot be shown.
 _WRITTEN_ANEW = "Mstf"
@@ -46,10 +46,10 @@ def merge(
 
     Filters do not apply to what tracekit adds: lanes, collectives, waits, findings, ...
     """
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.errors import UsageError
     from tracekit.model.quantities import count_text, file_size
-    from tracekit.render.merged.input_slices import SliceFilter
+    from tracekit.render.merged.derived_tracks import SliceFilter
 
     suffixes, name = FORMATS[form].suffixes, FORMATS[form].default_name
     output = output or Path(name)

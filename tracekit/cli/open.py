@@ -21,7 +21,7 @@ from tracekit.cli.inputs.options import STEPS
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.analysis.loading.options import StepSelection
 
 
 @click.command()

@@ -11,8 +11,7 @@ import click
 from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json
 from tracekit.cli.inputs.merged_run import perfetto_trace
 from tracekit.cli.inputs.options import terminal_format
-from tracekit.cli.inputs.result_files import write_text
-from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.run_choice import RunChoice, run_options, write_text
 
 
 def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> None:

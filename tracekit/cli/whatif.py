@@ -10,11 +10,10 @@ import click
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
-from tracekit.cli.inputs.result_files import refuse_suffixes, write_text
-from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_text
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.analysis.loading.options import StepSelection
 
 
 @click.command()
@@ -33,10 +32,10 @@ def whatif(
     RUN is a run folder or trace files.
     """
     import tracekit
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.analysis.whatif.graph.run_graph import build_run_graph
     from tracekit.analysis.whatif.whatif import what_if
-    from tracekit.model.safe_text import unicode_text
+    from tracekit.model.quantities import unicode_text
     from tracekit.render.console import write
     from tracekit.render.json_result import SCHEMA_VERSION
     from tracekit.render.sections.json import whatif_dict

@@ -17,8 +17,6 @@ from typing import Any
 from tracekit.findings.finding import Condition, Finding, Threshold
 from tracekit.model.notes import Severity
 
-__all__ = ["MODULES", "Entry", "Sentence", "catalogue", "entry"]
-
 MODULES = (
     "tracekit.findings.steps",
     "tracekit.findings.hosts",

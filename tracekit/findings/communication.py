@@ -11,15 +11,6 @@ REPLAYED_ACTIONS = {
 }
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
 
-__all__ = [
-    "REPLAYED_ACTIONS",
-    "exposed_communication",
-    "exposed_transfers",
-    "late_by_turns",
-    "mesh_dimension",
-    "slow_host",
-]
-
 
 @entry(
     "exposed-transfers",

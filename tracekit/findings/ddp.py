@@ -8,19 +8,6 @@ from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import BLOCKED_SHARE, NOTABLE_SAVING, NOTABLE_SHARE, TAIL_SHARE
 from tracekit.model.quantities import file_size
 
-__all__ = [
-    "before_rebuilding",
-    "blocked_bucket",
-    "bucket_copies",
-    "bucket_size",
-    "every_micro_batch",
-    "find_unused_parameters",
-    "gradients_by_hand",
-    "gradients_in_32_bits",
-    "last_reductions",
-    "one_bucket",
-]
-
 
 @entry(
     "ddp-bucket-size",

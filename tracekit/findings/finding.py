@@ -8,8 +8,6 @@ from typing import Literal
 
 from tracekit.model.notes import Severity
 
-__all__ = ["Certainty", "Condition", "Finding", "Remedy", "Threshold", "held"]
-
 Certainty = Literal["sure", "likely"]
 """sure: shown in enough steps, beyond noise and the errors of clocks. likely: what explains the recording best."""
 

@@ -7,8 +7,6 @@ from tracekit.findings.steps import setting_text
 from tracekit.findings.thresholds import NOTABLE_SAVING, TINY_UNITS, UNIT_SHARE
 from tracekit.model.quantities import file_size
 
-__all__ = ["gathered_twice", "giant_unit", "late_gathers", "tiny_units"]
-
 
 @entry(
     "fsdp-giant-unit",

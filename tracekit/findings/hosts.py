@@ -8,22 +8,8 @@ from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Entry, Sentence, entry
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
-from tracekit.model.quantities import milliseconds
-from tracekit.model.ranks import ranks_text
-from tracekit.model.safe_text import shortened
-
-__all__ = [
-    "IDLE_CAUSES",
-    "RULE_OPTION",
-    "data_loading",
-    "idle_entry",
-    "longer_pause_text",
-    "no_communication",
-    "pause_entry",
-    "pause_text",
-    "place_text",
-    "unclassified_communication",
-]
+from tracekit.model.quantities import milliseconds, shortened
+from tracekit.model.run import ranks_text
 
 RULE_OPTION = "--communication-rule"
 _LONGEST_NAME = 36

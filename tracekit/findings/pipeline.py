@@ -8,9 +8,7 @@ from itertools import accumulate, pairwise
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import BUBBLE_RATIO, NOTABLE_SHARE
 from tracekit.model.quantities import milliseconds
-from tracekit.model.ranks import ranks_text
-
-__all__ = ["pipeline_bubble", "uneven_stage", "uneven_stages"]
+from tracekit.model.run import ranks_text
 
 _SHOWN_SHARE = 0.01  # of the pipeline's time: a smaller part of the bubbles is not named
 

@@ -14,19 +14,7 @@ from tracekit.findings.thresholds import (
     UNCERTAIN_MEAN,
 )
 from tracekit.model.quantities import milliseconds
-from tracekit.model.ranks import ranks_text
-
-__all__ = [
-    "different_settings",
-    "float32_products",
-    "no_complete_step",
-    "noisy_steps",
-    "nothing_notable",
-    "recording_overhead",
-    "restarts",
-    "setting_text",
-    "slow_rate",
-]
+from tracekit.model.run import ranks_text
 
 _NAMED_DIFFERENCES = 3
 _RECORDING_OPTIONS = {

@@ -8,18 +8,7 @@ from typing import Any
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
 from tracekit.model.quantities import milliseconds
-from tracekit.model.ranks import format_ranges
-
-__all__ = [
-    "ESTIMATED",
-    "closest_text",
-    "expert_load",
-    "nobody_is_late_text",
-    "nobody_text",
-    "slow_link",
-    "slow_peer",
-    "straggler",
-]
+from tracekit.model.run import format_ranges
 
 ESTIMATED = "estimated from how long they compute, not from counts of tokens"
 

@@ -8,27 +8,6 @@ from __future__ import annotations
 
 from tracekit.findings.finding import Threshold
 
-__all__ = [
-    "BLOCKED_SHARE",
-    "BUBBLE_RATIO",
-    "CLEAR_ERRORS",
-    "EXPERT_RATIO",
-    "IDLE_SHARE",
-    "LISTED_SAVING",
-    "NOTABLE_SAVING",
-    "NOTABLE_SHARE",
-    "OVERHEAD_RATIO",
-    "RESTARTS_SHARE",
-    "SLOW_HOST",
-    "SLOW_RATE",
-    "TAIL_SHARE",
-    "TINY_UNITS",
-    "UNCERTAIN_MEAN",
-    "UNCLASSIFIED_SHARE",
-    "UNIT_SHARE",
-    "WAITED_FOR",
-]
-
 NOTABLE_SHARE = Threshold(0.05, "share of the step")
 NOTABLE_SAVING = Threshold(0.02, "saving, as a share of the step")
 LISTED_SAVING = Threshold(0.01, "saving, as a share of the step, to stand in the table of what-if")

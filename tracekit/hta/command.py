@@ -13,11 +13,10 @@ import click
 import tracekit
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
 from tracekit.cli.inputs.options import terminal_format
-from tracekit.cli.inputs.result_files import write_text
-from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.run_choice import RunChoice, run_options, write_text
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
-from tracekit.model.safe_text import safe_text, shortened, unicode_text
+from tracekit.model.quantities import safe_text, shortened, unicode_text
 from tracekit.render.json_result import SCHEMA_VERSION
 from tracekit.render.query_result import query_csv, query_text
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.kernel_list import KernelUse
     from tracekit.model.run import Run
-
-__all__ = ["hta_csv", "hta_json", "hta_text"]
 
 
 _ALL, _CROSS_CHECK = "all", "cross-check"
@@ -87,7 +84,7 @@ def hta(
     \b
         tracekit hta runs/ idle-time -o idle.csv    several tables become several files
     """
-    from tracekit.analysis.per_rank.options import SummaryOptions
+    from tracekit.analysis.loading.options import SummaryOptions
     from tracekit.errors import InputError, UsageError
 
     suffix = ".json" if as_json else ".txt" if output is None else output.suffix
@@ -162,7 +159,7 @@ def _write(text: str, suffix: str, file: Path | None, *, force: bool) -> None:
 def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> str:
     """Return what differs from the figures of tracekit, as JSON or as text."""
     from tracekit.analysis.kernel_list import list_kernels
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.hta.command import json_document
     from tracekit.hta.cross_check import cross_check, cross_check_text
 

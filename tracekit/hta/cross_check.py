@@ -29,7 +29,6 @@ from tracekit.render.console import statement, write
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-__all__ = ["CrossCheck", "cross_check", "cross_check_text"]
 
 FIGURES = ("total", "compute", "exposed", "idle", "overlap", "communication")
 """Figures in the order in which they are shown.

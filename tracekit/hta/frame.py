@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.hta.arguments import ArgumentColumn, argument_columns, counter_names, smallest_integers
+from tracekit.hta.analyses import ArgumentColumn, argument_columns, counter_names, smallest_integers
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 from tracekit.read.decode.written_events import WrittenEvents
-
-__all__ = ["RankColumns", "linked_events", "rank_columns", "steps_of_events"]
 
 SymbolIds = Callable[[Iterable[str]], Sequence[int]]
 """Gives each text its number in HTA's table of symbols, and adds texts that are new."""

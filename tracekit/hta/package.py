@@ -16,7 +16,6 @@ from tracekit.model.run import Run
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-__all__ = ["ROUNDING_VARIABLE", "import_bridge", "quiet", "rounding", "to_hta"]
 
 ROUNDING_VARIABLE = "HTA_DISABLE_NS_ROUNDING"
 """HTA rounds times to whole microseconds unless this is 1."""

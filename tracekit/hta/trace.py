@@ -13,17 +13,14 @@ from hta.configs.parser_config import ParserConfig
 from hta.trace_analysis import TraceAnalysis
 
 from tracekit.errors import InputError, UsageError
-from tracekit.hta.arguments import ArgumentColumn
+from tracekit.hta.analyses import ArgumentColumn
 from tracekit.hta.frame import RankColumns, rank_columns
 from tracekit.model.names.pseudonyms import Pseudonyms
-from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run
+from tracekit.model.run import Run, format_ranges
 from tracekit.process_tuning import no_garbage_collection
 from tracekit.read.decode.decoder import decode_written
 from tracekit.read.files.discover import discover
 from tracekit.read.files.storage import parse_path
-
-__all__ = ["DecodedAnalysis", "DecodedTraces", "analysis_of_files", "analysis_of_paths", "analysis_of_run"]
 
 
 class DecodedTraces(Trace):

@@ -18,8 +18,6 @@ from typing import Any, Self
 
 from tracekit.integrations.loop import RecordedLoop
 
-__all__ = ["AccelerateProbe"]
-
 
 class AccelerateProbe:
     """`tracekit.probe` for loops with `accelerator.accumulate`; `options` are the probe's."""

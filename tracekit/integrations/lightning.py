@@ -15,8 +15,6 @@ from typing import Any
 
 from tracekit.integrations.loop import RecordedLoop
 
-__all__ = ["LightningCallback"]
-
 _LIBRARIES = ("lightning.pytorch", "pytorch_lightning")  # two packages with the same trainer
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from tracekit.capture.probe import check_options, probe
 from tracekit.capture.probe_object import Probe
 
-__all__ = ["RecordedLoop"]
-
 
 class RecordedLoop:
     """`tracekit.probe` with its options, driven by callbacks."""

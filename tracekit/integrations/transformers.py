@@ -15,8 +15,6 @@ from transformers import TrainerCallback
 
 from tracekit.integrations.loop import RecordedLoop
 
-__all__ = ["TransformersCallback"]
-
 
 class TransformersCallback(TrainerCallback):
     """`tracekit.probe` as a callback; `options` are the probe's."""

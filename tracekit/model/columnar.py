@@ -14,8 +14,6 @@ import numpy as np
 
 from tracekit.model.events import Bool, Int64
 
-__all__ = ["Columnar", "element_type"]
-
 
 class Columnar:
     """Base of `@dataclass(frozen=True, kw_only=True, eq=False)` classes whose fields are all arrays [n]."""

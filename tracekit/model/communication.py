@@ -2,26 +2,29 @@
 
 A communication event is a kernel on a GPU rank and a `gloo:*` span on a CPU rank. Kind, group and size come from the
 operator that issued it, if that is known. `bus_factor` makes the bandwidths of different collectives comparable.
+
+Point-to-point messages: the sends and receives of one rank, and which send met which receive.
+
+The collectives of one rank, and the instances of a process group's collectives over all ranks.
+
+`MatchedGroup` is dense, so that questions about instances are array operations. A rank arrives at an instance when it
+is ready for it. On the run's clock, the wait of rank r is `max arrival - arrival_r`. The transfer is from the last
+start to the last end. From the last arrival to the last start the collective is queued.
+
+The kind of a collective, by any of the names that torch and its backends have for it.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
+from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-
-__all__ = [
-    "DTYPES",
-    "KINDS",
-    "SYNCHRONISING",
-    "CommunicationEvents",
-    "FlightRecorderMatch",
-    "GroupKey",
-    "Unjoined",
-    "bus_factor",
-]
 
 KINDS = (
     "all_reduce",
@@ -50,6 +53,26 @@ DTYPES = (
     *("bool", "int8", "uint8", "float8", "int16", "uint16", "float16", "bfloat16", "int32", "uint32", "float32"),
     *("int64", "uint64", "float64", "complex64", "complex128"),
 )
+
+# Searched in this order, in a name without separators: some of the longer names contain a shorter one.
+_KINDS_IN_NAMES = (
+    ("allreduce", "all_reduce"),
+    ("reducescatter", "reduce_scatter"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("all2all", "all_to_all"),
+    ("sendrecv", "send_recv"),
+    ("broadcast", "broadcast"),
+    ("barrier", "barrier"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+    ("send", "send"),
+    ("recv", "recv"),
+    ("dispatch", "dispatch"),
+    ("combine", "combine"),
+)
+_MOST_NAMES = 4096
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -160,3 +183,154 @@ def bus_factor(kind: str, ranks: int) -> float:
     if kind in {"reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"}:
         return (ranks - 1) / ranks
     return 1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Messages(Columnar):
+    """n sends and receives of one rank in order of issue. Times are on its wall clock; -1 means not known.
+
+    Attributes:
+        step: -1 if issued outside of the recorded steps, int64 [n].
+        group: index into the rank's groups, int32 [n].
+        peer: global rank, int32 [n]; -1 where the trace does not name it.
+        tag: int64 [n], or -1 where the backend has none (NCCL).
+        is_send: bool [n].
+        issue_ns: int64 [n].
+        ready_ns: when the rank reached it, int64 [n]: on a GPU rank the launch, or the end of the compute that its
+            kernel waits for. The kernel may begin later, because it is queued behind other communication.
+        start_ns: of the communication event, int64 [n].
+        end_ns: of the communication event, int64 [n]. A batch of messages has one event. On a CPU rank it is when the
+            call that waited for the message returned, which may be long after the message was over.
+        awaited_ns: since when the rank had waited for it then, int64 [n], or -1 where it had not waited. -1 on a GPU
+            rank, whose kernels wait.
+        size_bytes: int64 [n].
+        after: the kind of the pass or action in or after which it was issued in its step, int32 [n], index into
+            `ACTION_KINDS`, or -1. If its peer is not named: the kind of the one that it is the result of.
+        before: the kind of the pass or action in or before which it was issued in its step, int32 [n], or -1. If its
+            peer is not named: the kind of the one that it is the input of.
+    """
+
+    step: Int64
+    group: Int32
+    peer: Int32
+    tag: Int64
+    is_send: Bool
+    issue_ns: Int64
+    ready_ns: Int64
+    start_ns: Int64
+    end_ns: Int64
+    awaited_ns: Int64
+    size_bytes: Int64
+    after: Int32
+    before: Int32
+
+    @property
+    def arrival_ns(self) -> Int64:
+        """Return when the rank came to each message, int64 [n]: to a receive on a CPU when it waited for it."""
+        return np.where(self.is_send, self.ready_ns, np.maximum(self.ready_ns, self.awaited_ns))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MatchedMessages(Columnar):
+    """m messages over ranks, each a send and its receive.
+
+    Attributes:
+        source: global rank, int32 [m].
+        destination: global rank, int32 [m].
+        send: row in the source's `RankSummary.messages`, int64 [m].
+        recv: row in the destination's `RankSummary.messages`, int64 [m].
+        step: of the send, int64 [m].
+    """
+
+    source: Int32
+    destination: Int32
+    send: Int64
+    recv: Int64
+    step: Int64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Collectives(Columnar):
+    """n collectives of one rank, in order of launch; sends and receives are in `Messages`. -1 means not known.
+
+    Before each collective lies a segment, from the last release of the rank until it is ready. A release is the end of
+    a collective or receive that the rank waited for; before the first one it is the recording's beginning. Loading data
+    between two steps lies inside a segment.
+
+    Attributes:
+        group: index into the rank's groups, int32 [n].
+        kind: index into `KINDS`, int32 [n].
+        sequence: the sequence id in the group, int64 [n].
+        step: int64 [n].
+        size_bytes: int64 [n].
+        dtype: index into `DTYPES`, int32 [n].
+        launch_ns: on the rank's wall clock, as all times, int64 [n].
+        ready_ns: when the rank was ready: a GPU rank when the kernel was launched and what it depends on had ended; a
+            CPU rank at the start. int64 [n].
+        start_ns: int64 [n].
+        end_ns: int64 [n].
+        waited_ns: for how long the rank waited since it was ready, int64 [n]; 0 if a device computed at the end.
+        released_ns: when the segment began, int64 [n].
+        queued_ns: the end of earlier communication that it queued behind, or -1, int64 [n]. A GPU rank was ready before
+            that end; a CPU rank had launched it before that end, and computed on.
+        compute_ns: how long the rank computed in the segment, int64 [n].
+        data_ns: how long the rank loaded data in the segment, int64 [n].
+        operations: how many compute operations or kernels the host had begun or launched in the recording before it,
+            int64 [n]. Differences between collectives count what a stretch of the program consists of.
+        work_ns: how long these take: of kernels the sum, of operators the time that they cover. int64 [n].
+        work: a hash of their names and shapes that does not depend on their order, int64 [n]; differences likewise.
+    """
+
+    group: Int32
+    kind: Int32
+    sequence: Int64
+    step: Int64
+    size_bytes: Int64
+    dtype: Int32
+    launch_ns: Int64
+    ready_ns: Int64
+    start_ns: Int64
+    end_ns: Int64
+    waited_ns: Int64
+    released_ns: Int64
+    queued_ns: Int64
+    compute_ns: Int64
+    data_ns: Int64
+    operations: Int64
+    work_ns: Int64
+    work: Int64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MatchedGroup:
+    """m instances of one process group's collectives, with k ranks present.
+
+    Attributes:
+        group: index into the run's groups.
+        matched_by: by sequence id or by order.
+        ranks: ascending, int32 [k].
+        row: in each rank's `Collectives`, or -1 where the rank lacks the instance, int64 [k, m].
+        kind: index into `KINDS`, int32 [m].
+        step: int64 [m].
+        size_bytes: or -1, int64 [m].
+    """
+
+    group: int
+    matched_by: Literal["seq", "order"]
+    ranks: Int32
+    row: Int64
+    kind: Int32
+    step: Int64
+    size_bytes: Int64
+
+
+@lru_cache(_MOST_NAMES)
+def kind_of_collective(name: str) -> str:
+    """Return the kind of a collective; "unknown" if its name tells none.
+
+    Names are those of operators, such as `allreduce_coalesced`, `c10d::_allgather_base_` and
+    `_c10d_functional::reduce_scatter_tensor`, and those of backends, such as `nccl:_reduce_scatter_base` and
+    `nccl:all_gather_into_tensor_coalesced`.
+    """
+    bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
+    return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")

@@ -32,23 +32,6 @@ Int32 = npt.NDArray[np.int32]
 Float64 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
-__all__ = [
-    "ABSENT",
-    "ROUNDED_NS",
-    "Bool",
-    "CollectiveArguments",
-    "DecodedTrace",
-    "EventTable",
-    "Float64",
-    "Int32",
-    "Int64",
-    "MemoryRecords",
-    "OperatorArguments",
-    "ProcessGroup",
-    "TraceHeader",
-    "Track",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Track:

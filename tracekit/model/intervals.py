@@ -20,8 +20,6 @@ import numpy as np
 
 from tracekit.model.events import Bool, EventTable, Int64
 
-__all__ = ["EMPTY", "Intervals", "beyond_earlier"]
-
 
 @dataclass(frozen=True, eq=False)
 class Intervals:

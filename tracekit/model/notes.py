@@ -57,8 +57,6 @@ HARMLESS_KINDS = frozenset(
 
 _HARMLESS_IF_INFO = {("unlinked", "info"), ("empty-step", "info")}
 
-__all__ = ["HARMLESS_KINDS", "NOTE_KINDS", "Note", "Severity"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Note:

@@ -1,59 +1,13 @@
-"""Names of the spans that the capture writes into a trace and the analysis looks for."""
+"""Names of the spans that the capture writes into a trace and the analysis looks for.
+
+What programs call an evaluation in a label.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
-
-__all__ = [
-    "ACTION_KINDS",
-    "ACTION_NAMES",
-    "BACKWARD_SPAN",
-    "CALIBRATION_SPAN",
-    "CHECKPOINT_ACTIONS",
-    "CHECKPOINT_FUNCTIONS",
-    "COALESCED_SPAN",
-    "DATA_SPAN",
-    "EVALUATION_SPAN",
-    "GARBAGE_COLLECTION_SPAN",
-    "LABEL_PREFIX",
-    "LOGGING_PREFIX",
-    "NO_GRAD_SPAN",
-    "OPTIMIZER_ACTIONS",
-    "RECOMPUTE_SPAN",
-    "WAIT_SPAN",
-    "ActionKind",
-    "CheckpointAction",
-    "DdpHookSpan",
-    "FsdpAction",
-    "FsdpPhase",
-    "FsdpSpan",
-    "OptimizerAction",
-    "PipelineSpan",
-    "RpcSpan",
-    "checkpoint_span",
-    "ddp_hook_span",
-    "engine_span",
-    "forward_span",
-    "fsdp_span",
-    "logging_span",
-    "module_span",
-    "optimizer_span",
-    "parse_checkpoint_span",
-    "parse_ddp_hook_span",
-    "parse_forward_span",
-    "parse_fsdp_span",
-    "parse_microbatch_label",
-    "parse_module_span",
-    "parse_optimizer_span",
-    "parse_pipeline_span",
-    "parse_rpc_span",
-    "parse_torch_action",
-    "pipeline_span",
-    "rpc_call_span",
-    "rpc_service_span",
-]
 
 LABEL_PREFIX = "tracekit."
 CALIBRATION_SPAN = "tracekit.calibration"
@@ -97,6 +51,24 @@ FsdpPhase = Literal["forward", "backward", "optimizer"]
 _FSDP_SPAN = re.compile(r"tracekit\.fsdp:(unshard|prefetch|use|reduce) (forward|backward|optimizer) (.+)")
 _ROOT = "<root>"
 _MODULE_PREFIX = "tracekit.module:"
+
+ActionKind = Literal["F", "B", "I", "W"]
+"""F: forward. B: backward. If a schedule splits it, I: the gradient of the input, W: the gradient of the weights."""
+ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
+ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+_PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
+_TORCH_ACTION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,9})")
+_MICROBATCH_LABEL = re.compile(r"(forward|backward)[ _](\d{1,9})", re.IGNORECASE)
+_FORWARD_SPAN = re.compile(r"tracekit\.forward:m(\d{1,6})")
+
+_DDP_HOOK_SPAN = re.compile(r"tracekit\.ddp:hook\.b(\d{1,6})\.n(\d{1,15})(\.last)? (.+)")
+
+_RPC_SPAN = re.compile(r"tracekit\.rpc:(call|serve)\.(\d{1,9})\.(\d{1,15}) (?:->(\S+) )?(.+)")
+
+EVALUATION_LABEL = re.compile(
+    r"[\W_]*(?:eval|evaluate|evaluation|validate|validation)(?:[ _]step)?[\W_]*", re.IGNORECASE
+)
+"""Matches all of such a label, with any marks around it: `## validation ##`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,16 +138,6 @@ def parse_optimizer_span(name: str) -> OptimizerAction | None:
     if action == name:
         return None
     return next((candidate for candidate in OPTIMIZER_ACTIONS if candidate == action), None)
-
-
-ActionKind = Literal["F", "B", "I", "W"]
-"""F: forward. B: backward. If a schedule splits it, I: the gradient of the input, W: the gradient of the weights."""
-ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
-ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
-_PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
-_TORCH_ACTION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,9})")
-_MICROBATCH_LABEL = re.compile(r"(forward|backward)[ _](\d{1,9})", re.IGNORECASE)
-_FORWARD_SPAN = re.compile(r"tracekit\.forward:m(\d{1,6})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,9 +220,6 @@ def parse_module_span(name: str) -> str | None:
     return "" if module == _ROOT else module
 
 
-_DDP_HOOK_SPAN = re.compile(r"tracekit\.ddp:hook\.b(\d{1,6})\.n(\d{1,15})(\.last)? (.+)")
-
-
 @dataclass(frozen=True, kw_only=True)
 class DdpHookSpan:
     """A call of the user's communication hook of a DDP module, for a bucket of `size_bytes` of gradients."""
@@ -283,9 +242,6 @@ def parse_ddp_hook_span(name: str) -> DdpHookSpan | None:
         return None
     bucket, size_bytes, last, module = match.groups()
     return DdpHookSpan(module=module, bucket=int(bucket), size_bytes=int(size_bytes), is_last=last is not None)
-
-
-_RPC_SPAN = re.compile(r"tracekit\.rpc:(call|serve)\.(\d{1,9})\.(\d{1,15}) (?:->(\S+) )?(.+)")
 
 
 @dataclass(frozen=True, kw_only=True)

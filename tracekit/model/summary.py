@@ -7,14 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Generic, Literal, TypeVar
 
-from tracekit.model.collectives import Collectives
-from tracekit.model.communication import GroupKey
-from tracekit.model.messages import Messages
+from tracekit.model.communication import Collectives, GroupKey, Messages
 from tracekit.model.metadata import ClockMeasurement, Mesh, PipelineLayout
 from tracekit.model.names.pseudonyms import NAMES_OF_ANY_MACHINE
 from tracekit.model.notes import Note
-
-__all__ = ["Part", "PipelineMembership", "RankFailure", "RankSummary", "StepParts"]
 
 T = TypeVar("T")
 

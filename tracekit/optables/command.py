@@ -10,12 +10,11 @@ import click
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json
 from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
-from tracekit.cli.inputs.result_files import refuse_suffixes, write_text
+from tracekit.cli.inputs.run_choice import refuse_suffixes, write_text
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.analysis.loading.options import StepSelection
 
-__all__ = ["optables"]
 
 _SIZE = click.IntRange(min=1)
 
@@ -50,7 +49,7 @@ def optables(
     stalls, and what each fix and removing one outlier would save.
     """
     import tracekit
-    from tracekit.model.safe_text import unicode_text
+    from tracekit.model.quantities import unicode_text
     from tracekit.optables.diagnosis import diagnose_file
     from tracekit.optables.screen import table_answer, table_details, table_dict
     from tracekit.render.console import write

@@ -11,14 +11,14 @@ import pandas as pd
 
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
-from tracekit.analysis.replay.critical_chain import critical_chains
+from tracekit.analysis.replay.replay import critical_chains
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf, what_if
 from tracekit.errors import InputError
 from tracekit.findings.finding import Finding
-from tracekit.model.ranks import format_ranges
+from tracekit.model.run import format_ranges
 from tracekit.optables import straggler_analysis
 from tracekit.optables.findings import persistent_straggler, slow_transfers
 from tracekit.optables.findings import stalls as finding_of_stalls
@@ -26,8 +26,6 @@ from tracekit.optables.megatron import read_megascan, read_timer_log
 from tracekit.optables.operation_table import OperationTable, read_frame, read_table
 from tracekit.optables.pipelines import NamedGraph, graph_of_table, run_of_table
 from tracekit.optables.stragglers import Outliers, SlowRank, Stalls, describe_stalls, find_outliers, find_slow_ranks
-
-__all__ = ["TableDiagnosis", "diagnose_file", "diagnose_operations", "diagnose_table"]
 
 StepChoice = Callable[[int], bool]
 _LOGS = (".log", ".txt", ".out")

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.model.quantities import count_text, milliseconds
-from tracekit.model.ranks import ranks_text
-
-__all__ = ["persistent_straggler", "slow_transfers", "stalls"]
+from tracekit.model.run import ranks_text
 
 
 @entry(

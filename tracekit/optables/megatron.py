@@ -32,14 +32,12 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analysis.pipeline.bubble_causes import build_pipeline_replay
-from tracekit.analysis.pipeline.layout.schedules import Order, order_of_schedule
+from tracekit.analysis.pipeline.schedules import Order, order_of_schedule
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.errors import InputError
 from tracekit.model.events import ABSENT
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.optables.operation_table import OperationTable, in_order, kind_of, read_table, require_size
-
-__all__ = ["read_megascan", "read_timer_log"]
 
 _TIMERS = {"F": "forward-compute", "B": "backward-compute"}
 _ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*\d+\s*\|")

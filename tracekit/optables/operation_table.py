@@ -19,11 +19,6 @@ from tracekit.limits import limits
 from tracekit.model.events import ABSENT, Bool
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = [
-    *("COLLECTIVES", "COLUMN_NAMES", "COMPUTE", "KINDS", "KIND_NAMES", "OTHERS"),
-    *("OperationTable", "TableColumns", "in_order", "kind_of", "read_frame", "read_table", "require_size"),
-]
-
 COMPUTE = ACTION_KINDS
 """Forward F, backward B, and the halves of a split backward: gradients of inputs I and of weights W."""
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather")

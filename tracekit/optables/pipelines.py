@@ -22,21 +22,18 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
-from tracekit.analysis.pipeline.layout.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.manual_layout import with_inferred_pipelines
 from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
 from tracekit.errors import InputError
-from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.optables.operation_table import COLLECTIVES, COMPUTE, OTHERS, OperationTable
-
-__all__ = ["TYPES", "NamedGraph", "graph_of_table", "run_of_table"]
 
 _TRANSFERS = ("forward transfer", "backward transfer")
 TYPES = ("forward", "backward", "input backward", "weight backward", *_TRANSFERS, "pause", *OTHERS)

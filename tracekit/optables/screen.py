@@ -17,8 +17,6 @@ from tracekit.render.sections.json import pipeline_dict, whatif_dict
 from tracekit.render.sections.pictures import bubble_table, pipeline_grid, pipeline_table
 from tracekit.render.sections.text import replay_summary, whatif_table
 
-__all__ = ["table_answer", "table_details", "table_dict"]
-
 _OF_FINDING = ("severity", "text", "action", "certainty", "cause", "step", "saving_ns", "saving_error_ns")
 _SHOWN_OUTLIERS = 3
 _SHOWN_CHANGES = 2

@@ -34,11 +34,9 @@ from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
 from tracekit.errors import InputError
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.ranks import format_ranges
+from tracekit.model.run import format_ranges
 from tracekit.optables.operation_table import OperationTable, TableColumns, in_order
 from tracekit.optables.pipelines import NamedGraph
-
-__all__ = ["COLUMNS", "OPTYPES", "computations", "graph_of_operations", "read_operations"]
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc", "mb_id")
 OPTYPES = (

@@ -9,14 +9,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.attempts.sections import ATTEMPTS_SECTION
+from tracekit.analysis.attempts import ATTEMPTS_SECTION
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges, ranks_text
-from tracekit.model.run import Run
-from tracekit.model.safe_text import safe_text
+from tracekit.model.quantities import safe_text
+from tracekit.model.run import Run, format_ranges, ranks_text
 from tracekit.render.console import headline, next_command
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
 from tracekit.render.sections.job import attempts_text
@@ -24,16 +23,6 @@ from tracekit.render.sections.job import attempts_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = [
-    "LINES",
-    "answer",
-    "finding_facts",
-    "finding_lines",
-    "finding_text",
-    "open_options",
-    "saving_share_text",
-    "wrapped_lines",
-]
 
 LINES = 24
 _SHOWN_FINDINGS = 3

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
-from tracekit.model.quantities import milliseconds
+from tracekit.model.quantities import milliseconds, safe_lines, safe_text, shortened
 from tracekit.model.run import Run
-from tracekit.model.safe_text import safe_lines, safe_text, shortened
 from tracekit.render.grid import Grid
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["command_line", "draw", "headline", "next_command", "note_lines", "statement", "table", "write"]
 
 _SHOWN_OF_A_KIND = 3
 _MOST_CHARACTERS = 2_000  # of a cell, or a statement: names may have a megabyte

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.diagnosis.sections import DIAGNOSIS_SECTION
+from tracekit.analysis.diagnosis.diagnosis import DIAGNOSIS_SECTION
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import rows_of
 from tracekit.findings.catalogue import Entry
-from tracekit.findings.coverage import Coverage, coverage
 from tracekit.findings.finding import Condition, Finding, Threshold
-from tracekit.findings.ranking import reason_for_place
+from tracekit.findings.ranking import Coverage, coverage, reason_for_place
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.console import headline, write
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["catalogue_text", "entry_text", "run_text"]
 
 _CLOSE = 0.25  # of the bound: what reaches less did not come close
 _SHOWN_CLOSE = 5

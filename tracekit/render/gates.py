@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 import tracekit
 from tracekit.analysis.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.analysis.gates.metrics import Unit
-from tracekit.model.quantities import count_text, file_size, milliseconds, percent
-from tracekit.model.safe_text import safe_text, unicode_text
+from tracekit.model.quantities import count_text, file_size, milliseconds, percent, safe_text, unicode_text
 from tracekit.render.answer import wrapped_lines
-from tracekit.render.comparison.document import comparison_dict, json_text
+from tracekit.render.comparison.document import change_range, comparison_dict, json_text, line_of, run_text, runs_text
 from tracekit.render.comparison.outputs import comparison_markdown
-from tracekit.render.comparison.texts import change_range, line_of, run_text, runs_text
 from tracekit.render.console import write
 from tracekit.render.files.markdown import markdown_table, markdown_text
 from tracekit.render.grid import Grid
@@ -30,7 +28,6 @@ from tracekit.render.json_result import SCHEMA_VERSION
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["check_annotations", "check_json", "check_junit", "check_markdown", "check_text"]
 
 _INDENT = "  "
 

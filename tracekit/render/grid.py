@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from tracekit.analysis.table import Column, Display, Rows, Table
 from tracekit.model.quantities import percent
 
-__all__ = ["Bars", "Grid", "bars_of", "grid_of"]
-
 _SPEC = re.compile(r"(?:(?P<title>[^={]*)=)?(?P<cell>[^?]*)(?P<optional>\??)")
 _VALUE = re.compile(r"{(?P<name>\w+)(?:(?P<by>[/%-])(?P<other>\w+))?}")
 _UNKNOWN = ("n/a", "-", "")

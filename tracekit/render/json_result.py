@@ -18,15 +18,13 @@ from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
 from tracekit.analysis.report_tables import clock_table, finding_table, note_table, run_table
 from tracekit.analysis.sections import SECTIONS
-from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.analysis.step_time.breakdown import capture_overhead
 from tracekit.analysis.step_time.step_lengths import step_lengths
-from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
+from tracekit.analysis.timeline.recorded_steps import FLIGHT_RECORDER
 from tracekit.model.communication import GroupKey
+from tracekit.model.quantities import unicode_text
 from tracekit.model.run import Run
-from tracekit.model.safe_text import unicode_text
 from tracekit.render.sections.json import section_dict
-
-__all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
 
 SCHEMA_VERSION = 1
 

@@ -24,16 +24,6 @@ from tracekit.errors import OutputError
 from tracekit.model.metadata import MANIFEST_SUFFIX, MERGED_KEY, PROGRESS_SUFFIX
 from tracekit.read.files.inflate import beginning_of
 
-__all__ = [
-    "is_recording",
-    "move_to_end",
-    "new_file",
-    "new_folder",
-    "refuse_existing",
-    "scratch_folder",
-    "temporary_folder",
-]
-
 _BYTES_A_COPY = 1 << 30
 
 _ZSTD = b"\x28\xb5\x2f\xfd"

@@ -21,12 +21,10 @@ from rich.text import Text
 
 import tracekit
 from tracekit.errors import UsageError
-from tracekit.model.safe_text import safe_text, unicode_text
+from tracekit.model.quantities import safe_text, unicode_text
 from tracekit.render.console import write
-from tracekit.render.files.cells import inert_text
+from tracekit.render.files.tables import inert_text
 from tracekit.render.json_result import SCHEMA_VERSION
-
-__all__ = ["query_csv", "query_json", "query_text"]
 
 SHOWN_ROWS = 200
 

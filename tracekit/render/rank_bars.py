@@ -16,17 +16,6 @@ from tracekit.model.run import Run
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = [
-    "SHOWN_RANKS",
-    "RankBar",
-    "Reason",
-    "bars",
-    "draw_bar",
-    "legend",
-    "ranks_to_show",
-    "reasons_to_show",
-    "step_to_show",
-]
 
 SHOWN_RANKS = 8
 Reason = Literal["blamed", "critical", "median", "lowest"]

@@ -10,21 +10,16 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tracekit.analysis.attempts.attempts import attempts
-from tracekit.analysis.configuration.settings import Configuration, configuration
+from tracekit.analysis.attempts import attempts
+from tracekit.analysis.configuration import Configuration, configuration
 from tracekit.analysis.events.communication_rules import COMPUTE
 from tracekit.analysis.kernel_list import COPY, KernelUse
-from tracekit.model.clocks import ClockModel
-from tracekit.model.quantities import duration, milliseconds
-from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run
-from tracekit.model.safe_text import shortened
+from tracekit.model.quantities import duration, milliseconds, shortened
+from tracekit.model.run import ClockModel, Run, format_ranges
 from tracekit.model.summary import RankSummary
 from tracekit.render.console import draw, headline, next_command, note_lines, statement, table, write
 from tracekit.render.grid import Grid
 from tracekit.render.sections.job import attempt_tables, configuration_block
-
-__all__ = ["KernelTable", "RunInfo", "ranks_grid"]
 
 _SHOWN_RANKS = 64
 _OTHERS_SHOWN = 20

@@ -16,8 +16,6 @@ from tracekit.render.console import headline, next_command, note_lines, statemen
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import ORDER, TITLES, section_text
 
-__all__ = ["Extent", "TerminalReport"]
-
 Extent = Literal["answer", "sections", "full"]
 
 

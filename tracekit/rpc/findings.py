@@ -7,13 +7,6 @@ from tracekit.findings.finding import Threshold
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.quantities import milliseconds
 
-__all__ = [
-    "MOSTLY_FOR_ONE",
-    "REMOTE_CALLS_SHARE",
-    "waited_for_trainer",
-    "waiting_for_remote_calls",
-]
-
 REMOTE_CALLS_SHARE = Threshold(0.2, "waiting for remote calls, as a share of the step")
 MOSTLY_FOR_ONE = Threshold(0.5, "share of the waiting at servers that is for one trainer")
 

@@ -20,39 +20,27 @@ from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_fi
 from tracekit.analysis.step_time.tables import NAMED_WAITS
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SHARE
-from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.metadata import RpcService
 from tracekit.model.notes import Note
-from tracekit.model.run import Run
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 from tracekit.rpc.calls import (
     NO_RECORDING,
+    WHAT,
     CallSums,
     Function,
     JoinedCall,
     JoinedCalls,
+    RemoteCalls,
+    blocked_time,
     call_rows,
     function_rows,
     join_calls,
     sum_calls,
+    time_of,
     unjoined_calls,
 )
 from tracekit.rpc.findings import MOSTLY_FOR_ONE, REMOTE_CALLS_SHARE, waited_for_trainer, waiting_for_remote_calls
-from tracekit.rpc.rank import WHAT, blocked_time, time_of
-from tracekit.rpc.tables import RemoteCalls
-
-__all__ = [
-    "held_calls",
-    "remote_call_notes",
-    "remote_calls",
-    "server_loads",
-    "server_rows",
-    "service_rows",
-    "trainer_findings",
-    "trainer_rows",
-    "waiting_findings",
-]
-
 
 _Clock = Callable[[int], int]
 

@@ -1,18 +1,33 @@
-"""The section on remote calls."""
+"""The section on remote calls.
+
+Remote calls beside their tables: how busy servers are, and what the JSON result has of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tracekit.analysis.section import AnalysisInput, Section
 from tracekit.analysis.step_time.tables import NAMED_WAITS
+from tracekit.analysis.table import rows_of
 from tracekit.model.notes import Note
+from tracekit.model.quantities import figures, percent
 from tracekit.model.summary import RankSummary
-from tracekit.rpc import tables
-from tracekit.rpc.rank import REMOTE_CALLS, remote_calls_of, waits_of
-from tracekit.rpc.tables import RemoteCalls
+from tracekit.rpc.calls import (
+    REMOTE_CALLS,
+    RPC,
+    RPC_BY_FUNCTION,
+    RPC_SERVERS,
+    RPC_SERVICE,
+    RPC_TRAINERS,
+    RPC_UNJOINED,
+    RemoteCalls,
+    remote_calls_of,
+    waits_of,
+)
 
-__all__ = ["RPC_SECTION"]
+RPC_TABLES = ("calls", "unjoined", "trainers", "servers", "service")
 
 
 def _analyze(given: AnalysisInput) -> RemoteCalls:
@@ -36,6 +51,20 @@ def _notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[Note]:
     return remote_call_notes(ranks, all_selected)
 
 
+def lines_of_servers(rpc: RemoteCalls) -> list[str]:
+    """Return how busy each server is, where it is known which calls it served."""
+    return [_busy(row) for row in rows_of(rpc, "servers")] if rows_of(rpc, "service") else []
+
+
+def _busy(row: Mapping[str, Any]) -> str:
+    threads = "" if row["threads"] is None else f" of {row['threads']} threads"
+    cpu = "" if row["cpu_load"] is None else f", {figures(row['cpu_load'])} of them on a CPU"
+    text = f"{row['worker']} serves {figures(row['load'])} calls at a time{threads}{cpu}"
+    if row["callers"] > 1 and row["main_caller_share"] is not None:
+        text += f"; the largest part is rank {row['main_caller']}'s, {percent(row['main_caller_share'])}"
+    return text
+
+
 RPC_SECTION: Section[RemoteCalls] = Section(
     name="rpc",
     reads=(REMOTE_CALLS, NAMED_WAITS),
@@ -45,11 +74,11 @@ RPC_SECTION: Section[RemoteCalls] = Section(
     notes_read=(REMOTE_CALLS,),
     waits=waits_of,
     tables=(
-        tables.RPC,
-        tables.RPC_BY_FUNCTION,
-        tables.RPC_UNJOINED,
-        tables.RPC_TRAINERS,
-        tables.RPC_SERVERS,
-        tables.RPC_SERVICE,
+        RPC,
+        RPC_BY_FUNCTION,
+        RPC_UNJOINED,
+        RPC_TRAINERS,
+        RPC_SERVERS,
+        RPC_SERVICE,
     ),
 )

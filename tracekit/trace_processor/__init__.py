@@ -5,7 +5,6 @@ tracekit defines views over its merged traces: `views.sql` of ranks, `run_views.
 """
 
 from tracekit.trace_processor.choice import VARIABLE, open_trace_processor
-from tracekit.trace_processor.processor import Answer, Row, TraceProcessor
-from tracekit.trace_processor.views import views_sql
+from tracekit.trace_processor.processor import Answer, Row, TraceProcessor, views_sql
 
 __all__ = ["VARIABLE", "Answer", "Row", "TraceProcessor", "open_trace_processor", "views_sql"]

@@ -13,8 +13,6 @@ from pathlib import Path
 from tracekit.errors import InputError
 from tracekit.trace_processor.processor import TraceProcessor
 
-__all__ = ["INSTALL", "VARIABLE", "bundled_ui", "open_trace_processor"]
-
 VARIABLE = "TRACEKIT_TRACE_PROCESSOR"
 """Environment variable that names a trace_processor_shell."""
 

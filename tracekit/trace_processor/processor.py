@@ -1,4 +1,7 @@
-"""The interface of trace processors, however they run."""
+"""The interface of trace processors, however they run.
+
+The SQL that makes tracekit's views in a trace processor.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ import io
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, BinaryIO, Self
 
 from tracekit.errors import UsageError
-
-__all__ = ["Answer", "Cell", "Row", "TraceProcessor", "sql_error"]
 
 Cell = int | float | str | bytes | None
 Row = dict[str, Any]
 
 _PLACE = re.compile(r"line (\d+) col (\d+)")
+
+_FILES = ("views.sql", "run_views.sql", "kernel_views.sql")  # each may use the ones before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +76,12 @@ def sql_error(text: str) -> UsageError:
     places = _PLACE.findall(text)
     where = f" in line {places[-1][0]}, column {places[-1][1]}" if places else ""
     return UsageError(f"the SQL is wrong{where}: {lines[-1]}", hint="tracekit's views: tracekit query --views")
+
+
+def views_sql() -> str:
+    """Return the statements that create the views of a merged trace, to be run once after it was loaded.
+
+    Every column has a comment with its meaning and unit.
+    """
+    folder = files("tracekit.trace_processor")
+    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES)

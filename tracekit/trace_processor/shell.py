@@ -15,8 +15,6 @@ from perfetto.trace_processor.api import TraceProcessorConfig
 from tracekit.errors import InputError
 from tracekit.trace_processor.processor import Answer, TraceProcessor, sql_error
 
-__all__ = ["ShellTraceProcessor", "installed_shell"]
-
 _NAME = "trace_processor_shell"  # `trace_processor` is a script of Perfetto's, which downloads this program
 _PERFETTO_CACHE = Path(".local", "share", "perfetto", "prebuilts")  # in the home folder
 _FOR_THIS_MACHINE = "name a trace_processor_shell that runs on this machine"

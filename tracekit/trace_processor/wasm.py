@@ -21,8 +21,6 @@ from tracekit.errors import InputError
 from tracekit.model.quantities import file_size
 from tracekit.trace_processor.processor import Answer, Cell, TraceProcessor, sql_error
 
-__all__ = ["WasmTraceProcessor"]
-
 _BRIDGE = Path(__file__).with_name("bridge.cjs")
 _CHUNK = 16 << 20
 _LONGEST_VARINT = 10

@@ -16,9 +16,8 @@ import tracekit
 from tests.places import DATA
 from tracekit import __version__
 from tracekit.analysis import report as reporting
-from tracekit.analysis.guard import Guard
 from tracekit.analysis.loading import assembly
-from tracekit.analysis.section import AnalysisInput
+from tracekit.analysis.section import AnalysisInput, Guard
 from tracekit.analysis.sections import SECTIONS
 from tracekit.cli import cli
 from tracekit.errors import InputError

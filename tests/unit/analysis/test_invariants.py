@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.render.json_result import JsonResult
 

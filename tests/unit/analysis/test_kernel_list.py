@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.kernel_list import list_kernels
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.loading.options import SummaryOptions
 from tracekit.render.run_info import KernelTable
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.gpu_runs import gpu_rank, result
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.errors import InputError, UsageError
 from tracekit.render.json_result import JsonResult

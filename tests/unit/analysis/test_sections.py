@@ -12,7 +12,7 @@ import pytest
 from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.places import DATA
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.loading.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import SECTIONS, parts_for
 from tracekit.analysis.step_time.tables import NAMED_WAITS

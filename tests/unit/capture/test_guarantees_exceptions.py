@@ -173,7 +173,7 @@ def ending(loop: Callable[[Probe | None, BaseException], None], recorder: Probe 
     return None
 
 
-@pytest.mark.filterwarnings("ignore::tracekit.capture.warn.CaptureWarning")
+@pytest.mark.filterwarnings("ignore::tracekit.capture.hooks.patching.CaptureWarning")
 @pytest.mark.parametrize("make_error", RAISED, ids=lambda make: type(make()).__name__)
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 @pytest.mark.parametrize("window", ["open", "closed"])

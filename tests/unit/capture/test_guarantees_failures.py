@@ -27,8 +27,8 @@ from tests.unit.capture.small_training import Job
 from tracekit.capture import observers, overhead, profiler_session, window_writer
 from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks import patching
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.observers.pauses import _CollectionSpans as Collections
-from tracekit.capture.warn import CaptureWarning
 
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}

@@ -10,12 +10,12 @@ import pytest
 
 from tracekit.capture import overhead
 from tracekit.capture.output import event_counts
-from tracekit.capture.output.event_counts import count_events
+from tracekit.capture.output.packing import count_events
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.probe import probe
 from tracekit.model.spans import CALIBRATION_SPAN
 
-pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
+pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.hooks.patching.CaptureWarning")
 
 PROFILER = {"record_shapes": True, "with_stack": False}
 

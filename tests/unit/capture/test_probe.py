@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.probe import probe
 from tracekit.capture.probe_object import Probe
-from tracekit.capture.warn import CaptureWarning
 
 # A single process gets no warning.
-pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
+pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.hooks.patching.CaptureWarning")
 
 
 def names(trace: dict[str, Any]) -> set[str]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.probe import probe
-from tracekit.capture.warn import CaptureWarning
 
 # A single process gets no warning.
-pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
+pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.hooks.patching.CaptureWarning")
 
 
 def test_nothing_is_recorded_beside_a_running_profiler_and_one_warning_says_so(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.probe import probe
-from tracekit.capture.warn import CaptureWarning
 
 
 def test_backward_is_restored_after_another_profiler_started_in_a_step(torch: Any, runs: Any) -> None:

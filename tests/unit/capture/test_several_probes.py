@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.probe import probe
-from tracekit.capture.warn import CaptureWarning
 from tracekit.read.files.discover import discover
 
-pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
+pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.hooks.patching.CaptureWarning")
 
 
 def recorded(runs: Any) -> set[tuple[str, tuple[int, ...]]]:

@@ -10,7 +10,7 @@ import pytest
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.probe import probe
-from tracekit.capture.step_numbers import StepNumbers
+from tracekit.capture.schedule import StepNumbers
 from tracekit.errors import UsageError
 from tracekit.integrations.loop import RecordedLoop
 

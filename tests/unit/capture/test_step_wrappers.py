@@ -13,7 +13,7 @@ import pytest
 from tracekit.capture.probe import probe
 from tracekit.capture.probe_object import Probe
 
-pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
+pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.hooks.patching.CaptureWarning")
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tracekit.capture import windows
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.probe import probe
 from tracekit.capture.profiler_session import ProfilerSession
-from tracekit.capture.warn import CaptureWarning
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ import pytest
 
 from tests.places import ROOT
 from tracekit import __version__
-from tracekit.checks import installation
-from tracekit.checks.installation import EXTRAS, NATIVE_PARTS, Check, examine, examine_job
-from tracekit.checks.recording import Capability
+from tracekit import checks as installation
+from tracekit.checks import EXTRAS, NATIVE_PARTS, Capability, Check, examine, examine_job
 
 
 @pytest.fixture

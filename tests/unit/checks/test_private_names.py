@@ -6,7 +6,7 @@ import pytest
 
 from tests.components import require_module
 from tracekit.capture.private_names.entry import PrivateName
-from tracekit.checks.recording import missing_names
+from tracekit.checks import missing_names
 
 
 def test_a_name_that_is_gone_is_found() -> None:

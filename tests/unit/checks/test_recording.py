@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracekit.capture.private_names.table import PRIVATE_NAMES
-from tracekit.checks import recording
-from tracekit.checks.recording import try_torch
+from tracekit.checks import recording, try_torch
 
 
 def test_torch_is_tried_for_real() -> None:

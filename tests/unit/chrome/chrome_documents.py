@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.chrome.writer import ChromeFormat, ChromeWriter
+from tracekit.chrome import ChromeFormat, ChromeWriter
 from tracekit.render.merged.merge import Document
-from tracekit.render.trace.slices import Argument, Flows, Slices
+from tracekit.render.slices import Argument, Flows, Slices
 
 __all__ = ["BASE_NS", "chrome_document", "read_events", "slices_of"]
 

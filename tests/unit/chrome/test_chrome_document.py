@@ -10,7 +10,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.unit.chrome.chrome_documents import chrome_document, slices_of
 from tracekit.analysis.load import load
-from tracekit.chrome.writer import ChromeWriter
+from tracekit.chrome import ChromeWriter
 from tracekit.errors import InputError
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
 from tests.unit.chrome.test_writer import HOSTILE, one_track
-from tracekit.chrome.writer import ChromeWriter, JsonStrings
+from tracekit.chrome import ChromeWriter, JsonStrings
 from tracekit.model.events import ABSENT
-from tracekit.render.trace.slices import Argument
+from tracekit.render.slices import Argument
 
 
 @pytest.mark.parametrize("beside", [True, False])

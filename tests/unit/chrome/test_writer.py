@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
-from tracekit.chrome.writer import ChromeTrack, ChromeWriter
-from tracekit.render.trace.slices import Argument, Slices
+from tracekit.chrome import ChromeTrack, ChromeWriter
+from tracekit.render.slices import Argument, Slices
 
 HOSTILE = [
     'quote " and \\',

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from tracekit.checks import installation
-from tracekit.checks.installation import Check, examine
+from tracekit import checks as installation
+from tracekit.checks import Check, examine
 from tracekit.cli import cli
 from tracekit.cli.doctor import advise, draw
 

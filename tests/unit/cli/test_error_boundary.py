@@ -257,7 +257,7 @@ def test_a_signal_ends_the_workers() -> None:
     """GIVEN workers that hang WHEN the parent alone gets a signal THEN it ends them and does not wait."""
     code = (
         "import click\nfrom tests.mortal import begin_and_hang\nfrom tracekit import cli\n"
-        "from tracekit.analysis.pool.workers import map_ranks\n"
+        "from tracekit.analysis.loading.workers import map_ranks\n"
         "command = click.Command('hang', callback=lambda: map_ranks(begin_and_hang, [(0,), (1,)], jobs=2))\n"
         "cli.COMMANDS['hang'] = ''\n"
         "cli.LazyGroup.get_command = lambda self, ctx, name: command\n"

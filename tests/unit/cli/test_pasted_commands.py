@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tracekit.checks.installation import Check
+from tracekit.checks import Check
 from tracekit.cli import COMMANDS, cli
 
 ROOT = Path(__file__).parents[3]

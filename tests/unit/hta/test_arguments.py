@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tracekit.hta.arguments import ArgumentColumn, argument_columns, counter_names, smallest_integers
+from tracekit.hta.analyses import ArgumentColumn, argument_columns, counter_names, smallest_integers
 from tracekit.read.decode.written_events import WrittenEvents
 
 

@@ -12,7 +12,7 @@ from tests.components import require_module
 from tests.gpu_steps import gpu_steps
 from tracekit.analysis.kernel_list import list_kernels
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.hta.cross_check import CrossCheck, class_differences, cross_check, cross_check_text
 
 pytestmark = pytest.mark.filterwarnings("ignore")

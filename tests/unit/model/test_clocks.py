@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.exchanges import rank
-from tracekit.model.clocks import ClockModel, clocks_are_comparable
+from tracekit.model.run import ClockModel, clocks_are_comparable
 
 SECOND_NS = 1_000_000_000
 

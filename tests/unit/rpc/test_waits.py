@@ -10,7 +10,7 @@ import pytest
 from benchmarks.exchanges import rank
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import RpcCall, RpcUse, RpcWait
-from tracekit.rpc.rank import blocked_time, complete_time, in_flight_time, time_of
+from tracekit.rpc.calls import blocked_time, complete_time, in_flight_time, time_of
 
 
 def pairs(time: Intervals) -> list[tuple[int, int]]:

@@ -23,16 +23,11 @@ from tracekit.analysis.clocks.by_collectives import FittedClocks, UnfittedClock,
 from tracekit.analysis.clocks.by_messages import join_by_messages
 from tracekit.analysis.clocks.jumps import with_comparable_rates, with_jumps
 from tracekit.analysis.clocks.measured import probe_clock, recorded_time
-from tracekit.analysis.clocks.moments import Moments
-from tracekit.analysis.clocks.relative import relative
-from tracekit.model.clocks import ClockModel
-from tracekit.model.collectives import MatchedGroup
-from tracekit.model.messages import MatchedMessages
+from tracekit.analysis.clocks.moments import Moments, relative
+from tracekit.model.communication import MatchedGroup, MatchedMessages
 from tracekit.model.notes import Note
-from tracekit.model.ranks import ranks_text
+from tracekit.model.run import ClockModel, ranks_text
 from tracekit.model.summary import RankSummary
-
-__all__ = ["align", "host_of_ranks"]
 
 # Of the times in a file against the clock of the host. The profiler converts the device's.
 _RESOLUTION_NS = {"cpu": 1_000, "gpu": 10_000}

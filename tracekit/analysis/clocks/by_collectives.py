@@ -17,10 +17,8 @@ import numpy as np
 
 from tracekit.analysis.clocks.fit import ClockFit, fit_clock, model_of_fit
 from tracekit.analysis.clocks.moments import FEWEST_MOMENTS, Moments
-from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, Int64
-
-__all__ = ["FittedClocks", "UnfittedClock", "common_moments", "fit_to_collectives"]
+from tracekit.model.run import ClockModel
 
 _SPREAD_PERCENTILE = 90
 

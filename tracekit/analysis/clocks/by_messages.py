@@ -18,13 +18,13 @@ import numpy as np
 
 from tracekit.analysis.clocks.fit import LARGEST_DRIFT
 from tracekit.analysis.clocks.measured import recorded_time
-from tracekit.analysis.clocks.relative import relative
+from tracekit.analysis.clocks.moments import relative
 from tracekit.analysis.stats.connected_components import DisjointSets
 from tracekit.analysis.stats.rows_by_pair import rows_by_pair
-from tracekit.model.clocks import ClockModel
 from tracekit.model.columnar import Columnar
+from tracekit.model.communication import MatchedMessages
 from tracekit.model.events import ABSENT, Float64, Int64
-from tracekit.model.messages import MatchedMessages
+from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 _RESOLUTION_NS = 1000  # of the time stamps of a message's two ends, together
@@ -32,8 +32,6 @@ _RETURN_NS = 5000  # in which a kernel ends when it is done
 _INTERVALS = 256  # of the time axis; the tightest bound of each is enough
 _ROUNDS = 50  # of golden sections, each of which leaves 0.618 of an interval
 _GOLDEN = (math.sqrt(5) - 1) / 2
-
-__all__ = ["join_by_messages"]
 
 
 def join_by_messages(

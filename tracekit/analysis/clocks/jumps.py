@@ -14,8 +14,8 @@ import numpy as np
 
 from tracekit.analysis.clocks.fit import ODD_RATE
 from tracekit.analysis.clocks.moments import Moments
-from tracekit.model.clocks import ClockModel, largest_pair_error_ns
 from tracekit.model.events import Float64
+from tracekit.model.run import ClockModel, largest_pair_error_ns
 
 _BLOCKS = 32
 _FEWEST_ON_A_SIDE = 3  # blocks
@@ -24,8 +24,6 @@ _MOST = 0.75  # of the blocks are no farther off
 _STANDS_OUT = 8.0  # times as long as most blocks are off their side
 _BETTER = 3.0  # times as far off a line: a drift looks like a jump, too
 _AGREEING = 2 / 3
-
-__all__ = ["odd_rates", "with_comparable_rates", "with_jumps"]
 
 
 def with_jumps(

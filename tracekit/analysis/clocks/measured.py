@@ -1,4 +1,7 @@
-"""The clock of a rank as the probe measured it, against the reference that the capture used."""
+"""The clock of a rank as the probe measured it, against the reference that the capture used.
+
+The table of clocks.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,32 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.clocks.fit import LARGEST_DRIFT, STEEPEST
-from tracekit.model.clocks import ClockModel
+from tracekit.analysis.table import RANK, Column, Table
 from tracekit.model.events import ABSENT
 from tracekit.model.metadata import ClockSample
+from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 _SAME_OCCASION_NS = 1_000_000_000  # samples this close together are one measurement
 
-__all__ = ["probe_clock", "recorded_time"]
+CLOCK = Table(
+    "clock",
+    (
+        RANK,
+        Column(
+            "method",
+            "str",
+            "",
+            "probe: measured while recording; host: of the reference's host; wall: wall clocks agree within the error; "
+            "collectives: fitted to their ends; messages: bounded by them; none.",
+        ),
+        Column("offset_ns", "int", "ns", "This rank's clock minus the reference's; t_run = t_rank - offset."),
+        Column("drift_ppm", "float?", "ppm", "Change of the offset over time; null when unknown."),
+        Column("error_ns", "int?", "ns", "Half-width of the uncertainty anywhere in the recording; null when unknown."),
+        Column("at_ns", "int", "ns", "When the offset holds, on the rank's clock: a drift counts from there."),
+        Column("jump_ns", "int?", "ns", "By how much it jumps within the recording: such a rank is not compared."),
+    ),
+)
 
 
 def probe_clock(summary: RankSummary) -> ClockModel:

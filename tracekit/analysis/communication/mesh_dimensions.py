@@ -35,8 +35,6 @@ from tracekit.model.notes import Severity
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["MeshDimensions", "mesh_dimensions"]
-
 _AMONG_OTHERS = 0.01  # of all communication: a dimension with less does not count
 _ALIKE = 0.8  # of the largest: with at least that much, two are equally large
 _EXACT = 0.1  # of transfers: only clocks with a smaller error show whether ranks waited

@@ -18,8 +18,6 @@ from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 
-__all__ = ["Overlap", "exposed_findings", "overlap"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:

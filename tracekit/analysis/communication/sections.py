@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from tracekit.analysis.communication import tables
 from tracekit.analysis.communication.collectives import CollectiveTimes, collective_times
+from tracekit.analysis.communication.communication_sums import communication_sums, group_times
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.communication.overlap import Overlap, overlap
-from tracekit.analysis.communication.per_rank.kind_sums import communication_sums, group_times
 from tracekit.analysis.communication.tables import COMMUNICATION_SUMS, GROUP_TIMES, CommunicationSum, GroupTime
 from tracekit.analysis.section import Section
-from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
-from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-
-__all__ = ["COLLECTIVES_SECTION", "DIMENSIONS_SECTION", "OVERLAP_SECTION"]
+from tracekit.analysis.timeline.recorded_steps import FLIGHT_RECORDER, RecordedSteps
 
 
 def _communication(recorded: RecordedSteps) -> tuple[CommunicationSum, ...]:
@@ -30,12 +27,16 @@ OVERLAP_SECTION: Section[Overlap] = Section(
     analyze=lambda given: overlap(given.run),
     tables=(tables.COMMUNICATION, tables.COMMUNICATION_BY_KIND),
 )
+
+
 COLLECTIVES_SECTION: Section[CollectiveTimes] = Section(
     name="collectives",
     keeps={FLIGHT_RECORDER: lambda recorded: recorded.lanes.flight_recorder},
     analyze=lambda given: collective_times(given.run),
     tables=(tables.COLLECTIVES,),
 )
+
+
 DIMENSIONS_SECTION: Section[MeshDimensions] = Section(
     name="dimensions",
     reads=(GROUP_TIMES,),

@@ -17,6 +17,14 @@ without another link.
 
 NVLink joins the GPUs of hosts whose boards have it. Messages that take longer than a single NVLink needs do not use it,
 as where peer access is off and they pass through the memory of the host.
+
+How long transfers take: the one definition for the table of collectives, buckets and slow links.
+
+A transfer begins when the last rank's part of it begins. That is at the last arrival, or at the end of the operation
+before on a stream or queue, whichever is later. It ends with the last end.
+
+The part of the rank that begins last takes as long as the transfer, if no rank can leave early. Its duration is on one
+clock, so it is exact even where clocks are not.
 """
 
 from __future__ import annotations
@@ -29,20 +37,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from tracekit.analysis.matching.message_times import fastest_of_each, message_kernels, message_sizes
-from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.model.events import ABSENT, Bool, Float64, Int64
+from tracekit.analysis.stats.uncertainty import leave_one_out_medians
+from tracekit.model.communication import SYNCHRONISING
+from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 from tracekit.model.run import Run
-
-__all__ = [
-    "SLOW_LINK",
-    "Reference",
-    "SlowMessages",
-    "UsualTime",
-    "slow_messages",
-    "usual_of_alike",
-    "usual_without_alike",
-]
-
 
 _ENOUGH = 4  # messages, of which one may have waited for nothing
 _Pair = frozenset[int]
@@ -63,6 +61,8 @@ _LATENCY_NS = 20_000  # NCCL's smallest messages take about as long between host
 _USUAL_BYTES_PER_NS = 72.0
 # What NCCL counts on from one NVLink of an A100 (src/graph/topo.h, SM80_NVLINK_BW). Later ones carry more.
 _LEAST_BYTES_PER_NS = 20.0
+
+_LONGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -268,3 +268,25 @@ def usual_over_nvlink_ns(size_bytes: int) -> float:
 def longest_over_nvlink_ns(size_bytes: int) -> float:
     """Return how long a message takes over a single NVLink, of the several that join two GPUs."""
     return _LATENCY_NS + size_bytes / _LEAST_BYTES_PER_NS
+
+
+def transfer_times(
+    start_ns: Int64, end_ns: Int64, took_ns: Int64, kind: Int32 | Int64, known: Bool, error_ns: int | None
+) -> Int64:
+    """Return how long the transfer of each of n instances took, int64 [n].
+
+    start_ns, end_ns: of k ranks on the run's clock, int64 [k, n].
+    took_ns: the time between them on each rank's own clock, int64 [k, n].
+    kind: index into `KINDS`, int [n].
+    known: which ranks took part, bool [k, n].
+    error_ns: by how much times of two ranks may be off each other; None if they cannot be compared.
+    """
+    begin_ns = np.where(known, start_ns, np.iinfo(np.int64).min).max(axis=0)
+    last_end_ns = np.where(known, end_ns, np.iinfo(np.int64).min).max(axis=0)
+    may_be_last = known & (start_ns >= begin_ns - (_LONGEST // 4 if error_ns is None else error_ns))
+    result: Int64 = np.where(
+        SYNCHRONISING[kind] | (error_ns is None),
+        np.where(may_be_last, took_ns, _LONGEST).min(axis=0),
+        np.maximum(last_end_ns - begin_ns, 0),
+    )
+    return result

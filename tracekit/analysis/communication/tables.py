@@ -14,9 +14,6 @@ from tracekit.analysis.table import RANK, Column, Display, Table
 from tracekit.model.communication import GroupKey
 from tracekit.model.summary import Part
 
-__all__ = ["GROUP_TIMES", "CommunicationSum", "GroupTime", "merge_sums"]
-
-
 COMMUNICATION = Table(
     "communication",
     (

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.step_time.tables import MEMORY_USE, RECORDING_COST
 from tracekit.model.metadata import Mesh
-from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run
-
-__all__ = ["find_differences", "why_incomparable", "why_ranks_lack"]
+from tracekit.model.run import Run, format_ranges
 
 _MOST_VALUES = 3
 

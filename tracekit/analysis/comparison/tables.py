@@ -2,8 +2,6 @@
 
 from tracekit.analysis.table import Column, Display, Table
 
-__all__ = ["CAUSE_CHANGES", "COMPARISON_TABLES", "EXPLORED_CHANGES", "RUN_DIFFERENCES"]
-
 _TIMES = (
     Column("baseline_ns", "int", "ns", "Mean of a step of the baseline; of several runs the mean."),
     Column("candidate_ns", "int", "ns", "Mean of a step of the candidate."),

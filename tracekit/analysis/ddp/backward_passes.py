@@ -26,18 +26,11 @@ from tracekit.analysis.ddp.tables import (
 )
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
-from tracekit.model.clocks import ClockModel
-from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, MatchedGroup
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import Part, RankSummary
-
-__all__ = [
-    *("GroupPass", "GroupPasses", "elements_of", "groups_that_reduce", "joined_passes", "passes_of_groups"),
-    "rows_of_reductions",
-]
 
 Reductions = TypeVar("Reductions", bound=BucketReductions)
 

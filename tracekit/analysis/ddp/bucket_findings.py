@@ -36,8 +36,6 @@ from tracekit.model.notes import Severity
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["blocked_buckets", "bucket_findings", "setting_findings"]
-
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
 _NO_REPLAY = "no replay leaves a reduction out"
 _ONE_SIZE = "one size of buckets does not show how long others take"

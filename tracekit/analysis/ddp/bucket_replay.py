@@ -24,20 +24,6 @@ import numpy as np
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.model.metadata import DdpModule
 
-__all__ = [
-    "BackwardPass",
-    "Parameters",
-    "Replayed",
-    "Transfers",
-    "assigned_buckets",
-    "copies_back",
-    "default_buckets",
-    "parameters_of",
-    "replay",
-    "transfers_at_once",
-]
-
-
 _GLOO_THREADS = 2  # of each process group; NCCL has one stream
 
 _DEFAULT_FIRST_BYTES, _DEFAULT_CAP_BYTES = 1 << 20, 25 << 20

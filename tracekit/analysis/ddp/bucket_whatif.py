@@ -29,11 +29,6 @@ from tracekit.analysis.stats.uncertainty import median_error
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.run import Run
 
-__all__ = [
-    *("CAPS_MB", "BucketWhatIf", "CapOutcome", "SettingOutcome"),
-    *("best_limit", "bucket_whatif", "outcomes"),
-]
-
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
 _MOST_BUCKETS = 512

@@ -1,4 +1,7 @@
-"""DDP buckets: which parameters are reduced together, and when."""
+"""DDP buckets: which parameters are reduced together, and when.
+
+The section on data parallelism: DDP's buckets, and gradients that are averaged by hand.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,37 @@ from tracekit.analysis.communication.collectives import GroupTimes, group_times
 from tracekit.analysis.ddp import tables
 from tracekit.analysis.ddp.backward_passes import rows_of_reductions
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
+from tracekit.analysis.ddp.bucket_reductions import (
+    Reductions,
+    bucket_reductions,
+    ddp_passes,
+    gradient_reductions,
+    inferred_modules,
+)
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
-from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
-from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
-from tracekit.analysis.section import Unavailable
+from tracekit.analysis.ddp.gradient_times import gradient_times
+from tracekit.analysis.ddp.manual_gradients import manual_data_parallel, manual_gradients
+from tracekit.analysis.ddp.tables import (
+    BUCKET_REDUCTIONS,
+    DDP_MODULES,
+    DDP_PASSES,
+    GRADIENT_TIMES,
+    MANUAL_GRADIENT_TIMES,
+    MANUAL_REDUCTIONS,
+    WHOLE,
+    BucketReductions,
+    DdpModules,
+    DdpPasses,
+    GradientTimes,
+)
+from tracekit.analysis.section import Section, Unavailable
 from tracekit.analysis.table import Frame
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.findings.finding import Finding
-from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import bus_factor
+from tracekit.model.communication import MatchedGroup, bus_factor
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
-
-__all__ = ["BucketBar", "BucketPicture", "Buckets", "bucket_picture", "buckets"]
 
 _Matched = tuple[MatchedGroup, GroupTimes]
 
@@ -230,3 +251,47 @@ def bucket_picture(times: Sequence[dict[str, Any]]) -> BucketPicture | None:
         last_gradient_ns=max(row["ready_ns"] for row in rows),
         bars=tuple(BucketBar(**{name: row[name] for name in names}) for row in rows),
     )
+
+
+def _reductions(recorded: RecordedSteps) -> Reductions:
+    return gradient_reductions(recorded.lanes, recorded.phases)
+
+
+def _modules(recorded: RecordedSteps) -> DdpModules:
+    metadata = recorded.trace.header.metadata
+    if metadata is not None:
+        return DdpModules(modules=tuple(metadata.ddp))
+    modules = inferred_modules(recorded.trace, recorded.lanes, recorded.once(_reductions))
+    return DdpModules(modules=modules, inferred=bool(modules))
+
+
+def _passes(recorded: RecordedSteps) -> DdpPasses:
+    if not recorded.once(_modules).modules:
+        return DdpPasses()
+    return ddp_passes(recorded.trace, recorded.lanes, recorded.steps)
+
+
+def _bucket_reductions(recorded: RecordedSteps) -> BucketReductions:
+    modules = recorded.once(_modules).modules
+    return bucket_reductions(recorded.trace, recorded.lanes, recorded.once(_reductions), modules)
+
+
+def _gradient_times(recorded: RecordedSteps) -> GradientTimes:
+    modules = recorded.once(_modules).modules
+    return gradient_times(recorded.trace, recorded.lanes, recorded.once(_bucket_reductions), modules)
+
+
+BUCKETS_SECTION: Section[Buckets] = Section(
+    name="buckets",
+    reads=(DDP_MODULES, DDP_PASSES, BUCKET_REDUCTIONS, GRADIENT_TIMES, MANUAL_REDUCTIONS, MANUAL_GRADIENT_TIMES),
+    keeps={
+        DDP_MODULES: _modules,
+        DDP_PASSES: _passes,
+        BUCKET_REDUCTIONS: _bucket_reductions,
+        GRADIENT_TIMES: _gradient_times,
+        MANUAL_REDUCTIONS: lambda recorded: recorded.once(manual_gradients)[0],
+        MANUAL_GRADIENT_TIMES: lambda recorded: recorded.once(manual_gradients)[1],
+    },
+    analyze=lambda given: buckets(given.run),
+    tables=(tables.BUCKET_MAP, tables.BUCKETS, tables.BUCKETS_BY_INDEX, tables.BUCKET_WHATIF),
+)

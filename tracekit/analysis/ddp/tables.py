@@ -14,23 +14,6 @@ from tracekit.model.events import Bool, Int32, Int64
 from tracekit.model.metadata import DdpModule
 from tracekit.model.summary import Part
 
-__all__ = [
-    "BUCKETS_SHOWN",
-    "BUCKET_REDUCTIONS",
-    "DDP_MODULES",
-    "DDP_PASSES",
-    "GRADIENT_TIMES",
-    "MANUAL_GRADIENT_TIMES",
-    "MANUAL_REDUCTIONS",
-    "WHOLE",
-    "BucketReductions",
-    "DdpModules",
-    "DdpPasses",
-    "GradientTimes",
-    "ManualReductions",
-]
-
-
 _BUCKET = (
     Column("module", "str", "", "Name of the DDP module."),
     Column("index", "int", "", "Place in the order of launch; -1: all gradients at once, before rebuilding."),

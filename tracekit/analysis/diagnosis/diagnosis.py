@@ -11,6 +11,10 @@ Every instant of the chain that bounds the steps has one cause, so that causes s
   behind it may have nothing to do. So the chain computes longer than its ranks do. The difference is divided as the
   bubbles are.
 * `compute`, `copy`, and the causes of idle time (`IDLE_CAUSES`): what is left.
+
+Divides the time of one rank into phases, and each stretch of a phase into activities.
+
+Sections on the critical path, and on the causes of the step.
 """
 
 from __future__ import annotations
@@ -23,28 +27,32 @@ from typing import TypeVar
 import numpy as np
 
 from tracekit.analysis.communication.overlap import exposed_findings
+from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.diagnosis import tables
-from tracekit.analysis.diagnosis.critical_path import CriticalPath, Stretch
-from tracekit.analysis.diagnosis.tables import ACTIVITIES
-from tracekit.analysis.events.pauses.pause_times import PAUSES
+from tracekit.analysis.diagnosis.critical_path import CriticalPath, Stretch, critical_path
+from tracekit.analysis.diagnosis.tables import ACTIVITIES, PHASE_ACTIVITIES, PhaseActivities
 from tracekit.analysis.fsdp.units import gathers_block
 from tracekit.analysis.matching.message_times import fastest_messages
-from tracekit.analysis.pauses.tables import PAUSE_TIMES
-from tracekit.analysis.pipeline.bubbles import Pipeline
+from tracekit.analysis.pauses.tables import PAUSE_TIMES, PAUSES
+from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
+from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.stats.apportion import apportion
-from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.analysis.step_time.phases import recorded_phase_times
+from tracekit.analysis.step_time.step_rates import INDEPENDENT
+from tracekit.analysis.stragglers.arrivals import Arrivals
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
+from tracekit.analysis.stragglers.stragglers import STRAGGLERS_SECTION, arrivals
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.analysis.table import Frame
+from tracekit.analysis.timeline.idle_causes import idle_by_cause
+from tracekit.analysis.timeline.recorded_steps import STEP_ENDS, WAITS, RecordedSteps, StepEndSegments
+from tracekit.analysis.timeline.segments import computing_or_loading, step_end_segments
 from tracekit.findings.communication import exposed_transfers, late_by_turns
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
-
-__all__ = ["Diagnosis", "StepCause", "diagnose", "step_causes"]
-
 
 K = TypeVar("K")
 
@@ -359,3 +367,75 @@ def _with_bubbles(times: _Times, run: Run, pipeline: Pipeline | None, steps: int
     for name, part_ns in zip(_BUBBLES, apportion(beyond_ns, weights).tolist(), strict=True):
         moved[StepCause(cause=name)] += part_ns
     return moved
+
+
+def phase_activities(recorded: RecordedSteps) -> PhaseActivities:
+    """Return how long the rank did what in each stretch of one phase, from the first step to the end of the last."""
+    lanes = recorded.lanes
+    if not recorded.steps:
+        return PhaseActivities.empty()
+    phases = recorded.once(recorded_phase_times)
+    begin_ns = np.concatenate([phase.start_ns for phase in phases])
+    end_ns = np.concatenate([phase.end_ns for phase in phases])
+    phase = np.repeat(np.arange(len(phases)), [len(of_phase) for of_phase in phases])
+    order = np.argsort(begin_ns, kind="stable")
+    begin_ns, end_ns, phase = begin_ns[order], end_ns[order], phase[order]
+    computing, loading = recorded.once(computing_or_loading)
+    idle = recorded.once(idle_by_cause)
+    of_activity = {cause: time - loading for cause, time in idle.items()} | {
+        "compute": computing,
+        "copy": lanes.exposed_copy - loading,
+        "data": loading - lanes.exposed_communication,
+    }
+    times_ns = np.stack([of_activity[name].covered_ns(begin_ns, end_ns) for name in ACTIVITIES], axis=1)
+    row, activity = np.nonzero(times_ns)
+    return PhaseActivities(
+        begin_ns=begin_ns[row],
+        end_ns=end_ns[row],
+        phase=phase[row].astype(np.int32),
+        activity=activity.astype(np.int32),
+        time_ns=times_ns[row, activity],
+    )
+
+
+def _step_ends(recorded: RecordedSteps) -> StepEndSegments:
+    return step_end_segments(recorded.lanes, recorded.once(computing_or_loading))
+
+
+def _path(given: AnalysisInput) -> CriticalPath:
+
+    return critical_path(given.run, given.once(arrivals))
+
+
+def _diagnose(given: AnalysisInput) -> Diagnosis | Unavailable:
+
+    if given.run.common_steps() and given.run.ranks_are_independent:
+        return Unavailable(reason=INDEPENDENT, expected=True)
+    path, found = given.result(CRITICAL_PATH_SECTION), given.result(STRAGGLERS_SECTION)
+    if isinstance(path, Unavailable) or isinstance(found, Unavailable):
+        return Unavailable(reason="the chain that bounds the steps is not known")
+    of_pipeline = given.once(pipeline)
+    return diagnose(
+        given.run,
+        given.once(arrivals),
+        path,
+        found.verdict,
+        None if isinstance(of_pipeline, Unavailable) else of_pipeline,
+    )
+
+
+CRITICAL_PATH_SECTION: Section[CriticalPath] = Section(
+    name="critical_path",
+    reads=(STEP_ENDS, PHASE_ACTIVITIES, WAITS),
+    keeps={STEP_ENDS: _step_ends, PHASE_ACTIVITIES: phase_activities},
+    analyze=_path,
+    tables=(tables.CRITICAL_PATH,),
+)
+
+
+DIAGNOSIS_SECTION: Section[Diagnosis] = Section(
+    name="diagnosis",
+    reads=(COMMUNICATION_SUMS, PAUSE_TIMES, *CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
+    analyze=_diagnose,
+    tables=(tables.CAUSES,),
+)

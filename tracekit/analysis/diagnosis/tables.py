@@ -13,9 +13,6 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
 from tracekit.model.summary import Part
 
-__all__ = ["ACTIVITIES", "CAUSES", "PHASE_ACTIVITIES", "PhaseActivities", "cause_name"]
-
-
 _CAUSE_NAMES = {
     "variation": "ranks late in turns",
     "warmup": "pipeline warm-up",

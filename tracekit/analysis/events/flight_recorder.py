@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracekit.model.communication import FlightRecorderMatch, Unjoined
+from tracekit.model.communication import FlightRecorderMatch, Unjoined, kind_of_collective
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.metadata import CollectiveRecord
-from tracekit.model.names.collectives import kind_of_collective
 
 _RUN_AS = {"reduce_scatter": "all_reduce"}
 _OTHER_THREAD = "issued on a thread that the profiler does not record"
@@ -20,8 +19,6 @@ _NO_OPERATOR = "issued outside of every recorded operator"
 _NOT_OVER = "still queued or running when the recording ended"
 _NO_SPAN = "without a span of its own"
 _MOST_DIFFERENCE_NS = 1_000_000
-
-__all__ = ["Entries", "entries_of_operators", "match_flight_recorder", "run_as"]
 
 
 @dataclass(frozen=True, kw_only=True)

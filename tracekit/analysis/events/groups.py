@@ -1,6 +1,8 @@
 """Which process group a collective belongs to, as a key that is the same on all ranks.
 
 A group's name differs between ranks; its key is its description and its members.
+
+Which kinds of parallelism a trace shows, as slugs of the JSON contract.
 """
 
 from __future__ import annotations
@@ -9,13 +11,20 @@ import re
 from collections.abc import Iterable
 
 from tracekit.model.communication import GroupKey
-from tracekit.model.events import ABSENT, TraceHeader
+from tracekit.model.events import ABSENT, DecodedTrace, TraceHeader
 from tracekit.model.metadata import CaptureMetadata, Group, RankSlice
 from tracekit.model.names.mesh import dimension_of_group, parallelism_of_group
 
-__all__ = ["GroupResolver", "key_of_recorded_group"]
-
 _RANK_DIGITS = 7  # of the most ranks of a job
+
+_LABELS = (
+    ("ddp", ("DistributedDataParallel.", "torch.distributed.ddp.reducer::")),
+    ("dp", ("DataParallel.",)),
+    ("fsdp1", ("FullyShardedDataParallel.",)),
+    ("fsdp2", ("FSDP::",)),
+    ("tp", ("Redistribute",)),
+    ("pp", ("PP:", "tracekit.pp:")),
+)
 
 
 class GroupResolver:
@@ -119,3 +128,16 @@ def key_of_recorded_group(group: Group, metadata: CaptureMetadata) -> GroupKey:
         parallelism=group.parallelism or parallelism_of_group(group.desc),
         dimension=dimension_of_group(group.desc) or group.dimension,
     )
+
+
+def strategies_of(trace: DecodedTrace) -> tuple[tuple[str, ...], bool]:
+    """Return the strategies, and whether they are inferred.
+
+    They come from tracekit's metadata. Without it they are inferred from the labels that torch writes.
+    """
+    metadata = trace.header.metadata
+    if metadata is not None and metadata.strategies:
+        return tuple(metadata.strategies), False
+    labels_of_any = tuple(label for _, labels in _LABELS for label in labels)
+    names = [name for name in trace.events.strings if name.startswith(labels_of_any)]
+    return tuple(slug for slug, labels in _LABELS if any(name.startswith(labels) for name in names)), True

@@ -16,18 +16,6 @@ import numpy as np
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
 
-__all__ = [
-    "BEFORE_RECORDING",
-    "DEVICE_CATEGORIES",
-    "RUNTIME_CATEGORIES",
-    "DeviceEvents",
-    "device_events",
-    "device_extent",
-    "on_host_clock",
-    "without_overlaps",
-]
-
-
 _TOLERATED_LEAD_NS = 10_000
 _WRONG_LINKS = 0.01  # the share of kernels that may be linked to a wrong launch
 # Dependent launches let kernels of a stream overlap by some microseconds; wrong ends do by 20 ms (TraceLens#669).

@@ -15,8 +15,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["MOST_NAMES", "function_of_kernel"]
-
 MOST_NAMES = 4096
 """How many names a cache keeps: a trace repeats few names, but a damaged one may have any number."""
 

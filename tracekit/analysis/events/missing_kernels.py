@@ -15,8 +15,6 @@ import numpy as np
 from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 
-__all__ = ["KernelLaunches", "kernel_launches", "other_device", "records_end_ns", "unrecorded_device"]
-
 # Of CUDA's runtime and driver, HIP and SYCL: cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel,
 # hipExtModuleLaunchKernel, urEnqueueKernelLaunch, cudaGraphLaunch, ...; not cudaLaunchHostFunc, which runs on the host.
 _LAUNCH = re.compile(r"Launch\w*Kernel|KernelLaunch|GraphLaunch")

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.events.innermost_span import innermost_span
-from tracekit.analysis.events.phase_evidence import is_autograd_node
+from tracekit.analysis.events.phases import innermost_span, is_autograd_node
 from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.spans import parse_module_span
 
 _LOSS_OPERATORS = frozenset({"aten::cross_entropy_loss", "aten::log_softmax", "aten::nll_loss_nd"})
 _LOSS = "cross_entropy_loss"
-
-__all__ = ["HostStretches", "modules_of_launches", "stretches_of_modules"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -18,8 +18,6 @@ from tracekit.model.events import ABSENT, Bool, EventTable
 _DEEPEST = 8  # levels of nested lists; a list of lists of tensors needs 4
 _DIGITS = 10  # of a rank or a tag
 
-__all__ = ["RecordedShapes", "blocking_calls", "peers_and_tags", "peers_in_group", "recorded_shapes"]
-
 
 @dataclass(frozen=True)
 class RecordedShapes:

@@ -25,10 +25,8 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analysis.events.groups import key_of_recorded_group
-from tracekit.analysis.events.innermost_span import innermost_span
-from tracekit.analysis.events.phases import PHASES
-from tracekit.analysis.events.strategies import strategies_of
+from tracekit.analysis.events.groups import key_of_recorded_group, strategies_of
+from tracekit.analysis.events.phases import PHASES, innermost_span
 from tracekit.analysis.fsdp.tables import FsdpGathers, FsdpRegathers, FsdpSum
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
@@ -38,8 +36,6 @@ from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import CaptureMetadata
 from tracekit.model.names.modules import clean_module_name
 from tracekit.model.spans import parse_fsdp_span
-
-__all__ = ["fsdp_gathers", "fsdp_regathers", "fsdp_sums"]
 
 Action = Literal["gather", "gather_and_use", "use", "reduce", "other"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.configuration.settings import value_of
+from tracekit.analysis.configuration import value_of
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.fsdp.tables import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.section import Unavailable
@@ -30,8 +30,6 @@ from tracekit.findings.fsdp import late_gathers
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.metadata import SettingValue
 from tracekit.model.run import Run
-
-__all__ = ["Forecast", "gathers_of_gpus", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
 
 _AHEAD = (1, 2)
 _PASSES = ("forward", "backward")

@@ -17,9 +17,6 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
 from tracekit.model.summary import Part
 
-__all__ = ["FSDP_GATHERS", "FSDP_REGATHERS", "FSDP_UNITS", "FsdpGathers", "FsdpRegathers", "FsdpSum"]
-
-
 _FSDP_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: of no module.')
 _FSDP_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
 FSDP = Table(

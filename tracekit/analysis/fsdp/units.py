@@ -7,6 +7,8 @@ and many that are mostly latency.
   With blocks as separate units, most of both could hide under compute. The saving is an upper bound.
 * Small units are bound by latency. Latency and bandwidth are fitted to the run's all-gathers, so this needs units of
   different sizes. If g units are wrapped as one, g - 1 latencies vanish.
+
+The section on FSDP and ZeRO.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from tracekit.analysis.communication.communication_sums import (
     step_share,
 )
 from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.fsdp import tables
+from tracekit.analysis.fsdp.per_rank import fsdp_gathers, fsdp_regathers, fsdp_sums
 from tracekit.analysis.fsdp.prefetch import (
     Forecast,
     gathers_of_gpus,
@@ -35,8 +39,8 @@ from tracekit.analysis.fsdp.prefetch import (
     prefetch_forecasts,
     shortest_transfers_ns,
 )
-from tracekit.analysis.fsdp.tables import FSDP_UNITS, FsdpGathers, FsdpSum
-from tracekit.analysis.section import Unavailable
+from tracekit.analysis.fsdp.tables import FSDP_GATHERS, FSDP_REGATHERS, FSDP_UNITS, FsdpGathers, FsdpSum
+from tracekit.analysis.section import Section, Unavailable
 from tracekit.analysis.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.stats.uncertainty import saving_conditions, standard_error
 from tracekit.analysis.step_time.step_lengths import savings_ns
@@ -47,8 +51,6 @@ from tracekit.findings.thresholds import TINY_UNITS, UNIT_SHARE
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 from tracekit.model.run import Run
-
-__all__ = ["Fsdp", "fsdp", "gathers_block"]
 
 _BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
 _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
@@ -309,3 +311,12 @@ def _fit(
 def _latency_error_ns(fit: LatencyBandwidth) -> float:
     """Return the standard error of the latency, by how far the units' transfers are off the line."""
     return math.sqrt(fit.misfit) * fit.latency_error_ns
+
+
+FSDP_SECTION: Section[Fsdp] = Section(
+    name="fsdp",
+    reads=(FSDP_UNITS, FSDP_GATHERS, COMMUNICATION_SUMS, CONFIGURATION),
+    keeps={FSDP_UNITS: fsdp_sums, FSDP_GATHERS: fsdp_gathers, FSDP_REGATHERS: fsdp_regathers},
+    analyze=lambda given: fsdp(given.run),
+    tables=(tables.FSDP, tables.FSDP_BY_MODULE, tables.FSDP_BY_LAYER, tables.FSDP_PREFETCH),
+)

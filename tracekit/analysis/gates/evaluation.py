@@ -23,10 +23,7 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.errors import InputError, UsageError
-from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run
-
-__all__ = ["Check", "FindingResult", "GateResult", "Status", "check", "require_baseline"]
+from tracekit.model.run import Run, format_ranges
 
 Status = Literal["passed", "failed"] | Doubt
 

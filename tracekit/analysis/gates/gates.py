@@ -32,19 +32,6 @@ from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import UsageError
 from tracekit.findings.catalogue import catalogue
 
-__all__ = [
-    "DEFAULT_GATES",
-    "Doubt",
-    "Gate",
-    "Gates",
-    "as_day",
-    "as_doubts",
-    "as_finding_ids",
-    "parse_gates",
-    "parse_limit",
-    "parse_share",
-]
-
 LimitKind = Literal["max", "min", "max_increase", "max_decrease"]
 """max, min: the value itself. max_increase, max_decrease: its change against the baseline, as a share of it."""
 

@@ -14,10 +14,8 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.uncertainty import pseudomedian
 from tracekit.analysis.table import rows_of
-from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.events import Float64
-
-__all__ = ["METRICS", "Metric", "Unit"]
+from tracekit.model.run import clocks_are_comparable
 
 Unit = Literal["time", "ratio", "bytes"]
 

@@ -11,8 +11,6 @@ from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.events import Bool, DecodedTrace
 from tracekit.model.notes import Severity
 
-__all__ = ["NO_TIMES", "Check", "Doubt", "Evidence", "Scope"]
-
 Scope = Literal["rank", "steps", "note"]
 """What a check may exclude: the rank, some of its steps, or nothing."""
 

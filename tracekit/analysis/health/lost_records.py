@@ -19,9 +19,7 @@ from tracekit.analysis.events.missing_kernels import records_end_ns
 from tracekit.analysis.health.check import Doubt, Evidence
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.events import Bool, EventTable, Int32, Int64
-from tracekit.model.ranks import format_ranges
-
-__all__ = ["cut_off", "lost_device_records", "messages_of_loss", "other_messages", "unlinked_kernels"]
+from tracekit.model.run import format_ranges
 
 # A step of which more kernels are missing is incomplete. In whole recordings none are.
 _LOST_SHARE = 0.01

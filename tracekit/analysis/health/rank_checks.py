@@ -24,10 +24,8 @@ from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ROUNDED_NS, Bool, DecodedTrace
 from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
+from tracekit.model.run import format_ranges
 from tracekit.read.files.identify import rank_in_name
-
-__all__ = ["RANK_CHECKS", "RankHealth", "rank_health"]
 
 _SHOWN = 4  # processes
 _MOST_OF_A_STEP = 0.5  # by which a device's clock may be off: more may be a jump of the host's clock

@@ -12,18 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tracekit.analysis.clocks.jumps import odd_rates
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.health.check import NO_TIMES, Check, Doubt
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.analysis.step_time.tables import MEMORY_USE
-from tracekit.model.clocks import ClockModel
-from tracekit.model.collectives import Collectives
-from tracekit.model.messages import Messages
+from tracekit.model.communication import Collectives, Messages
 from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
+from tracekit.model.run import ClockModel, format_ranges
 from tracekit.model.summary import RankFailure, RankSummary
-
-__all__ = ["CLOCK_CHECKS", "RUN_CHECKS", "without_incomparable_times", "without_jumping_clocks", "without_times"]
 
 _OF_METADATA = (CONFIGURATION, MEMORY_USE)  # parts that need no times
 

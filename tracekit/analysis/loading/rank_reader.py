@@ -10,24 +10,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize
-from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize
+from tracekit.analysis.loading.workers import LOST, Progress, map_ranks
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.errors import InputError
 from tracekit.limits import limits
 from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
+from tracekit.model.run import format_ranges
 from tracekit.model.summary import RankFailure, RankSummary
+from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
-from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CODE_VERSION, Cache, Entry, store
 from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.discover import Discovery
 from tracekit.read.files.storage import TracePath, version_of
-
-__all__ = ["SMALL_RUN_BYTES", "RankReader", "size_bytes_of"]
-
 
 SMALL_RUN_BYTES = 4 << 20
 """Compressed: for less, starting workers costs more than it saves."""

@@ -17,14 +17,11 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import DTYPES, KINDS, GroupKey
+from tracekit.model.communication import DTYPES, KINDS, GroupKey, MatchedGroup
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.notes import Note
 from tracekit.model.quantities import count_text
 from tracekit.model.summary import RankSummary
-
-__all__ = ["certain_places", "groups_of_run", "match_collectives"]
 
 _SPARSE = 16  # the most ids per collective, on average, for which a dense table of ids is used
 

@@ -24,23 +24,9 @@ import numpy as np
 from tracekit.analysis.stats.rows_by_pair import number_rows, rows_by_value
 from tracekit.analysis.stats.uncertainty import quartiles
 from tracekit.model.columnar import Columnar
+from tracekit.model.communication import Messages
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.messages import Messages
 from tracekit.model.run import Run
-
-__all__ = [
-    "MessageTimes",
-    "RankPairs",
-    "awaited_soonest",
-    "fastest_messages",
-    "fastest_of_each",
-    "kernels_of_messages",
-    "message_kernels",
-    "message_sizes",
-    "message_transfers",
-    "rank_pairs",
-    "usual_transfers",
-]
 
 _NEVER, _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _NONE = np.empty(0, dtype=np.int64)

@@ -14,13 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from tracekit.analysis.model_parallel.tables import COUNT_DTYPES, EXPERT_EXCHANGES
-from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, MatchedGroup
 from tracekit.model.events import Bool, Float64, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
-
-__all__ = ["ExpertCompute", "expert_computes"]
 
 _DISPATCH, _COMBINE, _ALL_TO_ALL = (KINDS.index(kind) for kind in ("dispatch", "combine", "all_to_all"))
 _LEAST_ELSEWHERE = 0.05  # of what the experts take: less does not tell how fast a rank is

@@ -29,17 +29,6 @@ from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Run
 
-__all__ = [
-    "HIGHEST_RATIO",
-    "LEAST_OVERLOAD",
-    "ExpertLoad",
-    "Overload",
-    "expert_load",
-    "most_loaded",
-    "overloaded_ranks",
-]
-
-
 ESTIMATED = "estimated from how long they compute, not from counts of tokens"
 """Added to every load that is estimated because the trace has no sizes."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tracekit.analysis.model_parallel import tables
-from tracekit.analysis.model_parallel.layers import TensorParallel, tensor_parallel
-from tracekit.analysis.model_parallel.per_rank.expert_communication import expert_communication_sums
-from tracekit.analysis.model_parallel.per_rank.expert_exchanges import expert_all_to_alls, expert_exchanges
-from tracekit.analysis.model_parallel.per_rank.layer_sums import tensor_sums
+from tracekit.analysis.model_parallel.expert_exchanges import (
+    expert_all_to_alls,
+    expert_communication_sums,
+    expert_exchanges,
+)
+from tracekit.analysis.model_parallel.layers import TensorParallel, tensor_parallel, tensor_sums
 from tracekit.analysis.model_parallel.tables import (
     EXPERT_COMMUNICATION_SUMS,
     EXPERT_EXCHANGES,
@@ -17,8 +19,6 @@ from tracekit.analysis.model_parallel.tables import (
 )
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-
-__all__ = ["TENSOR_SECTION"]
 
 
 def _layers(recorded: RecordedSteps) -> tuple[TensorSum, ...]:

@@ -14,9 +14,6 @@ from tracekit.analysis.table import RANK, Column, Display, Table
 from tracekit.model.communication import DTYPES, GroupKey
 from tracekit.model.summary import Part
 
-__all__ = ["COUNT_DTYPES", "EXPERT_EXCHANGES", "LAYERS", "ExpertCommunicationSum", "ExpertExchangeSum", "TensorSum"]
-
-
 _TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
 _TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
 _TENSOR_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")

@@ -1,6 +1,10 @@
 """Which ranks pause their training for checkpoints, evaluation or logging, what that costs, and what to do about it.
 
 A pause costs the steps of its rank, and the time that other ranks wait in communication for it.
+
+The section on pauses: checkpoints, evaluation and logging.
+
+When one rank pauses its training, and for what.
 """
 
 from __future__ import annotations
@@ -13,27 +17,49 @@ from typing import cast
 
 import numpy as np
 
-from tracekit.analysis.events.pauses.pause_times import PAUSES
 from tracekit.analysis.pauses import tables
-from tracekit.analysis.pauses.tables import PAUSE_TIMES, RankPauses
-from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
+from tracekit.analysis.pauses.tables import PAUSE_TIMES, PAUSES, RankPauses, checkpoint_calls
+from tracekit.analysis.section import AnalysisInput, Section
+from tracekit.analysis.stats.uncertainty import leave_one_out_medians
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.table import Frame
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.findings.finding import Condition, Finding, Remedy
 from tracekit.findings.hosts import longer_pause_text, pause_entry, pause_text
 from tracekit.findings.thresholds import NOTABLE_SHARE
-from tracekit.model.clocks import clocks_are_comparable
-from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, MatchedGroup
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import Run
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.spans import CHECKPOINT_ACTIONS, CHECKPOINT_FUNCTIONS
-
-__all__ = ["Pauses", "paused_by_step_ns", "pauses", "pauses_behind_delays", "reason_of_delay"]
-
 
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
 _EXPLAINED = 0.5  # of a rank's delay
+
+_JOINED_NS = 20_000  # from one logging call to the next: they count as one
+_SHORTEST_NS = 50_000  # of logging: less is not kept
+
+
+def recorded_pauses(recorded: RecordedSteps) -> RankPauses:
+    """Return the pauses of the step's thread in the recorded steps."""
+    windows, times = recorded.lanes.windows, recorded.phases.pauses
+    calls = checkpoint_calls(recorded.trace.events, np.array([windows.thread], dtype=np.int64))
+    of_kind = (times.checkpoint, times.evaluation, _long(times.logging))
+    start_ns, end_ns = (np.concatenate([getattr(time, edge) for time in of_kind]) for edge in ("start_ns", "end_ns"))
+    pause = np.repeat(np.arange(len(PAUSES), dtype=np.int32), [len(time) for time in of_kind])
+    call = np.searchsorted(calls.start_ns, start_ns, side="right") - 1
+    call = np.where(pause == PAUSES.index("checkpoint"), call, ABSENT)
+    action, function = (np.append(column, ABSENT)[call].astype(np.int32) for column in (calls.action, calls.function))
+    window = windows.index_of(start_ns)
+    return RankPauses(
+        pause=pause,
+        action=action,
+        function=function,
+        step=np.where(window >= 0, windows.step[window], ABSENT),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        waiting_ns=recorded.lanes.exposed_communication.covered_ns(start_ns, end_ns),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,3 +385,26 @@ def _longest(kept: RankPauses, column: np.ndarray, names: tuple[str, ...]) -> st
         return None
     totals = np.bincount(column[known], kept.duration_ns[known], len(names))
     return names[int(totals.argmax())]
+
+
+def _analyze(given: AnalysisInput) -> Pauses:
+
+    return pauses(given.run)
+
+
+def _long(time: Intervals) -> Intervals:
+    """Return some time without its short gaps, and then without its short parts."""
+    between = Intervals(time.end_ns[:-1], time.start_ns[1:])
+    gaps = between.duration_ns <= _JOINED_NS
+    joined = time | Intervals.union_of(between.start_ns[gaps], between.end_ns[gaps])
+    is_long = joined.duration_ns >= _SHORTEST_NS
+    return Intervals(joined.start_ns[is_long], joined.end_ns[is_long])
+
+
+PAUSES_SECTION: Section[Pauses] = Section(
+    name="pauses",
+    reads=(PAUSE_TIMES,),
+    keeps={PAUSE_TIMES: recorded_pauses},
+    analyze=_analyze,
+    tables=(tables.PAUSES_BY_RANK,),
+)

@@ -21,7 +21,7 @@ from tracekit.analysis.pipeline.bubble_causes import (
     build_pipeline_replay,
     longest_pipeline,
 )
-from tracekit.analysis.pipeline.layout.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
+from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error
@@ -30,8 +30,6 @@ from tracekit.findings.pipeline import pipeline_bubble, uneven_stage
 from tracekit.findings.thresholds import BUBBLE_RATIO
 from tracekit.model.events import ABSENT, Float64
 from tracekit.model.spans import ACTION_KINDS
-
-__all__ = ["FILLED", "PipelineChange", "find_pipeline_changes", "pipeline_findings"]
 
 FILLED = 0.2  # of the bubbles: the first and the last recorded step have one neighbour each
 _BEYOND_IDEAL = 0.05  # of the pipeline's time: so much more than the ideal is worth a warning

@@ -39,19 +39,6 @@ from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, b
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = [
-    "CAUSES",
-    "BubbleCauses",
-    "MeasuredPipeline",
-    "PipelineReplay",
-    "TypicalTimes",
-    "attribute_bubbles",
-    "build_pipeline_replay",
-    "measure_pipeline",
-    "step_bubbles",
-]
-
-
 CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
 _FORWARD = (ACTION_KINDS.index("F"),)
 _BACKWARD = tuple(ACTION_KINDS.index(kind) for kind in ("B", "I"))

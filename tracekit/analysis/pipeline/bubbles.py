@@ -38,8 +38,6 @@ from tracekit.model.summary import RankSummary
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Pipeline", "action_table", "closed_form_bubble_ratio", "pipeline", "pipeline_actions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:

@@ -25,21 +25,18 @@ import numpy as np
 from tracekit.analysis.events.groups import key_of_recorded_group
 from tracekit.analysis.events.kernel_launches import device_extent
 from tracekit.analysis.pipeline.tables import Actions
-from tracekit.analysis.timeline.communication.device_communication import MESSAGE_KINDS
+from tracekit.analysis.timeline.device_communication import MESSAGE_KINDS
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.passes import RECEIVES, Passes, host_spans, rank_passes, receive_waits
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, Messages
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import EMPTY, Intervals
-from tracekit.model.messages import Messages
 from tracekit.model.metadata import CaptureMetadata
 from tracekit.model.spans import ACTION_KINDS, parse_pipeline_span, parse_torch_action
 from tracekit.model.summary import PipelineMembership
 
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _OVERLAPPED = "OVERLAP_F_B"
-
-__all__ = ["rank_actions", "recorded_pipeline"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

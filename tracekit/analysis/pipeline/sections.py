@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tracekit.analysis.pipeline import tables
+from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.pipeline.per_rank import rank_actions
 from tracekit.analysis.pipeline.tables import ACTIONS, Actions
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import computing_or_loading
-
-if TYPE_CHECKING:
-    from tracekit.analysis.pipeline.bubbles import Pipeline
-
-__all__ = ["PIPELINE_SECTION"]
 
 
 def _actions(recorded: RecordedSteps) -> Actions:
@@ -24,8 +18,6 @@ def _actions(recorded: RecordedSteps) -> Actions:
 
 
 def _analyze(given: AnalysisInput) -> Pipeline | Unavailable:
-    # Imported here: a worker, which reads single ranks, needs nothing of what runs over all of them.
-    from tracekit.analysis.pipeline.bubbles import pipeline
 
     return given.once(pipeline)
 

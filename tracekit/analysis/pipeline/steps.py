@@ -9,12 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.pipeline.tables import Actions
-from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
-
-__all__ = ["ActionOrder", "PipelineSteps", "pipeline_steps"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

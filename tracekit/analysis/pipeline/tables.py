@@ -12,9 +12,6 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
 from tracekit.model.summary import Part
 
-__all__ = ["ACTIONS", "Actions"]
-
-
 PIPELINE_STAGES = Table(
     "pipeline_stages",
     (

@@ -22,8 +22,6 @@ from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = ["Edges", "MessageExchange", "Transfers", "edges_between_ranks", "measure_transfers", "message_exchanges"]
-
 _NEVER = np.iinfo(np.int64).min
 _F, _B, _I = (ACTION_KINDS.index(kind) for kind in ("F", "B", "I"))
 

@@ -21,21 +21,10 @@ import numpy as np
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, PipelineReplay, longest_pipeline
 from tracekit.analysis.pipeline.steps import ActionOrder
 from tracekit.analysis.pipeline.transfers import Edges, Transfers
-from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stats.uncertainty import standard_error
+from tracekit.analysis.stats.uncertainty import leave_one_out_medians, standard_error
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.events import Float64, Int64
 from tracekit.model.spans import ACTION_KINDS
-
-__all__ = [
-    "PipelineDelays",
-    "SlowLink",
-    "UnevenStage",
-    "find_uneven_stage",
-    "gaps_before_ns",
-    "pipeline_delays",
-    "replay_with_less",
-]
 
 _LEAST = 1.05  # times as long as the other stages
 _CLEARLY = 1.15  # times as long; a stage that is less slow must cost something, and be slow in every action

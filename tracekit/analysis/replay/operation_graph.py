@@ -16,11 +16,6 @@ from tracekit.analysis.replay.replay import DependencyGraph, stable_order
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Bool, Float64, Int32, Int64
 
-__all__ = [
-    *("DATA", "LIMIT", "NEVER_NS", "NO_TRAINING", "NO_TRAINING_TYPES", "REGATHER", "ROLES", "SYNCHRONISATION", "WORK"),
-    *("Exchanges", "GraphSteps", "OperationGraph"),
-]
-
 NO_TRAINING = ("data", "checkpoint", "evaluation", "logging")
 """What a rank does instead of training: names of roles."""
 NO_TRAINING_TYPES = ("data loading", "checkpoint", "evaluation", "logging")

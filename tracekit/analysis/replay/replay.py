@@ -6,18 +6,22 @@
 
 The order is worked out once. A replay then computes all operations of a level, and all replicas, at a time. Replicas
 are steps, or other instances, with the same graph. So replays with other durations are cheap.
+
+What evening out a pipeline's stages means: by which factor the work of each stage changes.
+
+Which operations bound a replay: the chain of those that waited for each other until the last one ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from tracekit.model.columnar import Columnar
 from tracekit.model.events import Float64, Int32, Int64
-
-__all__ = ["CyclicGraphError", "DependencyGraph", "ReplayTimes", "build_graph", "stable_order"]
 
 
 class CyclicGraphError(ValueError):
@@ -243,3 +247,103 @@ def _levels(before: Int32 | Int64, after: Int32 | Int64, group: Int32) -> Int32:
     if (level < 0).any():
         raise CyclicGraphError(np.flatnonzero(level[group] < 0))
     return level
+
+
+def even_stage_factors(kind: Int64, stage: Int64, work_ns: Float64, *, kinds: int, stages: int) -> Float64:
+    """Return the factors, float64 [kinds, stages + 1], that make all stages take equally long for a kind of work.
+
+    kind, stage: int64 [n] of the work's n samples; work_ns: float64 [n]. A stage takes as long as the median of its
+    samples, so that neither one slow rank nor one slow step is an imbalance. All stages that do this kind of work get
+    the mean of their medians. The factor is 1 where there are no samples, and in the last column, so that work without
+    a stage, -1, stays as it is.
+    """
+    median_ns = np.full(kinds * stages, np.nan)
+    for label, values_ns in group_values(kind * stages + stage, work_ns):
+        median_ns[label] = np.median(values_ns)
+    by_stage_ns = median_ns.reshape(kinds, stages)
+    known = np.isfinite(by_stage_ns)
+    total_ns = np.where(known, by_stage_ns, 0.0).sum(axis=1)
+    even_ns = np.divide(total_ns, known.sum(axis=1), out=np.zeros(kinds), where=known.any(axis=1))
+    factors = np.ones((kinds, stages + 1))
+    np.divide(even_ns[:, None], by_stage_ns, out=factors[:, :stages], where=known & (by_stage_ns > 0))
+    return factors
+
+
+def group_values(label: Int64, values: Float64) -> Iterator[tuple[int, Float64]]:
+    """Yield each label with its values, ascending. label: int64 [n], not negative; values: float64 [n]."""
+    if not len(label):
+        return
+    order = stable_order(label)
+    label, values = label[order], values[order]
+    first = np.flatnonzero(np.diff(label, prepend=-1))
+    for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(label)], strict=True):
+        yield int(label[begin]), values[begin:end]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChainLinks(Columnar):
+    """m operations of the chains of k replicas, each chain from the begin of its replica to the end, without gaps.
+
+    Attributes:
+        replica: int64 [m], ascending.
+        operation: int64 [m], in order of time.
+        length_ns: float64 [m]; those of a replica sum to its span.
+    """
+
+    replica: Int64
+    operation: Int64
+    length_ns: Float64
+
+
+def critical_chains(graph: DependencyGraph, duration_ns: Float64) -> ChainLinks:
+    """Return the chains of a replay with these durations, float64 [n, k].
+
+    A chain is walked backwards from the operation that ends last. Of the operations that one waits for, the one that
+    ended last is on the chain. A member of a group waits for the member that started last, and for what that waits for.
+    """
+    times = graph.replay(duration_ns)
+    waits, members = _waits(graph), synchronised_members(graph)
+    replicas, operations, lengths = [], [], []
+    for replica in range(duration_ns.shape[1]):
+        end_ns, start_ns = times.end[:, replica], times.start[:, replica]
+        chain: list[int] = []
+        operation = int(end_ns.argmax()) if len(end_ns) else -1
+        while operation >= 0:
+            chain.append(operation)
+            group = members.get(operation)
+            last = operation if group is None else int(group[start_ns[group].argmax()])
+            before = waits[last]
+            operation = int(before[end_ns[before].argmax()]) if len(before) else -1
+        chain.reverse()
+        ends_ns = end_ns[chain]
+        replicas.append(np.full(len(chain), replica))
+        operations.append(np.array(chain, dtype=np.int64))
+        lengths.append(np.diff(ends_ns, prepend=0.0))
+    return ChainLinks(
+        replica=np.concatenate(replicas),
+        operation=np.concatenate(operations),
+        length_ns=np.concatenate(lengths),
+    )
+
+
+def synchronised_members(graph: DependencyGraph) -> dict[int, Int64]:
+    """Return the members of its group for each operation that is not alone, int64 [m]."""
+    members: dict[int, Int64] = {}
+    for level in graph.levels:
+        own = graph.order[level.first : level.stop]
+        if len(level.group_first) < len(own):
+            groups = np.split(own, level.group_first[1:])
+            members |= {member: group for group in groups if len(group) > 1 for member in group.tolist()}
+    return members
+
+
+def _waits(graph: DependencyGraph) -> list[Int64]:
+    """Return for each operation those that it waits for, int64 [m]."""
+    count = len(graph)
+    waits: list[Int64] = [np.empty(0, dtype=np.int64)] * count
+    for level in graph.levels:
+        bounds = [*level.waits_first.tolist(), len(level.waits)]
+        for place, operation in enumerate(graph.order[level.first : level.stop].tolist()):
+            before = level.waits[bounds[place] : bounds[place + 1]]
+            waits[operation] = graph.order[before[before < count]]
+    return waits

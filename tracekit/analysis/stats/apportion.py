@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from tracekit.model.events import Int64
 
-__all__ = ["apportion"]
-
 
 def apportion(total: int | Int64, weights: NDArray[Any]) -> Int64:
     """Return int64 [..., n], in proportion to float64 [..., n] weights, whose sums are exactly `total`, at least 0.

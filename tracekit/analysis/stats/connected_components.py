@@ -11,8 +11,6 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, Int64
 
-__all__ = ["DisjointSets", "connected_components", "deepest_first"]
-
 
 class DisjointSets:
     """Sets of items without a common one, which are joined two at a time. At first every item is alone.

@@ -9,8 +9,6 @@ import numpy as np
 
 from tracekit.model.events import Int32, Int64
 
-__all__ = ["number_rows", "rows_by_pair", "rows_by_value"]
-
 
 def rows_by_value(values: Int32 | Int64) -> dict[int, Int64]:
     """Return the rows of each value, int64 [m] in ascending order. values: int [n]."""

@@ -25,8 +25,6 @@ from tracekit.analysis.stats.uncertainty import median_error
 from tracekit.model.events import Bool, Int64
 from tracekit.model.intervals import Intervals
 
-__all__ = ["LatencyBandwidth", "Stretches", "TransferFit", "fit_latency_bandwidth", "fit_transfers", "stretches_of"]
-
 _COPYING = 0.05  # share of a stretch, from which on it is one with copies
 _ENOUGH = 3  # stretches without copies, to fit those alone
 _APART = 1.5  # ratio of largest to smallest size; closer sizes tell no latency

@@ -7,6 +7,11 @@ What is worth a word is in `findings/thresholds`.
 Where the values of a sample lie, and by how much two samples are apart, is estimated so that a few values that are far
 off hardly move it. The estimates of a normal distribution are nearly as precise as means (J. L. Hodges and E. L.
 Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963).
+
+What is typical of the other ranks: medians of each row without one of its values.
+
+The inputs are values [n, k] of k ranks in n instances, and a mask [n, k] of those that are known. The order of the
+ranks does not matter.
 """
 
 from __future__ import annotations
@@ -21,25 +26,7 @@ from numpy.typing import ArrayLike
 
 from tracekit.findings.finding import Condition
 from tracekit.findings.thresholds import CLEAR_ERRORS, NOTABLE_SAVING
-from tracekit.model.events import Float64, Int64
-
-__all__ = [
-    "MAD_TO_SIGMA",
-    "MEDIAN_TO_MEAN_ERROR",
-    "error_growth",
-    "is_worthwhile",
-    "least_significant",
-    "median_error",
-    "pseudomedian",
-    "quartiles",
-    "saving_conditions",
-    "shift_between",
-    "standard_error",
-    "student_deviations",
-    "student_quantile",
-    "student_tail",
-    "thinned",
-]
+from tracekit.model.events import Bool, Float64, Int64
 
 MAD_TO_SIGMA = 1.4826  # for a normal distribution
 MEDIAN_TO_MEAN_ERROR = 1.2533  # standard error of a median over that of a mean
@@ -48,6 +35,8 @@ _MOST_CORRELATED = 0.8  # a series that drifts has no error that its values show
 _FAR = 3.0  # deviations; what is farther off counts as that far: it is an outlier, and tells nothing of its neighbours
 _QUARTILES_TO_SIGMA = 1 / 1.349  # for a normal distribution
 _MOST_VALUES = 2000  # of more, values at even distances: all pairs would take gigabytes
+
+_MISSING = np.iinfo(np.int64).max
 
 
 def is_worthwhile(saving_ns: float, error_ns: float, step_ns: float, least: float = NOTABLE_SAVING) -> bool:
@@ -181,3 +170,61 @@ def shift_between(before: Float64, after: Float64, confidence: float) -> Shift:
     place = max(pairs / 2 - NormalDist().inv_cdf(0.5 + confidence / 2) * deviation, 0.0)
     ends = np.interp([place, pairs - 1 - place], np.arange(pairs), differences)
     return Shift(float(ends[0]), float(np.median(differences)), float(ends[1]))
+
+
+def median_excluding(values: Int64, known: Bool, excluded: Int64) -> Int64:
+    """Return int64 [n]: the median of the known values of each row without that of rank `excluded[i]`, rounded down.
+
+    `values` and `known` are [n, k]. The excluded values must be known. A row without other known values gives 0.
+    """
+    low, high = _middle_two(values, known, excluded)
+    return low + (high - low) // 2
+
+
+def leave_one_out_medians(values: Int64, known: Bool) -> Int64:
+    """Return int64 [n, k]: for every rank the result of `median_excluding`."""
+    order = np.argsort(np.where(known, values, _MISSING), axis=1, kind="stable")
+    place = np.argsort(order, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    others = known.sum(axis=1, keepdims=True) - known
+    low, high = (
+        np.take_along_axis(ordered, np.minimum(middle + (middle >= place), values.shape[1] - 1), axis=1)
+        for middle in (np.maximum(others - 1, 0) // 2, others // 2)
+    )
+    return np.where(others > 0, low + (high - low) // 2, 0)
+
+
+def majority_excluding(values: Int64, known: Bool, excluded: Int64) -> Int64:
+    """Return int64 [n]: the value that more than half of the other ranks have.
+
+    For values without order, such as hashes. Where no value has a majority, the result is one of the values.
+    """
+    return _middle_two(values, known, excluded)[0]
+
+
+def _middle_two(values: Int64, known: Bool, excluded: Int64) -> tuple[Int64, Int64]:
+    """Return the two middle values of each row without the excluded one, int64 [n] each; 0 without others."""
+    row = np.arange(len(values))
+    if values.shape[1] == 2:
+        other = np.where(known[row, 1 - excluded], values[row, 1 - excluded], 0)
+        return other, other
+    others = known.sum(axis=1) - 1
+    low, high = values[row, excluded], values[row, excluded]
+    low[others < 1] = high[others < 1] = 0
+    # Many rows hold one value only, which is then their median.
+    rows = np.flatnonzero((others > 0) & ~(known.all(axis=1) & (values == values[:, :1]).all(axis=1)))
+    if len(rows):
+        low[rows], high[rows] = _middle_two_of(values[rows], known[rows], excluded[rows], others[rows])
+    return low, high
+
+
+def _middle_two_of(values: Int64, known: Bool, excluded: Int64, others: Int64) -> tuple[Int64, Int64]:
+    row = np.arange(len(values))
+    known_values = np.where(known, values, _MISSING)
+    place = (known_values < known_values[row, excluded][:, None]).sum(
+        axis=1
+    )  # of the excluded value among the sorted ones
+    first, second = (others - 1) // 2, others // 2
+    positions = np.unique((first, second, first + 1, second + 1))
+    known_values.partition(positions[positions < values.shape[1]].tolist(), axis=1)
+    return known_values[row, first + (first >= place)], known_values[row, second + (second >= place)]

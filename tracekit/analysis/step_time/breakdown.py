@@ -1,26 +1,31 @@
 """Where the time of each rank and step goes: compute, exposed communication, exposed copies, idle.
 
 Where it is not known which kernels communicate, nobody may conclude that all is well.
+
+Of each step of one rank the time of its parts.
+
+What recording cost the steps that it recorded, as each rank measured it.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from dataclasses import dataclass
 
 from tracekit.analysis.step_time import tables
 from tracekit.analysis.step_time.idle import idle_findings, idle_place_rows, idle_rows
-from tracekit.analysis.step_time.tables import UNCLASSIFIED_KERNELS
+from tracekit.analysis.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
 from tracekit.analysis.table import Frame
+from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import no_communication, unclassified_communication
-from tracekit.findings.steps import no_complete_step
+from tracekit.findings.steps import no_complete_step, recording_overhead
 from tracekit.findings.steps import nothing_notable as finding_of_nothing
-from tracekit.findings.thresholds import UNCLASSIFIED_SHARE
+from tracekit.findings.thresholds import OVERHEAD_RATIO, UNCLASSIFIED_SHARE
+from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
-
-__all__ = ["Breakdown", "breakdown", "nothing_notable"]
+from tracekit.model.summary import RankSummary, StepParts
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -122,3 +127,94 @@ def _unclassified(run: Run) -> list[Finding]:
     if run.device == "gpu" and (run.world_size or 1) > 1 and not comm_ns:
         return [no_communication(severity="info", evidence={"world_size": run.world_size})]
     return []
+
+
+def step_parts(lanes: Lanes) -> list[StepParts]:
+    """The parts of every window, in order of time.
+
+    Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
+    """
+    windows = lanes.windows
+    lanes_to_sum = (
+        lanes.compute,
+        lanes.communication,
+        lanes.communication & lanes.compute,
+        lanes.exposed_communication,
+        lanes.exposed_copy,
+        lanes.idle,
+    )
+    covered_ns = zip(
+        *(lane.covered_ns(windows.start_ns, windows.end_ns).tolist() for lane in lanes_to_sum), strict=True
+    )
+    result = []
+    for i, (compute_ns, comm_ns, overlapped_ns, exposed_comm_ns, exposed_copy_ns, idle_ns) in enumerate(covered_ns):
+        window = int(windows.start_ns[i]), int(windows.end_ns[i])
+        parts = StepParts(
+            step=int(windows.step[i]),
+            start_ns=window[0],
+            complete=bool(windows.complete[i]),
+            data_ns=int(windows.data_ns[i]) if windows.data_ns[i] != ABSENT else None,
+            step_ns=window[1] - window[0],
+            compute_ns=compute_ns,
+            comm_ns=comm_ns,
+            overlapped_comm_ns=overlapped_ns,
+            exposed_comm_ns=exposed_comm_ns,
+            exposed_copy_ns=exposed_copy_ns,
+            idle_ns=idle_ns,
+        )
+        total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
+        assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"
+        result.append(parts)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOverhead:
+    """The cost on `rank`, the one with the largest ratio of cost to mean step.
+
+    Attributes:
+        options: options of torch.profiler that were on.
+    """
+
+    rank: int
+    per_step_ns: int
+    ratio: float
+    options: tuple[str, ...]
+
+
+def capture_overhead(run: Run) -> CaptureOverhead | None:
+    """Return the largest cost; None if no rank measured it."""
+    costs = [cost for summary in run.ranks if (cost := _cost(summary)) is not None]
+    return max(costs, key=lambda cost: cost.ratio, default=None)
+
+
+def overhead_findings(run: Run) -> list[Finding]:
+    cost = capture_overhead(run)
+    if cost is None:
+        return []
+    return [
+        recording_overhead(
+            cause="recording",
+            time_ns=cost.per_step_ns,
+            evidence={
+                "rank": cost.rank,
+                "per_step_ns": cost.per_step_ns,
+                "ratio": cost.ratio,
+                "options": list(cost.options),
+            },
+            conditions=[OVERHEAD_RATIO.reached_by(cost.ratio)],
+        )
+    ]
+
+
+def _cost(summary: RankSummary) -> CaptureOverhead | None:
+    steps_ns = [step.step_ns for step in summary.steps if step.complete]
+    cost = summary[RECORDING_COST]
+    if cost is None or not any(steps_ns):
+        return None
+    return CaptureOverhead(
+        rank=summary.rank,
+        per_step_ns=cost.per_step_ns,
+        ratio=cost.per_step_ns / statistics.mean(steps_ns),
+        options=cost.options,
+    )

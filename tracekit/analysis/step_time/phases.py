@@ -1,23 +1,41 @@
-"""What the steps of a run are spent on: loading data, forward, backward, optimizer, or anything else."""
+"""What the steps of a run are spent on: loading data, forward, backward, optimizer, or anything else.
+
+What one rank's steps are spent on, and when: loading data, forward, backward, optimizer, or anything else.
+
+The phases partition the step exactly. Within each phase, compute, exposed communication, exposed copies and idle time
+do. The report, its JSON and the merged trace count the same phases.
+
+A CPU rank's phases are those of its host. On a GPU rank, a phase begins on the device when the compute ends that was
+launched before it, as a step does. The first compute of a phase may wait for communication that was launched before it.
+That communication belongs to the phase before.
+"""
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from tracekit.analysis.events.phases import STEP_PHASES, PhaseTimeline, is_autograd_node
 from tracekit.analysis.step_time import tables
-from tracekit.analysis.step_time.tables import PHASE_SUMS, STEP_PHASES
+from tracekit.analysis.step_time.tables import PHASE_SUMS, PhasePart, PhaseSums
 from tracekit.analysis.table import Frame
+from tracekit.analysis.timeline.lanes import CompleteSteps, Lanes, complete_steps
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.analysis.timeline.steps import device_starts
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import data_loading
 from tracekit.findings.thresholds import NOTABLE_SHARE
+from tracekit.model.events import EventTable, Int64
+from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
+from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, optimizer_span
 from tracekit.model.summary import RankSummary
 
 _DATA = STEP_PHASES.index("data")
 _FAR_ABOVE = 1.25  # times the mean of the ranks
-
-__all__ = ["StepPhases", "step_phases"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,3 +141,123 @@ def _data_loading(run: Run) -> list[Finding]:
             remedy="data",
         )
     ]
+
+
+def phase_sums(recorded: RecordedSteps) -> PhaseSums:
+    """Return the parts of each phase over the complete steps, and what happened in these steps."""
+    trace, lanes = recorded.trace, recorded.lanes
+    complete = complete_steps(lanes, recorded.steps)
+    parts = _parts(recorded.once(recorded_phase_times), lanes, complete.time)
+    if trace.header.metadata is None:  # without the capture, missing spans show nothing
+        return PhaseSums(parts=parts)
+    return replace(
+        _recorded_facts(trace.events, lanes, complete), parts=parts, precision=trace.header.metadata.precision
+    )
+
+
+def _parts(times: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
+    parts = []
+    for name, everywhere in zip(STEP_PHASES, times, strict=True):
+        time = everywhere & inside
+        compute_ns, exposed_comm_ns, exposed_copy_ns, idle_ns = (
+            int(lane.covered_ns(time.start_ns, time.end_ns).sum())
+            for lane in (lanes.compute, lanes.exposed_communication, lanes.exposed_copy, lanes.idle)
+        )
+        part = PhasePart(
+            phase=name,
+            total_ns=time.len_ns,
+            compute_ns=compute_ns,
+            exposed_comm_ns=exposed_comm_ns,
+            exposed_copy_ns=exposed_copy_ns,
+            idle_ns=idle_ns,
+        )
+        total = part.compute_ns + part.exposed_comm_ns + part.exposed_copy_ns + part.idle_ns
+        assert total == part.total_ns, f"{name}: the parts sum to {total} ns of {part.total_ns} ns"
+        parts.append(part)
+    total = sum(part.total_ns for part in parts)
+    assert total == inside.len_ns, f"the phases sum to {total} ns of {inside.len_ns} ns"
+    return tuple(parts)
+
+
+def _recorded_facts(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
+    """Return what the capture's spans show of the complete steps."""
+    windows = lanes.windows
+
+    def rows(name: str) -> Int64:
+        named = events.each_once(events.named(name.__eq__) & ~events.in_category("gpu_user_annotation"))
+        window = windows.index_of(events.start_ns[named])
+        return named[(window >= 0) & complete.windows[np.maximum(window, 0)]]
+
+    passes, recomputed = rows(BACKWARD_SPAN), rows(RECOMPUTE_SPAN)
+    scaled, fused = rows(optimizer_span("scaled_step")), rows(optimizer_span("fused_scaled_step"))
+    recompute = _recompute(events, lanes, recomputed) & complete.time
+    return PhaseSums(
+        backward_passes=len(passes) if len(passes) or not _ran_backward(events) else None,
+        recompute_count=len(recomputed),
+        recompute_ns=recompute.len_ns,
+        recompute_compute_ns=(recompute & lanes.compute).len_ns,
+        scaled_steps=len(scaled) + len(fused),
+        skipped_steps=None if len(fused) else _without_step(events, scaled),
+    )
+
+
+def _recompute(events: EventTable, lanes: Lanes, rows: Int64) -> Intervals:
+    spans = Intervals.of_events(events, rows)
+    if lanes.device == "cpu" or not len(spans):
+        return spans
+    return Intervals.union_of(device_times(events, lanes, spans.start_ns), device_times(events, lanes, spans.end_ns))
+
+
+def _ran_backward(events: EventTable) -> bool:
+    return bool(events.named(is_autograd_node).any())
+
+
+def _without_step(events: EventTable, scaled: Int64) -> int:
+    """Return how many of these steps of a gradient scaler did not step their optimizer.
+
+    The scaler skips a step whose gradients are infinite.
+    """
+    steps = np.flatnonzero(events.named(lambda name: name.startswith("Optimizer.step#")))
+    skipped = 0
+    for row in scaled.tolist():
+        within = (events.track[steps] == events.track[row]) & (events.start_ns[steps] >= events.start_ns[row])
+        skipped += not (within & (events.start_ns[steps] < events.end_ns[row])).any()
+    return skipped
+
+
+def phase_times(events: EventTable, lanes: Lanes, timeline: PhaseTimeline) -> list[Intervals]:
+    """Return when each of `STEP_PHASES` was.
+
+    They have no gaps or overlap from the first window to the end of the last.
+    """
+    windows = lanes.windows
+    change_ns = np.unique(np.concatenate((timeline.change_ns, windows.host_start_ns)))
+    phase = timeline.step_phase_at(change_ns)
+    if lanes.device == "gpu":
+        change_ns = device_times(events, lanes, change_ns)
+    first_ns, last_ns = int(windows.start_ns[0]), int(windows.end_ns.max())
+    start_ns = np.clip(np.concatenate(([first_ns], change_ns)), first_ns, last_ns)
+    end_ns = np.append(start_ns[1:], last_ns)
+    phase = np.concatenate(([STEP_PHASES.index("other")], phase))
+    return [Intervals.union_of(start_ns[phase == i], end_ns[phase == i]) for i in range(len(STEP_PHASES))]
+
+
+def recorded_phase_times(recorded: RecordedSteps) -> list[Intervals]:
+    """Return when each of `STEP_PHASES` was on a rank."""
+    return phase_times(recorded.trace.events, recorded.lanes, recorded.phases)
+
+
+def device_times(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
+    """Return when the device comes to what the host began at each of the ascending times `host_ns`, ascending."""
+    device, communication = lanes.device_events, lanes.communication_events
+    rows, launch_ns = device.row[lanes.computes], device.launch_ns[lanes.computes]
+    begin_ns = device_starts(events, host_ns, device, lanes.computes)
+    # While communication is still running, the phase before continues until the next compute begins.
+    order = np.argsort(launch_ns, kind="stable")
+    starts_ns = np.append(events.start_ns[rows][order], np.iinfo(np.int64).max)
+    next_compute_ns = np.minimum.accumulate(starts_ns[::-1])[::-1]
+    next_compute_ns = next_compute_ns[np.searchsorted(launch_ns[order], host_ns, side="left")]
+    order = np.argsort(communication.launch_ns, kind="stable")
+    reach_ns = np.concatenate(([0], np.maximum.accumulate(communication.end_ns[order])))
+    communicating_ns = reach_ns[np.searchsorted(communication.launch_ns[order], host_ns, side="left")]
+    return np.maximum.accumulate(np.maximum(begin_ns, np.minimum(communicating_ns, next_compute_ns)))

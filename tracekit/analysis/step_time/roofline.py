@@ -9,26 +9,34 @@ the steps and P the peak of the device,
 data type of the operations; for several, that of their mixture. Unless it is given, it is that of dense operations,
 from the data sheet of the device's maker. While it computes, a device does (F + R) / compute time. The difference to
 the rate over the whole step is communication and idle time.
+
+Which kernels of one rank look like communication although no rule is for them, and for how long.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from tracekit.analysis.events.kernel_names import function_of_kernel
 from tracekit.analysis.section import KnownWork, Unavailable
 from tracekit.analysis.step_time import tables
-from tracekit.analysis.step_time.tables import FLOPS
+from tracekit.analysis.step_time.tables import FLOPS, UnclassifiedKernel
 from tracekit.analysis.table import Frame
+from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import float32_products
 from tracekit.findings.thresholds import NOTABLE_SHARE
+from tracekit.model.communication import KINDS, kind_of_collective
+from tracekit.model.events import EventTable
+from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
-
-__all__ = ["Roofline", "peak_tflops", "roofline"]
+from tracekit.model.summary import RankSummary, StepParts
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
 # The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
@@ -233,3 +241,37 @@ def peak_tflops(device_name: str | None) -> dict[str, float]:
     Empty for an unknown device.
     """
     return next((peaks for pattern, peaks in _DEVICES if re.search(pattern, device_name or "")), {})
+
+
+def unclassified_kernels(events: EventTable, lanes: Lanes, steps: Sequence[StepParts]) -> list[UnclassifiedKernel]:
+    """Return a row for each function: times within the complete steps among `steps`, counts by launch."""
+    communication = lanes.communication_events
+    is_unclassified = communication.kind == KINDS.index("unclassified")
+    if not is_unclassified.any():
+        return []
+    complete = complete_steps(lanes, steps)
+    name = events.name[communication.row]
+    names_of_function: dict[str, list[int]] = defaultdict(list)
+    for number in np.unique(name[is_unclassified]).tolist():
+        names_of_function[function_of_kernel(events.strings[number])].append(number)
+    result = []
+    for function, names in names_of_function.items():
+        mask = is_unclassified & np.isin(name, names)
+        time = Intervals.union_of(communication.start_ns[mask], communication.end_ns[mask]) & complete.time
+        count = int((mask & complete.counted).sum())
+        if count or len(time):
+            result.append(
+                UnclassifiedKernel(
+                    pattern=_pattern(function, [events.strings[number] for number in names]),
+                    kind=kind_of_collective(function),
+                    count=count,
+                    total_ns=time.len_ns,
+                )
+            )
+    return result
+
+
+def _pattern(function: str, names: Sequence[str]) -> str:
+    """Return a regular expression that is found in all these names of kernels of the function."""
+    text = function if all(function in name for name in names) else function.rpartition("::")[2]
+    return re.escape(text)

@@ -1,17 +1,21 @@
-"""Sections on a step's time: breakdown, phases, memory, roofline."""
+"""Sections on a step's time: breakdown, phases, memory, roofline.
+
+Memory of each rank: parameters, gradients, optimizer state, peak.
+
+The capture counts them as its last window closes.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from tracekit.analysis.section import Section
 from tracekit.analysis.step_time import tables
 from tracekit.analysis.step_time.breakdown import Breakdown, breakdown
-from tracekit.analysis.step_time.memory import Memory, memory
-from tracekit.analysis.step_time.per_rank.flops import flop_sums
-from tracekit.analysis.step_time.per_rank.idle_sums import idle_sums
-from tracekit.analysis.step_time.per_rank.phase_sums import phase_sums
-from tracekit.analysis.step_time.per_rank.unclassified_kernels import unclassified_kernels
-from tracekit.analysis.step_time.phases import StepPhases, step_phases
-from tracekit.analysis.step_time.roofline import Roofline, roofline
+from tracekit.analysis.step_time.flops import flop_sums
+from tracekit.analysis.step_time.idle import idle_sums
+from tracekit.analysis.step_time.phases import StepPhases, phase_sums, step_phases
+from tracekit.analysis.step_time.roofline import Roofline, roofline, unclassified_kernels
 from tracekit.analysis.step_time.tables import (
     FLOPS,
     IDLE_SUMS,
@@ -24,10 +28,30 @@ from tracekit.analysis.step_time.tables import (
     RecordingCost,
     UnclassifiedKernel,
 )
+from tracekit.analysis.table import Frame
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.findings.finding import Finding
 from tracekit.model.metadata import MemoryUse
+from tracekit.model.run import Run
 
-__all__ = ["BREAKDOWN_SECTION", "MEMORY_SECTION", "PHASES_SECTION", "ROOFLINE_SECTION"]
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """The memory of all ranks.
+
+    Attributes:
+        ranks: rows of tables.MEMORY; a rank of which nothing is known has no row.
+    """
+
+    ranks: Frame = Frame(tables.MEMORY)
+    findings: tuple[Finding, ...] = ()
+
+
+def memory(run: Run) -> Memory:
+    rows = [
+        tables.MEMORY.row(use, rank=summary.rank) for summary in run.ranks if (use := summary[MEMORY_USE]) is not None
+    ]
+    return Memory(ranks=rows)
 
 
 def _memory(recorded: RecordedSteps) -> MemoryUse | None:
@@ -52,13 +76,6 @@ def _flops(recorded: RecordedSteps) -> FlopSums:
     return flop_sums(recorded.trace, recorded.lanes, recorded.steps)
 
 
-BREAKDOWN_SECTION: Section[Breakdown] = Section(
-    name="breakdown",
-    reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
-    keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: _unclassified},
-    analyze=lambda given: breakdown(given.run),
-    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_PLACES),
-)
 PHASES_SECTION: Section[StepPhases] = Section(
     name="phases",
     reads=(PHASE_SUMS,),
@@ -66,6 +83,17 @@ PHASES_SECTION: Section[StepPhases] = Section(
     analyze=lambda given: step_phases(given.run),
     tables=(tables.PHASES, tables.PHASES_BY_PHASE, tables.PHASE_FACTS),
 )
+
+
+BREAKDOWN_SECTION: Section[Breakdown] = Section(
+    name="breakdown",
+    reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
+    keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: _unclassified},
+    analyze=lambda given: breakdown(given.run),
+    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_PLACES),
+)
+
+
 MEMORY_SECTION: Section[Memory] = Section(
     name="memory",
     reads=(MEMORY_USE,),
@@ -73,6 +101,8 @@ MEMORY_SECTION: Section[Memory] = Section(
     analyze=lambda given: memory(given.run),
     tables=(tables.MEMORY,),
 )
+
+
 ROOFLINE_SECTION: Section[Roofline] = Section(
     name="roofline",
     reads=(FLOPS,),

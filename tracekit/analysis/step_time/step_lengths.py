@@ -20,18 +20,6 @@ from tracekit.findings.thresholds import UNCERTAIN_MEAN
 from tracekit.model.run import LeftOutStep, Run
 from tracekit.model.summary import RankSummary, StepParts
 
-__all__ = [
-    "different_paces_ns",
-    "first_steps_to_leave_out",
-    "long_first_steps",
-    "mean_step_ns",
-    "noisy_steps",
-    "saving_of_ns",
-    "savings_ns",
-    "step_lengths",
-    "typical_step",
-]
-
 _MANY_OTHERS = 3  # steps beside the first one of the window
 # A first step is left out if it is so many times as long as any other, and longer by so many times their range.
 _LONGER_THAN_MANY = (1.1, 1.0)

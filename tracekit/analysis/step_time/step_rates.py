@@ -18,8 +18,6 @@ INDEPENDENT = "the ranks do not communicate with each other in these steps, so n
 _SPREADS = 1.0  # what is slow is slower by more than the peers differ, so many times
 _ERRORS = 3.0  # and by more than so many standard errors of the ratio of two mean steps
 
-__all__ = ["INDEPENDENT", "SlowRates", "find_slow_rates", "slow_rate_finding", "slow_rates_of_ranks", "steps_per_s"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SlowRates:

@@ -16,29 +16,6 @@ from tracekit.analysis.table import RANK, Column, Display, Table
 from tracekit.model.metadata import MemoryUse, Precision
 from tracekit.model.summary import Part
 
-__all__ = [
-    "FLOPS",
-    "IDLE_PLACES",
-    "MOST_PLACES",
-    "NAMED_WAITS",
-    "PHASE_SUMS",
-    "RANKS",
-    "RECORDING_COST",
-    "STEP_PHASES",
-    "UNCLASSIFIED_KERNELS",
-    "FlopSum",
-    "FlopSums",
-    "HostPlace",
-    "IdleSum",
-    "NamedWait",
-    "PhasePart",
-    "PhaseSums",
-    "RecomputeSource",
-    "RecordingCost",
-    "UnclassifiedKernel",
-]
-
-
 _PARTS = (
     Column("step_ns", "int", "ns", "Length of the window: compute + exposed_comm + exposed_copy + idle, exactly."),
     Column("compute_ns", "int", "ns", "Time covered by compute."),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
+from tracekit.analysis.stats.uncertainty import leave_one_out_medians
+from tracekit.analysis.stragglers.arrivals import Arrivals
 from tracekit.analysis.stragglers.certainty import Evidence, Grading, LastArrivals
 from tracekit.analysis.stragglers.delay_attribution import CausedDelays
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes
@@ -22,8 +22,6 @@ from tracekit.findings.finding import Certainty
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
-
-__all__ = ["Candidate", "WaitsForRank", "candidates", "count_last_arrivals", "first_to_name", "waits_for"]
 
 _LARGEST = 2  # ranks to which most is attributed: no other can be the one to name
 _OUTSIDERS = 0.1  # of a machine or process group, and of the other ranks: as many may be unlike the rest

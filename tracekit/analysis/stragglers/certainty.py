@@ -48,8 +48,6 @@ from tracekit.findings.finding import Certainty, Condition
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.events import Float64, Int64
 
-__all__ = ["Evidence", "Grading", "Lack", "LastArrivals"]
-
 Lack = Literal["size", "significance", "another step", "persistence", "distance"]
 """What keeps a candidate from a grade: it is small, or no more than noise; the steps are too few to tell; it shows in
 too few of them; or another rank is nearly as slow.

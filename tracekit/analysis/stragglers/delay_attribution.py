@@ -33,12 +33,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.stats.connected_components import deepest_first
-from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.analysis.stats.uncertainty import leave_one_out_medians
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
-
-__all__ = ["CAUSES", "MORE_OPERATIONS", "CausedDelays", "attribute_delays", "limited_by_waits"]
 
 CAUSES = ("compute", "more_work", "host", "data")
 MORE_OPERATIONS = 0.05  # beyond the usual number; fewer may be bookkeeping, such as a rank that prints

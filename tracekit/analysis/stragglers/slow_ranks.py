@@ -16,13 +16,11 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.analysis.stats.connected_components import connected_components
-from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
+from tracekit.analysis.stats.uncertainty import leave_one_out_medians
 from tracekit.analysis.stragglers.delay_attribution import MORE_OPERATIONS
 from tracekit.model.events import Bool, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
-
-__all__ = ["WorkTimes", "work_times"]
 
 _EXPLAINED = 0.25  # of how much longer ranks compute, by the share of additional operations
 _MANY_OPERATIONS = 10  # in a step; of fewer a single one may take all the time

@@ -25,15 +25,12 @@ import numpy as np
 
 from tracekit.analysis.communication.slow_messages import SLOW_LINK, Reference, SlowMessages, slow_messages
 from tracekit.analysis.matching.message_times import awaited_soonest, fastest_of_each
-from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stats.rows_by_pair import number_rows
-from tracekit.analysis.stats.uncertainty import quartiles
-from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.analysis.stats.uncertainty import leave_one_out_medians, quartiles
+from tracekit.analysis.stragglers.arrivals import Arrivals
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
-
-__all__ = ["Link", "SlowTransfers", "slow_transfers"]
 
 _ENOUGH = 4  # transfers, for which quartiles mean something
 _Name = tuple[tuple[int, ...], bool, bool]  # ranks, `carries_messages` and `directed` of a link

@@ -8,6 +8,10 @@ reaches the others through messages, and part of it falls into their bubbles. So
 pipeline (`pipeline.uneven_stage`). Collectives of the same rank may show the same delay; the larger one counts. Of a
 slow link between stages the replay counts: slow messages that release a rank may end in a bubble. Slow collectives
 within a stage, such as those of tensor parallelism, make its actions longer, or the transfers after.
+
+The section on ranks that hold up the others.
+
+Tables of the section on stragglers.
 """
 
 from __future__ import annotations
@@ -18,29 +22,60 @@ from itertools import compress
 
 import numpy as np
 
+from tracekit.analysis.model_parallel.tables import EXPERT_EXCHANGES
 from tracekit.analysis.pauses.pauses import pauses_behind_delays
+from tracekit.analysis.pauses.tables import PAUSE_TIMES
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
+from tracekit.analysis.pipeline.bubbles import pipeline
+from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.pipeline.uneven_stage import SlowLink, gaps_before_ns, pipeline_delays, replay_with_less
+from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.step_time.step_rates import slow_rates_of_ranks
-from tracekit.analysis.stragglers import tables
-from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals, arrivals_of
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays, attribute_delays, limited_by_waits
 from tracekit.analysis.stragglers.slow_transfers import Link, SlowTransfers, slow_transfers
 from tracekit.analysis.stragglers.verdict import Verdict, cause_of, name_culprit
-from tracekit.analysis.table import DerivedFrame, Frame, Rows
+from tracekit.analysis.table import RANK, Column, DerivedFrame, Display, Frame, Rows, Table
 from tracekit.findings.finding import Finding
-from tracekit.model.clocks import clocks_are_comparable
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.run import Run
-
-__all__ = ["Stragglers", "counted_steps", "stragglers", "with_pipeline_delays"]
+from tracekit.model.run import Run, clocks_are_comparable
 
 _HOST, _DATA = CAUSES.index("host"), CAUSES.index("data")
 
+_NULL = " Null: clocks cannot be compared."
+
+STRAGGLERS = Table(
+    "stragglers",
+    (
+        RANK,
+        Column("caused_delay_ns", "int?", "ns", "Mean delay a step of its own making, not passed on." + _NULL),
+        Column("wait_ns", "int?", "ns", "Mean time a step in which it waited for the last of a collective." + _NULL),
+        Column("last_arrivals", "int?", "", "Collectives to which it came last, beyond clocks' errors." + _NULL),
+        Column("arrivals", "int", "", "Collectives that were matched over ranks."),
+        Column("cause", "str?", "", "Of most of the delay: compute, more_work, host or data.", form="words", null=""),
+    ),
+    Display(
+        "Who holds up the others in collectives (ms a step)",
+        "rank | delay caused=caused_delay_ns | by=cause | came last={last_arrivals} of {arrivals} | waited=wait_ns",
+        most=4,
+        bars="delay caused=caused_delay_ns | waited=wait_ns",
+    ),
+)
+SLOW_LINKS = Table(
+    "slow_links",
+    (
+        Column("ranks", "list[int]", "", "Those of the group, or the source and the destination of messages."),
+        Column("carries_messages", "bool", "", "Whether it carries messages, and not collectives of the group."),
+        Column("directed", "bool", "", "Whether it is slow from the first of the ranks to the second, and not back."),
+        Column("slowdown", "float", "ratio", "How many times as long as on other links its transfers take."),
+        Column("compared_with", "str", "", "What it is compared with."),
+    ),
+)
+
 
 def _link_rows(result: Stragglers) -> Rows:
-    return [tables.SLOW_LINKS.row(link, compared_with=link.reference) for link in result.links]
+    return [SLOW_LINKS.row(link, compared_with=link.reference) for link in result.links]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +85,17 @@ class Stragglers:
     Attributes:
         verdict: what is named, if anything.
         links: those slower than others that carry the same.
-        by_rank: rows of tables.STRAGGLERS.
-        slow_links: rows of tables.SLOW_LINKS, the links.
+        by_rank: rows of STRAGGLERS.
+        slow_links: rows of SLOW_LINKS, the links.
         findings: one if something is named and naming it can save something.
     """
 
     verdict: Verdict
     links: tuple[Link, ...]
-    by_rank: Frame = Frame(tables.STRAGGLERS)
+    by_rank: Frame = Frame(STRAGGLERS)
     findings: tuple[Finding, ...]
 
-    slow_links = DerivedFrame(tables.SLOW_LINKS, _link_rows)
+    slow_links = DerivedFrame(SLOW_LINKS, _link_rows)
 
 
 def counted_steps(run: Run) -> list[int]:
@@ -191,3 +226,24 @@ def _within_stages(measured: MeasuredPipeline, ranks: Sequence[int], begin_ns: I
         numbers.append(order.steps)
     saved_ns = replay_with_less(measured, less_ns)[1]
     return np.rint(saved_ns[np.argsort(np.concatenate(numbers), kind="stable")]).astype(np.int64)
+
+
+def arrivals(run: Run) -> Arrivals:
+    """Return the arrivals in the steps that count."""
+
+    return arrivals_of(run, frozenset(counted_steps(run)))
+
+
+def _analyze(given: AnalysisInput) -> Stragglers | Unavailable:
+
+    found = given.once(pipeline)
+    measured = () if isinstance(found, Unavailable) else found.measured
+    return stragglers(given.run, given.once(arrivals), measured)
+
+
+STRAGGLERS_SECTION: Section[Stragglers] = Section(
+    name="stragglers",
+    reads=(ACTIONS, EXPERT_EXCHANGES, PAUSE_TIMES),
+    analyze=_analyze,
+    tables=(STRAGGLERS, SLOW_LINKS),
+)

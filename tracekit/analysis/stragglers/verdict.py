@@ -11,7 +11,7 @@ from tracekit.analysis.model_parallel.expert_load import Overload, overloaded_ra
 from tracekit.analysis.pauses.pauses import reason_of_delay
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.step_time.step_rates import INDEPENDENT
-from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
+from tracekit.analysis.stragglers.arrivals import Arrivals
 from tracekit.analysis.stragglers.candidates import (
     Candidate,
     candidates,
@@ -26,11 +26,8 @@ from tracekit.analysis.stragglers.slow_transfers import Link
 from tracekit.findings.finding import Certainty, Condition, Finding
 from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobody_text, slow_link, straggler
 from tracekit.findings.thresholds import NOTABLE_SAVING
-from tracekit.model.clocks import largest_pair_error_ns
-from tracekit.model.run import Run
+from tracekit.model.run import Run, largest_pair_error_ns
 from tracekit.model.summary import RankSummary
-
-__all__ = ["Verdict", "cause_of", "name_culprit"]
 
 _COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
 _EXPLAINED = 0.5  # of a delay, by the load of experts

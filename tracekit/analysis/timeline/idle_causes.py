@@ -13,15 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
-from tracekit.analysis.events.pauses.pause_times import checkpoint_calls
+from tracekit.analysis.pauses.tables import checkpoint_calls
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import loading_times
 from tracekit.model.events import ROUNDED_NS, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, WAIT_SPAN
-
-__all__ = ["IDLE_CAUSES", "idle_behind_calls", "idle_by_cause"]
 
 IDLE_CAUSES = (
     "host_bound",

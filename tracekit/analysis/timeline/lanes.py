@@ -26,20 +26,21 @@ import numpy as np
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.kernel_launches import DeviceEvents, device_events
 from tracekit.analysis.events.missing_kernels import KernelLaunches, kernel_launches, unrecorded_device
-from tracekit.analysis.events.phase_evidence import AUTOGRAD_NODE_PREFIX, autograd_threads
+from tracekit.analysis.events.phases import AUTOGRAD_NODE_PREFIX, autograd_threads
 from tracekit.analysis.events.shapes import blocking_calls
-from tracekit.analysis.timeline.communication.device_communication import device_communication
-from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_to_point
-from tracekit.analysis.timeline.communication.host_communication import HostCommunication, host_communication
+from tracekit.analysis.timeline.device_communication import device_communication
+from tracekit.analysis.timeline.host_communication import (
+    HostCommunication,
+    host_communication,
+    is_span,
+    point_to_point,
+)
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
 from tracekit.model.summary import StepParts
-
-__all__ = ["VIEWS", "CompleteSteps", "Lanes", "build_lanes", "complete_steps"]
-
 
 _LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 # Nodes that DTensor and functional collectives add to the autograd graph, around operators, views, and waits.

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.events.phase_evidence import is_autograd_node
-from tracekit.analysis.events.phases import PHASES, phase_timeline
+from tracekit.analysis.events.phases import PHASES, is_autograd_node, phase_timeline
 from tracekit.analysis.timeline.lanes import VIEWS, Lanes
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.columnar import Columnar
@@ -54,8 +53,6 @@ _MOVES = frozenset(
     )
 )
 _Named = tuple[int, int, int]  # kind, module, microbatch
-
-__all__ = ["RECEIVES", "Passes", "host_spans", "kinds_in_order", "rank_passes", "receive_waits"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

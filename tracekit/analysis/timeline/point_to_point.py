@@ -12,23 +12,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.events.groups import GroupResolver
-from tracekit.analysis.timeline.communication.device_communication import MESSAGE_KINDS
-from tracekit.analysis.timeline.communication.message_operators import (
+from tracekit.analysis.timeline.device_communication import MESSAGE_KINDS
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.message_operators import (
     RECORDED_OPERATORS,
     join_launches,
     message_operators,
     records_of_operators,
 )
-from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.passes import Passes, kinds_in_order, rank_passes
 from tracekit.analysis.timeline.ready_times import device_ready_times
 from tracekit.analysis.timeline.steps import StepWindows
-from tracekit.model.communication import GroupKey
+from tracekit.model.communication import GroupKey, Messages
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
-from tracekit.model.messages import Messages
 from tracekit.model.spans import WAIT_SPAN
-
-__all__ = ["merge_messages", "rank_messages"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,14 +14,11 @@ from hashlib import blake2b
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import BEFORE_RECORDING
-from tracekit.analysis.events.phase_evidence import data_loading
+from tracekit.analysis.events.phases import data_loading
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.parts import StepEndSegments
-from tracekit.analysis.timeline.ready_times import device_ready_times
-from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.analysis.timeline.waits import rank_waits
-from tracekit.model.collectives import Collectives
-from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
+from tracekit.analysis.timeline.ready_times import device_ready_times, rank_waits
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps, StepEndSegments
+from tracekit.model.communication import KINDS, Collectives, CommunicationEvents, GroupKey
 from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 
@@ -30,15 +27,6 @@ from tracekit.model.intervals import Intervals
 _NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv", "peer_copy", "unclassified"))
 _QUEUED_NS = 10_000  # from the end of a span to the start of one that waited for its thread
 _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
-
-__all__ = [
-    "Work",
-    "computing_or_loading",
-    "loading_times",
-    "merge_collectives",
-    "rank_collectives",
-    "step_end_segments",
-]
 
 
 Work = tuple[Intervals, Intervals]

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import DeviceEvents
-from tracekit.analysis.events.phase_evidence import data_loading
+from tracekit.analysis.events.phases import data_loading
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
-
-__all__ = ["HostSteps", "StepWindows", "device_starts", "host_steps", "step_windows"]
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
 

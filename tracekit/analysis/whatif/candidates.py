@@ -21,7 +21,6 @@ import numpy as np
 
 from tracekit.analysis.communication.slow_messages import Reference
 from tracekit.analysis.model_parallel.expert_load import HIGHEST_RATIO, LEAST_OVERLOAD
-from tracekit.analysis.replay.even_stages import even_stage_factors
 from tracekit.analysis.replay.operation_graph import (
     LIMIT,
     NEVER_NS,
@@ -31,13 +30,17 @@ from tracekit.analysis.replay.operation_graph import (
     GraphSteps,
     OperationGraph,
 )
-from tracekit.analysis.whatif.peer_levels import at_peers_level, median_by_class, with_limits
-from tracekit.analysis.whatif.slow_links import find_slow_links, link_at_others_speed
+from tracekit.analysis.replay.replay import even_stage_factors
+from tracekit.analysis.whatif.peer_levels import (
+    at_peers_level,
+    find_slow_links,
+    link_at_others_speed,
+    median_by_class,
+    with_limits,
+)
 from tracekit.findings.finding import Remedy
 from tracekit.model.events import Bool, Float64, Int64
-from tracekit.model.ranks import format_ranges
-
-__all__ = ["BALANCED_STAGES", "Candidate", "candidates", "even_load", "made_together", "name_of_set", "slow_sets"]
+from tracekit.model.run import format_ranges
 
 BALANCED_STAGES = "perfectly balanced stages"
 _WITHOUT: Mapping[Remedy, str] = {

@@ -13,18 +13,6 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
 from tracekit.model.summary import Part
 
-__all__ = [
-    "CUTS",
-    "EXCHANGES",
-    "INTERRUPTIONS",
-    "LAUNCH_SEGMENTS",
-    "WHATIF",
-    "Exchanges",
-    "Interruptions",
-    "LaunchSegments",
-]
-
-
 WHATIF = Table(
     "whatif",
     (

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, hide_this_frame
 from tracekit.capture.hooks.span import span
-from tracekit.capture.hooks.tracebacks import hide_this_frame
 from tracekit.model.spans import ddp_hook_span
 
 _names_of_reducers: dict[int, str] = {}
@@ -22,8 +21,6 @@ _names_of_reducers: dict[int, str] = {}
 _wrapped_reducers: set[int] = set()
 """Ids of the reducers whose hook is wrapped."""
 _registration: Patch | None = None
-
-__all__ = ["HookSpans", "wrap_new_hooks"]
 
 
 def wrap_new_hooks() -> None:

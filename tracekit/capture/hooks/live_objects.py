@@ -25,8 +25,6 @@ _ROOTS = (
 # Of these types alone, without subclasses: those are parts of wrappers, and their attributes may run code.
 _TENSORS = (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
 
-__all__ = ["LiveObjects"]
-
 
 def _of_types(types: set[int]) -> list[Any]:
     """Return the live objects whose type has one of these ids.

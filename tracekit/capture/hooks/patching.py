@@ -3,6 +3,13 @@
 The program may patch the same name meanwhile. So a replacement is removed only while it is still in place; one that a
 later patch still calls passes each call on to the original. If a replacement fails, the program gets the original's
 result or exception, and the replacement is not used again.
+
+Warns the user without ever stopping the training loop.
+
+Keeps the capture's frames out of the tracebacks of the program's exceptions.
+
+Python adds a frame to a traceback once, as the exception reaches the frame. A bare `raise` does not add it again. So a
+function that catches what passes, removes the entry of its own frame and raises with a bare `raise` leaves no trace.
 """
 
 from __future__ import annotations
@@ -10,16 +17,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import warnings
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from tracekit.capture.hooks.torch_compile import trace_check
-from tracekit.capture.hooks.tracebacks import CaughtError
+from tracekit.model.quantities import safe_text
 
-_applied: dict[Patch | ListedHook, None] = {}  # in the order in which they were applied
 _failures: list[str] = []
 
-__all__ = ["ListedHook", "Patch", "fail_safe", "patch_of", "remove_patches", "take_failures", "wrap_call"]
+
+_applied: dict[Patch | ListedHook, None] = {}  # in the order in which they were applied
 
 
 class Patch:
@@ -221,3 +230,51 @@ def _note_failure(function: Callable[..., Any], error: Exception) -> None:
             function = function.func
         name = getattr(function, "__qualname__", "a replacement")
         _failures.append(f"{name} failed: {type(error).__name__}: {error}")
+
+
+class CaptureWarning(UserWarning):
+    """Something about a recording that the user should know; training is not affected."""
+
+
+def warn(text: str) -> None:
+    """Issue `text` as a `CaptureWarning`, or on stderr where warnings are errors. It cannot control a terminal."""
+    text = safe_text(text)
+    try:
+        # Without a line of code: most warnings come after the loop, and none is about the line that runs then.
+        warnings.warn_explicit(text, CaptureWarning, filename="tracekit", lineno=0)
+    except CaptureWarning:
+        sys.stderr.write(f"tracekit: {text}\n")
+
+
+def hide_this_frame() -> None:
+    """Remove the caller's frame from the traceback of the exception that it handles; a bare `raise` has to follow."""
+    _, error, trace = sys.exc_info()
+    if error is not None and trace is not None:
+        _set_traceback(error, trace.tb_next)
+
+
+class CaughtError:
+    """An exception as it left a function of the program, from the handler that catches it.
+
+    The frames between that handler and another one, and what is raised between them, can be undone by `restore()`.
+    """
+
+    __slots__ = ("context", "error", "trace")
+
+    def __init__(self) -> None:
+        _, error, trace = sys.exc_info()
+        assert error is not None
+        self.error = error
+        self.trace = None if trace is None else trace.tb_next
+        self.context = error.__context__
+
+    def restore(self) -> None:
+        """Give the exception the traceback and the context back that it had; a bare `raise` has to follow."""
+        _set_traceback(self.error, self.trace)
+        if self.error.__context__ is not self.context:
+            object.__setattr__(self.error, "__context__", self.context)
+
+
+def _set_traceback(error: BaseException, trace: TracebackType | None) -> None:
+    """Set a traceback, also of an exception whose class forbids to set attributes, such as a frozen dataclass."""
+    BaseException.with_traceback(error, trace)

@@ -21,8 +21,6 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 _PACKAGE = "tracekit.capture"  # not the package of this module, which is a part of it
 _hidden: set[str] = set()  # modules
 
-__all__ = ["compiled_module_ids", "hide_from_compiler", "trace_check"]
-
 
 def trace_check() -> Callable[[], bool]:
     """Return a function that tells whether torch.compile is tracing its caller; the tracer understands it."""

@@ -21,16 +21,13 @@ from tracekit.capture.ending import is_failing
 from tracekit.capture.job.elastic_launch import group_joined_ns
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.run_agreement import AgreedStep
-from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.places import progress_file
+from tracekit.capture.output.places import DiskBudget, progress_file
 from tracekit.capture.schedule import NEVER
 from tracekit.model.metadata import ProgressHeader
-from tracekit.model.metadata.progress import FILE_BYTES, RING_ENTRIES, pack_entry, pack_header
+from tracekit.model.metadata.job import FILE_BYTES, RING_ENTRIES, pack_entry, pack_header
 
 PERIOD_NS = 100_000_000  # between two entries
 MOST_CALLS = 256  # between two entries: steps may become longer
-
-__all__ = ["AttemptLog"]
 
 
 class AttemptLog:

@@ -17,10 +17,8 @@ import msgspec
 
 from tracekit.capture.job.clock_leader import ClockKeys, ClockLeader
 from tracekit.capture.job.process import Identity
-from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.job.run_agreement import BoundedStore
 from tracekit.model.metadata import ClockMeasurement, ClockSample
-
-__all__ = ["HostClock"]
 
 REFERENCE_RANK = 0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 0.1

@@ -32,8 +32,6 @@ REPLY_S = 1.0  # a host that does not go on after this is left
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.002, 0.05  # between looks for a key that may be long in coming
 PREFIX = "tracekit/clock"
 
-__all__ = ["ClockKeys", "ClockLeader"]
-
 
 class ClockKeys:
     """Keys of one probe in the self._store. They contain the attempt, as a store can outlive ranks."""

@@ -27,8 +27,6 @@ _PARENT_FIELD = 1
 # Threads that a process group starts when all its ranks are there. The names are those of torch's C++ code.
 _GROUP_THREADS = ("pt_gloo_", "pt_nccl_")
 
-__all__ = ["ElasticLaunch", "group_joined_ns", "process_start_ns"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticLaunch:

@@ -19,6 +19,7 @@ from tracekit.capture.job.run_agreement import (
     ANSWER_TIMEOUT_S,
     AgreedRun,
     AgreedStep,
+    BoundedStore,
     await_run,
     is_of_this_attempt,
     look_up_step,
@@ -27,10 +28,7 @@ from tracekit.capture.job.run_agreement import (
     publish_step,
     read_run,
 )
-from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.places import unused_run_id
-
-__all__ = ["JobMembership"]
 
 
 class JobMembership:

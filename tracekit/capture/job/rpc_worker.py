@@ -6,8 +6,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Worker", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:

@@ -31,8 +31,6 @@ from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
-__all__ = ["PurposeObserver"]
-
 # The methods under the names of all versions, with the index of the argument that this rank contributes.
 _REDUCTIONS = {
     **dict.fromkeys(("allreduce", "allreduce_coalesced", "reduce"), 0),

@@ -16,8 +16,6 @@ from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import Settings, SettingValue
 from tracekit.model.names.modules import clean_module_name
 
-__all__ = ["CompileObserver", "dtype_name", "settings_by_values"]
-
 _CONTEXT = ("torch._dynamo.eval_frame", "OptimizeContext")
 _MODULE = ("torch.nn.modules.module", "Module")
 _RESUMED = "torch_dynamo_resume_in_"  # the rest of a function behind a graph break

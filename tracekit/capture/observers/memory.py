@@ -27,13 +27,11 @@ from typing import Any
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of
 from tracekit.capture.hooks.span import leaf_inputs, runs_backward
-from tracekit.capture.job.device import accelerator_module
+from tracekit.capture.job.process import accelerator_module
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.parallelism.deepspeed import find_engines
+from tracekit.capture.observers.deepspeed import find_engines
 from tracekit.capture.observers.parameters import LiveParameters, plain_tensors
 from tracekit.model.metadata import MemoryUse
-
-__all__ = ["MemoryObserver"]
 
 
 class MemoryObserver:

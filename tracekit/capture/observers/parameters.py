@@ -14,8 +14,6 @@ from typing import Any, Self
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 
-__all__ = ["LiveParameters", "parameters_of_optimizers", "plain_tensors"]
-
 
 @dataclass(frozen=True)
 class LiveParameters:

@@ -60,8 +60,6 @@ _LOGGING = (
     ("mlflow", None, ("log_metric", "log_metrics")),
 )
 
-__all__ = ["PausesObserver"]
-
 
 class PausesObserver:
     """Patches what makes the program wait, and listens to the garbage collector."""

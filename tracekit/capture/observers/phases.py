@@ -5,20 +5,48 @@ torch itself writes spans for the data loader and the optimizer. The user has to
 Each function is replaced where the work is done, so it does not matter under which name training imported a function
 that calls it. The replacements are removed as the window closes. A checkpointed call keeps its wrapper, which then does
 nothing.
+
+Puts spans around the forward passes of a step or an evaluation, in jobs of several processes.
+
+In a pipeline written by hand nothing else marks the work of a stage. (Backward passes have spans by `phases.py`.)
+
+An evaluation calls a module that is trained, in evaluation mode and without gradients. A module is trained if an
+optimizer has some of its parameters. The teacher of a distillation is not, nor is an average of the model's weights.
+
+A forward is a call that the step itself makes of a module with parameters; calls inside another module do not count,
+and a loss has no parameters. Whether this is a pipeline follows from the messages of all ranks, so it is left to the
+analysis.
+
+Puts spans around blocks without gradients, `no_grad` and `inference_mode`, in jobs of several processes.
+
+An evaluation is such a block with a forward in it (`forwards.py`). It may be much more than the forward: it loads
+batches and reduces metrics. A block has a span if gradients were on before it and no backward pass runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, patch_of, wrap_call
-from tracekit.capture.hooks.span import leaf_inputs, runs_backward, span
+from tracekit.capture.hooks.span import ForwardSpans, leaf_inputs, runs_backward, span
+from tracekit.capture.hooks.torch_compile import compiled_module_ids
+from tracekit.capture.job.process import several_processes
 from tracekit.capture.observers import MetadataDraft
-from tracekit.capture.observers.parameters import LiveParameters
+from tracekit.capture.observers.parameters import LiveParameters, parameters_of_optimizers
 from tracekit.model.metadata import Precision
-from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
+from tracekit.model.spans import (
+    BACKWARD_SPAN,
+    EVALUATION_SPAN,
+    NO_GRAD_SPAN,
+    RECOMPUTE_SPAN,
+    OptimizerAction,
+    forward_span,
+    optimizer_span,
+)
 
 # Clipping by norm ends in two functions; newer versions have other public names for them.
 _CLIPPING = (
@@ -30,7 +58,9 @@ _SCALERS = (
     ("torch.distributed.fsdp.sharded_grad_scaler", "ShardedGradScaler"),
 )
 
-__all__ = ["PhasesObserver"]
+_STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
+
+_BLOCKS = ("no_grad", "inference_mode")
 
 
 class PhasesObserver:
@@ -149,3 +179,94 @@ def _scaler_action(action: OptimizerAction) -> Callable[..., Any]:
             return method(scaler, *args, **kwargs)
 
     return in_span
+
+
+class ForwardObserver:
+    """Hooks the outermost modules of the program."""
+
+    def __init__(self) -> None:
+        self._spans = ForwardSpans(outermost=True)
+
+    def attach(self, objects: LiveObjects) -> None:
+        # Alone, hooks on modules may cost another compilation.
+        if not several_processes() or objects.instances(*_STAGE):
+            return
+        compiled, trained = compiled_module_ids(objects), set(map(id, parameters_of_optimizers(objects)))
+        for number, module in enumerate(outermost_modules(objects.instances("torch.nn.modules.module", "Module"))):
+            evaluation = EVALUATION_SPAN if any(id(each) in trained for each in module.parameters()) else None
+            if id(module) not in compiled or type(module).__name__ == "OptimizedModule":
+                self._spans.add(module, forward_span(number), evaluation)
+            wrapped = module._modules.get("module")  # programs call it past its wrapper to evaluate it
+            if evaluation is not None and wrapped is not None and id(wrapped) not in compiled:
+                self._spans.add(wrapped, None, evaluation)
+
+    def detach(self, objects: LiveObjects) -> None:
+        self._spans.remove()
+
+    def contribute(self, draft: MetadataDraft) -> None:
+        """Nothing: the spans are in the trace."""
+
+
+def outermost_modules(modules: Iterable[Any]) -> list[Any]:
+    """Return the modules with parameters that are part of no other module, in the given order.
+
+    Modules in bare containers (lists, dictionaries) count as outermost, because nobody calls a container.
+    """
+    nn = sys.modules["torch"].nn
+    containers = (nn.ModuleList, nn.ModuleDict)
+    all_modules = list(modules)
+    inner = {id(child) for module in all_modules if not isinstance(module, containers) for child in module.children()}
+    pending = [module for module in all_modules if isinstance(module, containers) and id(module) in inner]
+    while pending:
+        for child in pending.pop().children():
+            inner.add(id(child))
+            if isinstance(child, containers):
+                pending.append(child)
+    return [
+        module
+        for module in all_modules
+        if id(module) not in inner
+        and not isinstance(module, containers)
+        and next(module.parameters(), None) is not None
+    ]
+
+
+class GradientModeObserver:
+    """Patches how these blocks are entered and left."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch] = []
+        self._open: dict[int, tuple[Any, Any]] = {}  # by thread: the block and its span
+
+    def attach(self, objects: LiveObjects) -> None:
+        for block in _BLOCKS if several_processes() else ():
+            self._patches += patch_of("torch.autograd.grad_mode", block, "__enter__", self._enter)
+            self._patches += patch_of("torch.autograd.grad_mode", block, "__exit__", self._exit)
+        for patch in self._patches:
+            patch.apply()
+
+    def detach(self, objects: LiveObjects) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches, self._open = [], {}
+
+    def contribute(self, draft: MetadataDraft) -> None:
+        """Nothing: the spans are in the trace."""
+
+    def _enter(self, enter: Callable[..., Any], block: Any) -> Any:
+        thread = threading.get_ident()
+        opens = sys.modules["torch"].is_grad_enabled() and thread not in self._open and not runs_backward()
+        entered = enter(block)
+        if opens:
+            around = span(NO_GRAD_SPAN)
+            around.__enter__()
+            self._open[thread] = block, around
+        return entered
+
+    def _exit(self, leave: Callable[..., Any], block: Any, *error: Any) -> Any:
+        thread = threading.get_ident()
+        opened, around = self._open.get(thread, (None, None))
+        if opened is block:
+            del self._open[thread]
+            around.__exit__(None, None, None)
+        return leave(block, *error)

@@ -24,8 +24,6 @@ from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import PointToPointRecord
 from tracekit.model.spans import COALESCED_SPAN
 
-__all__ = ["PointToPointObserver"]
-
 
 @dataclass(slots=True)
 class _Message:

@@ -4,6 +4,8 @@ The export is verified, and annotation names, which torch does not escape, are r
 front. The trace is compressed beside its target, flushed to the disk and renamed; then the manifest is written. If
 anything fails, no file of this process stays. There is at most one uncompressed copy at a time, in memory or on the
 disk.
+
+Counts the events of an export that recording made: what the overhead of a recording is computed from.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import errno
 import gzip
 import hashlib
+import mmap
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -20,13 +23,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.event_counts import EventCounts, count_events
-from tracekit.capture.output.places import Place, publish
+from tracekit.capture.output.places import DiskBudget, Place, publish
 from tracekit.errors import OutputError
 from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest, RecordingNote
-
-__all__ = ["CheckedExport", "export_trace", "repair", "write_trace"]
+from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
 
 GZIP_LEVEL = 3  # the last one of zlib that is fast: level 6 takes twice the time for files that are a quarter smaller
 MAX_EXPORT_BYTES = 2 * 2**30
@@ -36,6 +36,11 @@ _EVENT_NAME = re.compile(rb'^((?:    |.*, )"name": ")(.*?)(",|", "pid": .*)$', r
 _TRACE_NAME = re.compile(rb'"traceName": "[^"]*"')
 _TAIL_BYTES = 8192
 _EVENT_BOUNDARY = re.compile(rb"\n  \},\n  \{")
+
+_PIECE_BYTES = 2**24
+_OPERATIONS = (b'"cat": "cpu_op"', b'"cat": "user_annotation"')
+_PYTHON_CALL = b'"cat": "python_function"'
+_SPAN = b'"name": "' + LABEL_PREFIX.encode()
 
 
 class CheckedExport(msgspec.Struct, frozen=True):
@@ -238,3 +243,31 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+class EventCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Events in the export. `calibration_operations` belong to the measurement, the others to the steps."""
+
+    operations: int
+    python_calls: int
+    spans: int
+    calibration_operations: int
+
+
+def count_events(export: Path) -> EventCounts:
+    """Count the events of an export. Operators are in order of time, so those of the measurement follow its span."""
+    with export.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        end = text.find(CALIBRATION_SPAN.encode())
+        steps_end = len(text) if end < 0 else end
+        return EventCounts(
+            operations=sum(_occurrences(text, pattern, 0, steps_end) for pattern in _OPERATIONS),
+            python_calls=_occurrences(text, _PYTHON_CALL, 0, len(text)),
+            spans=_occurrences(text, _SPAN, 0, steps_end),
+            calibration_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
+        )
+
+
+def _occurrences(text: mmap.mmap, pattern: bytes, begin: int, end: int) -> int:
+    """Return how often `pattern` occurs. Works piece by piece, as a trace can be larger than the free memory."""
+    pieces = range(begin, end, _PIECE_BYTES)
+    return sum(text[i : min(i + _PIECE_BYTES + len(pattern) - 1, end)].count(pattern) for i in pieces)

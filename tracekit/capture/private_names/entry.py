@@ -7,8 +7,6 @@ from dataclasses import dataclass
 OLDEST_TORCH = "2.12"
 """The oldest version of torch that recording supports, as in pyproject.toml."""
 
-__all__ = ["OLDEST_TORCH", "PrivateName", "entries"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateName:

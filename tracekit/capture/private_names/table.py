@@ -9,8 +9,6 @@ from __future__ import annotations
 from tracekit.capture.private_names.entry import PrivateName, entries
 from tracekit.capture.rpc.private_names import REMOTE_CALLS
 
-__all__ = ["PRIVATE_NAMES"]
-
 _COLLECTIVES = "torch._C._distributed_c10d"
 _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
 _FSDP1_RUNTIME = "torch.distributed.fsdp._runtime_utils"

@@ -29,8 +29,6 @@ MAX_CALLS = 100_000  # in a window; further calls are only counted
 
 _numbers = itertools.count()  # unique in the process, so that no two windows share an id
 
-__all__ = ["RpcObserver"]
-
 
 @dataclass(slots=True, eq=False)
 class _Call:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tracekit.capture.private_names.entry import entries
 
-__all__ = ["REMOTE_CALLS"]
-
 _RPC = "torch.distributed.rpc"
 
 REMOTE_CALLS = (

@@ -16,17 +16,6 @@ from typing import Any
 from tracekit.capture.job.rpc_worker import Worker
 from tracekit.model.metadata import RpcCall, RpcCallId, RpcService, RpcUse, RpcWait
 
-__all__ = [
-    "Service",
-    "add_mark",
-    "begin_service",
-    "function_name",
-    "read_mark",
-    "running_service",
-    "take_services",
-    "use_of",
-]
-
 _MAGIC = b"\xfftracekit\x01"  # a pickle ends with a full stop
 _CALL_ID = struct.Struct("<IQ")
 _MARK_BYTES = _CALL_ID.size + len(_MAGIC)

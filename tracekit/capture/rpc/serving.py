@@ -22,19 +22,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.hooks.patching import Patch, fail_safe, wrap_call
+from tracekit.capture.hooks.patching import Patch, fail_safe, warn, wrap_call
 from tracekit.capture.hooks.span import span
-from tracekit.capture.job.device import metadata_of, this_device
 from tracekit.capture.job.elastic_launch import ElasticLaunch
-from tracekit.capture.job.process import Identity, identify
+from tracekit.capture.job.process import Identity, identify, metadata_of, this_device
 from tracekit.capture.job.rpc_worker import Worker, rpc_module, rpc_store, this_worker
-from tracekit.capture.job.run_agreement import await_run, new_run, publish_run
-from tracekit.capture.job.store import BoundedStore
-from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.job.run_agreement import BoundedStore, await_run, new_run, publish_run
 from tracekit.capture.output.packing import CheckedExport, export_trace, write_trace
-from tracekit.capture.output.places import Place, trace_folder, unused_run_id
+from tracekit.capture.output.places import DiskBudget, Place, trace_folder, unused_run_id
 from tracekit.capture.rpc.services import Service, begin_service, function_name, read_mark, take_services, use_of
-from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, RecordingNote, Window
 from tracekit.model.spans import rpc_service_span
@@ -43,8 +39,6 @@ IDLE_TIMEOUT_S = 5.0
 
 _patches: list[Patch] = []
 _server: _Server | None = None
-
-__all__ = ["probe_created", "step_began"]
 
 
 def probe_created(path: Path, number: int, budget: DiskBudget) -> None:

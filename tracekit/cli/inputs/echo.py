@@ -18,22 +18,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.model.safe_text import safe_json, safe_lines, safe_text
+from tracekit.model.quantities import safe_json, safe_lines, safe_text
 
 if TYPE_CHECKING:
     from tracekit.model.names.pseudonyms import Pseudonyms
 
-__all__ = [
-    "echo",
-    "echo_drawn",
-    "echo_json",
-    "echo_traceback",
-    "echo_workflow_commands",
-    "echo_written",
-    "remember_arguments",
-    "shown",
-    "write_with",
-]
 
 _PSEUDONYMS = "tracekit.pseudonyms"  # keys in the metadata of click's context
 _TYPED = "tracekit.typed"

@@ -22,13 +22,11 @@ from tracekit.cli.inputs.run_choice import RunChoice
 from tracekit.read.files.inflate import beginning_of
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.model.notes import Note
     from tracekit.model.run import Run
-    from tracekit.render.merged.input_slices import SliceFilter
+    from tracekit.render.merged.derived_tracks import SliceFilter
     from tracekit.render.merged.merge import Merged
-
-__all__ = ["merged_run", "perfetto_trace"]
 
 
 _SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace")
@@ -49,7 +47,7 @@ def merged_run(
     Defects of the run are printed on stderr. Raises what `load` and `merge` raise.
     """
     from tracekit.analysis.report import analyze
-    from tracekit.read.cache.spool import DecodedSpool
+    from tracekit.read.cache.cache_dir import DecodedSpool
     from tracekit.render.merged.merge import merge
     from tracekit.render.output import scratch_folder
 
@@ -149,7 +147,7 @@ def _arguments_of_ready(path: Path) -> Mapping[str, str]:
 
 
 def _options(steps: StepSelection | None) -> SummaryOptions | None:
-    from tracekit.analysis.per_rank.options import SummaryOptions
+    from tracekit.analysis.loading.options import SummaryOptions
 
     return None if steps is None else SummaryOptions(steps=steps)
 

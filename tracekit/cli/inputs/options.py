@@ -17,12 +17,12 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from click import ParamType
+    from click import ParamType as ParamType
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from tracekit.analysis.per_rank.options import StepSelection
-    from tracekit.analysis.pool.workers import Progress
+    from tracekit.analysis.loading.options import StepSelection
+    from tracekit.analysis.loading.workers import Progress
 else:
 
     class ParamType(click.ParamType):
@@ -37,21 +37,6 @@ _LARGEST_AMOUNT = 1e18
 _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-__all__ = [
-    "AMOUNT",
-    "DURATION",
-    "RANKS",
-    "SECTIONS",
-    "SHARE",
-    "STEPS",
-    "ParamType",
-    "apply_decorators",
-    "progress_on_stderr",
-    "report_options",
-    "result_options",
-    "terminal_format",
-]
 
 
 class RankSet(ParamType[frozenset[int]]):
@@ -78,7 +63,7 @@ class StepRange(ParamType["StepSelection"]):
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StepSelection:
-        from tracekit.analysis.per_rank.options import StepSelection
+        from tracekit.analysis.loading.options import StepSelection
 
         if value == "recording":
             return StepSelection(whole=True)

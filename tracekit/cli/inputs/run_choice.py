@@ -1,9 +1,14 @@
-"""The argument RUN and the options of most commands: which run, which workers read it, and which cache they use."""
+"""The argument RUN and the options of most commands: which run, which workers read it, and which cache they use.
+
+The files that commands write results to, and the reports of the runs that they compare.
+
+A result may go to files of several formats at once; the suffix of each says which.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -13,20 +18,41 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from tracekit.cli.inputs.echo import write_with
+from tracekit.cli.inputs.echo import echo_written, write_with
 from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
     from tracekit.analysis.events.communication_rules import CommunicationRule
-    from tracekit.analysis.per_rank.options import SummaryOptions
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
+    from tracekit.analysis.report import Report
+    from tracekit.analysis.section import KnownWork
     from tracekit.model.names.pseudonyms import Pseudonyms
     from tracekit.model.run import Run
-    from tracekit.read.cache.spool import DecodedSpool
+    from tracekit.read.cache.cache_dir import DecodedSpool
     from tracekit.read.cache.store import CacheChoice
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["RunChoice", "run_options", "run_options_with", "several_runs_options"]
+_READING_OPTIONS = (
+    click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
+    click.option(
+        "--communication-rule",
+        multiple=True,
+        metavar="REGEX=KIND",
+        help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
+    ),
+    click.option(
+        "--limit",
+        multiple=True,
+        metavar="NAME=N",
+        help="What a trace file may cost, e.g. ratio=1000 (docs/settings.md).",
+    ),
+    click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
+    click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
+    click.option("--anonymize", is_flag=True, help="Replace names of hosts, paths, modules and groups in all outputs."),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +112,7 @@ class RunChoice:
 
     def pseudonyms_with(self, *others: RunChoice) -> Pseudonyms:
         """Return pseudonyms for the names in this run and others. From now on messages are written with them, too."""
-        from tracekit.analysis.loading.anonymity import RunPaths, pseudonyms_of
+        from tracekit.analysis.load import RunPaths, pseudonyms_of
 
         chosen = [RunPaths(paths=each.paths, run=each.run, attempt=each.attempt) for each in (self, *others)]
         with self.workers() as workers:
@@ -96,7 +122,7 @@ class RunChoice:
 
     def with_rules(self, options: SummaryOptions | None = None) -> SummaryOptions:
         """Return the options with the rules that were given on the command line, by default of everything."""
-        from tracekit.analysis.per_rank.options import SummaryOptions
+        from tracekit.analysis.loading.options import SummaryOptions
 
         return (options or SummaryOptions()).with_rules(self.communication_rules)
 
@@ -230,22 +256,46 @@ def _with_choice(command: F) -> F:
     return cast(F, with_choice)
 
 
-_READING_OPTIONS = (
-    click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
-    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
-    click.option(
-        "--communication-rule",
-        multiple=True,
-        metavar="REGEX=KIND",
-        help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
-    ),
-    click.option(
-        "--limit",
-        multiple=True,
-        metavar="NAME=N",
-        help="What a trace file may cost, e.g. ratio=1000 (docs/settings.md).",
-    ),
-    click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
-    click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
-    click.option("--anonymize", is_flag=True, help="Replace names of hosts, paths, modules and groups in all outputs."),
-)
+def refuse_suffixes(files: Sequence[Path], suffixes: Sequence[str]) -> None:
+    """Raise UsageError for a file whose name ends in none of the suffixes."""
+    from tracekit.errors import UsageError
+
+    for file in files:
+        if file.suffix not in suffixes:
+            raise UsageError(f"-o {file}: the name does not end in {', '.join(suffixes)}", hint="it says the format")
+
+
+def write_results(files: Sequence[Path], render: Callable[[str], str], *, force: bool) -> None:
+    """Write what `render` returns for the suffix of each file. Raises OutputError."""
+    for file in files:
+        write_text(file, render(file.suffix), force=force)
+
+
+def write_text(file: Path, text: str, *, force: bool) -> None:
+    """Write a file, and say so on stderr. Raises OutputError."""
+    from tracekit.render.output import new_file
+
+    with new_file(file, force=force) as stream:
+        stream.write(text.encode())
+    echo_written(file)
+
+
+def read_reports(
+    choices: Sequence[RunChoice],
+    steps: StepSelection | None,
+    sections: Iterable[str],
+    work: KnownWork | None = None,
+) -> list[Report]:
+    """Return the report of each run, with some sections. Raises what loading a run raises.
+
+    Everything is read of a run, so that `tracekit analyze` finds its summaries in the cache, and the other way round.
+    """
+    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
+    from tracekit.analysis.report import analyze
+
+    options = SummaryOptions(steps=steps or StepSelection())
+    first, *others = choices
+    if first.anonymize:
+        pseudonyms = first.pseudonyms_with(*others)
+        choices = [replace(choice, anonymize=pseudonyms) for choice in choices]
+    return [analyze(choice.load(options), only=sections, work=work) for choice in choices]

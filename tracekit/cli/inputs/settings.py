@@ -23,19 +23,6 @@ from tracekit.cli.inputs.options import AMOUNT, Amount, ParamType
 from tracekit.errors import InputError, UsageError
 from tracekit.read.files.storage import read_small_file
 
-__all__ = [
-    "KEYS",
-    "LEFT_TO_CHECK",
-    "OTHER_VARIABLES",
-    "Key",
-    "SettingsFile",
-    "find_settings_file",
-    "option_defaults",
-    "settings",
-    "similar_name",
-]
-
-
 CONFIG_VARIABLE = "TRACEKIT_CONFIG"
 
 LEFT_TO_CHECK = "gates"

@@ -10,6 +10,12 @@ from tracekit.model.metadata.communication import (
     CommunicationPurpose,
     CommunicationUse,
     PointToPointRecord,
+    RpcCall,
+    RpcCallId,
+    RpcCallKind,
+    RpcService,
+    RpcUse,
+    RpcWait,
 )
 from tracekit.model.metadata.document import (
     MANIFEST_SUFFIX,
@@ -20,26 +26,24 @@ from tracekit.model.metadata.document import (
     Manifest,
 )
 from tracekit.model.metadata.job import (
+    MAX_NS,
+    MAX_RANKS,
+    PROGRESS_SUFFIX,
     ClockMeasurement,
     ClockSample,
     Device,
     Group,
+    Integer,
     Mesh,
     Overhead,
+    Progress,
+    ProgressHeader,
+    Rank,
     RankSlice,
     RecordedStep,
     RecordingNote,
     Window,
-)
-from tracekit.model.metadata.limits import MAX_NS, MAX_RANKS, Integer, Rank, WorldSize
-from tracekit.model.metadata.progress import PROGRESS_SUFFIX, Progress, ProgressHeader
-from tracekit.model.metadata.rpc import (
-    RpcCall,
-    RpcCallId,
-    RpcCallKind,
-    RpcService,
-    RpcUse,
-    RpcWait,
+    WorldSize,
 )
 from tracekit.model.metadata.training import (
     Bucket,

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from tracekit.model.metadata.communication import CollectiveRecord, CommunicationUse, PointToPointRecord
+from tracekit.model.metadata.communication import CollectiveRecord, CommunicationUse, PointToPointRecord, RpcUse
 from tracekit.model.metadata.job import (
     ClockMeasurement,
     Device,
     Group,
+    Integer,
     Mesh,
     Overhead,
+    Rank,
     RecordedStep,
     RecordingNote,
     Window,
+    WorldSize,
 )
-from tracekit.model.metadata.limits import Integer, Rank, WorldSize
-from tracekit.model.metadata.rpc import RpcUse
 from tracekit.model.metadata.training import DdpModule, FsdpUnit, MemoryUse, PipelineLayout, Precision, Settings
-
-__all__ = [
-    "MANIFEST_SUFFIX",
-    "MERGED_KEY",
-    "METADATA_KEY",
-    "METADATA_VERSION",
-    "CaptureMetadata",
-    "Manifest",
-]
 
 METADATA_VERSION = 1
 METADATA_KEY = "tracekit"

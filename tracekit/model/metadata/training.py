@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tracekit.model.metadata.limits import Integer
-
-__all__ = [
-    "Bucket",
-    "DdpModule",
-    "FsdpUnit",
-    "MemoryUse",
-    "PipelineLayout",
-    "Precision",
-    "SettingValue",
-    "Settings",
-]
+from tracekit.model.metadata.job import Integer
 
 SettingValue = bool | Integer | float | str | None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["dimension_of_group", "parallelism_of_dimension", "parallelism_of_group"]
-
 _PARALLELISM_OF_DIMENSION = {
     "data": "dp",
     "ddp": "dp",

@@ -1,15 +1,21 @@
-"""Names of modules as they are in the model's code."""
+"""Names of modules as they are in the model's code.
+
+Whether a Python function in a profile is of the program or of a library.
+
+Its name says so. Kineto writes `train.py(12): step`, with paths relative to `sys.path` where it can.
+"""
 
 from __future__ import annotations
 
 import re
-
-__all__ = ["clean_module_name", "name_of_layers_alike", "names_together"]
+import sys
 
 # Attributes in which torch.compile, activation checkpointing and FSDP1 store the module that they wrap.
 _WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # a whole part of a path
 _AND_MORE = re.compile(r" and (\d{1,9}) more$")
+
+_LIBRARIES = frozenset({"torch", "tracekit", *sys.stdlib_module_names})
 
 
 def clean_module_name(name: str) -> str:
@@ -31,3 +37,21 @@ def names_together(names: str) -> tuple[list[str], int]:
 def name_of_layers_alike(name: str) -> str:
     """Return `blocks.*.up` for `blocks.3.up`: the common name of modules that differ only in numbers of their path."""
     return _NUMBER.sub("*", name)
+
+
+def is_of_program(name: str) -> bool:
+    """Return whether this is a Python function of a file that is neither torch's nor Python's."""
+    path, _, function = name.partition(".py(")
+    if not function or path.startswith("<"):
+        return False
+    return path_in_library(path).partition("/")[0] not in _LIBRARIES
+
+
+def path_in_library(path: str) -> str:
+    """Return the path of a file without the folder in which its library is installed, if there is one."""
+    installed = max(path.rfind("-packages/"), path.rfind("/lib/python3"))
+    if installed >= 0:
+        path = path[installed + 1 :].partition("/")[2]
+        if path.startswith(("python3", "lib/python3")):
+            path = path.partition("python3")[2].partition("/")[2]
+    return path.lstrip("/")

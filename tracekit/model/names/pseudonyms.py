@@ -19,17 +19,6 @@ from tracekit.model.names.mesh import parallelism_of_dimension, parallelism_of_g
 from tracekit.model.names.modules import names_together
 from tracekit.model.notes import Note
 
-__all__ = [
-    "NAMES_OF_ANY_MACHINE",
-    "KindOfName",
-    "NameCollector",
-    "Namer",
-    "Pseudonyms",
-    "group_name",
-    "host_name",
-    "module_name",
-]
-
 KindOfName = Literal[
     "host", "module", "group", "annotation", "function", "category", "worker", "thread", "file", "path", "job", "run"
 ]

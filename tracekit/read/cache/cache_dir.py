@@ -6,12 +6,19 @@
         .<slot>-<key>.<...>.tmp             an entry that is being written
 
 `<slot>` stands for the names of the entry's files, `<key>` for everything that its content depends on.
+
+Decoded traces written to a temporary folder, so that a later part of the same command need not decode them again.
+
+This is not a cache. The folder belongs to one command: its own processes write the files, read each once, and delete
+the folder in the end. So the files can be pickles: nobody else can put one there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import pickle
 import re
 import stat
 import time
@@ -19,18 +26,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "CACHE_FOLDER",
-    "CacheSize",
-    "empty_cache_dir",
-    "ensure_cache_dir",
-    "is_private_to",
-    "is_trusted_dir",
-    "prune_cache_dir",
-    "size_of_cache_dir",
-    "user_cache_dir",
-]
+from tracekit.read.files.storage import TracePath
 
 CACHE_FOLDER = ".tracekit-cache"
 
@@ -168,3 +166,34 @@ def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def _is_real_dir(folder: Path) -> bool:
     """Return whether this is a folder, and no link to one."""
     return folder.is_dir() and not folder.is_symlink()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedSpool:
+    """One file a trace in `folder`, which exists."""
+
+    folder: Path
+
+    def put(self, path: TracePath, decoded: object) -> None:
+        """Write what was made of the trace at `path`. Without room on the disk nothing is written."""
+        file = self._file_of(path)
+        try:
+            with file.open("wb") as stream:
+                # Since protocol 5 arrays are written from their memory and read into it, without a copy in between.
+                pickle.dump(decoded, stream, protocol=5)
+        except OSError:
+            file.unlink(missing_ok=True)
+
+    def pop(self, path: TracePath) -> Any:
+        """Return what was put there for `path`, and delete the file. None where there is none."""
+        file = self._file_of(path)
+        try:
+            with file.open("rb") as stream:
+                return pickle.load(stream)  # noqa: S301 (only this command's processes write there)
+        except FileNotFoundError:
+            return None
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _file_of(self, path: TracePath) -> Path:
+        return self.folder / hashlib.sha256(str(path).encode("utf-8", "surrogatepass")).hexdigest()

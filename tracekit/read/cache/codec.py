@@ -19,7 +19,6 @@ from tracekit.model.columnar import Columnar, element_type
 Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 """Long tuples that were unpacked so far, each as one object."""
 
-__all__ = ["CodecError", "Shared", "pack", "unpack"]
 
 _LONG_TUPLE = 16  # the members of a large process group are in many rows of every rank
 

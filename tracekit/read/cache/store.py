@@ -32,21 +32,8 @@ from tracekit.read.cache.cache_dir import (
     prune_cache_dir,
     user_cache_dir,
 )
-from tracekit.read.files.run_folder import is_of_probe
+from tracekit.read.files.identify import is_of_probe
 from tracekit.read.files.storage import RemotePath, TracePath, version_of
-
-__all__ = [
-    "CACHE_VARIABLE",
-    "CODE_VERSION",
-    "Cache",
-    "CacheChoice",
-    "Entry",
-    "FileStamp",
-    "chosen_cache",
-    "current_stamp",
-    "stamp_of",
-    "store",
-]
 
 CACHE_VARIABLE = "TRACEKIT_CACHE"
 

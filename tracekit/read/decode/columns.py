@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tracekit.model.events import ABSENT, EventTable, Track
-from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.read.decode.field_values import (
     Scalar,
     exact_nanoseconds,
     integer_or_none,
+    select_extra_args,
     shape_hash,
     to_id,
     to_ids,
@@ -25,7 +25,6 @@ from tracekit.read.decode.field_values import (
     to_track_id,
 )
 from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, MULTIPLYING
-from tracekit.read.decode.raw_events import RawArguments, RawEvent
 from tracekit.read.decode.table import (
     COLLECTIVE_NUMBERS,
     COLLECTIVE_TEXT,
@@ -34,8 +33,7 @@ from tracekit.read.decode.table import (
     SHAPES,
     build_table,
 )
-
-__all__ = ["ColumnBuilder"]
+from tracekit.read.decode.written_events import RawArguments, RawEvent
 
 _MEMORY_NAME = "[memory]"
 _NO_ARGUMENTS = RawArguments()

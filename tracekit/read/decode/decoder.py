@@ -12,8 +12,6 @@ from tracekit.native_choice import use_native
 from tracekit.read.decode.written_events import WrittenEvents, from_decoded
 from tracekit.read.files.storage import TracePath
 
-__all__ = ["Decoder", "chosen_decoder", "decode", "decode_written", "has_native_decoder"]
-
 Decoder = Literal["native", "portable"]
 
 

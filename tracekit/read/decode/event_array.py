@@ -17,16 +17,6 @@ from tracekit.limits import limits
 from tracekit.read.decode.metadata_keys import parse_top_level
 from tracekit.read.files.inflate import TextChunks
 
-__all__ = [
-    "Head",
-    "no_events_error",
-    "read_behind",
-    "read_head",
-    "search_events",
-    "tail_keys_text",
-    "top_level_keys",
-]
-
 # A quote behind a backslash is part of a text, and begins no key.
 _EVENTS_KEY = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 # Behind the last event. An array in its arguments may end in the same way, but then no whole object follows.

@@ -16,8 +16,6 @@ from tracekit.model.events import ProcessGroup, TraceHeader
 from tracekit.model.metadata import MAX_NS, MAX_RANKS, METADATA_KEY, METADATA_VERSION, CaptureMetadata, Mesh
 from tracekit.model.notes import Note
 
-__all__ = ["parse_header", "parse_top_level"]
-
 # Until June 2026 Kineto wrote its log into the trace: lists of lines by severity (Kineto, output_json.cpp).
 _LOG_KEYS = ("ERROR", "WARNING", "INFO")
 _KNOWN_KEYS = (

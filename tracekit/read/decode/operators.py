@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ATTENTIONS", "COMMUNICATION_PREFIXES", "MULTIPLYING"]
-
 ATTENTIONS = tuple(
     f"aten::_scaled_dot_product_{kind}"
     for kind in (

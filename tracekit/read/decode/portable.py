@@ -22,12 +22,10 @@ from tracekit.read.decode.columns import ColumnBuilder
 from tracekit.read.decode.event_array import no_events_error, read_behind, read_head, top_level_keys
 from tracekit.read.decode.field_values import is_inexact
 from tracekit.read.decode.metadata_keys import parse_header
-from tracekit.read.decode.raw_events import RawEvent, RawText
 from tracekit.read.decode.salvage import EVENT_BOUNDARY, salvage, trailing_byte
+from tracekit.read.decode.written_events import RawEvent, RawText
 from tracekit.read.files.inflate import CutOff, TextChunks
 from tracekit.read.files.storage import TracePath
-
-__all__ = ["decode"]
 
 _BOUNDARY_SEARCH_BYTES = 16 << 10
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tracekit.read.decode.field_values import Scalar
-from tracekit.read.decode.raw_events import RawArguments, RawEvent, RawText
+from tracekit.read.decode.written_events import RawArguments, RawEvent, RawText
 
 EVENT_BOUNDARY = re.compile(rb'\}\s*(,)\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:)')
 
@@ -36,8 +36,6 @@ _LONE_SURROGATE = re.compile(
 _NON_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3,}|[0-9]{30,})")
 _WINDOW_BYTES = 64 << 10
 _CUT = -1
-
-__all__ = ["EVENT_BOUNDARY", "Salvaged", "salvage", "trailing_byte"]
 
 
 @dataclass

@@ -23,17 +23,6 @@ from tracekit.model.events import (
     Track,
 )
 
-__all__ = [
-    "COLLECTIVE_NUMBERS",
-    "COLLECTIVE_TEXT",
-    "DENSE",
-    "LIMIT_NS",
-    "MEMORY",
-    "SHAPES",
-    "build_table",
-    "out_of_range",
-]
-
 LIMIT_NS = 1 << 62
 """Larger numbers are neither times nor ids."""
 

@@ -23,8 +23,6 @@ from tracekit.read.files.grouping import RunFiles, group_into_runs
 from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast, rank_in_name
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
-__all__ = ["Discovery", "RunFiles", "discover"]
-
 _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".gz.tmp")
 _MAX_LISTED = 8  # ignored files in an error
 _PARALLEL_REQUESTS = 32

@@ -27,8 +27,6 @@ from pathlib import PurePath
 
 from tracekit.read.files.identify import TraceFile, rank_in_name
 
-__all__ = ["group_into_jobs", "is_plainly_one_job", "number_ranks", "started_far_apart"]
-
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
 _MIN_RESTART_NS = 10**9  # a job that starts again loads its libraries first

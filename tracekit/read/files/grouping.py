@@ -19,8 +19,6 @@ from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks, star
 from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify, rank_in_name
 from tracekit.read.files.storage import version_of
 
-__all__ = ["RunFiles", "group_into_runs"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:

@@ -3,6 +3,8 @@
 What the file says counts more than its name. The end is read only when the beginning lacks the rank or the time: Kineto
 writes its base time there, some tools everything. A packed file must be inflated up to its end, which takes long. So
 `identify_fast` skips the end if only the time is missing.
+
+Whether a file is one that the probe wrote into the folder of a run.
 """
 
 from __future__ import annotations
@@ -17,22 +19,12 @@ from typing import Literal
 import msgspec
 
 from tracekit.errors import NotATraceError
-from tracekit.model.metadata import MERGED_KEY, METADATA_KEY, Manifest
+from tracekit.model.metadata import MANIFEST_SUFFIX, MERGED_KEY, METADATA_KEY, Manifest
 from tracekit.read.decode.event_array import no_events_error, read_head, tail_keys_text
 from tracekit.read.decode.field_values import exact_nanoseconds
 from tracekit.read.decode.metadata_keys import parse_header, parse_top_level
 from tracekit.read.files.inflate import KEYS_BEHIND_BYTES, TextChunks, last_bytes
-from tracekit.read.files.run_folder import RUN_FOLDER
 from tracekit.read.files.storage import TracePath
-
-__all__ = [
-    "EARLIEST_WALL_CLOCK_NS",
-    "TraceFile",
-    "from_manifest",
-    "identify",
-    "identify_fast",
-    "rank_in_name",
-]
 
 EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
 """2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
@@ -43,9 +35,14 @@ _NO_EVENT = re.compile(rb"\s*(\]|\Z)")
 _SEPARATORS = re.compile(r"[\s,]*")
 # The pid of these events is the number of a device, or no process at all.
 _OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
+RUN_FOLDER = r"/(?P<run_id>[A-Za-z0-9_-]{1,64})/attempt-(?P<attempt>\d{1,9})/step-(?P<step>\d{9})(/rank-\d+xxx)?/"
+"""The end of the path of a folder of traces, with the slashes around it."""
 _UNFINISHED_CAPTURE = re.compile(RUN_FOLDER + r"\.rank-(?P<rank>\d{6,9})\.(?P<process>[^/]+?)(\.gz)?\.tmp$")
 # rank-000003 (tracekit), rank3_trace (torchtitan), rank_3 and profile_3 (HTA, Accelerate), worker3 (others)
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
+
+
+_FILE = re.compile(RUN_FOLDER + r"[^/]+$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,3 +264,10 @@ def _first_event(text: bytes) -> _FirstEvent:
             pid if fallback.pid is None else fallback.pid,
             start_ns if fallback.start_ns is None else fallback.start_ns,
         )
+
+
+def is_of_probe(file: Path) -> bool:
+    """Return whether a file has a path that the probe gives to traces, and the probe's manifest beside it."""
+    if _FILE.search(file.absolute().as_posix()) is None:
+        return False
+    return file.with_name(file.name.partition(".")[0] + MANIFEST_SUFFIX).is_file()

@@ -22,18 +22,6 @@ from tracekit.limits import Limits, limits
 from tracekit.model.notes import Note
 from tracekit.read.files.storage import TracePath
 
-__all__ = [
-    "KEYS_BEHIND_BYTES",
-    "CutOff",
-    "TextChunks",
-    "TextStream",
-    "UnreadableText",
-    "beginning_of",
-    "last_bytes",
-    "open_text",
-]
-
-
 CHUNK_BYTES = 2 << 20
 KEYS_BEHIND_BYTES = 256 << 10  # of the end of a text: room for the process groups of some thousand ranks
 MAX_TAIL_SEARCH_BYTES = 32 << 20  # packed; reading the end of a larger file takes over half a second

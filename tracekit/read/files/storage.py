@@ -19,18 +19,6 @@ from typing import Any, BinaryIO, cast
 
 from tracekit.errors import InputError, UsageError
 
-__all__ = [
-    "FileVersion",
-    "RemotePath",
-    "TracePath",
-    "find_remote",
-    "parse_path",
-    "read_small_file",
-    "read_small_stream",
-    "version_of",
-]
-
-
 # The package that fsspec needs for a scheme; empty where fsspec needs none.
 _PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),

@@ -10,9 +10,9 @@ from tracekit.analysis.comparison.comparison import Comparison
 from tracekit.analysis.comparison.tables import CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES
 from tracekit.analysis.table import rows_of
 from tracekit.errors import UsageError
-from tracekit.model.safe_text import safe_text, shortened
+from tracekit.model.quantities import safe_text, shortened
 from tracekit.render.answer import wrapped_lines
-from tracekit.render.comparison.texts import (
+from tracekit.render.comparison.document import (
     advice_text,
     cause_rows,
     causes_title,
@@ -31,14 +31,6 @@ from tracekit.render.grid import grid_of
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = [
-    "SUFFIXES",
-    "comparison_markdown",
-    "comparison_screen",
-    "comparison_text",
-    "render_comparison",
-    "write_comparison",
-]
 
 SUFFIXES = (".html", ".json", ".md", ".txt")
 _SHOWN_CAUSES = 5

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tracekit.render.page.lanes import LaneReader
     from tracekit.render.terminal import Extent
 
-__all__ = ["FORMATS", "OutputRequest", "ReportFormat", "format_of", "json_text", "plain_text", "write_report"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRequest:
@@ -92,8 +90,8 @@ def _file_of(render: Callable[[Report, OutputRequest], str]) -> Writer:
 
 
 def _page(report: Report, path: Path, request: OutputRequest) -> tuple[str, ...]:
+    from tracekit.render.page.build import write_page
     from tracekit.render.page.lanes import read_again
-    from tracekit.render.page.write import write_page
 
     write_page(path, report, request.read_lanes or read_again, force=request.force)
     return ()

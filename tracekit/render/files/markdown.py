@@ -15,14 +15,12 @@ from tracekit.analysis.step_time.tables import RANKS
 from tracekit.analysis.table import rows_of
 from tracekit.analysis.whatif.tables import WHATIF
 from tracekit.findings.finding import Finding
-from tracekit.model.safe_text import safe_text, shortened
+from tracekit.model.quantities import safe_text, shortened
 from tracekit.render.answer import finding_facts, open_options
 from tracekit.render.console import command_line, headline
 from tracekit.render.grid import Grid, grid_of
 from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import cause_rows, change_rows
-
-__all__ = ["folded_table", "markdown_code", "markdown_folded", "markdown_table", "markdown_text", "report_markdown"]
 
 _SHOWN_FINDINGS = 5
 _SHOWN_RANKS = 16

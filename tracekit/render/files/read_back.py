@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tracekit.analysis.table import Column, Table, Type
 from tracekit.errors import InputError
-from tracekit.render.files.cells import is_json, value_of_csv, value_of_json
-from tracekit.render.files.tables import parquet_reader
+from tracekit.render.files.tables import is_json, parquet_reader, value_of_csv, value_of_json
 from tracekit.render.files.workbook import import_openpyxl, text_of_cell
 from tracekit.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_tables"]
 
 _HINT = "give what `tracekit analyze RUN -o` wrote: a folder of CSV or Parquet files, or an .xlsx file"
 

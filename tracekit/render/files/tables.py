@@ -1,18 +1,23 @@
-"""The tables of a report as a folder of CSV or Parquet files, one a table."""
+"""The tables of a report as a folder of CSV or Parquet files, one a table.
+
+Values of tables as cells of CSV files and workbooks, and back.
+
+Text that a spreadsheet would take for a formula is made inert. Every cell can be turned back into its value.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import Column, FilledTable
 from tracekit.errors import UsageError
-from tracekit.model.safe_text import unicode_text
-from tracekit.render.files.cells import as_json, csv_cell, is_json
+from tracekit.model.quantities import unicode_text
 from tracekit.render.output import new_folder
 from tracekit.schema import COLUMNS, TABLES, column_table
 
@@ -20,9 +25,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["parquet_reader", "table_csv", "tables_to_write", "write_csv_folder", "write_parquet_folder"]
 
 _NO_PYARROW = "install it with: pip install 'torch-tracekit[parquet]'"
+
+# A spreadsheet takes what begins so for a formula; those of East Asian languages also take the wide forms.
+_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_MARK = "'"  # before text, as spreadsheets write it themselves
 
 
 def tables_to_write(report: Report) -> list[FilledTable]:
@@ -115,3 +123,54 @@ def _import_pyarrow(what: str) -> None:
         import pyarrow  # noqa: F401
     except ImportError:
         raise UsageError(f"{what} needs pyarrow, which is not installed", hint=_NO_PYARROW) from None
+
+
+def inert_text(text: str) -> str:
+    """Return text that no spreadsheet takes for a formula: an apostrophe precedes one that would be."""
+    return f"{_MARK}{text}" if text.lstrip().startswith(_FORMULA_SIGNS) or text[:1] in ("\t", "\r") else text
+
+
+def is_json(column_type: str) -> bool:
+    """Return whether the cells of a column of this type are JSON: lists, objects, and values of several types."""
+    return column_type.startswith(("list", "dict", "value"))
+
+
+def as_json(value: object) -> str | None:
+    """Return a list, an object, or one value as JSON; None for null."""
+    return None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def value_of_json(cell: str | None) -> Any:
+    """Return the value of a cell that `as_json` made."""
+    return None if cell is None else json.loads(cell)
+
+
+def csv_cell(value: object, column_type: str) -> int | float | str | None:
+    """Return a value as a cell of a CSV file; None for null, which is an empty cell.
+
+    Text has an apostrophe before it if it begins with one, could be a formula, or is empty where there may be null.
+    """
+    if value is None:
+        return None
+    if is_json(column_type):
+        return as_json(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        if not value:
+            return _MARK if column_type.endswith("?") else value
+        return f"{_MARK}{value}" if value.startswith(_MARK) else inert_text(value)
+    assert isinstance(value, int | float)
+    return value
+
+
+def value_of_csv(cell: str, column_type: str) -> Any:
+    """Return the value of a cell that `csv_cell` made."""
+    if not cell:
+        return "" if column_type == "str" else None
+    if is_json(column_type):
+        return value_of_json(cell)
+    kind = column_type.removesuffix("?")
+    if kind == "str":
+        return cell.removeprefix(_MARK)
+    return cell == "true" if kind == "bool" else {"int": int, "float": float}[kind](cell)

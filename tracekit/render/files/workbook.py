@@ -17,11 +17,8 @@ from typing import Any
 from tracekit.analysis.report import Report
 from tracekit.analysis.table import FilledTable
 from tracekit.errors import OutputError, UsageError
-from tracekit.render.files.cells import as_json, is_json
-from tracekit.render.files.tables import tables_to_write
+from tracekit.render.files.tables import as_json, is_json, tables_to_write
 from tracekit.render.output import new_file
-
-__all__ = ["LONGEST_CELL", "cell_text", "import_openpyxl", "text_of_cell", "write_workbook"]
 
 LONGEST_CELL = 32_767
 """Characters that a cell of Excel holds."""

@@ -10,10 +10,7 @@ import numpy as np
 
 from tracekit.analysis.events.kernel_launches import DeviceEvents
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
-from tracekit.render.trace.slices import ROLES, Flows, Unsigned
-
-__all__ = ["CHAIN_ARROWS", "COLLECTIVE_ARROWS", "LATE_ARROWS", "MESSAGE_ARROWS"]
-__all__ += ["autograd_arrows", "ids_of", "launch_arrows"]
+from tracekit.render.slices import ROLES, Flows, Unsigned
 
 # Ids have 64 bits. Arrows that are numbered over the run have their kind in the upper four bits. Ids below 2^60 belong
 # to arrows between events of one rank: 2^40 ids for each kind and rank.

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
-from tracekit.analysis.timeline.parts import WAITS
+from tracekit.analysis.stragglers.arrivals import Arrivals
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
+from tracekit.analysis.timeline.recorded_steps import WAITS
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
-
-__all__ = ["Lateness", "PeerWaits", "grouped", "late_instances", "lateness_of", "message_waits_of", "waits_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -28,22 +28,19 @@ from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.workers import LOST, Progress, map_ranks
 from tracekit.analysis.report import Report
 from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
-from tracekit.read.cache.spool import DecodedSpool
-from tracekit.render.merged.formats import FORMATS
-from tracekit.render.merged.input_slices import SliceFilter
+from tracekit.read.cache.cache_dir import DecodedSpool
+from tracekit.render.merged.derived_tracks import SliceFilter
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view
-from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
+from tracekit.render.merged.plan import FORMATS, RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
 from tracekit.render.output import move_to_end, new_file, scratch_folder
-from tracekit.render.trace.slices import Sink, TraceFormat
-
-__all__ = ["Document", "Merged", "merge"]
+from tracekit.render.slices import Sink, TraceFormat
 
 _VIEW_KEY = "tracekit_opening_view"
 _FEW_EVENTS = 200_000  # with fewer, starting workers costs more time than they save

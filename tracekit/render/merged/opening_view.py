@@ -21,9 +21,7 @@ from tracekit.analysis.report import Report
 from tracekit.render.merged.derived_tracks import DERIVED_GROUP, track_name
 from tracekit.render.merged.plan import RankPlan, RunPlan
 from tracekit.render.rank_bars import ranks_to_show, step_to_show
-from tracekit.render.trace.slices import RUN_PAGE
-
-__all__ = ["ANY_RUN", "OpeningView", "opening_view", "view_in"]
+from tracekit.render.slices import RUN_PAGE
 
 _SHOWN_RANKS = 4
 _MOST_ACTION_TRACKS = 16

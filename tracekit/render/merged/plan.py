@@ -1,26 +1,29 @@
 """What a rank's page shows that only the whole run tells: instances of collectives, messages, waits for other ranks.
 
 A `RankPlan` is compact and picklable, as a worker may write the rank's page.
+
+The formats of a merged trace: the list to which a new one is added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.pipeline.steps import pipeline_steps
 from tracekit.analysis.pipeline.tables import ACTIONS
-from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.analysis.stragglers.arrivals import arrivals_of
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.stragglers import counted_steps
-from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 from tracekit.render.merged.lateness import (
     Lateness,
@@ -31,9 +34,13 @@ from tracekit.render.merged.lateness import (
     message_waits_of,
     waits_of,
 )
-from tracekit.render.trace.slices import ROLES
+from tracekit.render.slices import ROLES
 
-__all__ = ["PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
+if TYPE_CHECKING:
+    from tracekit.render.slices import TraceFormat
+
+
+"""The formats by what is typed after `--format`; the first is the default."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -238,3 +245,41 @@ def _pipeline_spans(run: Run) -> dict[int, PipelineSpans]:
             )
             spans_of |= dict.fromkeys(steps.ranks, spans)
     return spans_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedFormat:
+    """A format of merged traces. Its writer is imported when a trace is written.
+
+    Attributes:
+        home: the class that writes it, which has `TraceFormat.begin`: its module, a colon, its name.
+        suffixes: how names of its files may end.
+        default_name: of a file for which no name is given.
+        viewer: where to open it, after "open it in"; empty for `tracekit open`.
+    """
+
+    home: str
+    suffixes: tuple[str, ...]
+    default_name: str
+    viewer: str = ""
+
+    def begin(self, first_ns: int, describe: Callable[[int], Mapping[str, str]]) -> TraceFormat:
+        """Return what `TraceFormat.begin` of its class returns."""
+        module, _, name = self.home.partition(":")
+        form: type[TraceFormat] = getattr(importlib.import_module(module), name)
+        return form.begin(first_ns, describe)
+
+
+FORMATS = {
+    "perfetto": MergedFormat(
+        home="tracekit.render.perfetto:PerfettoFormat",
+        suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+        default_name="run.pftrace",
+    ),
+    "chrome": MergedFormat(
+        home="tracekit.chrome:ChromeFormat",
+        suffixes=(".json", ".json.gz"),
+        default_name="run.json.gz",
+        viewer="chrome://tracing",
+    ),
+}

@@ -20,28 +20,28 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.recording import Recording, recording_of
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.recording import Recording, recording_of
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.limits import limits
-from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, EventTable, Float64, Int64, MemoryRecords, Track
 from tracekit.model.intervals import Intervals
-from tracekit.read.cache.spool import DecodedSpool
+from tracekit.model.run import ClockModel
+from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
 from tracekit.render.merged.derived_tracks import (
     DERIVED_GROUP,
     DerivedTrack,
+    SliceFilter,
+    chosen_time,
+    slices_by_track,
     track_name,
     tracks_of_rank,
     tracks_of_recording,
 )
-from tracekit.render.merged.input_slices import SliceFilter, chosen_time, slices_by_track
 from tracekit.render.merged.plan import RankPlan
-from tracekit.render.trace.slices import TraceWriter
-
-__all__ = ["PageCounts", "write_rank"]
+from tracekit.render.slices import TraceWriter
 
 _CPU = 0
 _DEVICES = {_CPU: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 13: "MPS", 15: "HPU", 19: "MTIA"}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
-from tracekit.analysis.per_rank.options import StepSelection
+from tracekit.analysis.loading.options import StepSelection
 from tracekit.analysis.report import Report
 from tracekit.findings.finding import Finding
 from tracekit.model.communication import KINDS, bus_factor
@@ -17,9 +17,7 @@ from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.render.merged.derived_tracks import CATEGORY, DerivedTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
-from tracekit.render.trace.slices import Argument, Slices, TraceWriter
-
-__all__ = ["write_run"]
+from tracekit.render.slices import Argument, Slices, TraceWriter
 
 
 def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, chosen: StepSelection) -> None:

@@ -17,7 +17,7 @@ from tracekit.analysis.step_time.tables import RANKS
 from tracekit.analysis.table import Table, rows_of, tables_of
 from tracekit.analysis.whatif.tables import WHATIF
 from tracekit.errors import UsageError
-from tracekit.model.safe_text import safe_text, shortened
+from tracekit.model.quantities import safe_text, shortened
 from tracekit.render.grid import bars_of
 from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import rows_to_show
@@ -25,7 +25,6 @@ from tracekit.render.sections.text import rows_to_show
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Plots", "draw_bars", "label", "size_unit"]
 
 _SHOWN_RANKS = 32
 _SHOWN_ROWS = 20

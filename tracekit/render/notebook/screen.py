@@ -11,16 +11,13 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
-from tracekit.model.quantities import milliseconds
+from tracekit.model.quantities import milliseconds, safe_text, shortened
 from tracekit.model.run import Run
-from tracekit.model.safe_text import safe_text, shortened
 from tracekit.render.answer import finding_facts
 from tracekit.render.console import headline
 from tracekit.render.grid import Grid
 from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
 from tracekit.render.run_info import ranks_grid
-
-__all__ = ["html_table", "html_text", "report_html", "run_html", "screen"]
 
 _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300

@@ -1,15 +1,35 @@
 """The object in the page's data block: the JSON result, what only the page draws, and both within a size.
 
 It has the terms of the report in a sentence or two; docs/definitions.md has the exact ones.
+
+How large a page may be, and what is left out where it would be larger.
+
+Make the texts of a run harmless for a page: no control characters, no great length, no end of a script element.
+
+Write a report, or another result, as one HTML file that opens offline.
+
+The file is a template with three parts put in: a policy, title and styles; the data; the scripts. The policy lets the
+page load nothing, run no script and use no style but its own, which it names by hash
+(https://www.w3.org/TR/CSP3/#grammardef-hash-source).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
 
-from tracekit.analysis.communication.distributions import lateness_by_step, times_of_groups
+from tracekit.analysis.communication.collectives import lateness_by_step, times_of_groups
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, OVERLAP_SECTION
-from tracekit.analysis.fsdp.sections import FSDP_SECTION
+from tracekit.analysis.fsdp.units import FSDP_SECTION
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Section
@@ -17,7 +37,9 @@ from tracekit.analysis.sections import TABLES
 from tracekit.analysis.step_time.sections import PHASES_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.errors import InputError
+from tracekit.model.quantities import safe_text, shortened
 from tracekit.render.json_result import result_dict
+from tracekit.render.output import new_file
 from tracekit.render.page.chart_contract import LaneView
 from tracekit.render.page.charts import (
     fsdp_ladder,
@@ -27,15 +49,20 @@ from tracekit.render.page.charts import (
     rank_steps,
     skews_and_bandwidths,
 )
-from tracekit.render.page.contract import CONTRACT_VERSION, ColumnText, Cut, Definition, Page, PageData
+from tracekit.render.page.contract import (
+    CONTRACT_VERSION,
+    DATA_ID,
+    MOST_CHARACTERS,
+    MOST_IN_COMMAND,
+    ColumnText,
+    Cut,
+    Definition,
+    Page,
+    PageData,
+)
 from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
-from tracekit.render.page.inert import inert
-from tracekit.render.page.lanes import LaneReader, lane_views
-from tracekit.render.page.size import Amounts, cut_tables, rows_cut
+from tracekit.render.page.lanes import LaneReader, lane_views, read_again
 from tracekit.render.rank_bars import reasons_to_show
-
-__all__ = ["page_data"]
-
 
 _MEANS: tuple[tuple[str, Section[Any], str, str], ...] = (
     ("communication", OVERLAP_SECTION, "by_kind", "communication_by_kind"),
@@ -109,6 +136,24 @@ exposed time of a kernel
 exposed time of an operator
     Self time in which the device is idle; on a CPU rank, in which nothing communicates.
 """
+
+MOST_CODE_BYTES = 200_000
+"""Of template, scripts and styles together."""
+
+_FEW_RANKS, _MANY_RANKS = 8, 4096
+_FEW_BYTES, _MANY_BYTES = 2_000_000, 8_000_000
+_BYTES_A_NUMBER = 10  # in a matrix: nine digits and a comma
+_MATRICES = 6
+_LEAST_ROWS = 50
+_REFERRED_TO = ("groups", "collectives", "findings")
+"""Tables of whose rows others name the places."""
+
+T = TypeVar("T")
+
+_WITH_COMMAND = ("open_command", "markdown")
+_PLAIN = (int, float, type(None))  # most values are: they are not worth a call
+
+_HEAD, _DATA, _SCRIPT = "<!--tracekit:head-->", "<!--tracekit:data-->", "<!--tracekit:script-->"
 
 
 def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -> PageData:
@@ -227,3 +272,225 @@ def definitions() -> list[Definition]:
         else:
             found.append(Definition(term=line, text=""))
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """How much a page shows.
+
+    Attributes:
+        size_bytes: the most that the whole file may have.
+        cells: of a matrix of ranks and steps.
+        collectives: rows of them, those with the most time.
+        pairs: of ranks that exchange messages.
+        bins: of a step in lanes.
+        operations: of a rank in a step.
+        important_ranks: those that stay in tables that are cut.
+    """
+
+    size_bytes: int
+    cells: int
+    collectives: int
+    pairs: int
+    bins: int
+    operations: int
+    important_ranks: int
+
+
+def amounts_for(ranks: int) -> Amounts:
+    """Return how much the page of a run of so many ranks shows.
+
+    The size grows from 2 MB for 8 ranks to 8 MB for 4096, with the same power of the ranks in between.
+    """
+    size_bytes = _limit_bytes(ranks)
+    return Amounts(
+        size_bytes=size_bytes,
+        cells=int(0.4 * size_bytes) // (_BYTES_A_NUMBER * _MATRICES),
+        collectives=size_bytes // 5_000,
+        pairs=size_bytes // 400,
+        bins=600,
+        operations=100,
+        important_ranks=16,
+    )
+
+
+def _limit_bytes(ranks: int) -> int:
+    if ranks <= _FEW_RANKS:
+        return _FEW_BYTES
+    doublings = (min(ranks, _MANY_RANKS) // _FEW_RANKS).bit_length() - 1
+    of_all = (_MANY_RANKS // _FEW_RANKS).bit_length() - 1
+    growth: float = (_MANY_BYTES / _FEW_BYTES) ** (doublings / of_all)
+    return round(_FEW_BYTES * growth)
+
+
+def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> list[Cut]:
+    """Cut tables of the result, the largest first, until the page with all its code has at most `size_bytes`.
+
+    Of a table with a row a rank or more, the rows of `important` ranks stay; of any other one, or if that is not
+    enough, the first rows. Tables that others refer to stay as they are.
+    """
+    left = size_bytes - MOST_CODE_BYTES - _size(data["page"])
+    places = _tables(data["result"])
+    sizes = {name: _size(holder[key]) for name, (holder, key) in places.items()}
+    total = _size(data["result"])
+    rows = {name: len(holder[key]) for name, (holder, key) in places.items()}
+    while total > left:
+        name = max(
+            (n for n in sizes if len(places[n][0][places[n][1]]) > _LEAST_ROWS), key=sizes.__getitem__, default=None
+        )
+        if name is None:
+            break
+        holder, key = places[name]
+        table = holder[key]
+        kept = [row for row in table if row.get("rank") in important] if "rank" in table[0] else []
+        holder[key] = kept if 0 < len(kept) < len(table) else table[: max(len(table) // 2, _LEAST_ROWS)]
+        total -= sizes[name]
+        sizes[name] = _size(holder[key])
+        total += sizes[name]
+    return [
+        rows_cut(name, rows[name], holder[key])
+        for name, (holder, key) in places.items()
+        if len(holder[key]) < rows[name]
+    ]
+
+
+def rows_cut(what: str, total: int, kept: Sequence[Mapping[str, Any]]) -> Cut:
+    """Return what a table of which only the rows `kept` are left says to the reader."""
+    text = f"The table {what} has {len(kept):,} of {total:,} rows; tracekit analyze --json has all."
+    ranks = sorted({row["rank"] for row in kept}) if kept and "rank" in kept[0] else None
+    return Cut(what=what, text=text, total=total, kept=len(kept), ranks=ranks)
+
+
+def _tables(result: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return the lists of rows in the result, by name: what holds each, and by which key."""
+    tables: dict[str, tuple[dict[str, Any], str]] = {}
+    for name, value in result.items():
+        inner = value.items() if isinstance(value, dict) else ()
+        for path, holder, key, rows in ((name, result, name, value), *((f"{name}.{k}", value, k, v) for k, v in inner)):
+            if isinstance(rows, list) and rows and isinstance(rows[0], dict) and name not in _REFERRED_TO:
+                tables[path] = (holder, key)
+    return tables
+
+
+def _size(value: object) -> int:
+    return len(script_json(value))
+
+
+def inert(value: T) -> T:
+    """Return a copy of plain values whose texts have no control or format characters and are not long.
+
+    Line breaks stay. A command may be longer than other texts, as it would be another one if its end were cut off.
+    """
+    return _inert(value, MOST_CHARACTERS)  # type: ignore[no-any-return]
+
+
+def _inert(value: Any, most: int) -> Any:
+    if isinstance(value, str):
+        return _inert_text(value, most)
+    if isinstance(value, dict):
+        return {
+            _inert_text(key, MOST_CHARACTERS) if isinstance(key, str) else key: item
+            if isinstance(item, _PLAIN)
+            else _inert(item, MOST_IN_COMMAND if key in _WITH_COMMAND else most)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [item if isinstance(item, _PLAIN) else _inert(item, most) for item in value]
+    return value
+
+
+@lru_cache(1 << 16)
+def _inert_text(text: str, most: int) -> str:
+    if text.isascii() and text.isprintable() and len(text) <= most:
+        return text
+    text = "\n".join(safe_text(line) for line in text[: most + 1].split("\n"))
+    return shortened(text, most)
+
+
+def script_json(value: object) -> str:
+    """Return JSON that can stand in a script element: it has no `<`, and no character beyond ASCII.
+
+    U+2028 and U+2029, which end a line in old scripts, are escaped as all others are.
+    """
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageCode:
+    """The code of the page.
+
+    Attributes:
+        template: HTML with one marker each for head, data and script, in this order.
+        style: all styles.
+        script: all scripts.
+    """
+
+    template: str
+    style: str
+    script: str
+
+
+def page_code(folder: Traversable | None = None, manifest_name: str = "manifest.json") -> PageCode:
+    """Return the code in a folder, by default that of the package.
+
+    The manifest names the template, and the styles and scripts in the order in which they are joined.
+    Raises ValueError when they would not work in one file, or are more than 200 kB.
+    """
+    folder = files("tracekit.render.page") / "assets" if folder is None else folder
+    manifest = json.loads((folder / manifest_name).read_text("utf-8"))
+    template = (folder / manifest["template"]).read_text("utf-8")
+    style = "\n".join((folder / name).read_text("utf-8") for name in manifest["styles"])
+    script = "\n;\n".join((folder / name).read_text("utf-8") for name in manifest["scripts"])
+    markers = [template.find(marker) for marker in (_HEAD, _DATA, _SCRIPT)]
+    if markers != sorted(markers) or any(template.count(marker) != 1 for marker in (_HEAD, _DATA, _SCRIPT)):
+        raise ValueError(f"{manifest['template']}: needs {_HEAD}, {_DATA} and {_SCRIPT} once each, in this order")
+    for name, code in (("style", style), ("script", script)):
+        if f"</{name}" in code.lower() or "<!--" in code:
+            raise ValueError(f"the {name} ends its own element")
+    size_bytes = sum(len(code.encode()) for code in (template, style, script))
+    if size_bytes > MOST_CODE_BYTES:
+        raise ValueError(f"the page's code has {size_bytes:,} bytes, more than {MOST_CODE_BYTES:,}")
+    return PageCode(template=template, style=style, script=script)
+
+
+def html_page(data: PageData, code: PageCode) -> str:
+    """Return the page of a report as text."""
+    return offline_page(data["page"]["header"]["title"], data, code)
+
+
+def offline_page(title: str, data: object, code: PageCode) -> str:
+    """Return a page as text. data: plain values for its data block, whose texts are `inert`."""
+    before, rest = code.template.split(_HEAD)
+    between, rest = rest.split(_DATA)
+    gap, after = rest.split(_SCRIPT)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(code.script)}'; style-src '{_hash(code.style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{code.style}</style>"
+    )
+    block = f'<script type="application/json" id="{DATA_ID}">{script_json(data)}</script>'
+    return f"{before}{head}{between}{block}{gap}<script>{code.script}</script>{after}"
+
+
+def report_html(report: Report, read_lanes: LaneReader | None = read_again) -> str:
+    """Return the page of a report as text.
+
+    read_lanes: reads the files of some ranks again; None leaves the lanes out.
+    """
+    return html_page(page_data(report, read_lanes, amounts_for(len(report.run.ranks))), page_code())
+
+
+def write_page(path: Path, report: Report, read_lanes: LaneReader | None = read_again, *, force: bool = False) -> None:
+    """Write `report_html` to a file, which is there completely or not at all.
+
+    Raises OutputError when the file exists already and `force` is False, is a recording, or cannot be written.
+    """
+    with new_file(path, force=force) as stream:
+        stream.write(report_html(report, read_lanes).encode())
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

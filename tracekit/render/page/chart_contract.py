@@ -7,23 +7,6 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-__all__ = [
-    "Bandwidth",
-    "FsdpLadder",
-    "LaneRank",
-    "LaneSpans",
-    "LaneView",
-    "MapDimension",
-    "MapMetric",
-    "MessagePairs",
-    "PipelineGaps",
-    "PipelineView",
-    "RankMap",
-    "RankStepMetric",
-    "RankSteps",
-    "Skew",
-]
-
 
 class MapDimension(TypedDict):
     """One dimension of the rank map.

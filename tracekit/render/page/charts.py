@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tracekit.analysis.communication.distributions import CollectiveTimesOfSize, TimesOfGroup, collective_distributions
+from tracekit.analysis.communication.collectives import CollectiveTimesOfSize, TimesOfGroup, collective_distributions
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.fsdp.tables import FSDP_GATHERS
 from tracekit.analysis.matching.message_times import rank_pairs
@@ -39,17 +39,6 @@ from tracekit.render.page.chart_contract import (
     RankSteps,
     Skew,
 )
-
-__all__ = [
-    "MOST_ROWS",
-    "fsdp_ladder",
-    "message_pairs",
-    "pipeline_view",
-    "rank_map",
-    "rank_steps",
-    "skews_and_bandwidths",
-]
-
 
 # ---- ranks and steps ---------------------------------------------------------------------------------------------
 MOST_ROWS = 1024

@@ -32,24 +32,6 @@ from tracekit.render.page.chart_contract import (
     Skew,
 )
 
-__all__ = [
-    "CONTRACT_VERSION",
-    "DATA_ID",
-    "MOST_CHARACTERS",
-    "MOST_IN_COMMAND",
-    "Bar",
-    "ColumnText",
-    "Cut",
-    "Definition",
-    "FindingView",
-    "Header",
-    "Page",
-    "PageData",
-    "StepCause",
-    "StepView",
-    "WaterfallRow",
-]
-
 CONTRACT_VERSION = 1
 DATA_ID = "tracekit-data"
 """The id of the data block's element."""

@@ -10,19 +10,14 @@ from tracekit.analysis.diagnosis.tables import cause_name
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
 from tracekit.findings.finding import Finding
-from tracekit.model.clocks import clocks_are_comparable, largest_pair_error_ns
-from tracekit.model.quantities import duration, milliseconds
-from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run
-from tracekit.model.safe_text import safe_text
+from tracekit.model.quantities import duration, milliseconds, safe_text
+from tracekit.model.run import Run, clocks_are_comparable, format_ranges, largest_pair_error_ns
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
 from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import where_text
-
-__all__ = ["finding_views", "header", "open_command", "step_view"]
 
 _WIDTH = 200  # of the headline, in characters
 _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {

@@ -8,20 +8,17 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.loading.options import SummaryOptions
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_lanes import LANES, StepLanes, StepTime, read_step_lanes
 from tracekit.analysis.step_time.step_lengths import typical_step
-from tracekit.analysis.stragglers.sections import arrivals
-from tracekit.analysis.timeline.parts import WAITS
-from tracekit.model.clocks import clocks_are_comparable
+from tracekit.analysis.stragglers.stragglers import arrivals
+from tracekit.analysis.timeline.recorded_steps import WAITS
 from tracekit.model.events import ABSENT
-from tracekit.model.run import Run
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.render.merged.lateness import PeerWaits, message_waits_of, waits_of
 from tracekit.render.page.chart_contract import LaneRank, LaneSpans, LaneView
 from tracekit.render.rank_bars import Reason, reasons_to_show
-
-__all__ = ["MOST_RANKS", "LaneReader", "lane_views", "read_again"]
 
 MOST_RANKS = 16
 _MOST_WAITS = 60  # of a rank in a step, the longest

@@ -1,7 +1,7 @@
 from typing import Self
 
 from tracekit.model.events import Bool, Int32, Int64
-from tracekit.render.trace.slices import Unsigned
+from tracekit.render.slices import Unsigned
 
 INTERFACE: int
 

@@ -15,16 +15,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, T
 from tracekit.limits import limits
 from tracekit.model.events import Int32, Int64
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
-from tracekit.render.perfetto.encoded_lane import EncodedLane
-from tracekit.render.perfetto.extra_args import ExtraArgs
+from tracekit.render.perfetto.extra_args import EncodedLane, ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.trace.nesting import MAX_DEPTH, opening_order, split_lanes
-from tracekit.render.trace.slices import Slices
+from tracekit.render.slices import MAX_DEPTH, Slices, opening_order, split_lanes
 
 if TYPE_CHECKING:
     from tracekit.render.perfetto._encoder import ExtraArgColumns, FieldColumns
 
-__all__ = ["encode_lanes"]
 
 if INTERFACE != 4:  # the extension was built from other sources
     raise ImportError("the extension does not fit: install tracekit again", name="tracekit.render.perfetto._encoder")

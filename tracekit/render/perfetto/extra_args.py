@@ -1,28 +1,30 @@
 """Encode the extra arguments of slices, which are JSON objects as text, as annotations of their events.
 
 Of a million slices usually a few hundred texts are distinct, and fewer of their members. So each is encoded once.
+
+What an encoder of slices returns: the packets of one lane, a row on which slices nest.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 from tracekit.model.events import Int32
-from tracekit.read.decode.extra_args import is_in_range, split_members
-from tracekit.render.perfetto.fields import Interned, ids_used
-from tracekit.render.trace.slices import Rows, Slices
-
-__all__ = ["ExtraArgs", "ExtraArgsEncoder"]
+from tracekit.read.decode.field_values import is_in_range, split_members
+from tracekit.render.perfetto.fields import Field, Interned, ids_used
+from tracekit.render.slices import Rows, Slices
 
 _CACHE_SIZE = 10_000  # texts, and members, at a time: a job may give every slice a text of its own
 _JSON = json.JSONDecoder(
     parse_int=lambda digits: int(digits) if is_in_range(digits) else digits,
     parse_float=lambda digits: float(digits) if is_in_range(digits) else digits,
 )
+"""Takes n > 0 slices, their fields, their extra arguments and the id of the packet sequence. Slices may be left out:
+see `nesting.assign_lanes`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,3 +102,23 @@ class _Annotations(dict[str, bytes]):
             case value:
                 text = value if isinstance(value, str) else json_text
                 annotation.string_value_iid = self._interned.number("debug_annotation_string_values", text)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedLane:
+    """The packets of one lane.
+
+    Attributes:
+        start_ns: Start of its first slice.
+        end_ns: Latest end of its slices.
+        slices: Number of its slices.
+        packets: The packets as blocks of bytes, to be written one after the other.
+    """
+
+    start_ns: int
+    end_ns: int
+    slices: int
+    packets: Iterable[bytes]
+
+
+Encoder = Callable[[Slices, Sequence[Field], ExtraArgs | None, int], list[EncodedLane]]

@@ -9,10 +9,8 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import InternedData
 
 from tracekit.model.events import Bool, Int32, Int64
-from tracekit.model.safe_text import unicode_text
-from tracekit.render.trace.slices import Slices, Unsigned
-
-__all__ = ["Field", "Interned", "encodable", "fields_of", "ids_used"]
+from tracekit.model.quantities import unicode_text
+from tracekit.render.slices import Slices, Unsigned
 
 
 class Interned:

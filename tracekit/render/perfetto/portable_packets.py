@@ -11,13 +11,9 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from tracekit.model.events import Int32
-from tracekit.render.perfetto.encoded_lane import EncodedLane
-from tracekit.render.perfetto.extra_args import ExtraArgs
+from tracekit.render.perfetto.extra_args import EncodedLane, ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.trace.nesting import lane_boundaries
-from tracekit.render.trace.slices import Rows, Slices
-
-__all__ = ["encode_lanes"]
+from tracekit.render.slices import Rows, Slices, lane_boundaries
 
 _BLOCK_PACKETS = 1 << 13  # packets that are in memory as messages at a time
 

@@ -18,12 +18,16 @@ stack. So slices are opened and closed in the order of `nesting.boundary_order`.
 Display. Pages are tracks under one track for the run, and no processes. Perfetto's UI shows tracks under another track
 by `order`, in all versions since v49. It would show processes by the number of their slices before v57, tracks right
 under a process by name, threads above all tracks of their process, and a process's id behind its name.
+
+Choose the encoder that turns the slices of one track into packets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -38,13 +42,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from tracekit import __version__
 from tracekit.model.events import Float64, Int64
 from tracekit.model.metadata import MERGED_KEY
-from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
-from tracekit.render.perfetto.fields import Interned, encodable, fields_of
-from tracekit.render.perfetto.packets import encode_lanes
-from tracekit.render.trace.nesting import FreeLanes
-from tracekit.render.trace.slices import RUN_PAGE, Sink, Slices
-
-__all__ = ["PerfettoFormat", "PerfettoTrack", "RankTraceWriter"]
+from tracekit.native_choice import use_native
+from tracekit.render.perfetto import portable_packets
+from tracekit.render.perfetto.extra_args import EncodedLane, Encoder, ExtraArgs, ExtraArgsEncoder
+from tracekit.render.perfetto.fields import Field, Interned, encodable, fields_of
+from tracekit.render.slices import RUN_PAGE, FreeLanes, Sink, Slices
 
 # The UI shows it as the help of the run's page. Its key tells a merged trace from others.
 _DESCRIPTION = f"All ranks of a run on one clock, from tracekit {__version__} ({MERGED_KEY})"
@@ -244,3 +246,28 @@ def _counter_packets(sequence: int, time_ns: Int64, values: Float64) -> bytes:
         packets[:, time_at + byte] = time_ns >> 7 * byte & 0x7F | (0x80 if byte < 8 else 0)
     packets[:, -8:] = values.astype("<f8").view(np.uint8).reshape(-1, 8)
     return packets.tobytes()
+
+
+def encode_lanes(
+    slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, sequence: int
+) -> list[EncodedLane]:
+    """Return the packets of n > 0 slices, by lane. `sequence`: id of the packet sequence."""
+    return chosen_encoder()(slices, fields, extra_args, sequence)
+
+
+def chosen_encoder() -> Encoder:
+    """Return the compiled encoder if it was built and $TRACEKIT_NATIVE allows it, else the portable one."""
+    compiled = _compiled()
+    chosen = compiled if use_native("Perfetto encoder", is_built=compiled is not None) else None
+    return chosen or portable_packets.encode_lanes
+
+
+@cache
+def _compiled() -> Encoder | None:
+    try:
+        encoder: Encoder = importlib.import_module("tracekit.render.perfetto.compiled_packets").encode_lanes
+    except ImportError as error:
+        if error.name != "tracekit.render.perfetto._encoder":
+            raise
+        return None
+    return encoder

@@ -11,19 +11,15 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tracekit.analysis.attempts.attempts import Attempts, lost_parts_ns
-from tracekit.analysis.attempts.tables import ATTEMPTS
-from tracekit.analysis.configuration.settings import Configuration
+from tracekit.analysis.attempts import ATTEMPTS, Attempts, lost_parts_ns
+from tracekit.analysis.configuration import Configuration
 from tracekit.analysis.table import Rows, rows_of
 from tracekit.findings.steps import setting_text
 from tracekit.model.names.modules import name_of_layers_alike
 from tracekit.model.quantities import count_text, milliseconds
-from tracekit.model.ranks import format_ranges, ranks_text
-from tracekit.model.run import Run
+from tracekit.model.run import Run, format_ranges, ranks_text
 from tracekit.render.console import draw, table
 from tracekit.render.grid import grid_of
-
-__all__ = ["attempt_tables", "attempts_text", "configuration_block"]
 
 _NAMED = ("ddp", "compile")  # components that are not of the whole model
 _NAMED_MODULES = 3

@@ -16,9 +16,7 @@ from tracekit.analysis.step_time.roofline import Roofline
 from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.table import rows_of, tables_of
 from tracekit.analysis.whatif.whatif import WhatIf
-from tracekit.rpc.view import RPC_TABLES
-
-__all__ = ["pipeline_dict", "section_dict", "whatif_dict"]
+from tracekit.rpc.section import RPC_TABLES
 
 _NULL_WITHOUT_RESULT = {"configuration", "diagnosis", "pipeline", "roofline", "whatif"}
 

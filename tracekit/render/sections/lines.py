@@ -7,26 +7,15 @@ from typing import Any
 
 from tracekit.analysis.fsdp.units import Fsdp
 from tracekit.analysis.model_parallel.layers import TensorParallel
-from tracekit.analysis.step_time.memory import Memory
-from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.analysis.step_time.breakdown import capture_overhead
 from tracekit.analysis.step_time.phases import StepPhases
 from tracekit.analysis.step_time.roofline import Roofline
+from tracekit.analysis.step_time.sections import Memory
 from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.table import rows_of
 from tracekit.findings.stragglers import ESTIMATED
 from tracekit.model.quantities import file_size, milliseconds, percent, scaled
 from tracekit.model.run import Run
-
-__all__ = [
-    "EVEN_LOAD",
-    "of_fsdp",
-    "of_memory",
-    "of_phases",
-    "of_roofline",
-    "of_stragglers",
-    "of_tensor",
-    "overhead_text",
-]
 
 _WHAT = {"flops": "model FLOP/s", "peak": "MFU", "mfu": "MFU"}
 EVEN_LOAD = 1.1

@@ -11,8 +11,7 @@ from tracekit.analysis.pipeline import tables
 from tracekit.analysis.pipeline.advice import FILLED
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.table import rows_of
-from tracekit.model.quantities import count_text, milliseconds, percent
-from tracekit.model.safe_text import safe_text, shortened
+from tracekit.model.quantities import count_text, milliseconds, percent, safe_text, shortened
 from tracekit.model.spans import ACTION_NAMES
 from tracekit.render.console import draw, statement, table
 from tracekit.render.grid import grid_of
@@ -20,7 +19,6 @@ from tracekit.render.grid import grid_of
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["bubble_table", "bucket_chart", "bucket_parts", "pipeline_grid", "pipeline_parts", "pipeline_table"]
 
 _MOST_BARS = 9
 _LONGEST_NAME = 13

@@ -24,28 +24,14 @@ from tracekit.analysis.whatif import tables as whatif_columns
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.findings.hosts import place_text
 from tracekit.model.names.modules import names_together
-from tracekit.model.quantities import milliseconds, percent
-from tracekit.model.ranks import ranks_text
-from tracekit.model.run import Run
-from tracekit.model.safe_text import shortened
+from tracekit.model.quantities import milliseconds, percent, shortened
+from tracekit.model.run import Run, ranks_text
 from tracekit.render.console import draw, statement, table
 from tracekit.render.grid import grid_of
 from tracekit.render.sections import lines
 from tracekit.render.sections.job import attempt_tables, configuration_block
 from tracekit.render.sections.pictures import bucket_parts, pipeline_parts
-from tracekit.rpc.view import lines_of_servers
-
-__all__ = [
-    "ORDER",
-    "TITLES",
-    "cause_rows",
-    "change_rows",
-    "replay_summary",
-    "rows_to_show",
-    "section_text",
-    "whatif_table",
-    "where_text",
-]
+from tracekit.rpc.section import lines_of_servers
 
 Row = dict[str, Any]
 RowsShown = Callable[[list[Row], Any, Run], list[Row]]

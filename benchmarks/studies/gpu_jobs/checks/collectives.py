@@ -14,8 +14,7 @@ from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each, right_if
 from tracekit.analysis.communication.collectives import GroupTimes, group_times
 from tracekit.analysis.table import rows_of
-from tracekit.model.collectives import MatchedGroup
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, MatchedGroup
 from tracekit.model.events import Int64
 
 __all__ = ["CHECKS"]

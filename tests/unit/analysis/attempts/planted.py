@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tracekit.capture.output.places import progress_file
 from tracekit.model.metadata import Progress, ProgressHeader
-from tracekit.model.metadata.progress import FILE_BYTES, HEADER_BYTES, pack_entry, pack_header
+from tracekit.model.metadata.job import FILE_BYTES, HEADER_BYTES, pack_entry, pack_header
 
 START_NS = 1_790_000_000 * 10**9
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.attempts.planted import PlantedAttempt, Rank, ns
-from tracekit.analysis.attempts.attempts import attempts, lost_parts_ns
+from tracekit.analysis.attempts import attempts, lost_parts_ns
 from tracekit.analysis.table import rows_of
 from tracekit.findings.finding import held
 from tracekit.model.run import OtherRun, Run

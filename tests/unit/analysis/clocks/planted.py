@@ -15,12 +15,10 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.exchanges import rank as summary_of
-from tracekit.model.clocks import ClockModel
-from tracekit.model.collectives import Collectives, MatchedGroup
 from tracekit.model.columnar import Columnar
-from tracekit.model.communication import KINDS, GroupKey
+from tracekit.model.communication import KINDS, Collectives, GroupKey, MatchedGroup, MatchedMessages, Messages
 from tracekit.model.events import Int64
-from tracekit.model.messages import MatchedMessages, Messages
+from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 TableT = TypeVar("TableT", bound=Columnar)

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
-from tracekit.model.clocks import ClockModel
+from tracekit.model.run import ClockModel
 from tracekit.render.json_result import result_dict
 
 Samples = list[tuple[float, int, int]]  # at us, offset ns, error ns

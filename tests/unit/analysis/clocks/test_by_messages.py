@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.analysis.clocks.planted import BEGIN_NS, Clock, PlantedRanks
 from tracekit.analysis.clocks.align import align
-from tracekit.model.clocks import ClockModel
+from tracekit.model.run import ClockModel
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.analysis.clocks.planted import BEGIN_NS, Clock, PlantedRanks
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.clocks.jumps import odd_rates
-from tracekit.model.clocks import ClockModel
 from tracekit.model.events import Int64
+from tracekit.model.run import ClockModel
 
 MS = 1_000_000
 

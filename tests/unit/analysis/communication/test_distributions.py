@@ -7,11 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.communication.collectives import collective_times
-from tracekit.analysis.communication.distributions import collective_distributions, lateness_by_step, times_of_groups
+from tracekit.analysis.communication.collectives import (
+    collective_distributions,
+    collective_times,
+    lateness_by_step,
+    times_of_groups,
+)
 from tracekit.analysis.table import rows_of
-from tracekit.model.clocks import ClockModel
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run
 
 
 def job(late_ns: list[list[int]], *, error: int = 0) -> Run:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps, run_of_steps
-from tracekit.analysis.comparison.cause_changes import UNEVEN_STEPS, cause_changes
+from tracekit.analysis.comparison.step_verdict import UNEVEN_STEPS, cause_changes
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.step_lengths import step_lengths
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, run_of_steps
 from tracekit.analysis.comparison.comparability import find_differences, why_incomparable
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.step_time.tables import RECORDING_COST, RecordingCost
 from tracekit.model.metadata import Mesh, Settings
 from tracekit.model.notes import Note

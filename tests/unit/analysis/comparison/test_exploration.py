@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, report_of_steps
-from tracekit.analysis.comparison.exploration import explored_changes
+from tracekit.analysis.comparison.comparison import explored_changes
 from tracekit.analysis.comparison.step_verdict import ChangeEstimate, RunNoise
-from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels
+from tracekit.analysis.kernels import MOST_SHOWN, Kernels
 from tracekit.analysis.report import Report
 
 

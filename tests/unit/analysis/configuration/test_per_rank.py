@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.configuration.per_rank import recorded_settings
+from tracekit.analysis.configuration import recorded_settings
 from tracekit.model.metadata import CaptureMetadata, PipelineLayout, Precision, Settings, SettingValue
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.exchanges import rank, run_of
-from tracekit.analysis.configuration.settings import Configuration, configuration, value_of
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION, Configuration, configuration, value_of
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import rows_of
 from tracekit.model.metadata import PipelineLayout, Settings, SettingValue

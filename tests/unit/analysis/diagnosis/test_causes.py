@@ -17,7 +17,7 @@ from tracekit.analysis.diagnosis.critical_path import critical_path
 from tracekit.analysis.diagnosis.diagnosis import StepCause, step_causes
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run

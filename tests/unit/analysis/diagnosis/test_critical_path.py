@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated import Cluster
 from tracekit.analysis.diagnosis.critical_path import critical_path
-from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.analysis.table import records
 from tracekit.model.run import Run
 

@@ -9,7 +9,7 @@ from tests.builders import TraceBuilder
 from tracekit.analysis.diagnosis.critical_path import critical_path
 from tracekit.analysis.diagnosis.diagnosis import diagnose
 from tracekit.analysis.report import analyze
-from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.findings.finding import Finding, held
 from tracekit.model.run import Run

@@ -8,7 +8,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
-from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
+from tracekit.analysis.timeline.recorded_steps import FLIGHT_RECORDER
 from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.metadata import Group
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
+from tracekit.analysis.events.phases import innermost_span, outermost_first
 from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Track
 from tracekit.read.decode.table import COLLECTIVE_NUMBERS
 

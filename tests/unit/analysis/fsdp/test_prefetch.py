@@ -11,7 +11,7 @@ import pytest
 from benchmarks.gpu_jobs import JobSpec, simulate
 from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.fsdp.prefetch import predicted_waits_ns
 from tracekit.analysis.fsdp.tables import FSDP_GATHERS, FsdpGathers

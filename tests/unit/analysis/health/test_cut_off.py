@@ -13,8 +13,8 @@ from benchmarks.gpu_jobs.analysed import report_of
 from tests.builders import TraceBuilder
 from tests.damaged_runs.events import in_order_of_time
 from tests.damaged_runs.good_run import rank_trace
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.errors import InputError
 from tracekit.model.summary import StepParts
 from tracekit.read.decode.decoder import decode

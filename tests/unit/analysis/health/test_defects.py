@@ -12,7 +12,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.health.rank_checks import RANK_CHECKS, RankHealth
-from tracekit.analysis.per_rank.recording import recording_of
+from tracekit.analysis.loading.recording import recording_of
 from tracekit.model.metadata import RecordingNote, Window
 from tracekit.read.decode.portable import decode
 

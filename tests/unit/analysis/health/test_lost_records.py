@@ -13,8 +13,8 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.metadata import Device
 from tracekit.model.summary import RankSummary

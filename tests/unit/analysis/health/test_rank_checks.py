@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.model.notes import Note
 from tracekit.read.decode.portable import decode
 

@@ -16,7 +16,7 @@ from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.health.rank_checks import RANK_CHECKS
 from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.recording import recording_of
+from tracekit.analysis.loading.recording import recording_of
 from tracekit.errors import InputError, UsageError
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.events.communication_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.recording import recording_of
+from tracekit.analysis.loading.recording import recording_of
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 

@@ -9,12 +9,14 @@ import numpy as np
 
 from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.kernels.kernels import MOST_SHOWN, Kernels, kernels
-from tracekit.analysis.kernels.tables import (
+from tracekit.analysis.kernels import (
     KERNEL_TIMES,
     MOST_OF_RANK,
+    MOST_SHOWN,
+    Kernels,
     OperationSums,
     OperationTimes,
+    kernels,
 )
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.exchanges import rank as summary_of
 from tests.builders import TraceBuilder
 from tests.unit.analysis.gpu_runs import gpu_rank, result
-from tracekit.analysis.loading.assembly import without_duplicates, without_files_of_no_rank
+from tracekit.analysis.load import without_duplicates, without_files_of_no_rank
 from tracekit.model.summary import RankFailure, RankSummary
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.exchanges import Message, clocks, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages, message_edges
-from tracekit.model.messages import MatchedMessages
+from tracekit.model.communication import MatchedMessages
 from tracekit.model.summary import RankSummary
 
 Pair = tuple[int, int, int, int]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.exchanges import Message, rank, recv, send
-from tracekit.analysis.matching.peers import with_inferred_peers
+from tracekit.analysis.matching.messages import with_inferred_peers
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.exchanges import actions, rank, run_of
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
-from tracekit.analysis.pipeline.layout.schedules import Order, order_of_schedule
+from tracekit.analysis.pipeline.schedules import Order, order_of_schedule
 from tracekit.analysis.pipeline.tables import Actions
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.summary import RankSummary

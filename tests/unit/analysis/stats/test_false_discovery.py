@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.analysis.comparison.exploration import adjusted_p_values
+from tracekit.analysis.comparison.comparison import adjusted_p_values
 
 # Table 1 of their article: 15 comparisons, of which four are discoveries at 5 %.
 PUBLISHED = [

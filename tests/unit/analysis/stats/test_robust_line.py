@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analysis.stats.robust_line import fit_line
+from tracekit.analysis.clocks.fit import fit_line
 from tracekit.analysis.stats.uncertainty import student_deviations
 
 SLOPE = 73e-6

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.builders import TraceBuilder
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.analysis.step_time.breakdown import capture_overhead
 from tracekit.findings.finding import Finding
 from tracekit.model.metadata import Overhead
 from tracekit.render.json_result import result_dict

@@ -13,12 +13,11 @@ import pytest
 from benchmarks.exchanges import rank, run_of, send
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out, noisy_steps, step_lengths
 from tracekit.findings.finding import held
-from tracekit.model.clocks import ClockModel
-from tracekit.model.run import LeftOutStep, Run
+from tracekit.model.run import ClockModel, LeftOutStep, Run
 from tracekit.model.summary import RankSummary
 from tracekit.render.json_result import result_dict
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.analysis.stage_lines import line
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
-from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
 from tracekit.analysis.stragglers.slow_transfers import Link, SlowTransfers
 from tracekit.analysis.stragglers.stragglers import with_pipeline_delays

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.analysis.stragglers.slow_transfers import SlowTransfers, slow_transfers
 from tracekit.model.run import Run
 

@@ -14,8 +14,8 @@ from benchmarks.gpu_jobs import simulate, spec_of
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.sections import DIMENSIONS_SECTION, OVERLAP_SECTION
 from tracekit.analysis.communication.tables import GROUP_TIMES
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.analysis.table import rows_of
 from tracekit.read.decode.portable import decode
 

@@ -19,8 +19,8 @@ from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.events.communication_rules import DEFAULT_RULES
 from tracekit.analysis.events.kernel_launches import device_events
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.analysis.step_time.tables import FLOPS, PHASE_SUMS
 from tracekit.analysis.timeline.lanes import build_lanes
 from tracekit.model.events import EventTable

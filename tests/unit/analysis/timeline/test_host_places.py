@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.timeline.test_idle_causes import recorded_steps
-from tracekit.analysis.step_time.per_rank.idle_sums import HostPlaces, Place
+from tracekit.analysis.step_time.idle import HostPlaces, Place
 from tracekit.analysis.timeline.idle_causes import idle_by_cause
 from tracekit.model.intervals import Intervals
 from tracekit.read.decode.portable import decode

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from tests.builders import TraceBuilder
 from tests.unit.analysis.test_invariants import TRACES
 from tracekit.analysis.events.communication_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.recording import recording_of
-from tracekit.analysis.step_time.per_rank.step_parts import step_parts
+from tracekit.analysis.loading.recording import recording_of
+from tracekit.analysis.step_time.breakdown import step_parts
 from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES, idle_by_cause
 from tracekit.analysis.timeline.point_to_point import rank_messages
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps

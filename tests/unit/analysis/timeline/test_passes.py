@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.events.communication_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.recording import recording_of
+from tracekit.analysis.loading.recording import recording_of
 from tracekit.analysis.timeline.passes import Passes, kinds_in_order, rank_passes
 from tracekit.analysis.timeline.steps import HostSteps, StepWindows
 from tracekit.model.spans import ACTION_KINDS

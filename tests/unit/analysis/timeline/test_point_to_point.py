@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.builders import TraceBuilder, write_run
 from tests.nccl_messages import add_batch, add_message
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.model.metadata import PointToPointRecord
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode

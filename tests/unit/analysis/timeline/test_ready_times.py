@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.events.communication_rules import DEFAULT_RULES
-from tracekit.analysis.per_rank.recording import recording_of
+from tracekit.analysis.loading.recording import recording_of
 from tracekit.analysis.timeline.ready_times import device_ready_times
 from tracekit.model.events import ABSENT
 from tracekit.read.decode.portable import decode

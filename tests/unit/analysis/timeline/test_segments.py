@@ -9,11 +9,10 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import summary_of
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize, summarize_trace
-from tracekit.analysis.timeline.parts import STEP_ENDS
-from tracekit.model.collectives import Collectives
-from tracekit.model.communication import DTYPES, KINDS
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize, summarize_trace
+from tracekit.analysis.timeline.recorded_steps import STEP_ENDS
+from tracekit.model.communication import DTYPES, KINDS, Collectives
 from tracekit.model.spans import DATA_SPAN
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode

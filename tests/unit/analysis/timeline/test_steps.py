@@ -10,8 +10,8 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
-from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import StepSelection, SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.analysis.loading.summarize import summarize_trace
 from tracekit.read.decode.portable import decode
 
 

@@ -10,8 +10,7 @@ import pytest
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.phases import StepPhases
 from tracekit.analysis.whatif.changes import Change
-from tracekit.analysis.whatif.finding_savings import state_savings, with_stated_savings
-from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.analysis.whatif.whatif import WhatIf, state_savings, with_stated_savings
 from tracekit.findings.finding import Finding, Remedy
 
 

@@ -11,7 +11,7 @@ from benchmarks.simulated import Cluster
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.whatif.candidates import BALANCED_STAGES
 from tracekit.analysis.whatif.changes import Change
-from tracekit.analysis.whatif.findings import whatif_findings
+from tracekit.analysis.whatif.sections import whatif_findings
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.findings.finding import Remedy, held
 from tracekit.model.metadata import PipelineLayout

@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.gpu_jobs import JobSpec, simulate
 from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.tables import MEMORY_USE
 from tracekit.analysis.whatif.changes import Change
-from tracekit.analysis.whatif.findings import kept_parameters_findings
+from tracekit.analysis.whatif.sections import kept_parameters_findings
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.findings.finding import Finding, held
 from tracekit.model.metadata import MemoryUse, Settings, SettingValue

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.analysis.whatif.hand_made import TRANSFER, TaskOf, graph_of
 from tracekit.analysis.replay.operation_graph import OperationGraph
-from tracekit.analysis.whatif.slow_links import find_slow_links, link_at_others_speed
+from tracekit.analysis.whatif.peer_levels import find_slow_links, link_at_others_speed
 
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]
 

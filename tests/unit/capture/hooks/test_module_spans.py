@@ -8,7 +8,7 @@ import pytest
 
 from tests.components import require_module
 from tracekit.capture.hooks import module_spans
-from tracekit.capture.hooks.module_spans import ForwardSpans
+from tracekit.capture.hooks.span import ForwardSpans
 
 
 class Recorded:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tracekit.capture.hooks.tracebacks import CaughtError, hide_this_frame
+from tracekit.capture.hooks.patching import CaughtError, hide_this_frame
 
 
 @dataclasses.dataclass(frozen=True)

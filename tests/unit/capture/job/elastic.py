@@ -9,7 +9,7 @@ from typing import Any
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.output.places import progress_file
 from tracekit.model.metadata import ProgressHeader
-from tracekit.model.metadata.progress import FILE_BYTES, pack_entry, pack_header
+from tracekit.model.metadata.job import FILE_BYTES, pack_entry, pack_header
 
 S = 1_000_000_000
 AGENT_START_NS = 1_000 * S

@@ -18,11 +18,11 @@ from tracekit.capture.job import attempt_log
 from tracekit.capture.job.attempt_log import PERIOD_NS, AttemptLog
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.run_agreement import AgreedStep
-from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.output.places import DiskBudget
 from tracekit.capture.probe import probe
 from tracekit.capture.schedule import NEVER
 from tracekit.model.metadata import Progress
-from tracekit.model.metadata.progress import FILE_BYTES
+from tracekit.model.metadata.job import FILE_BYTES
 
 NOT_RESUMED = AgreedStep(first_step=0, source="calls")
 S = 1_000_000_000

@@ -15,7 +15,7 @@ from tests.components import require_module
 from tracekit.capture.job import clock_leader
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.process import Identity
-from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.job.run_agreement import BoundedStore
 from tracekit.capture.window_writer import CLOCK_LIMIT_S
 from tracekit.model.metadata import ClockMeasurement
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.job.device import accelerator_module, is_capturing_graph, this_device
+from tracekit.capture.job.process import accelerator_module, is_capturing_graph, this_device
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.job.facts import (
+from tracekit.capture.job.groups import GroupTable
+from tracekit.capture.recording import (
     collective_records,
     flight_recorder_dump,
     flight_recorder_is_on,
     missing_collectives,
 )
-from tracekit.capture.job.groups import GroupTable
 
 
 def entry(**changes: Any) -> dict[str, Any]:

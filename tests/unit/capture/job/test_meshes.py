@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.job.meshes import choose_mesh, find_layouts
+from tracekit.capture.job.groups import GroupTable, choose_mesh, find_layouts
 from tracekit.model.metadata import Mesh
 
 WORLD = 8

@@ -18,6 +18,7 @@ from tracekit.capture.job.process import identify
 from tracekit.capture.job.run_agreement import (
     AgreedRun,
     AgreedStep,
+    BoundedStore,
     await_run,
     is_of_this_attempt,
     look_up_step,
@@ -26,7 +27,6 @@ from tracekit.capture.job.run_agreement import (
     publish_step,
     read_run,
 )
-from tracekit.capture.job.store import BoundedStore
 
 RANK_1 = identify({"RANK": "1", "WORLD_SIZE": "2"})
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.job.run_agreement import BoundedStore
 
 distributed = require_module("torch.distributed")
 

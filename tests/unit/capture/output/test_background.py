@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.capture.output.exports import describe, exporting, files_below, kineto_text
-from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import CheckedExport, export_trace
-from tracekit.capture.output.places import Place
+from tracekit.capture.output.places import DiskBudget, Place
 from tracekit.capture.window_writer import BackgroundWriter, ExportedTrace
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tracekit.capture import overhead, profiler_session
+from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.output import disk
-from tracekit.capture.output.disk import MAX_BYTES, DiskBudget, disk_budget_from_environment
+from tracekit.capture.output.places import MAX_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.probe import probe
-from tracekit.capture.warn import CaptureWarning
 from tracekit.errors import OutputError, UsageError
 
 

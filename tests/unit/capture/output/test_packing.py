@@ -14,9 +14,8 @@ import pytest
 
 from tests.unit.capture.output.exports import describe, exporting, files_below, kineto_text
 from tracekit.capture.output import packing, places
-from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.packing import export_trace, repair, write_trace
-from tracekit.capture.output.places import Place, trace_folder, unused_run_id
+from tracekit.capture.output.places import DiskBudget, Place, trace_folder, unused_run_id
 from tracekit.errors import OutputError
 from tracekit.model.metadata import Manifest
 

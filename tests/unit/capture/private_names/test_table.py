@@ -13,7 +13,7 @@ from tests.components import require_module
 from tests.places import ROOT
 from tracekit.capture.private_names.entry import OLDEST_TORCH, PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
-from tracekit.checks.recording import in_this_build, is_there
+from tracekit.checks import in_this_build, is_there
 
 PACKAGE = ROOT / "tracekit"
 TABLE = PACKAGE / "capture" / "private_names"
@@ -28,8 +28,8 @@ NOT_TORCH = {
     ("capture/probe_object.py", "_after_fork"),
     ("capture/probe_object.py", "_busy"),
     ("capture/rpc/serving.py", "_replace"),
-    ("checks/installation.py", "_scanner"),
-    ("checks/installation.py", "_encoder"),
+    ("checks.py", "_scanner"),
+    ("checks.py", "_encoder"),
 }
 PRIVATE = re.compile(r"(?<![A-Za-z0-9_])_[A-Za-z]\w*(?<!__)$")
 

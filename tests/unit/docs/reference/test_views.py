@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.reference.views import parse_views
-from tracekit.trace_processor.views import views_sql
+from tracekit.trace_processor.processor import views_sql
 
 SQL = """\
 -- What the file is about.

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tracekit.model.metadata import Progress, ProgressHeader
-from tracekit.model.metadata.progress import FILE_BYTES, RING_ENTRIES, pack_entry, pack_header
+from tracekit.model.metadata.job import FILE_BYTES, RING_ENTRIES, pack_entry, pack_header
 
 HEADER = ProgressHeader(
     run_id="run",

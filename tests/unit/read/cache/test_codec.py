@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.columnar import Columnar, element_type
-from tracekit.model.communication import GroupKey
-from tracekit.model.messages import Messages
+from tracekit.model.communication import GroupKey, Messages
 from tracekit.model.notes import NOTE_KINDS, Note
 from tracekit.model.summary import Part, RankSummary
 from tracekit.read.cache.codec import CodecError, pack, unpack

@@ -9,7 +9,7 @@ import pytest
 
 from tests.places import DATA
 from tests.unit.read.decode.decoders import differences
-from tracekit.read.cache.spool import DecodedSpool
+from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.read.decode.decoder import decode
 
 DDP = DATA / "ddp_slow_rank"
@@ -50,7 +50,7 @@ def test_a_full_disk_costs_no_more_than_decoding_again(tmp_path: Path, monkeypat
         stream.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tracekit.read.cache.spool.pickle.dump", fill_up)
+    monkeypatch.setattr("tracekit.read.cache.cache_dir.pickle.dump", fill_up)
     spool.put(path, decode(path))
     assert list(tmp_path.iterdir()) == []
     assert spool.pop(path) is None

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.read.decode.decoders import decode, native_decoder
 from tracekit.model.events import ABSENT, EventTable
 from tracekit.read.decode import portable
-from tracekit.read.decode.extra_args import EXCLUDED_ARGS, split_members
+from tracekit.read.decode.field_values import EXCLUDED_ARGS, split_members
 
 EVENT = '{"ph": "X", "name": "kernel", "cat": "kernel", "pid": 0, "tid": 7, "ts": %d, "dur": 1%s}'
 

@@ -14,7 +14,7 @@ from tests.trace_text import Packing, pack
 from tests.unit.read.decode.decoders import decode, differences, native_decoder, outcome
 from tracekit.errors import UsageError
 from tracekit.read.decode import decoder, portable
-from tracekit.read.decode.raw_events import RawArguments
+from tracekit.read.decode.written_events import RawArguments
 
 native = native_decoder()
 

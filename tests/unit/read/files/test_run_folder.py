@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.capture.output.places import trace_folder
-from tracekit.read.files.run_folder import is_of_probe
+from tracekit.read.files.identify import is_of_probe
 
 
 def write_trace(folder: Path) -> Path:

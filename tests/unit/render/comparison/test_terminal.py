@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
 from tracekit.analysis.comparison.comparison import Comparison, compare
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION
 from tracekit.analysis.report import Report
 from tracekit.model.metadata import Settings
 from tracekit.model.notes import Note

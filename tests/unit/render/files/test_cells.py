@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.render.files.cells import csv_cell, inert_text, value_of_csv
+from tracekit.render.files.tables import csv_cell, inert_text, value_of_csv
 
 FORMULAS = (
     "=1+1",

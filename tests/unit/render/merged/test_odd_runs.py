@@ -13,7 +13,7 @@ from benchmarks.exchanges import actions, rank, run_of
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.options import StepSelection
+from tracekit.analysis.loading.options import StepSelection
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.tables import Actions
 from tracekit.analysis.report import analyze

@@ -18,10 +18,8 @@ from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.render.json_result import JsonResult, result_dict
-from tracekit.render.page.build import page_data
+from tracekit.render.page.build import amounts_for, page_data, script_json
 from tracekit.render.page.contract import Page, PageData
-from tracekit.render.page.inert import script_json
-from tracekit.render.page.size import amounts_for
 
 
 def data_of(report: Report) -> PageData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.communication.distributions import times_of_groups
+from tracekit.analysis.communication.collectives import times_of_groups
 from tracekit.analysis.report import analyze
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict

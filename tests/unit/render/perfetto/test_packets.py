@@ -13,12 +13,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.decode.extra_args import select_extra_args
+from tracekit.read.decode.field_values import select_extra_args
 from tracekit.render.perfetto import portable_packets
-from tracekit.render.perfetto.encoded_lane import EncodedLane, Encoder
-from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
+from tracekit.render.perfetto.extra_args import EncodedLane, Encoder, ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, fields_of
-from tracekit.render.trace.slices import Argument, Flows, Slices
+from tracekit.render.slices import Argument, Flows, Slices
 
 TEXTS = [f"text {k}" for k in range(300)]  # interned numbers take one byte or two
 SEQUENCE = 5000

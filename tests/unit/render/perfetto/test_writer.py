@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from tracekit.model.events import ABSENT
 from tracekit.render.perfetto import RankTraceWriter
-from tracekit.render.trace.slices import Slices
+from tracekit.render.slices import Slices
 
 START = 1_752_000_000_000_000_000
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.exchanges import rank, run_of
-from tracekit.analysis.configuration.settings import Configuration, configuration
-from tracekit.analysis.configuration.tables import CONFIGURATION
+from tracekit.analysis.configuration import CONFIGURATION, Configuration, configuration
 from tracekit.model.metadata import Settings
 from tracekit.render.console import write
 from tracekit.render.sections.job import configuration_block

@@ -15,7 +15,7 @@ from tracekit.analysis.fsdp.units import fsdp
 from tracekit.analysis.model_parallel.layers import tensor_parallel
 from tracekit.analysis.model_parallel.tables import ExpertExchangeSum, TensorSum
 from tracekit.model.run import Run
-from tracekit.rpc.tables import RemoteCalls
+from tracekit.rpc.calls import RemoteCalls
 
 LONG = "model.decoder.layers.11.mlp.up"
 

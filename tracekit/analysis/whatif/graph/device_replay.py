@@ -15,22 +15,18 @@ from __future__ import annotations
 import numpy as np
 
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES
-from tracekit.analysis.whatif.graph.device_tasks import DeviceTasks
-from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
-from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
-from tracekit.analysis.whatif.graph.program_order import ProgramOrder
+from tracekit.analysis.whatif.graph.device_tasks import DeviceTasks, DeviceTimeline
+from tracekit.analysis.whatif.graph.operations import Interners, Operations, ProgramOrder, RankReplay
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.tables import CUTS, LaunchSegments
-from tracekit.model.clocks import ClockModel
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
+from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 _WAIT, _SYNCHRONISE, _RESUME, _STEP, _END = (
     CUTS.index(what) for what in ("wait", "synchronise", "resume", "step", "end")
 )
 _INTERRUPTIONS = np.array([CUTS.index(what) for what in NO_TRAINING])
-
-__all__ = ["add_device_rank"]
 
 
 def add_device_rank(

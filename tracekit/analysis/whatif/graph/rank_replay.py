@@ -14,22 +14,22 @@ import numpy as np
 
 from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, NO_TRAINING_TYPES, ROLES, WORK
-from tracekit.analysis.timeline.parts import WAITS
+from tracekit.analysis.timeline.recorded_steps import WAITS
 from tracekit.analysis.whatif.graph.operations import (
     Interners,
     Operations,
+    ProgramOrder,
     RankReplay,
     numbers_of_places,
     numbers_of_transfers,
     roles_of_transfers,
     signature_of_step,
 )
-from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.tables import INTERRUPTIONS
-from tracekit.model.clocks import ClockModel
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.run import ClockModel
 from tracekit.model.spans import ACTION_KINDS, ACTION_NAMES
 from tracekit.model.summary import RankSummary
 
@@ -38,8 +38,6 @@ _UNNAMED_WORK = "own work"  # between collectives, where it is not known to be a
 _RESUME, _ACTION_END, _ARRIVAL, _WAIT, _ACTION_BEGIN, _STEP_END, _INTERRUPTION = range(7)
 # Of communication that a rank issues in each of `NO_TRAINING`, and, the last, in none.
 _ROLE_OF_TRANSFER = np.array([WORK if name == "data" else ROLES.index(name) for name in NO_TRAINING] + [WORK])
-
-__all__ = ["add_rank"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -22,24 +22,11 @@ from tracekit.analysis.model_parallel.expert_compute import ExpertCompute, exper
 from tracekit.analysis.model_parallel.expert_load import LEAST_OVERLOAD, most_loaded
 from tracekit.analysis.replay.operation_graph import Exchanges
 from tracekit.analysis.whatif.tables import EXCHANGES
-from tracekit.model.clocks import ClockModel
-from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar
-from tracekit.model.communication import KINDS, SYNCHRONISING
+from tracekit.model.communication import KINDS, SYNCHRONISING, MatchedGroup
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
-
-__all__ = [
-    "GRADIENTS",
-    "OTHER",
-    "PARAMETERS",
-    "REGATHERED",
-    "Communication",
-    "estimated_amounts",
-    "purposes_of",
-    "run_communication",
-]
 
 _SEND, _RECV = KINDS.index("send"), KINDS.index("recv")
 # Each rank and step may exchange another amount, as with tokens for experts.

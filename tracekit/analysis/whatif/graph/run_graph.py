@@ -25,27 +25,22 @@ import numpy as np
 from tracekit.analysis.pipeline.tables import ACTIONS
 from tracekit.analysis.replay.operation_graph import Exchanges, GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
-from tracekit.analysis.timeline.parts import WAITS
+from tracekit.analysis.timeline.recorded_steps import WAITS
 from tracekit.analysis.whatif.graph.device_replay import add_device_rank
-from tracekit.analysis.whatif.graph.device_timeline import segments_of_steps
-from tracekit.analysis.whatif.graph.operations import Interners, Operations
-from tracekit.analysis.whatif.graph.program_order import PROGRAM_ORDER
+from tracekit.analysis.whatif.graph.device_tasks import segments_of_steps
+from tracekit.analysis.whatif.graph.operations import PROGRAM_ORDER, Interners, Operations
 from tracekit.analysis.whatif.graph.rank_replay import add_rank
 from tracekit.analysis.whatif.graph.run_communication import Communication, run_communication
 from tracekit.analysis.whatif.graph.transfers import Transfers, synchronise
 from tracekit.analysis.whatif.tables import CUTS, LAUNCH_SEGMENTS
 from tracekit.errors import InputError
-from tracekit.model.clocks import ClockModel, clocks_are_comparable
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable, format_ranges
 from tracekit.model.summary import RankSummary
 
 _MOST_OPERATIONS = 30_000_000  # of 200 bytes each, replays included
 _ENOUGH_OPERATIONS = 5_000_000  # of more a sample of steps is replayed
 _APART_SHARE = 0.05  # of a step: steps farther apart than this do not follow one another
-
-__all__ = ["build_run_graph"]
 
 
 def build_run_graph(run: Run) -> OperationGraph:

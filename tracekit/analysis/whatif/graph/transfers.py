@@ -8,11 +8,9 @@ import numpy as np
 
 from tracekit.analysis.whatif.graph.operations import Operations
 from tracekit.analysis.whatif.graph.run_communication import Communication
-from tracekit.model.clocks import ClockModel
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, Int64
-
-__all__ = ["Transfers", "synchronise"]
+from tracekit.model.run import ClockModel
 
 _LONGER = 1.2  # times the least: so much longer a message took because of another one of its batch
 _LEAST = 0.05  # of the messages over a link: so many may seem to be shorter than they are, as clocks drift

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from tracekit.model.names.evaluations import EVALUATION_LABEL
 from tracekit.model.names.pseudonyms import Namer, module_name
 from tracekit.model.spans import (
     CHECKPOINT_ACTIONS,
     CHECKPOINT_FUNCTIONS,
+    EVALUATION_LABEL,
     OPTIMIZER_ACTIONS,
     ddp_hook_span,
     fsdp_span,
@@ -25,8 +25,6 @@ from tracekit.model.spans import (
     rpc_call_span,
     rpc_service_span,
 )
-
-__all__ = ["anonymous_annotation", "is_collective_name"]
 
 # Methods after the class of a strategy of Lightning, an optimizer or an iterator.
 _METHODS = frozenset(

@@ -13,10 +13,8 @@ from contextlib import suppress
 from functools import cache
 from types import BuiltinFunctionType
 
+from tracekit.model.names.modules import is_of_program, path_in_library
 from tracekit.model.names.pseudonyms import Namer
-from tracekit.model.names.python_functions import is_of_program, path_in_library
-
-__all__ = ["anonymous_python_function"]
 
 _FUNCTION = re.compile(r"(.+?)\.py\((\d+)\): (.+)", re.DOTALL)
 _LIBRARY_PATH = re.compile(r"[^()]+")

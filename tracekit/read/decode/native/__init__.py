@@ -15,8 +15,7 @@ import numpy as np
 from tracekit.limits import limits
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
 from tracekit.read.decode.event_array import read_behind, search_events, top_level_keys
-from tracekit.read.decode.extra_args import EXCLUDED_ARGS, select_extra_args
-from tracekit.read.decode.field_values import shape_hash
+from tracekit.read.decode.field_values import EXCLUDED_ARGS, select_extra_args, shape_hash
 from tracekit.read.decode.metadata_keys import parse_header
 from tracekit.read.decode.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
 from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, MULTIPLYING

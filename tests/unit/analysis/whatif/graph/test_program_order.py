@@ -8,8 +8,7 @@ import numpy as np
 
 from tracekit.analysis.replay.operation_graph import NEVER_NS
 from tracekit.analysis.replay.replay import build_graph
-from tracekit.analysis.whatif.graph.operations import Interners, Operations
-from tracekit.analysis.whatif.graph.program_order import ProgramOrder
+from tracekit.analysis.whatif.graph.operations import Interners, Operations, ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import GRADIENTS, OTHER, PARAMETERS
 
 

@@ -10,8 +10,7 @@ import pytest
 from benchmarks.exchanges import rank
 from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, BucketReductions
 from tracekit.analysis.whatif.graph.run_communication import GRADIENTS, OTHER, PARAMETERS, purposes_of
-from tracekit.model.collectives import Collectives
-from tracekit.model.communication import KINDS
+from tracekit.model.communication import KINDS, Collectives
 from tracekit.model.summary import RankSummary
 
 ISSUED = ("all_gather", "all_reduce", "reduce_scatter", "broadcast")

@@ -13,7 +13,7 @@ from tests.builders import TraceBuilder
 from tests.unit.analysis.whatif.graph.device_job import graph_of_job
 from tracekit.analysis.load import load
 from tracekit.analysis.matching.messages import match_messages
-from tracekit.analysis.timeline.parts import WAITS, Waits
+from tracekit.analysis.timeline.recorded_steps import WAITS, Waits
 from tracekit.analysis.whatif.graph import run_graph
 from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 from tracekit.analysis.whatif.whatif import WhatIf, what_if

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.read.decode.anonymous.with_pseudonyms import with_pseudonyms
 from tracekit.read.decode.anonymous.trace import anonymous_arguments
-from tracekit.read.decode.extra_args import select_extra_args
+from tracekit.read.decode.field_values import select_extra_args
 
 
 def anonymous(arguments: dict[str, Any]) -> dict[str, Any]:

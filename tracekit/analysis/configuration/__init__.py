@@ -1,1 +1,0 @@
-"""Configuration: how the job's wrappers and frameworks are set, and on which ranks they are set otherwise."""

@@ -1,1 +1,0 @@
-"""What a worker finds out about one rank's gradients and their reductions."""

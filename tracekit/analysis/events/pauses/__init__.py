@@ -1,1 +1,0 @@
-"""When a step pauses its training for a checkpoint, an evaluation, or logging."""

@@ -1,1 +1,0 @@
-"""Which kernels and operators a step's time goes to."""

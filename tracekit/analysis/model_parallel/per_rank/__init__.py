@@ -1,1 +1,0 @@
-"""What a worker computes of communication within one rank's layers."""

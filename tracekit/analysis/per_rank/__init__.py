@@ -1,1 +1,0 @@
-"""What a worker does for one rank: it turns trace files into a `RankSummary`."""

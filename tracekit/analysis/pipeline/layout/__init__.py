@@ -1,1 +1,0 @@
-"""Which stages, microbatches and schedule a pipeline has."""

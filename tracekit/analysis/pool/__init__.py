@@ -1,1 +1,0 @@
-"""Which process does a rank's work: this one, or a worker."""

@@ -1,1 +1,0 @@
-"""What a worker sums up of one rank's steps."""

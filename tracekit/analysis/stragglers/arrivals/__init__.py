@@ -1,1 +1,0 @@
-"""When each rank came to each collective and message, who came last and how late, and what had held that rank up."""

@@ -1,1 +1,0 @@
-"""What a worker keeps of one rank for replays."""

