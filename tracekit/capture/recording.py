@@ -36,7 +36,6 @@ from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.profiler_session import ProfilerSession
 from tracekit.capture.schedule import WindowPlan
 from tracekit.capture.step_log import StepLog
-from tracekit.model.communication import kind_of_collective
 from tracekit.model.metadata import (
     CaptureMetadata,
     ClockMeasurement,
@@ -46,6 +45,7 @@ from tracekit.model.metadata import (
     RecordingNote,
     Window,
 )
+from tracekit.model.names.collectives import kind_of_collective
 
 FAILED_DEVICE_LIMIT_S = 2.0  # how long to wait for the device of a program that fails
 DEVICE_LIMIT_S = 10.0  # of one that ends; or this many times the longest step, if that is longer

@@ -31,9 +31,10 @@ from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
 from tracekit.analysis.diagnosis import tables
 from tracekit.analysis.diagnosis.critical_path import CriticalPath, Stretch, critical_path
 from tracekit.analysis.diagnosis.tables import ACTIVITIES, PHASE_ACTIVITIES, PhaseActivities
+from tracekit.analysis.events.pauses import PAUSES
 from tracekit.analysis.fsdp.units import gathers_block
 from tracekit.analysis.matching.message_times import fastest_messages
-from tracekit.analysis.pauses.tables import PAUSE_TIMES, PAUSES
+from tracekit.analysis.pauses.tables import PAUSE_TIMES
 from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
 from tracekit.analysis.section import AnalysisInput, Section, Unavailable
 from tracekit.analysis.stats.apportion import apportion

@@ -24,8 +24,9 @@ from functools import lru_cache
 
 from tracekit.analysis.events.kernel_names import MOST_NAMES, function_of_kernel
 from tracekit.errors import UsageError
-from tracekit.model.communication import DTYPES, KINDS, kind_of_collective
+from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT
+from tracekit.model.names.collectives import kind_of_collective
 
 COMPUTE = "compute"
 """The `kind` of a rule for kernels that only sound like communication."""

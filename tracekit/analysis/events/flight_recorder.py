@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracekit.model.communication import FlightRecorderMatch, Unjoined, kind_of_collective
+from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.metadata import CollectiveRecord
+from tracekit.model.names.collectives import kind_of_collective
 
 _RUN_AS = {"reduce_scatter": "all_reduce"}
 _OTHER_THREAD = "issued on a thread that the profiler does not record"

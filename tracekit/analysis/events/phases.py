@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pauses.tables import PauseTimes, evaluation_evidence, pause_times
+from tracekit.analysis.events.pauses import PauseTimes, evaluation_evidence, pause_times
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import (

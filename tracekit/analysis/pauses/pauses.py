@@ -17,8 +17,9 @@ from typing import cast
 
 import numpy as np
 
+from tracekit.analysis.events.pauses import PAUSES, checkpoint_calls
 from tracekit.analysis.pauses import tables
-from tracekit.analysis.pauses.tables import PAUSE_TIMES, PAUSES, RankPauses, checkpoint_calls
+from tracekit.analysis.pauses.tables import PAUSE_TIMES, RankPauses
 from tracekit.analysis.section import AnalysisInput, Section
 from tracekit.analysis.stats.uncertainty import leave_one_out_medians
 from tracekit.analysis.step_time.step_lengths import mean_step_ns

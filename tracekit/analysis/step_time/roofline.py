@@ -32,9 +32,10 @@ from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import float32_products
 from tracekit.findings.thresholds import NOTABLE_SHARE
-from tracekit.model.communication import KINDS, kind_of_collective
+from tracekit.model.communication import KINDS
 from tracekit.model.events import EventTable
 from tracekit.model.intervals import Intervals
+from tracekit.model.names.collectives import kind_of_collective
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 

@@ -30,9 +30,10 @@ from tracekit.analysis.timeline.message_operators import (
     join_launches,
     message_operators,
 )
-from tracekit.model.communication import KINDS, CommunicationEvents, kind_of_collective
+from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
+from tracekit.model.names.collectives import kind_of_collective
 
 _UNKNOWN = KINDS.index("unknown")
 _SEND, _RECV, _SEND_RECV = (KINDS.index(kind) for kind in ("send", "recv", "send_recv"))

@@ -31,9 +31,10 @@ from tracekit.analysis.events.flight_recorder import entries_of_operators, match
 from tracekit.analysis.events.groups import GroupResolver
 from tracekit.analysis.events.shapes import RecordedShapes, peers_in_group, recorded_shapes
 from tracekit.analysis.timeline.message_operators import message_of_operator, records_of_operators
-from tracekit.model.communication import KINDS, CommunicationEvents, FlightRecorderMatch, kind_of_collective
+from tracekit.model.communication import KINDS, CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.metadata import CaptureMetadata, CollectiveRecord
+from tracekit.model.names.collectives import kind_of_collective
 
 _OPERATOR_PREFIX = "c10d::"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
-from tracekit.analysis.pauses.tables import checkpoint_calls
+from tracekit.analysis.events.pauses import checkpoint_calls
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.segments import loading_times

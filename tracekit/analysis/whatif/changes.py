@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from tracekit.analysis.pauses.tables import PAUSES
+from tracekit.analysis.events.pauses import PAUSES
 from tracekit.analysis.replay.operation_graph import NO_TRAINING, GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import group_values
 from tracekit.analysis.stats.uncertainty import is_worthwhile, standard_error

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tracekit.analysis.pauses.tables import PAUSES
+from tracekit.analysis.events.pauses import PAUSES
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.section import Result, Unavailable
 from tracekit.analysis.step_time.step_rates import INDEPENDENT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.communication import kind_of_collective
+from tracekit.model.names.collectives import kind_of_collective
 
 
 @pytest.mark.parametrize(
