@@ -18,19 +18,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tracekit.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tracekit import integrations, schema
-    from tracekit.analysis.comparison.comparison import Comparison, compare
-    from tracekit.analysis.load import load
-    from tracekit.analysis.report import Report, analyze
+    from tracekit.api import Comparison, Report, Run, analyze, compare, load
     from tracekit.capture.probe import probe
     from tracekit.errors import TracekitError
     from tracekit.hta.package import to_hta
-    from tracekit.model.run import Run
     from tracekit.render.files.read_back import read_tables
     from tracekit.render.merged.merge import merge
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Comparison",
@@ -49,14 +46,14 @@ __all__ = [
 ]
 
 _HOME = {
-    "Comparison": "tracekit.analysis.comparison.comparison",
-    "Report": "tracekit.analysis.report",
-    "Run": "tracekit.model.run",
+    "Comparison": "tracekit.api",
+    "Report": "tracekit.api",
+    "Run": "tracekit.api",
     "TracekitError": "tracekit.errors",
-    "analyze": "tracekit.analysis.report",
-    "compare": "tracekit.analysis.comparison.comparison",
+    "analyze": "tracekit.api",
+    "compare": "tracekit.api",
     "integrations": "tracekit.integrations",
-    "load": "tracekit.analysis.load",
+    "load": "tracekit.api",
     "merge": "tracekit.render.merged.merge",
     "probe": "tracekit.capture.probe",
     "read_tables": "tracekit.render.files.read_back",

@@ -33,7 +33,6 @@ from typing import Any, Literal
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-from tracekit import __version__
 from tracekit.capture.job.process import identify
 from tracekit.capture.private_names.entry import PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
@@ -43,6 +42,7 @@ from tracekit.native_choice import VARIABLE
 from tracekit.read.cache.cache_dir import CACHE_FOLDER, size_of_cache_dir, user_cache_dir
 from tracekit.read.cache.store import CACHE_VARIABLE
 from tracekit.read.decode.decoder import chosen_decoder
+from tracekit.version import __version__
 
 DISTRIBUTION = "torch-tracekit"
 # An unrelated distribution of the same import name. Whichever is installed last overwrites files of the other.

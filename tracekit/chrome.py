@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracekit import __version__
 from tracekit.limits import limits
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 from tracekit.model.metadata import MERGED_KEY
@@ -44,6 +43,7 @@ from tracekit.render.slices import (
     lane_boundaries,
     split_lanes,
 )
+from tracekit.version import __version__
 
 _MARGIN_NS = 10**9  # tracks that tracekit adds may begin a little before the first event
 _BLOCK = 1 << 14  # values of a counter that are written at once

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.analysis.events.communication_rules import CommunicationRule
@@ -76,39 +72,6 @@ class Report:
         result = self.results.get(section.name)
         return None if isinstance(result, Unavailable) else result
 
-    @property
-    def plot(self) -> Any:
-        """Return the pictures of the sections: `report.plot.breakdown()` draws one with matplotlib.
-
-        Each takes `ax`, matplotlib's axes to draw into, and returns the axes. Raises UsageError without matplotlib.
-        """
-        return _renderer("notebook.plots").Plots(self)
-
-    def summary(self) -> str:
-        """Return the answer in one screen of text: what slows the step, what to do, a bar a rank."""
-        text: str = _renderer("terminal").TerminalReport(extent="answer").render(self)
-        return text
-
-    def to_json(self) -> str:
-        """Return the result as JSON, as `tracekit analyze --json` prints it."""
-        text: str = _renderer("json_result").JsonResult().render(self)
-        return text
-
-    def to_html(self) -> str:
-        """Return the report as one HTML page that opens offline. Some ranks are read again for it, by this process."""
-        text: str = _renderer("page.write").report_html(self)
-        return text
-
-    def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the report as its name says: .html, .json, .txt, .md, .xlsx, or a folder of tables, .csv or .parquet.
-
-        Warns if a format has no room for something. Raises UsageError for another name, or where a package is missing.
-        Raises OutputError when `path` exists and `force` is False, or it cannot be written.
-        """
-        formats = _renderer("files.formats")
-        for remark in formats.write_report(self, Path(path), formats.OutputRequest(force=force)):
-            warnings.warn(remark, stacklevel=2)
-
     def __repr__(self) -> str:
         lengths = step_lengths(self.run)
         steps = "no complete step"
@@ -118,19 +81,10 @@ class Report:
         first = f"; first finding: {short_repr(self.findings[0].text)}" if self.findings else ""
         return f"<tracekit.Report of {short_repr(self.run.path)}: {ranks}, {steps}{first}>"
 
-    def _repr_html_(self) -> str:
-        text: str = _renderer("notebook.screen").report_html(self)
-        return text
-
     def __getattr__(self, name: str) -> Any:
         if name not in SECTIONS:
             raise AttributeError(f"a report has no {name!r}; its sections are {', '.join(SECTIONS)}")
         return self.result(SECTIONS[name])
-
-
-def _renderer(module: str) -> Any:
-    """Return a module of `tracekit.render`. By name: the analysis imports no layer above it."""
-    return importlib.import_module(f"tracekit.render.{module}")
 
 
 def wanted_sections(only: str | Iterable[str] | None) -> frozenset[str] | None:

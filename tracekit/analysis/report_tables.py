@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import tracekit
 from tracekit.analysis.clocks.measured import CLOCK
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.run_columns import FINDINGS, GROUPS, NOTES, RUN
@@ -16,6 +15,7 @@ from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import FilledTable, tables_of
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
+from tracekit.version import __version__
 
 
 def report_tables(run: Run, results: Mapping[str, Any], findings: Iterable[Finding]) -> dict[str, FilledTable]:
@@ -41,7 +41,7 @@ def run_table(run: Run) -> FilledTable:
         step_min_ns=None if lengths is None else lengths.min_ns,
         step_max_ns=None if lengths is None else lengths.max_ns,
         capture_overhead_ratio=None if overhead is None else overhead.ratio,
-        tracekit_version=tracekit.__version__,
+        tracekit_version=__version__,
     )
     return RUN.fill([row])
 

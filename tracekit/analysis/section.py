@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from tracekit import __version__
 from tracekit.analysis.table import Table
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.errors import InputError, OutputError, UsageError
@@ -23,6 +22,7 @@ from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
+from tracekit.version import __version__
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -22,9 +22,9 @@ from typing import Any, TextIO
 import click
 from click.exceptions import Exit
 
-from tracekit import __version__
 from tracekit.cli.inputs.echo import echo, echo_traceback, remember_arguments
 from tracekit.errors import TracekitError
+from tracekit.version import __version__
 
 __all__ = ["cli", "main"]
 

@@ -31,13 +31,12 @@ def whatif(
 
     RUN is a run folder or trace files.
     """
-    import tracekit
     from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.analysis.whatif.graph.run_graph import build_run_graph
     from tracekit.analysis.whatif.whatif import what_if
     from tracekit.model.quantities import unicode_text
     from tracekit.render.console import write
-    from tracekit.render.json_result import SCHEMA_VERSION
+    from tracekit.render.json_result import JSON_HEAD
     from tracekit.render.sections.json import whatif_dict
     from tracekit.render.sections.text import whatif_table
 
@@ -46,8 +45,7 @@ def whatif(
     result = what_if(build_run_graph(run))
     if as_json or (output is not None and output.suffix == ".json"):
         document = {
-            "schema_version": SCHEMA_VERSION,
-            "tracekit_version": tracekit.__version__,
+            **JSON_HEAD,
             "path": unicode_text(" ".join(choice.shown_paths)),
             "notes": list(result.notes),
             "whatif": whatif_dict(result),

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import tracekit
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options, write_text
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
 from tracekit.model.quantities import safe_text, shortened, unicode_text
-from tracekit.render.json_result import SCHEMA_VERSION
+from tracekit.render.json_result import JSON_HEAD
 from tracekit.render.query_result import query_csv, query_text
 
 if TYPE_CHECKING:
@@ -214,7 +213,7 @@ def hta_json(answers: Mapping[str, Answer], *, path: str) -> str:
 
 def json_document(path: str, **content: Any) -> str:
     """Return a JSON object about the run at `path`."""
-    head = {"schema_version": SCHEMA_VERSION, "tracekit_version": tracekit.__version__, "path": unicode_text(path)}
+    head = {**JSON_HEAD, "path": unicode_text(path)}
     return json.dumps(head | content, indent=1, allow_nan=False) + "\n"
 
 

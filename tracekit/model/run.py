@@ -7,7 +7,6 @@ The clock of each rank: how it maps to the run's, and how far off that may be.
 
 from __future__ import annotations
 
-import importlib
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,11 +89,6 @@ class Run:
         ranks = f"{len(self.ranks)} of {self.world_size or '?'} ranks"
         facts = (ranks, self.device, " + ".join(self.strategies), f"{len(self.common_steps())} steps")
         return safe_text(f"<tracekit.Run {name}: {', '.join(filter(None, facts))}>")
-
-    def _repr_html_(self) -> str:
-        # By name: the model imports no layer above it.
-        text: str = importlib.import_module("tracekit.render.notebook.screen").run_html(self)
-        return text
 
     @property
     def reference_rank(self) -> int | None:

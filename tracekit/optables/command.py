@@ -48,20 +48,18 @@ def optables(
     folder of MegaScan. docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks,
     stalls, and what each fix and removing one outlier would save.
     """
-    import tracekit
     from tracekit.model.quantities import unicode_text
     from tracekit.optables.diagnosis import diagnose_file
     from tracekit.optables.screen import table_answer, table_details, table_dict
     from tracekit.render.console import write
-    from tracekit.render.json_result import SCHEMA_VERSION
+    from tracekit.render.json_result import JSON_HEAD
 
     refuse_suffixes([] if output is None else [output], [".json"] if as_json else [".json", ".txt"])
     chosen = None if steps is None else steps.__contains__
     diagnosis = diagnose_file(path, chosen, time_unit, pipeline_ranks, microbatches)
     if as_json or (output is not None and output.suffix == ".json"):
         document = {
-            "schema_version": SCHEMA_VERSION,
-            "tracekit_version": tracekit.__version__,
+            **JSON_HEAD,
             "path": unicode_text(str(path)),
             "notes": list(diagnosis.notes),
             **table_dict(diagnosis),

@@ -13,7 +13,6 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET  # writes XML, and reads none
 from typing import TYPE_CHECKING, Any
 
-import tracekit
 from tracekit.analysis.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.analysis.gates.metrics import Unit
 from tracekit.model.quantities import count_text, file_size, milliseconds, percent, safe_text, unicode_text
@@ -23,7 +22,7 @@ from tracekit.render.comparison.outputs import comparison_markdown
 from tracekit.render.console import write
 from tracekit.render.files.markdown import markdown_table, markdown_text
 from tracekit.render.grid import Grid
-from tracekit.render.json_result import SCHEMA_VERSION
+from tracekit.render.json_result import JSON_HEAD
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -36,8 +35,7 @@ def check_json(check: Check) -> str:
     """Return the results as a JSON document with sorted keys; `comparison` is null without a comparable baseline."""
     return json_text(
         {
-            "schema_version": SCHEMA_VERSION,
-            "tracekit_version": tracekit.__version__,
+            **JSON_HEAD,
             "passed": check.passes,
             "run": {"path": unicode_text(check.run.path), "run_id": check.run.run_id, "attempt": check.run.attempt},
             "gates_from": check.gates.source,

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-import tracekit
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
@@ -25,8 +24,11 @@ from tracekit.model.communication import GroupKey
 from tracekit.model.quantities import unicode_text
 from tracekit.model.run import Run
 from tracekit.render.sections.json import section_dict
+from tracekit.version import __version__
 
 SCHEMA_VERSION = 1
+JSON_HEAD = {"schema_version": SCHEMA_VERSION, "tracekit_version": __version__}
+"""What every JSON document of tracekit begins with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +56,7 @@ def result_dict(report: Report) -> dict[str, Any]:
     """Return the result as plain values. A section that was not asked for is absent; unknown values are None."""
     run = report.run
     result: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "tracekit_version": tracekit.__version__,
+        **JSON_HEAD,
         "run": _run(run),
         "notes": note_table(run).rows,
         "groups": [_group(i, group, run) for i, group in enumerate(run.groups)],

@@ -19,12 +19,11 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-import tracekit
 from tracekit.errors import UsageError
 from tracekit.model.quantities import safe_text, unicode_text
 from tracekit.render.console import write
 from tracekit.render.files.tables import inert_text
-from tracekit.render.json_result import SCHEMA_VERSION
+from tracekit.render.json_result import JSON_HEAD
 
 SHOWN_ROWS = 200
 
@@ -53,8 +52,7 @@ def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:
     if repeated:
         raise UsageError(f"two columns are named {repeated[0]!r}", hint="tell them apart with AS, or take --csv")
     document = {
-        "schema_version": SCHEMA_VERSION,
-        "tracekit_version": tracekit.__version__,
+        **JSON_HEAD,
         "path": unicode_text(path),
         "columns": list(columns),
         "rows": [dict(zip(columns, map(_json_value, row), strict=True)) for row in rows],

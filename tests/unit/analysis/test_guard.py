@@ -16,7 +16,6 @@ import tracekit
 from tests.places import DATA
 from tracekit import __version__
 from tracekit.analysis import report as reporting
-from tracekit.analysis.loading import assembly
 from tracekit.analysis.section import AnalysisInput, Guard
 from tracekit.analysis.sections import SECTIONS
 from tracekit.cli import cli
@@ -83,7 +82,7 @@ def test_the_command_ends_as_it_would_for_other_defects(monkeypatch: pytest.Monk
 
 
 OVER_RANKS = {
-    assembly: (
+    loading: (
         *("without_incomparable_times", "first_steps_to_leave_out", "without_jumping_clocks"),
         *("step_notes", "groups_of_run", "match_collectives", "align"),
         *("with_inferred_peers", "match_messages", "with_inferred_pipelines", "with_manual_pipelines"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tracekit.capture import overhead
-from tracekit.capture.output import event_counts
+from tracekit.capture.output import packing as event_counts
 from tracekit.capture.output.packing import count_events
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.probe import probe

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tracekit import checks as recording
 from tracekit.capture.private_names.table import PRIVATE_NAMES
-from tracekit.checks import recording, try_torch
+from tracekit.checks import try_torch
 
 
 def test_torch_is_tried_for_real() -> None:

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.gpu_jobs import simulate
 from benchmarks.simulated import Cluster
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
-from tracekit.analysis.report import Report, analyze
+from tracekit.api import Report, analyze
 from tracekit.findings.finding import Finding
 from tracekit.render.answer import LINES, saving_share_text
 from tracekit.render.json_result import result_dict

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.report import Report, analyze
+from tracekit.api import Report, analyze
 from tracekit.findings.finding import Finding
 from tracekit.render.rank_bars import bars, ranks_to_show
 

@@ -11,8 +11,8 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.gpu_runs import gpu_rank, result
 from tracekit.analysis.load import load
-from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import TABLES
+from tracekit.api import analyze
 from tracekit.errors import UsageError
 from tracekit.model.metadata import Bucket, DdpModule, Group
 from tracekit.render.json_result import JsonResult, result_dict

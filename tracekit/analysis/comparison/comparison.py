@@ -10,13 +10,11 @@ look.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -105,44 +103,12 @@ class Comparison:
         """Return `causes`, `explored` and `differences` by the names of their tables. `attrs` describes the columns."""
         return {table.name: table.frame for table in tables_of(self)}
 
-    def summary(self) -> str:
-        """Return the verdict, what the change consists of and where to look, as one screen of text."""
-        text: str = _renderer("outputs").comparison_text(self, width=100, color=False)
-        return text
-
-    def to_json(self) -> str:
-        """Return the comparison as JSON, as `tracekit compare --json` prints it."""
-        text: str = _renderer("document").comparison_json(self)
-        return text
-
-    def to_html(self) -> str:
-        """Return the comparison as one HTML page that opens offline."""
-        text: str = _renderer("document").comparison_html(self)
-        return text
-
-    def write(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the comparison as its name says: .html, .json, .md or .txt.
-
-        Raises UsageError for another name. Raises OutputError when `path` exists and `force` is False, or it cannot be
-        written.
-        """
-        _renderer("outputs").write_comparison(self, Path(path), force=force)
-
     def __repr__(self) -> str:
         names = ", ".join(short_repr(run.path) for run in self.baselines[:_SHOWN_BASELINES])
         more = len(self.baselines) - _SHOWN_BASELINES
         against = f"{names} and {more} more" if more > 0 else names
         judgement = f"{self.verdict.judgement}, {percent(self.change.ratio - 1, 1, '+')}"
         return f"<tracekit.Comparison of {short_repr(self.candidate.path)} with {against}: {judgement}>"
-
-    def _repr_html_(self) -> str:
-        text: str = _renderer("outputs").comparison_screen(self)
-        return text
-
-
-def _renderer(module: str) -> Any:
-    """Return a module of `tracekit.render.comparison`. By name: the analysis imports no layer above it."""
-    return importlib.import_module(f"tracekit.render.comparison.{module}")
 
 
 def compare(

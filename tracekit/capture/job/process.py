@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tracekit
 from tracekit.capture.job.rpc_worker import rpc_ready, rpc_store, this_worker
 from tracekit.model.metadata import METADATA_VERSION, CaptureMetadata, Device
+from tracekit.version import __version__
 
 # Of torchrun, Open MPI, MPICH and its kin, PMIx, Cray's PALS and ALPS, and Slurm.
 RANK_VARIABLES = (
@@ -164,7 +164,7 @@ def metadata_of(run_id: str, identity: Identity, **recorded: Any) -> CaptureMeta
     """Return the metadata of a trace of this process; `recorded` are the fields about its content."""
     return CaptureMetadata(
         version=METADATA_VERSION,
-        tracekit=tracekit.__version__,
+        tracekit=__version__,
         torch=str(sys.modules["torch"].__version__),
         python=platform.python_version(),
         run_id=run_id,

@@ -23,7 +23,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-import tracekit
 from tracekit.read.cache.cache_dir import (
     CACHE_FOLDER,
     ensure_cache_dir,
@@ -34,6 +33,7 @@ from tracekit.read.cache.cache_dir import (
 )
 from tracekit.read.files.identify import is_of_probe
 from tracekit.read.files.storage import RemotePath, TracePath, version_of
+from tracekit.version import __version__
 
 CACHE_VARIABLE = "TRACEKIT_CACHE"
 
@@ -299,14 +299,14 @@ def code_version() -> str:
     Sizes notice most changes that came without a new number, and are equal on all hosts of a cluster. In a git checkout
     the times of the last changes count too: there every edit must count. Costs 1 ms; reading the files would cost ten.
     """
-    package = Path(tracekit.__file__).parent
+    package = Path(__file__).parents[2]
     is_checkout = (package.parent / ".git").exists()
     files: list[tuple[str, int, int]] = []
     with suppress(OSError):  # a package without a folder, or a file that an editor is replacing
         for entry in (entry for name in _PACKAGES for entry in _files_below(package / name)):
             status = entry.stat()
             files.append((entry.path[len(str(package)) :], status.st_size, status.st_mtime_ns if is_checkout else 0))
-    version = f"{tracekit.__version__} {SUMMARY_FORMAT} {sorted(files)}"
+    version = f"{__version__} {SUMMARY_FORMAT} {sorted(files)}"
     return hashlib.blake2b(version.encode(), digest_size=16).hexdigest()
 
 

@@ -12,7 +12,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import tracekit
 from tracekit.analysis.comparison.comparison import Comparison, steps_ns
 from tracekit.analysis.comparison.step_verdict import CONFIDENCE, ENOUGH_STEPS, UNEVEN_STEPS, ChangeEstimate
 from tracekit.analysis.diagnosis.tables import cause_name
@@ -21,7 +20,7 @@ from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.table import rows_of
 from tracekit.model.quantities import count_text, milliseconds, percent, safe_text, shortened, unicode_text
 from tracekit.model.run import Run, ranks_text
-from tracekit.render.json_result import SCHEMA_VERSION
+from tracekit.render.json_result import JSON_HEAD
 
 _MANIFEST = "comparison.json"
 
@@ -30,8 +29,7 @@ _MOST_OF_NAME = 40  # characters; names of kernels take hundreds
 
 def comparison_json(comparison: Comparison) -> str:
     """Return the comparison as a JSON document with sorted keys; equal comparisons give equal bytes."""
-    head = {"schema_version": SCHEMA_VERSION, "tracekit_version": tracekit.__version__}
-    return json_text(head | comparison_dict(comparison))
+    return json_text(JSON_HEAD | comparison_dict(comparison))
 
 
 def json_text(document: dict[str, Any]) -> str:

@@ -39,7 +39,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from tracekit import __version__
 from tracekit.model.events import Float64, Int64
 from tracekit.model.metadata import MERGED_KEY
 from tracekit.native_choice import use_native
@@ -47,6 +46,7 @@ from tracekit.render.perfetto import portable_packets
 from tracekit.render.perfetto.extra_args import EncodedLane, Encoder, ExtraArgs, ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Field, Interned, encodable, fields_of
 from tracekit.render.slices import RUN_PAGE, FreeLanes, Sink, Slices
+from tracekit.version import __version__
 
 # The UI shows it as the help of the run's page. Its key tells a merged trace from others.
 _DESCRIPTION = f"All ranks of a run on one clock, from tracekit {__version__} ({MERGED_KEY})"

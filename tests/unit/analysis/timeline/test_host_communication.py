@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tracekit.analysis.timeline.communication import gloo_spans
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.summarized import Summarize
 from tracekit.analysis.communication.tables import COMMUNICATION_SUMS, CommunicationSum
+from tracekit.analysis.timeline import host_communication
 from tracekit.model.metadata import CollectiveRecord, Group
 from tracekit.model.summary import RankSummary
 
@@ -143,7 +143,7 @@ def test_matching_is_linear_even_if_no_span_fits(
     """GIVEN n operators and n spans of one kind whose shapes never fit or are unknown THEN the work grows with n."""
     looked_at = 0
 
-    class Queue(gloo_spans.Queue):
+    class Queue(host_communication.Queue):
         def first(self, taken: Any) -> int | None:
             nonlocal looked_at
             before = len(self)
@@ -151,7 +151,7 @@ def test_matching_is_linear_even_if_no_span_fits(
             looked_at += 1 + before - len(self)
             return found
 
-    monkeypatch.setattr(gloo_spans, "Queue", Queue)
+    monkeypatch.setattr(host_communication, "Queue", Queue)
     n = 3000
     trace = TraceBuilder().step(0, 0, 100 * n)
     for i in range(n):

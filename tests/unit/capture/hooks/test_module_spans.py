@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.hooks import module_spans
+from tracekit.capture.hooks import span as module_spans
 from tracekit.capture.hooks.span import ForwardSpans
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.components import require_module
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.observers import forwards, gradient_modes
+from tracekit.capture.observers import phases
 from tracekit.model.spans import EVALUATION_SPAN, NO_GRAD_SPAN
 
 torch = require_module("torch")
@@ -17,15 +17,14 @@ torch = require_module("torch")
 
 @pytest.fixture(autouse=True)
 def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for observer in (forwards, gradient_modes):
-        monkeypatch.setattr(observer, "several_processes", lambda: True)
+    monkeypatch.setattr(phases, "several_processes", lambda: True)
 
 
 def record(work: Callable[[Any], None]) -> tuple[int, int]:
     """Do `work` with a trained module; return the numbers of spans of evaluations and of blocks."""
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, foreach=False)
-    observers = (forwards.ForwardObserver(), gradient_modes.GradientModeObserver())
+    observers = (phases.ForwardObserver(), phases.GradientModeObserver())
     work(module)
     objects = LiveObjects()
     for observer in observers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
-from tracekit.analysis.comparison.comparison import compare
+from tracekit.api import compare
 from tracekit.render.comparison.outputs import comparison_markdown
 
 SLOWER = compare([report_of_steps(STEADY)], report_of_steps(longer(10), path="@team/<b>x</b>|#1"))

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
-from tracekit.analysis.comparison.comparison import Comparison, compare
 from tracekit.analysis.configuration import CONFIGURATION
-from tracekit.analysis.report import Report
+from tracekit.api import Comparison, Report, compare
 from tracekit.model.metadata import Settings
 from tracekit.model.notes import Note
 from tracekit.render.comparison.outputs import comparison_text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder, write_run
 from tests.places import DATA
-from tracekit.analysis.report import Report, analyze
+from tracekit.api import Report, analyze
 
 __all__ = ["HOSTILE", "hostile_report", "recorded_report"]
 

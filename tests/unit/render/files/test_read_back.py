@@ -11,7 +11,7 @@ import pytest
 import tracekit
 from tests.components import require_module
 from tests.unit.render.files.reports import HOSTILE, hostile_report, recorded_report
-from tracekit.analysis.report import Report
+from tracekit.api import Report
 from tracekit.errors import InputError
 
 FORMATS = ("tables.csv", "tables.parquet", "tables.xlsx")

@@ -12,8 +12,8 @@ import pytest
 from tests.components import require_module
 from tests.places import DATA
 from tests.unit.render.files.reports import hostile_report, recorded_report
-from tracekit.analysis.report import analyze
 from tracekit.analysis.table import Column, Table
+from tracekit.api import analyze
 from tracekit.errors import UsageError
 from tracekit.render.files.tables import table_csv
 

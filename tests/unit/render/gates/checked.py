@@ -6,7 +6,7 @@ from tests.unit.analysis.comparison.compared_runs import STEADY, longer, run_of_
 from tracekit.analysis.comparison.comparison import SECTIONS_READ
 from tracekit.analysis.gates.evaluation import check
 from tracekit.analysis.gates.gates import parse_gates
-from tracekit.analysis.report import analyze
+from tracekit.api import analyze
 
 _GATES = parse_gates(
     {

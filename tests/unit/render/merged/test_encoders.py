@@ -12,7 +12,7 @@ from tests.components import require_module
 from tests.perfetto.test_merged_trace import gpu_rank
 from tracekit.analysis.load import load
 from tracekit.render.merged.merge import merge
-from tracekit.render.perfetto import packets, portable_packets
+from tracekit.render.perfetto import portable_packets, writer
 
 
 def test_both_encoders_write_the_same_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,8 +20,8 @@ def test_both_encoders_write_the_same_trace(tmp_path: Path, monkeypatch: pytest.
     compiled = require_module("tracekit.render.perfetto.compiled_packets")
     run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us=3000)]))
 
-    def merged(encoder: packets.Encoder) -> list[TracePacket]:
-        monkeypatch.setattr(packets, "chosen_encoder", lambda: encoder)
+    def merged(encoder: writer.Encoder) -> list[TracePacket]:
+        monkeypatch.setattr(writer, "chosen_encoder", lambda: encoder)
         path = merge(run, tmp_path / f"{encoder.__module__}.pftrace").path
         return list(Trace.FromString(path.read_bytes()).packet)
 

@@ -16,7 +16,7 @@ from tracekit.analysis.load import load
 from tracekit.analysis.loading.options import StepSelection
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.tables import Actions
-from tracekit.analysis.report import analyze
+from tracekit.api import analyze
 from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.merge import merge
 from tracekit.render.merged.plan import plan_of

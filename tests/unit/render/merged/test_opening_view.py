@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.simulated import START_NS, Cluster
-from tracekit.analysis.report import Report
+from tracekit.api import Report
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view, view_in

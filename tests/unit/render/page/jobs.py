@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_lanes import LANES, Operation, StepLanes, StepTime
 from tracekit.analysis.step_time.tables import IDLE_SUMS, PHASE_SUMS, STEP_PHASES, IdleSum, PhasePart, PhaseSums
 from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
+from tracekit.api import Report, analyze
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tests.unit.render.page.jobs import job, made_up_lanes, report_of
-from tracekit.analysis.report import Report
 from tracekit.analysis.step_lanes import StepLanes
 from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
+from tracekit.api import Report
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.model.run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.simulated import Cluster
 from tracekit.analysis.communication.collectives import times_of_groups
-from tracekit.analysis.report import analyze
+from tracekit.api import analyze
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.charts import message_pairs, skews_and_bandwidths

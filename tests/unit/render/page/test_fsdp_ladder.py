@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.gpu_jobs import JobSpec, simulate
 from benchmarks.gpu_jobs.strategies.fsdp import Unit, train_units
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.report import Report, analyze
+from tracekit.api import Report, analyze
 from tracekit.render.page.chart_contract import FsdpLadder
 from tracekit.render.page.charts import fsdp_ladder
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.gpu_jobs import simulate, spec_of
-from tracekit.analysis.report import Report
+from tracekit.api import Report
 from tracekit.render.page.charts import pipeline_view
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.render.page.jobs import job, made_up_lanes
-from tracekit.analysis.report import analyze
+from tracekit.api import analyze
 from tracekit.render.page.build import MOST_CODE_BYTES, amounts_for, cut_tables, page_data, script_json
 from tracekit.render.page.contract import PageData
 

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.unit.render.page.jobs import job, made_up_lanes, report_of
 from tracekit.analysis.load import load
-from tracekit.analysis.report import analyze
+from tracekit.api import analyze
 from tracekit.errors import OutputError
 from tracekit.render.page.build import (
     MOST_CODE_BYTES,

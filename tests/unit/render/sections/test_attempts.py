@@ -11,7 +11,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.analysis.attempts.planted import PlantedAttempt
 from tests.unit.analysis.attempts.test_attempts import FINISHED, KILLED, RESUMED, Rank
-from tracekit.analysis.report import analyze
+from tracekit.api import analyze
 from tracekit.render.json_result import result_dict
 from tracekit.render.run_info import RunInfo
 from tracekit.render.terminal import TerminalReport
