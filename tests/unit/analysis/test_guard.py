@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import tracekit
 from tests.places import DATA
 from tracekit import __version__
+from tracekit.analysis import load as loading
 from tracekit.analysis import report as reporting
 from tracekit.analysis.section import AnalysisInput, Guard
 from tracekit.analysis.sections import SECTIONS
