@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.pipeline.tables import Actions
-from tracekit.analysis.sections import ALL_PARTS
+from tracekit.explain.pipeline.tables import Actions
+from tracekit.explain.sections import ALL_PARTS
 from tracekit.model.communication import GroupKey, Messages
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import ClockModel, Run

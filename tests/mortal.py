@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tracekit.analysis.loading import rank_reader as real
+from tracekit.loading import rank_reader as real
 from tracekit.model.summary import RankFailure, RankSummary
 
 KILLER = 1

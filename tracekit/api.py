@@ -13,10 +13,10 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from tracekit.analysis import load as loading
-from tracekit.analysis import report as reporting
-from tracekit.analysis.comparison import comparison as comparing
+from tracekit.comparison import comparison as comparing
+from tracekit.loading import load as loading
 from tracekit.model import run as runs
+from tracekit.report import report as reporting
 
 if TYPE_CHECKING:
     from tracekit.render.notebook.plots import Plots

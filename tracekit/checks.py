@@ -116,7 +116,7 @@ EXTRAS = (
 
 def examine() -> list[Check]:
     """Return a check for each part of the installation, in the order in which they are shown."""
-    from tracekit.analysis.loading.workers import processors
+    from tracekit.loading.workers import processors
 
     installed = _versions(DISTRIBUTION, UNRELATED, *(extra.distribution for extra in EXTRAS))
     return [

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tracekit.analysis import sections
-from tracekit.analysis.comparison import tables as comparison_columns
-from tracekit.analysis.table import Column, FilledTable, Table
+from tracekit.comparison import tables as comparison_columns
+from tracekit.explain import sections
+from tracekit.model.table import Column, FilledTable, Table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from benchmarks.measuring.measure import Cost, alternate, log_cost, measure, rou
 from benchmarks.measuring.results import Row, row
 from benchmarks.measuring.samples import doublings
 from benchmarks.measuring.tools import Setup
-from tracekit.analysis.loading.workers import processors
+from tracekit.loading.workers import processors
 
 NAME = "many ranks"
 RANKS, FEW_RANKS = (256, 512, 1024), (16, 32, 64)

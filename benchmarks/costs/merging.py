@@ -29,8 +29,8 @@ _TIMES_A_ROUND = 5  # the median of them counts: a command of two seconds is eas
 _WRITE = """
 import sys, tempfile, time
 from pathlib import Path
-from tracekit.analysis.load import load
-from tracekit.analysis.loading.options import SummaryOptions
+from tracekit.loading.load import load
+from tracekit.loading.options import SummaryOptions
 from tracekit.process_tuning import tune_cli_process
 from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.render.merged.derived_tracks import SliceFilter

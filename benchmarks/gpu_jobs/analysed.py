@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from tracekit.analysis.load import assemble
-from tracekit.analysis.loading.options import SummaryOptions
-from tracekit.analysis.loading.summarize import summarize
-from tracekit.analysis.report import Report, analyze, wanted_sections
+from tracekit.loading.load import assemble
+from tracekit.loading.options import SummaryOptions
+from tracekit.loading.summarize import summarize
 from tracekit.model.run import Run
 from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.read.files.discover import Discovery
 from tracekit.read.files.grouping import RunFiles
+from tracekit.report.report import Report, analyze, wanted_sections
 
 __all__ = ["report_of", "run_of"]
 

@@ -18,8 +18,8 @@ from benchmarks.gpu_jobs.spec import JobSpec
 from benchmarks.gpu_jobs.truth import Truth
 
 if TYPE_CHECKING:
-    from tracekit.analysis.report import Report
     from tracekit.model.run import Run
+    from tracekit.report.report import Report
 
 __all__ = ["SimulatedJob", "simulate"]
 

@@ -24,10 +24,10 @@ import numpy as np
 
 from benchmarks.exchanges import rank as summary_of
 from benchmarks.exchanges import run_of
-from tracekit.analysis.clocks.align import align
-from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
-from tracekit.analysis.stragglers.stragglers import stragglers
-from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
+from tracekit.explain.stragglers.stragglers import stragglers
+from tracekit.explain.whatif.whatif import WhatIf, what_if_of_run
+from tracekit.job.clocks.align import align
+from tracekit.job.collectives import groups_of_run, match_collectives
 from tracekit.model.communication import Collectives, GroupKey
 from tracekit.model.summary import RankSummary, StepParts
 

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tracekit
-from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
-from tracekit.analysis.ddp.buckets import buckets
-from tracekit.analysis.section import Unavailable
-from tracekit.analysis.table import records
+from tracekit.explain.ddp.bucket_whatif import bucket_whatif
+from tracekit.explain.ddp.buckets import buckets
+from tracekit.explain.section import Unavailable
+from tracekit.model.table import records
 
 ROOT = Path(__file__).parents[2]
 TOLERANCE = 0.15

@@ -28,13 +28,13 @@ import numpy as np
 from benchmarks.simulated import Cluster
 from benchmarks.studies.documents import Row, between_marks, markdown
 from benchmarks.studies.rates import rate
-from tracekit.analysis.comparison.comparison import SECTIONS_READ, Comparison, compare
-from tracekit.analysis.comparison.step_verdict import UNEVEN_STEPS, Judgement, estimate_change, judge
-from tracekit.analysis.gates.evaluation import check
-from tracekit.analysis.gates.gates import DEFAULT_GATES
-from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.table import rows_of
+from tracekit.comparison.comparison import SECTIONS_READ, Comparison, compare
+from tracekit.comparison.step_verdict import UNEVEN_STEPS, Judgement, estimate_change, judge
+from tracekit.gates.evaluation import check
+from tracekit.gates.gates import DEFAULT_GATES
 from tracekit.model.events import Float64
+from tracekit.model.table import rows_of
+from tracekit.report.report import Report, analyze
 
 __all__ = ["PLANTED", "JobPair", "Noise", "Planted", "Varying", "judge_lengths", "judge_pair", "step_lengths_of"]
 

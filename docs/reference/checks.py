@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from docs.reference.markdown import code, table
-from tracekit.analysis.health.check import Check
-from tracekit.analysis.health.rank_checks import RANK_CHECKS
-from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
+from tracekit.health.check import Check
+from tracekit.health.rank_checks import RANK_CHECKS
+from tracekit.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
 
 __all__ = ["check_pages"]
 

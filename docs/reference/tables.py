@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from docs.reference.markdown import code, table
-from tracekit.analysis.comparison.tables import COMPARISON_TABLES
-from tracekit.analysis.sections import SECTIONS, TABLES
-from tracekit.analysis.table import Table
+from tracekit.comparison.tables import COMPARISON_TABLES
+from tracekit.explain.sections import SECTIONS, TABLES
+from tracekit.model.table import Table
 
 __all__ = ["comparison_tables", "table_pages"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.browser.report_page import opened_text
-from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
-from tracekit.analysis.comparison.comparison import Comparison, compare
+from tests.unit.comparison.compared_runs import STEADY, longer, report_of_steps
+from tracekit.comparison.comparison import Comparison, compare
 from tracekit.render.comparison.document import comparison_html, comparison_json
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\u202e\x1b[31m"

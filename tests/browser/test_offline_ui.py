@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.components import require
-from tracekit.analysis.load import load
-from tracekit.analysis.report import analyze
+from tracekit.loading.load import load
 from tracekit.render.merged.merge import Merged, merge
+from tracekit.report.report import analyze
 from tracekit.serve import UI_ORIGIN, TraceServer
 from tracekit.trace_processor.choice import bundled_ui
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.gpu_jobs.intervals import length, union
 from tests.integration.recorded import notes_of, result_of
-from tracekit.analysis.kernel_list import KernelUse, list_kernels
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
+from tracekit.report.kernel_list import KernelUse, list_kernels
 
 __all__ = ["SPIN", "DeviceEvent", "DeviceRecording", "covered_ns"]
 

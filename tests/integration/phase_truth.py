@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.integration.recorded import EVERY_STEP
 from tests.perfetto.merged import assert_phases_are_the_reports, merged
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.trace_processor import TraceProcessor
 
 _MARK = "truth:"

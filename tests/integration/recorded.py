@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracekit.analysis.load import load
-from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-from tracekit.analysis.report import analyze
+from tracekit.loading.load import load
+from tracekit.loading.options import StepSelection, SummaryOptions
 from tracekit.model.spans import LABEL_PREFIX
 from tracekit.render.json_result import JsonResult
+from tracekit.report.report import analyze
 
 # On a busy machine the first step may take longer, and would be left out.
 EVERY_STEP = SummaryOptions(steps=StepSelection(first=0))

@@ -19,7 +19,7 @@ import pytest
 
 import tracekit
 from tests.components import require
-from tracekit.analysis.step_time.breakdown import Breakdown
+from tracekit.explain.step_time.breakdown import Breakdown
 
 # HTA warns of its own use of pandas and of logging; not ours to mend.
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]

@@ -13,12 +13,12 @@ import pytest
 import tracekit
 from tests.components import require_module
 from tests.hta_itself import as_on_pandas_2, assert_equal_tables, load_by_hta
-from tracekit.analysis.kernel_list import list_kernels
-from tracekit.analysis.load import load
-from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.cross_check import cross_check
 from tracekit.hta.package import rounding
+from tracekit.loading.load import load
+from tracekit.loading.options import StepSelection, SummaryOptions
+from tracekit.report.kernel_list import list_kernels
 
 # HTA warns of its own use of pandas and of logging; not ours to mend.
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]

@@ -17,7 +17,7 @@ from tests.perfetto.merged import (
     merged,
     shown_slices,
 )
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.trace_processor import TraceProcessor
 
 # Which rank is named depends on how long each of them computes.

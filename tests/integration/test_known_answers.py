@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.components import require_module
-from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
-from tracekit.analysis.load import load
-from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.step_time.roofline import roofline
-from tracekit.analysis.step_time.step_lengths import mean_step_ns
-from tracekit.analysis.table import records
-from tracekit.analysis.whatif.whatif import what_if
+from tracekit.explain.communication.tables import COMMUNICATION_SUMS
+from tracekit.explain.step_time.roofline import roofline
+from tracekit.explain.step_time.step_lengths import mean_step_ns
+from tracekit.explain.whatif.whatif import what_if
 from tracekit.findings.finding import held
+from tracekit.loading.load import load
+from tracekit.loading.options import StepSelection, SummaryOptions
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
+from tracekit.model.table import records
 from tracekit.optables.operation_table import read_frame
 from tracekit.optables.straggler_analysis import graph_of_operations, read_operations
 from tracekit.render.terminal import TerminalReport
+from tracekit.report.report import Report, analyze
 
 
 def overlap_percent(run: Run) -> dict[int, float]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracekit.analysis.clocks.align import align
-from tracekit.analysis.communication.collectives import collective_times, group_times
-from tracekit.analysis.load import load
+from tracekit.explain.communication.collectives import collective_times, group_times
+from tracekit.job.clocks.align import align
+from tracekit.loading.load import load
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run

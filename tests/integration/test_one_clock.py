@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.analysis.load import load
-from tracekit.analysis.pipeline.tables import ACTIONS
-from tracekit.analysis.report import analyze
+from tracekit.explain.pipeline.tables import ACTIONS
+from tracekit.loading.load import load
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
+from tracekit.report.report import analyze
 
 MS = 1_000_000
 JOBS = ("ddp2_torch_host", "ddp2_torch_sync", "ddp4_torch_data", "ep2_torch", "fsdp2_2_tk_host", "pp_hand4_torch")

@@ -19,7 +19,7 @@ from tests.perfetto.merged import (
     merged,
     shown_slices,
 )
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.trace_processor import TraceProcessor
 
 # The bubble is measured against the one in theory.

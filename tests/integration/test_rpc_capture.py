@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Launch, notes_of, read_traces, result_of
-from tracekit.analysis.report import analyze
 from tracekit.model.spans import parse_rpc_span
 from tracekit.render.terminal import TerminalReport
+from tracekit.report.report import analyze
 
 WORKER = Path(__file__).with_name("rpc_worker.py")
 PROBE = Path(__file__).parents[2] / "probes" / "parameter_server.py"

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.loading.options import SummaryOptions
-from tracekit.analysis.report import analyze
-from tracekit.analysis.stragglers.arrivals import arrivals_of
-from tracekit.analysis.stragglers.stragglers import counted_steps
+from tracekit.explain.stragglers.arrivals import arrivals_of
+from tracekit.explain.stragglers.stragglers import counted_steps
+from tracekit.loading.options import SummaryOptions
 from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.render.json_result import JsonResult
 from tracekit.render.merged.derived_tracks import SliceFilter
 from tracekit.render.merged.merge import Merged, merge
+from tracekit.report.report import analyze
 from tracekit.trace_processor import TraceProcessor, views_sql
 
 LANES = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.perfetto.merged import complete_events, merged
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import TraceProcessor
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import merged
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.trace_processor import TraceProcessor
 
 RECORDED = Path(__file__).parents[1] / "data" / "cpu_memory"

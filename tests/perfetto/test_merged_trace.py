@@ -19,7 +19,7 @@ from tests.perfetto.merged import (
     merged,
     shown_slices,
 )
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.render.merged.derived_tracks import SliceFilter
 from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import TraceProcessor

@@ -12,11 +12,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescri
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import assert_the_counter_counts_open_waits, assert_views_are_the_reports, merged
-from tracekit.analysis.load import load
-from tracekit.analysis.report import analyze
 from tracekit.findings.finding import Finding
+from tracekit.loading.load import load
 from tracekit.model.metadata import Mesh
 from tracekit.render.merged.merge import merge
+from tracekit.report.report import analyze
 from tracekit.trace_processor import Row, TraceProcessor, views_sql
 
 RANKS, STEPS, LATE_US, ELEMENTS = 3, 6, 700, 1_000_000

@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 import tracekit.trace_processor
 from tests.perfetto.handmade_trace import START_NS, HandmadeTrace
 from tests.perfetto.merged import LANES
-from tracekit.analysis.load import load
-from tracekit.analysis.report import analyze
 from tracekit.cli import cli
+from tracekit.loading.load import load
 from tracekit.model.run import Run
 from tracekit.render.merged.merge import merge
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
 from tracekit.render.slices import Slices
+from tracekit.report.report import analyze
 from tracekit.trace_processor import Row, TraceProcessor, views_sql
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"

@@ -6,7 +6,7 @@ from typing import get_args
 
 import tracekit
 from tests.places import DATA
-from tracekit.analysis.table import Type
+from tracekit.model.table import Type
 
 
 def test_columns_are_listed_with_type_unit_and_meaning() -> None:

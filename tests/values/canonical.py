@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.values.corpus import ValueCase
-from tracekit.analysis.load import load
-from tracekit.analysis.report import analyze
 from tracekit.errors import TracekitError
+from tracekit.loading.load import load
 from tracekit.render.json_result import result_dict
+from tracekit.report.report import analyze
 
 _DIGITS = 9
 _NOTHING: tuple[Any, ...] = (None, [], {})

@@ -14,12 +14,12 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-    from tracekit.analysis.report import Report
-    from tracekit.analysis.step_lanes import StepLanes, StepTime
+    from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.model.run import Run
     from tracekit.render.files.formats import OutputRequest
     from tracekit.render.page.lanes import LaneReader
+    from tracekit.report.report import Report
+    from tracekit.report.step_lanes import StepLanes, StepTime
 
 
 @click.command()
@@ -57,12 +57,12 @@ def analyze(
     RUN is a run folder (its newest run is taken), trace files, or a glob in quotes. With -o report.html the result is a
     page that opens offline.
     """
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-    from tracekit.analysis.report import analyze as analyze_run
-    from tracekit.analysis.report import wanted_sections
-    from tracekit.analysis.section import KnownWork
     from tracekit.errors import InputError, UsageError
+    from tracekit.explain.section import KnownWork
+    from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.render.files.formats import FORMATS, OutputRequest, format_of, json_text, plain_text
+    from tracekit.report.report import analyze as analyze_run
+    from tracekit.report.report import wanted_sections
 
     form = FORMATS[".json" if as_json else ".txt"] if output is None else format_of(output)
     if as_json and form.suffix != ".json":
@@ -104,7 +104,7 @@ def _lane_reader(choice: RunChoice, options: SummaryOptions) -> LaneReader:
     """Return how the HTML report reads some ranks again."""
 
     def read_lanes(run: Run, times: Sequence[StepTime], most_operations: int) -> list[StepLanes]:
-        from tracekit.analysis.step_lanes import read_step_lanes
+        from tracekit.report.step_lanes import read_step_lanes
 
         with choice.workers() as workers:
             return read_step_lanes(

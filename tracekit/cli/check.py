@@ -21,9 +21,9 @@ from tracekit.cli.inputs.settings import LEFT_TO_CHECK, SettingsFile, find_setti
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tracekit.analysis.gates.evaluation import Check
-    from tracekit.analysis.gates.gates import Gates
-    from tracekit.analysis.loading.options import StepSelection
+    from tracekit.gates.evaluation import Check
+    from tracekit.gates.gates import Gates
+    from tracekit.loading.options import StepSelection
 
 
 _SUFFIXES = (".json", ".md", ".txt", ".xml")
@@ -84,12 +84,12 @@ def check(
     Exits with 0 if all gates pass, and with 1 if one fails or is in doubt. docs/regression-gates.md has the gates and a
     workflow. Without a file of gates, the step may be at most 5% longer than in the baseline.
     """
-    from tracekit.analysis.comparison.comparison import SECTIONS_READ
-    from tracekit.analysis.gates.evaluation import check as check_gates
-    from tracekit.analysis.gates.evaluation import require_baseline
-    from tracekit.analysis.section import KnownWork
     from tracekit.cli.inputs.run_choice import read_reports, refuse_suffixes, write_results
+    from tracekit.comparison.comparison import SECTIONS_READ
     from tracekit.errors import UsageError
+    from tracekit.explain.section import KnownWork
+    from tracekit.gates.evaluation import check as check_gates
+    from tracekit.gates.evaluation import require_baseline
 
     if as_json and github:
         raise UsageError("--json and --github both print to the terminal", hint="write the JSON with -o check.json")
@@ -117,8 +117,8 @@ def check(
 
 def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> Gates:
     """Return the gates of the file, else of this folder, else the default. Raises UsageError without any."""
-    from tracekit.analysis.gates.gates import DEFAULT_GATES, as_doubts, parse_gates
     from tracekit.errors import UsageError
+    from tracekit.gates.gates import DEFAULT_GATES, as_doubts, parse_gates
 
     config = click.get_current_context().find_root().obj
     table = find_gates(config) if file is None else read_gates(file)
@@ -133,8 +133,8 @@ def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> 
 
 def _with_findings(gates: Gates, fail_on: tuple[str, ...], ignore: tuple[str, ...], *, has_baseline: bool) -> Gates:
     """Return the gates with findings that were given. With them no default gate needs a baseline."""
-    from tracekit.analysis.gates.gates import DEFAULT_GATES, as_day, as_finding_ids
     from tracekit.errors import UsageError
+    from tracekit.gates.gates import DEFAULT_GATES, as_day, as_finding_ids
 
     try:
         ids, pairs = as_finding_ids(fail_on), [each.partition("=") for each in ignore]

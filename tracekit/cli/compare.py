@@ -12,7 +12,7 @@ from tracekit.cli.inputs.options import SHARE, STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.loading.options import StepSelection
+    from tracekit.loading.options import StepSelection
 
 
 @click.command()
@@ -54,10 +54,10 @@ def compare(
         tracekit compare runs/main runs/branch
         tracekit compare runs/main-1 runs/main-2 runs/main-3 runs/branch
     """
-    from tracekit.analysis.comparison.comparison import SECTIONS_READ
-    from tracekit.analysis.comparison.comparison import compare as compare_reports
-    from tracekit.analysis.comparison.step_verdict import DEFAULT_MARGIN, DEFAULT_RUN_NOISE
     from tracekit.cli.inputs.run_choice import read_reports, refuse_suffixes, write_results
+    from tracekit.comparison.comparison import SECTIONS_READ
+    from tracekit.comparison.comparison import compare as compare_reports
+    from tracekit.comparison.step_verdict import DEFAULT_MARGIN, DEFAULT_RUN_NOISE
     from tracekit.errors import UsageError
     from tracekit.render.comparison.outputs import SUFFIXES, render_comparison
 

@@ -36,12 +36,12 @@ def demo(output: Path) -> None:
     echo(f"training on 2 processes, recording into {output} ...", err=True)
     echo(_train(output), err=True)
 
-    from tracekit.analysis.load import load
-    from tracekit.analysis.report import analyze
-    from tracekit.analysis.table import rows_of
+    from tracekit.loading.load import load
     from tracekit.model.quantities import file_size
+    from tracekit.model.table import rows_of
     from tracekit.render.merged.merge import merge
     from tracekit.render.terminal import TerminalReport
+    from tracekit.report.report import analyze
 
     run = load(output)
     report = analyze(run)

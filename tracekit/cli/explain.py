@@ -13,8 +13,8 @@ from tracekit.cli.inputs.options import STEPS, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options_with
 
 if TYPE_CHECKING:
-    from tracekit.analysis.loading.options import StepSelection
-    from tracekit.analysis.report import Report
+    from tracekit.loading.options import StepSelection
+    from tracekit.report.report import Report
 
 
 @click.command()
@@ -56,7 +56,7 @@ def _refuse(name: str, ids: list[str]) -> None:
 
 
 def _report(choice: RunChoice, steps: StepSelection | None) -> Report:
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-    from tracekit.analysis.report import analyze
+    from tracekit.loading.options import StepSelection, SummaryOptions
+    from tracekit.report.report import analyze
 
     return analyze(choice.load(SummaryOptions(steps=steps or StepSelection())))

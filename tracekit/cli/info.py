@@ -20,8 +20,8 @@ def info(choice: RunChoice, kernels: bool) -> None:
 
         echo_drawn(RunInfo(**terminal_format()).render(found))
         return
-    from tracekit.analysis.kernel_list import list_kernels
     from tracekit.render.run_info import KernelTable
+    from tracekit.report.kernel_list import list_kernels
 
     with choice.workers() as workers:
         uses = list_kernels(found, options=choice.with_rules(), **workers)

@@ -16,7 +16,7 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 from tracekit.render.merged.plan import FORMATS
 
 if TYPE_CHECKING:
-    from tracekit.analysis.loading.options import StepSelection
+    from tracekit.loading.options import StepSelection
 
 # Phases of the Chrome format that are not slices. Metadata and arrows are written anew; the others cannot be shown.
 _WRITTEN_ANEW = "Mstf"
@@ -46,8 +46,8 @@ def merge(
 
     Filters do not apply to what tracekit adds: lanes, collectives, waits, findings, ...
     """
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.errors import UsageError
+    from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.model.quantities import count_text, file_size
     from tracekit.render.merged.derived_tracks import SliceFilter
 

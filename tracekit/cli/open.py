@@ -21,7 +21,7 @@ from tracekit.cli.inputs.options import STEPS
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.loading.options import StepSelection
+    from tracekit.loading.options import StepSelection
 
 
 @click.command()

@@ -13,7 +13,7 @@ from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_text
 
 if TYPE_CHECKING:
-    from tracekit.analysis.loading.options import StepSelection
+    from tracekit.loading.options import StepSelection
 
 
 @click.command()
@@ -31,9 +31,9 @@ def whatif(
 
     RUN is a run folder or trace files.
     """
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-    from tracekit.analysis.whatif.graph.run_graph import build_run_graph
-    from tracekit.analysis.whatif.whatif import what_if
+    from tracekit.explain.whatif.graph.run_graph import build_run_graph
+    from tracekit.explain.whatif.whatif import what_if
+    from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.model.quantities import unicode_text
     from tracekit.render.console import write
     from tracekit.render.json_result import JSON_HEAD

@@ -22,8 +22,8 @@ from tracekit.render.query_result import query_csv, query_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracekit.analysis.kernel_list import KernelUse
     from tracekit.model.run import Run
+    from tracekit.report.kernel_list import KernelUse
 
 
 _ALL, _CROSS_CHECK = "all", "cross-check"
@@ -83,8 +83,8 @@ def hta(
     \b
         tracekit hta runs/ idle-time -o idle.csv    several tables become several files
     """
-    from tracekit.analysis.loading.options import SummaryOptions
     from tracekit.errors import InputError, UsageError
+    from tracekit.loading.options import SummaryOptions
 
     suffix = ".json" if as_json else ".txt" if output is None else output.suffix
     if output is not None and (suffix != output.suffix or suffix not in _SUFFIXES):
@@ -157,10 +157,10 @@ def _write(text: str, suffix: str, file: Path | None, *, force: bool) -> None:
 
 def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> str:
     """Return what differs from the figures of tracekit, as JSON or as text."""
-    from tracekit.analysis.kernel_list import list_kernels
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
     from tracekit.hta.command import json_document
     from tracekit.hta.cross_check import cross_check, cross_check_text
+    from tracekit.loading.options import StepSelection, SummaryOptions
+    from tracekit.report.kernel_list import list_kernels
 
     def load(*, whole: bool = False) -> Run:
         return choice.load(SummaryOptions(steps=StepSelection(whole=whole), sections=frozenset({"breakdown"})))

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.events.communication_rules import COMPUTE
-from tracekit.analysis.kernel_list import COPY, KernelUse
-from tracekit.analysis.report import analyze
 from tracekit.hta.analyses import error_line
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
 from tracekit.model.run import Run
+from tracekit.rank.communication_rules import COMPUTE
 from tracekit.render.console import statement, write
+from tracekit.report.kernel_list import COPY, KernelUse
+from tracekit.report.report import analyze
 
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis

@@ -13,7 +13,7 @@ from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.run_choice import refuse_suffixes, write_text
 
 if TYPE_CHECKING:
-    from tracekit.analysis.loading.options import StepSelection
+    from tracekit.loading.options import StepSelection
 
 
 _SIZE = click.IntRange(min=1)

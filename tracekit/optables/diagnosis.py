@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
-from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
-from tracekit.analysis.replay.replay import critical_chains
-from tracekit.analysis.section import Unavailable
-from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
-from tracekit.analysis.whatif.changes import Change
-from tracekit.analysis.whatif.whatif import WhatIf, what_if
 from tracekit.errors import InputError
+from tracekit.explain.pipeline.bubble_causes import MeasuredPipeline
+from tracekit.explain.pipeline.bubbles import Pipeline, pipeline
+from tracekit.explain.section import Unavailable
+from tracekit.explain.step_time.step_lengths import first_steps_to_leave_out
+from tracekit.explain.whatif.changes import Change
+from tracekit.explain.whatif.whatif import WhatIf, what_if
 from tracekit.findings.finding import Finding
 from tracekit.model.run import format_ranges
 from tracekit.optables import straggler_analysis
@@ -26,6 +25,7 @@ from tracekit.optables.megatron import read_megascan, read_timer_log
 from tracekit.optables.operation_table import OperationTable, read_frame, read_table
 from tracekit.optables.pipelines import NamedGraph, graph_of_table, run_of_table
 from tracekit.optables.stragglers import Outliers, SlowRank, Stalls, describe_stalls, find_outliers, find_slow_ranks
+from tracekit.replay.replay import critical_chains
 
 StepChoice = Callable[[int], bool]
 _LOGS = (".log", ".txt", ".out")

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analysis.pipeline.bubble_causes import build_pipeline_replay
-from tracekit.analysis.pipeline.schedules import Order, order_of_schedule
-from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.errors import InputError
+from tracekit.explain.pipeline.bubble_causes import build_pipeline_replay
+from tracekit.explain.pipeline.schedules import Order, order_of_schedule
+from tracekit.explain.pipeline.transfers import edges_between_ranks
 from tracekit.model.events import ABSENT
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.optables.operation_table import OperationTable, in_order, kind_of, read_table, require_size

@@ -21,12 +21,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
-from tracekit.analysis.pipeline.manual_layout import with_inferred_pipelines
-from tracekit.analysis.pipeline.tables import ACTIONS, Actions
-from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
-from tracekit.analysis.replay.replay import build_graph
 from tracekit.errors import InputError
+from tracekit.explain.pipeline.bubble_causes import MeasuredPipeline
+from tracekit.explain.pipeline.manual_layout import with_inferred_pipelines
+from tracekit.explain.pipeline.tables import ACTIONS, Actions
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
@@ -34,6 +32,8 @@ from tracekit.model.run import ClockModel, Run
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.optables.operation_table import COLLECTIVES, COMPUTE, OTHERS, OperationTable
+from tracekit.replay.operation_graph import GraphSteps, OperationGraph
+from tracekit.replay.replay import build_graph
 
 _TRANSFERS = ("forward transfer", "backward transfer")
 TYPES = ("forward", "backward", "input backward", "weight backward", *_TRANSFERS, "pause", *OTHERS)

@@ -29,14 +29,14 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
-from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
-from tracekit.analysis.stats.rows_by_pair import rows_by_pair
 from tracekit.errors import InputError
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import format_ranges
 from tracekit.optables.operation_table import OperationTable, TableColumns, in_order
 from tracekit.optables.pipelines import NamedGraph
+from tracekit.replay.operation_graph import GraphSteps, OperationGraph
+from tracekit.replay.replay import CyclicGraphError, build_graph
+from tracekit.stats.rows_by_pair import rows_by_pair
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc", "mb_id")
 OPTYPES = (

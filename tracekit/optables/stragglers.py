@@ -26,13 +26,13 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from tracekit.analysis.replay.operation_graph import GraphSteps
-from tracekit.analysis.replay.replay import synchronised_members
-from tracekit.analysis.stats.uncertainty import MAD_TO_SIGMA, leave_one_out_medians
-from tracekit.analysis.stragglers.certainty import Evidence, Grading
+from tracekit.explain.stragglers.certainty import Evidence, Grading
 from tracekit.findings.finding import Certainty
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
 from tracekit.optables.pipelines import NamedGraph
+from tracekit.replay.operation_graph import GraphSteps
+from tracekit.replay.replay import synchronised_members
+from tracekit.stats.uncertainty import MAD_TO_SIGMA, leave_one_out_medians
 
 _ENOUGH_STEPS = 5
 _DEVIATIONS = {"sure": 12.0, "likely": 6.0}

@@ -9,9 +9,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.attempts import ATTEMPTS_SECTION
-from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.explain.attempts import ATTEMPTS_SECTION
+from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.quantities import safe_text
@@ -19,6 +18,7 @@ from tracekit.model.run import Run, format_ranges, ranks_text
 from tracekit.render.console import headline, next_command
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
 from tracekit.render.sections.job import attempts_text
+from tracekit.report.report import Report
 
 if TYPE_CHECKING:
     from rich.text import Text

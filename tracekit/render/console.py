@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.configuration import CONFIGURATION
-from tracekit.analysis.step_time.step_lengths import different_paces_ns, step_lengths
+from tracekit.explain.configuration import CONFIGURATION
+from tracekit.explain.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
 from tracekit.model.quantities import milliseconds, safe_lines, safe_text, shortened
 from tracekit.model.run import Run

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tracekit.analysis.diagnosis.diagnosis import DIAGNOSIS_SECTION
-from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import mean_step_ns
-from tracekit.analysis.table import rows_of
+from tracekit.explain.diagnosis.diagnosis import DIAGNOSIS_SECTION
+from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.catalogue import Entry
 from tracekit.findings.finding import Condition, Finding, Threshold
 from tracekit.findings.ranking import Coverage, coverage, reason_for_place
+from tracekit.model.table import rows_of
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.console import headline, write
+from tracekit.report.report import Report
 
 if TYPE_CHECKING:
     from rich.text import Text

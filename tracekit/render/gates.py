@@ -13,8 +13,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET  # writes XML, and reads none
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.gates.evaluation import Check, FindingResult, GateResult
-from tracekit.analysis.gates.metrics import Unit
+from tracekit.gates.evaluation import Check, FindingResult, GateResult
+from tracekit.gates.metrics import Unit
 from tracekit.model.quantities import count_text, file_size, milliseconds, percent, safe_text, unicode_text
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import change_range, comparison_dict, json_text, line_of, run_text, runs_text

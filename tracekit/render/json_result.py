@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 
-from tracekit.analysis.matching.messages import message_table
-from tracekit.analysis.pipeline.bubbles import action_table
-from tracekit.analysis.report import Report
-from tracekit.analysis.report_tables import clock_table, finding_table, note_table, run_table
-from tracekit.analysis.sections import SECTIONS
-from tracekit.analysis.step_time.breakdown import capture_overhead
-from tracekit.analysis.step_time.step_lengths import step_lengths
-from tracekit.analysis.timeline.recorded_steps import FLIGHT_RECORDER
+from tracekit.explain.pipeline.bubbles import action_table
+from tracekit.explain.sections import SECTIONS
+from tracekit.explain.step_time.breakdown import capture_overhead
+from tracekit.explain.step_time.step_lengths import step_lengths
+from tracekit.job.messages import message_table
 from tracekit.model.communication import GroupKey
 from tracekit.model.quantities import unicode_text
 from tracekit.model.run import Run
+from tracekit.rank.recorded_steps import FLIGHT_RECORDER
 from tracekit.render.sections.json import section_dict
+from tracekit.report.report import Report
+from tracekit.report.tables import clock_table, finding_table, note_table, run_table
 from tracekit.version import __version__
 
 SCHEMA_VERSION = 1

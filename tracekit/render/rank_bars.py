@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tracekit.analysis.report import Report
-from tracekit.analysis.stats.apportion import apportion
 from tracekit.model.run import Run
+from tracekit.report.report import Report
+from tracekit.stats.apportion import apportion
 
 if TYPE_CHECKING:
     from rich.text import Text

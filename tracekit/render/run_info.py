@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tracekit.analysis.attempts import attempts
-from tracekit.analysis.configuration import Configuration, configuration
-from tracekit.analysis.events.communication_rules import COMPUTE
-from tracekit.analysis.kernel_list import COPY, KernelUse
+from tracekit.explain.attempts import attempts
+from tracekit.explain.configuration import Configuration, configuration
 from tracekit.model.quantities import duration, milliseconds, shortened
 from tracekit.model.run import ClockModel, Run, format_ranges
 from tracekit.model.summary import RankSummary
+from tracekit.rank.communication_rules import COMPUTE
 from tracekit.render.console import draw, headline, next_command, note_lines, statement, table, write
 from tracekit.render.grid import Grid
 from tracekit.render.sections.job import attempt_tables, configuration_block
+from tracekit.report.kernel_list import COPY, KernelUse
 
 _SHOWN_RANKS = 64
 _OTHERS_SHOWN = 20

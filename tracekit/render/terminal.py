@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tracekit.analysis.report import Report
-from tracekit.analysis.section import Unavailable
-from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.explain.section import Unavailable
+from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.render.answer import answer, finding_text
 from tracekit.render.console import headline, next_command, note_lines, statement, write
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import ORDER, TITLES, section_text
+from tracekit.report.report import Report
 
 Extent = Literal["answer", "sections", "full"]
 

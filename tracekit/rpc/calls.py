@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from tracekit.analysis.step_time.tables import NamedWait
-from tracekit.analysis.table import RANK, Column, Display, Frame, Table
-from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.explain.step_time.tables import NamedWait
 from tracekit.findings.finding import Finding
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import RpcCall, RpcService, RpcUse
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary, StepParts
+from tracekit.model.table import RANK, Column, Display, Frame, Table
+from tracekit.rank.recorded_steps import RecordedSteps
 
 NO_RECORDING = "the callee has no recording"
 _WITHOUT_ID = {

@@ -16,8 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
-from tracekit.analysis.step_time.tables import NAMED_WAITS
+from tracekit.explain.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
+from tracekit.explain.step_time.tables import NAMED_WAITS
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.metadata import RpcService

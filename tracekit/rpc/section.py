@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracekit.analysis.section import AnalysisInput, Section
-from tracekit.analysis.step_time.tables import NAMED_WAITS
-from tracekit.analysis.table import rows_of
+from tracekit.explain.section import AnalysisInput, Section
+from tracekit.explain.step_time.tables import NAMED_WAITS
 from tracekit.model.notes import Note
 from tracekit.model.quantities import figures, percent
 from tracekit.model.summary import RankSummary
+from tracekit.model.table import rows_of
 from tracekit.rpc.calls import (
     REMOTE_CALLS,
     RPC,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.studies.certainty.cases import Case
 from benchmarks.studies.certainty.programs import run_of
-from tracekit.analysis.stragglers.stragglers import stragglers
+from tracekit.explain.stragglers.stragglers import stragglers
 
 __all__ = ["Score", "score"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.gpu_jobs import JobSpec, RankStep, SimulatedJob, Truth
 from benchmarks.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
-from tracekit.analysis.report import Report
 from tracekit.model.run import Run
+from tracekit.report.report import Report
 
 __all__ = ["Evidence"]
 

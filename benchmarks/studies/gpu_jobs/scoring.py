@@ -15,7 +15,7 @@ from benchmarks.studies.gpu_jobs.cases import Case
 from benchmarks.studies.gpu_jobs.checks import TOPICS, TOPICS_OF_LOSSES
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome
-from tracekit.analysis.report import Report
+from tracekit.report.report import Report
 
 __all__ = ["Score", "check_all", "score", "scores"]
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tests.places import ROOT
-from tracekit.analysis.gates.gates import DEFAULT_GATES, parse_gates
-from tracekit.analysis.gates.metrics import METRICS
+from tracekit.gates.gates import DEFAULT_GATES, parse_gates
+from tracekit.gates.metrics import METRICS
 
 ACTION = yaml.safe_load((ROOT / "actions" / "check" / "action.yml").read_text())
 DOCS = (ROOT / "docs" / "regression-gates.md").read_text()

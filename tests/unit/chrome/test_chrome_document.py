@@ -9,9 +9,9 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tests.unit.chrome.chrome_documents import chrome_document, slices_of
-from tracekit.analysis.load import load
 from tracekit.chrome import ChromeWriter
 from tracekit.errors import InputError
+from tracekit.loading.load import load
 
 
 def page(writer: ChromeWriter) -> None:

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.cli.compared_folders import STEADY, longer, write_run
-from tracekit.analysis.gates.gates import Doubt
 from tracekit.cli import cli
+from tracekit.gates.gates import Doubt
 
 
 def check(*arguments: str | Path, env: dict[str, str] | None = None) -> Result:

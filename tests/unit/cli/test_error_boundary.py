@@ -243,9 +243,9 @@ def test_a_signal_leaves_no_files_behind(tmp_path: Path, number: signal.Signals,
     """GIVEN a run that is being merged WHEN the process gets a signal THEN its scratch folder is removed."""
     code = (
         f"import tempfile\ntempfile.tempdir = {str(tmp_path)!r}\n"
-        "import os, tracekit.analysis.report\nfrom tests.mortal import begin_and_hang\n"
+        "import os, tracekit.report.report\nfrom tests.mortal import begin_and_hang\n"
         f"def analyze(run):\n    assert os.listdir({str(tmp_path)!r})\n    begin_and_hang(0)\n"
-        "tracekit.analysis.report.analyze = analyze\n"
+        "tracekit.report.report.analyze = analyze\n"
     )
     more = {"merge": ["-o", tmp_path / "run.pftrace"], "open": ["--print-url"], "query": ["select 1"]}
     ended = ended_by(number, code, command, DDP, *more[command], "--jobs", "1")
@@ -257,7 +257,7 @@ def test_a_signal_ends_the_workers() -> None:
     """GIVEN workers that hang WHEN the parent alone gets a signal THEN it ends them and does not wait."""
     code = (
         "import click\nfrom tests.mortal import begin_and_hang\nfrom tracekit import cli\n"
-        "from tracekit.analysis.loading.workers import map_ranks\n"
+        "from tracekit.loading.workers import map_ranks\n"
         "command = click.Command('hang', callback=lambda: map_ranks(begin_and_hang, [(0,), (1,)], jobs=2))\n"
         "cli.COMMANDS['hang'] = ''\n"
         "cli.LazyGroup.get_command = lambda self, ctx, name: command\n"

@@ -20,8 +20,8 @@ from click.testing import CliRunner, Result
 
 from tests.places import DATA
 from tracekit import serve
-from tracekit.analysis.load import load
 from tracekit.cli import cli
+from tracekit.loading.load import load
 from tracekit.trace_processor import choice
 
 DDP = DATA / "ddp_slow_rank"

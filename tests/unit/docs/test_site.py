@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.places import ROOT
-from tracekit.analysis.sections import SECTIONS
+from tracekit.explain.sections import SECTIONS
 
 DOCS = ROOT / "docs"
 

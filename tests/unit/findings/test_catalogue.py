@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.analysis.sections import SECTIONS
+from tracekit.explain.sections import SECTIONS
 from tracekit.findings.catalogue import Entry, catalogue
 from tracekit.findings.finding import Condition
 from tracekit.findings.thresholds import NOTABLE_SHARE

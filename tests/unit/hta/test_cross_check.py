@@ -10,10 +10,10 @@ import tracekit
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.gpu_steps import gpu_steps
-from tracekit.analysis.kernel_list import list_kernels
-from tracekit.analysis.load import load
-from tracekit.analysis.loading.options import StepSelection, SummaryOptions
 from tracekit.hta.cross_check import CrossCheck, class_differences, cross_check, cross_check_text
+from tracekit.loading.load import load
+from tracekit.loading.options import StepSelection, SummaryOptions
+from tracekit.report.kernel_list import list_kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 require_module("hta")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tracekit.analysis.pipeline.schedules import order_of_schedule
+from tracekit.explain.pipeline.schedules import order_of_schedule
 from tracekit.optables.diagnosis import TableDiagnosis, diagnose_table
 from tracekit.optables.operation_table import read_table
 

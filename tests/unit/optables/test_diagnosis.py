@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.optables.simulated import diagnose, simulate
-from tracekit.analysis.pipeline.bubbles import closed_form_bubble_ratio
-from tracekit.analysis.table import rows_of
 from tracekit.errors import InputError
+from tracekit.explain.pipeline.bubbles import closed_form_bubble_ratio
 from tracekit.model.metadata import PipelineLayout
+from tracekit.model.table import rows_of
 from tracekit.optables.diagnosis import TableDiagnosis
 
 MS = 1_000_000

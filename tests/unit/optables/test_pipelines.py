@@ -8,14 +8,14 @@ import pytest
 
 from benchmarks.exchanges import actions, rank, run_of
 from tests.unit.optables.simulated import simulate
-from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline, pipeline_actions
-from tracekit.analysis.pipeline.tables import Actions
-from tracekit.analysis.replay.operation_graph import GraphSteps
-from tracekit.analysis.table import rows_of
+from tracekit.explain.pipeline.bubbles import Pipeline, pipeline, pipeline_actions
+from tracekit.explain.pipeline.tables import Actions
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
+from tracekit.model.table import rows_of
 from tracekit.optables.operation_table import read_table
 from tracekit.optables.pipelines import TYPES, graph_of_table, run_of_table
+from tracekit.replay.operation_graph import GraphSteps
 
 HEADER = ["rank", "dp_rank", "kind", "microbatch", "start_ms", "end_ms"]
 

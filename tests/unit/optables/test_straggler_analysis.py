@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 
 from tests.unit.optables.straggler_tables import TWO_STAGES, operations
-from tracekit.analysis.replay.operation_graph import GraphSteps
-from tracekit.analysis.whatif.whatif import what_if
 from tracekit.errors import InputError
+from tracekit.explain.whatif.whatif import what_if
 from tracekit.optables.pipelines import NamedGraph
 from tracekit.optables.straggler_analysis import OPTYPES, graph_of_operations, read_operations
+from tracekit.replay.operation_graph import GraphSteps
 
 
 def graph_of(table: pd.DataFrame) -> NamedGraph:

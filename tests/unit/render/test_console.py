@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.exchanges import rank, run_of
-from tracekit.analysis.configuration import CONFIGURATION
+from tracekit.explain.configuration import CONFIGURATION
 from tracekit.model.metadata import Settings
 from tracekit.model.run import LeftOutStep, Run
 from tracekit.render.console import headline

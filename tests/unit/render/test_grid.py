@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.analysis.table import Column, Display, Table
+from tracekit.model.table import Column, Display, Table
 from tracekit.render.console import draw, write
 from tracekit.render.grid import Grid, bars_of, grid_of
 

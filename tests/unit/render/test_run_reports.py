@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.gpu_runs import gpu_rank, result
-from tracekit.analysis.load import load
-from tracekit.analysis.sections import TABLES
+from tests.unit.explain.gpu_runs import gpu_rank, result
 from tracekit.api import analyze
 from tracekit.errors import UsageError
+from tracekit.explain.sections import TABLES
+from tracekit.loading.load import load
 from tracekit.model.metadata import Bucket, DdpModule, Group
 from tracekit.render.json_result import JsonResult, result_dict
 from tracekit.render.terminal import TerminalReport

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.section import Unavailable
 from tracekit.api import analyze
+from tracekit.explain.section import Unavailable
 from tracekit.render.terminal import TerminalReport
 
 

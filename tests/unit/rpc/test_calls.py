@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.load import load
-from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.table import records
 from tracekit.findings.finding import held
+from tracekit.loading.load import load
 from tracekit.model.metadata import RpcCall, RpcCallKind, RpcService, RpcUse, RpcWait
+from tracekit.model.table import records
+from tracekit.report.report import Report, analyze
 
 Analyse = Callable[..., Report]
 

@@ -8,7 +8,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from tests.builders import write_run
 from tests.unit.rpc.test_calls import worker
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.render.merged.merge import merge
 
 

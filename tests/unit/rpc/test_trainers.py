@@ -11,7 +11,7 @@ from msgspec import structs
 
 from benchmarks.exchanges import rank, run_of, send
 from tests.unit.rpc.simulated import Exchange
-from tracekit.analysis.step_time.tables import NamedWait
+from tracekit.explain.step_time.tables import NamedWait
 from tracekit.findings.finding import Finding, held
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary

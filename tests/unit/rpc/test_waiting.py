@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.exchanges import rank, run_of
 from tests.unit.rpc.test_trainers import MS, trainer
-from tracekit.analysis.step_time.tables import NAMED_WAITS, NamedWait
+from tracekit.explain.step_time.tables import NAMED_WAITS, NamedWait
 from tracekit.findings.finding import Finding, held
 from tracekit.rpc.calls import CallSums, function_rows
 from tracekit.rpc.remote_calls import waiting_findings

@@ -22,7 +22,7 @@ from tracekit.cli.inputs.run_choice import RunChoice
 from tracekit.read.files.inflate import beginning_of
 
 if TYPE_CHECKING:
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
+    from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.model.notes import Note
     from tracekit.model.run import Run
     from tracekit.render.merged.derived_tracks import SliceFilter
@@ -46,10 +46,10 @@ def merged_run(
 
     Defects of the run are printed on stderr. Raises what `load` and `merge` raise.
     """
-    from tracekit.analysis.report import analyze
     from tracekit.read.cache.cache_dir import DecodedSpool
     from tracekit.render.merged.merge import merge
     from tracekit.render.output import scratch_folder
+    from tracekit.report.report import analyze
 
     with scratch_folder(output, force=force) as folder:
         spool = DecodedSpool(folder=folder)
@@ -147,7 +147,7 @@ def _arguments_of_ready(path: Path) -> Mapping[str, str]:
 
 
 def _options(steps: StepSelection | None) -> SummaryOptions | None:
-    from tracekit.analysis.loading.options import SummaryOptions
+    from tracekit.loading.options import SummaryOptions
 
     return None if steps is None else SummaryOptions(steps=steps)
 

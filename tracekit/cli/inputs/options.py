@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from tracekit.analysis.loading.options import StepSelection
-    from tracekit.analysis.loading.workers import Progress
+    from tracekit.loading.options import StepSelection
+    from tracekit.loading.workers import Progress
 else:
 
     class ParamType(click.ParamType):
@@ -63,7 +63,7 @@ class StepRange(ParamType["StepSelection"]):
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StepSelection:
-        from tracekit.analysis.loading.options import StepSelection
+        from tracekit.loading.options import StepSelection
 
         if value == "recording":
             return StepSelection(whole=True)
@@ -88,7 +88,7 @@ class Sections(ParamType[tuple[str, ...]]):
         return tuple(part.strip() for part in str(value).split(",") if part.strip())
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from tracekit.analysis.sections import SECTIONS
+        from tracekit.explain.sections import SECTIONS
 
         *given, begun = incomplete.split(",")
         return [CompletionItem(",".join([*given, name])) for name in SECTIONS if name.startswith(begun)]

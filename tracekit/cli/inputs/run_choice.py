@@ -22,14 +22,14 @@ from tracekit.cli.inputs.echo import echo_written, write_with
 from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
-    from tracekit.analysis.events.communication_rules import CommunicationRule
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-    from tracekit.analysis.report import Report
-    from tracekit.analysis.section import KnownWork
+    from tracekit.explain.section import KnownWork
+    from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.model.names.pseudonyms import Pseudonyms
     from tracekit.model.run import Run
+    from tracekit.rank.communication_rules import CommunicationRule
     from tracekit.read.cache.cache_dir import DecodedSpool
     from tracekit.read.cache.store import CacheChoice
+    from tracekit.report.report import Report
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,7 +94,7 @@ class RunChoice:
 
     def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
         """Read it, with a progress bar; workers use the `spool`. Raises what `analysis.load` does."""
-        from tracekit.analysis.load import load
+        from tracekit.loading.load import load
 
         anonymize = self.pseudonyms_with() if self.anonymize is True else self.anonymize
         with self.workers() as workers:
@@ -112,7 +112,7 @@ class RunChoice:
 
     def pseudonyms_with(self, *others: RunChoice) -> Pseudonyms:
         """Return pseudonyms for the names in this run and others. From now on messages are written with them, too."""
-        from tracekit.analysis.load import RunPaths, pseudonyms_of
+        from tracekit.loading.load import RunPaths, pseudonyms_of
 
         chosen = [RunPaths(paths=each.paths, run=each.run, attempt=each.attempt) for each in (self, *others)]
         with self.workers() as workers:
@@ -122,7 +122,7 @@ class RunChoice:
 
     def with_rules(self, options: SummaryOptions | None = None) -> SummaryOptions:
         """Return the options with the rules that were given on the command line, by default of everything."""
-        from tracekit.analysis.loading.options import SummaryOptions
+        from tracekit.loading.options import SummaryOptions
 
         return (options or SummaryOptions()).with_rules(self.communication_rules)
 
@@ -163,7 +163,7 @@ def _rules(texts: tuple[str, ...]) -> tuple[CommunicationRule, ...]:
     """Return the rules that were given. Raises UsageError for a text that is none."""
     if not texts:
         return ()
-    from tracekit.analysis.events.communication_rules import parse_rule
+    from tracekit.rank.communication_rules import parse_rule
 
     return tuple(parse_rule(text) for text in texts)
 
@@ -290,8 +290,8 @@ def read_reports(
 
     Everything is read of a run, so that `tracekit analyze` finds its summaries in the cache, and the other way round.
     """
-    from tracekit.analysis.loading.options import StepSelection, SummaryOptions
-    from tracekit.analysis.report import analyze
+    from tracekit.loading.options import StepSelection, SummaryOptions
+    from tracekit.report.report import analyze
 
     options = SummaryOptions(steps=steps or StepSelection())
     first, *others = choices

@@ -54,7 +54,7 @@ class _Rules(ParamType[tuple[str, ...]]):
     name = "rules"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        from tracekit.analysis.events.communication_rules import parse_rule
+        from tracekit.rank.communication_rules import parse_rule
 
         rules = value.split() if isinstance(value, str) else value
         for rule in rules:

@@ -12,15 +12,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tracekit.analysis.comparison.comparison import Comparison, steps_ns
-from tracekit.analysis.comparison.step_verdict import CONFIDENCE, ENOUGH_STEPS, UNEVEN_STEPS, ChangeEstimate
-from tracekit.analysis.diagnosis.tables import cause_name
-from tracekit.analysis.stats.uncertainty import pseudomedian
-from tracekit.analysis.step_time.step_lengths import step_lengths
-from tracekit.analysis.table import rows_of
+from tracekit.comparison.comparison import Comparison, steps_ns
+from tracekit.comparison.step_verdict import CONFIDENCE, ENOUGH_STEPS, UNEVEN_STEPS, ChangeEstimate
+from tracekit.explain.diagnosis.tables import cause_name
+from tracekit.explain.step_time.step_lengths import step_lengths
 from tracekit.model.quantities import count_text, milliseconds, percent, safe_text, shortened, unicode_text
 from tracekit.model.run import Run, ranks_text
+from tracekit.model.table import rows_of
 from tracekit.render.json_result import JSON_HEAD
+from tracekit.stats.uncertainty import pseudomedian
 
 _MANIFEST = "comparison.json"
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.comparison.comparison import Comparison
-from tracekit.analysis.comparison.tables import CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES
-from tracekit.analysis.table import rows_of
+from tracekit.comparison.comparison import Comparison
+from tracekit.comparison.tables import CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES
 from tracekit.errors import UsageError
 from tracekit.model.quantities import safe_text, shortened
+from tracekit.model.table import rows_of
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import (
     advice_text,

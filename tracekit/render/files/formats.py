@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.report import Report
 from tracekit.errors import UsageError
+from tracekit.report.report import Report
 
 if TYPE_CHECKING:
     from tracekit.render.page.lanes import LaneReader

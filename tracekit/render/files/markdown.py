@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import re
 
-from tracekit.analysis.diagnosis.tables import CAUSES
-from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION
-from tracekit.analysis.step_time.step_lengths import mean_step_ns
-from tracekit.analysis.step_time.tables import RANKS
-from tracekit.analysis.table import rows_of
-from tracekit.analysis.whatif.tables import WHATIF
+from tracekit.explain.diagnosis.tables import CAUSES
+from tracekit.explain.step_time.sections import BREAKDOWN_SECTION
+from tracekit.explain.step_time.step_lengths import mean_step_ns
+from tracekit.explain.step_time.tables import RANKS
+from tracekit.explain.whatif.tables import WHATIF
 from tracekit.findings.finding import Finding
 from tracekit.model.quantities import safe_text, shortened
+from tracekit.model.table import rows_of
 from tracekit.render.answer import finding_facts, open_options
 from tracekit.render.console import command_line, headline
 from tracekit.render.grid import Grid, grid_of
 from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import cause_rows, change_rows
+from tracekit.report.report import Report
 
 _SHOWN_FINDINGS = 5
 _SHOWN_RANKS = 16

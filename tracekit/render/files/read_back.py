@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tracekit.analysis.table import Column, Table, Type
 from tracekit.errors import InputError
+from tracekit.model.table import Column, Table, Type
 from tracekit.render.files.tables import is_json, parquet_reader, value_of_csv, value_of_json
 from tracekit.render.files.workbook import import_openpyxl, text_of_cell
 from tracekit.schema import COLUMNS

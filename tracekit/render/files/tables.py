@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.report import Report
-from tracekit.analysis.table import Column, FilledTable
 from tracekit.errors import UsageError
 from tracekit.model.quantities import unicode_text
+from tracekit.model.table import Column, FilledTable
 from tracekit.render.output import new_folder
+from tracekit.report.report import Report
 from tracekit.schema import COLUMNS, TABLES, column_table
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from tracekit.analysis.report import Report
-from tracekit.analysis.table import FilledTable
 from tracekit.errors import OutputError, UsageError
+from tracekit.model.table import FilledTable
 from tracekit.render.files.tables import as_json, is_json, tables_to_write
 from tracekit.render.output import new_file
+from tracekit.report.report import Report
 
 LONGEST_CELL = 32_767
 """Characters that a cell of Excel holds."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.analysis.events.kernel_launches import DeviceEvents
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+from tracekit.rank.kernel_launches import DeviceEvents
 from tracekit.render.slices import ROLES, Flows, Unsigned
 
 # Ids have 64 bits. Arrows that are numbered over the run have their kind in the upper four bits. Ids below 2^60 belong

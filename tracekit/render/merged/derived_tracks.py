@@ -15,19 +15,19 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, WHOLE
-from tracekit.analysis.events.phases import STEP_PHASES
-from tracekit.analysis.loading.options import StepSelection
-from tracekit.analysis.loading.recording import Recording
-from tracekit.analysis.pipeline.tables import ACTIONS
-from tracekit.analysis.step_time.phases import phase_times
-from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, WHOLE
+from tracekit.explain.pipeline.tables import ACTIONS
+from tracekit.explain.step_time.phases import phase_times
+from tracekit.loading.options import StepSelection
+from tracekit.loading.recording import Recording
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS, GroupKey
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.run import ClockModel, format_ranges
 from tracekit.model.spans import ACTION_KINDS
+from tracekit.rank.lanes import Lanes
+from tracekit.rank.phases import STEP_PHASES
 from tracekit.read.decode.field_values import IDS
 from tracekit.render.merged.arrows import (
     CHAIN_ARROWS,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.stragglers.arrivals import Arrivals
-from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
-from tracekit.analysis.timeline.recorded_steps import WAITS
+from tracekit.explain.stragglers.arrivals import Arrivals
+from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
+from tracekit.rank.recorded_steps import WAITS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -28,10 +28,9 @@ from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tracekit.analysis.loading.options import SummaryOptions
-from tracekit.analysis.loading.workers import LOST, Progress, map_ranks
-from tracekit.analysis.report import Report
 from tracekit.errors import OutputError, UsageError
+from tracekit.loading.options import SummaryOptions
+from tracekit.loading.workers import LOST, Progress, map_ranks
 from tracekit.model.run import Run
 from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.render.merged.derived_tracks import SliceFilter
@@ -41,6 +40,7 @@ from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
 from tracekit.render.output import move_to_end, new_file, scratch_folder
 from tracekit.render.slices import Sink, TraceFormat
+from tracekit.report.report import Report
 
 _VIEW_KEY = "tracekit_opening_view"
 _FEW_EVENTS = 200_000  # with fewer, starting workers costs more time than they save

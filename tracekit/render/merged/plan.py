@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.pipeline.steps import pipeline_steps
-from tracekit.analysis.pipeline.tables import ACTIONS
-from tracekit.analysis.stragglers.arrivals import arrivals_of
-from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
-from tracekit.analysis.stragglers.stragglers import counted_steps
+from tracekit.explain.pipeline.steps import pipeline_steps
+from tracekit.explain.pipeline.tables import ACTIONS
+from tracekit.explain.stragglers.arrivals import arrivals_of
+from tracekit.explain.stragglers.collective_instances import CollectiveInstances
+from tracekit.explain.stragglers.stragglers import counted_steps
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64

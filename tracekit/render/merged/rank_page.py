@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES
-from tracekit.analysis.loading.options import SummaryOptions
-from tracekit.analysis.loading.recording import Recording, recording_of
-from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.limits import limits
+from tracekit.loading.options import SummaryOptions
+from tracekit.loading.recording import Recording, recording_of
 from tracekit.model.events import ABSENT, Bool, EventTable, Float64, Int64, MemoryRecords, Track
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
+from tracekit.rank.kernel_launches import DEVICE_CATEGORIES
+from tracekit.rank.lanes import Lanes
 from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.diagnosis.critical_path import CriticalPath
-from tracekit.analysis.loading.options import StepSelection
-from tracekit.analysis.report import Report
+from tracekit.explain.diagnosis.critical_path import CriticalPath
 from tracekit.findings.finding import Finding
+from tracekit.loading.options import StepSelection
 from tracekit.model.communication import KINDS, bus_factor
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.render.merged.derived_tracks import CATEGORY, DerivedTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.slices import Argument, Slices, TraceWriter
+from tracekit.report.report import Report
 
 
 def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, chosen: StepSelection) -> None:

@@ -11,16 +11,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.report import Report
-from tracekit.analysis.sections import SECTIONS
-from tracekit.analysis.step_time.tables import RANKS
-from tracekit.analysis.table import Table, rows_of, tables_of
-from tracekit.analysis.whatif.tables import WHATIF
 from tracekit.errors import UsageError
+from tracekit.explain.sections import SECTIONS
+from tracekit.explain.step_time.tables import RANKS
+from tracekit.explain.whatif.tables import WHATIF
 from tracekit.model.quantities import safe_text, shortened
+from tracekit.model.table import Table, rows_of, tables_of
 from tracekit.render.grid import bars_of
 from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import rows_to_show
+from tracekit.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import html
 
-from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.quantities import milliseconds, safe_text, shortened
@@ -18,6 +17,7 @@ from tracekit.render.console import headline
 from tracekit.render.grid import Grid
 from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
 from tracekit.render.run_info import ranks_grid
+from tracekit.report.report import Report
 
 _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300

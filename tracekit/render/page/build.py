@@ -27,17 +27,16 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tracekit.analysis.communication.collectives import lateness_by_step, times_of_groups
-from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, OVERLAP_SECTION
-from tracekit.analysis.fsdp.units import FSDP_SECTION
-from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
-from tracekit.analysis.report import Report
-from tracekit.analysis.section import Section
-from tracekit.analysis.sections import TABLES
-from tracekit.analysis.step_time.sections import PHASES_SECTION
-from tracekit.analysis.table import rows_of
 from tracekit.errors import InputError
+from tracekit.explain.communication.collectives import lateness_by_step, times_of_groups
+from tracekit.explain.communication.sections import COLLECTIVES_SECTION, OVERLAP_SECTION
+from tracekit.explain.fsdp.units import FSDP_SECTION
+from tracekit.explain.model_parallel.sections import TENSOR_SECTION
+from tracekit.explain.section import Section
+from tracekit.explain.sections import TABLES
+from tracekit.explain.step_time.sections import PHASES_SECTION
 from tracekit.model.quantities import safe_text, shortened
+from tracekit.model.table import rows_of
 from tracekit.render.json_result import result_dict
 from tracekit.render.output import new_file
 from tracekit.render.page.chart_contract import LaneView
@@ -63,6 +62,7 @@ from tracekit.render.page.contract import (
 from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
 from tracekit.render.page.lanes import LaneReader, lane_views, read_again
 from tracekit.render.rank_bars import reasons_to_show
+from tracekit.report.report import Report
 
 _MEANS: tuple[tuple[str, Section[Any], str, str], ...] = (
     ("communication", OVERLAP_SECTION, "by_kind", "communication_by_kind"),

@@ -14,18 +14,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tracekit.analysis.communication.collectives import CollectiveTimesOfSize, TimesOfGroup, collective_distributions
-from tracekit.analysis.events.phases import PHASES
-from tracekit.analysis.fsdp.tables import FSDP_GATHERS
-from tracekit.analysis.matching.message_times import rank_pairs
-from tracekit.analysis.pipeline.bubble_causes import step_bubbles
-from tracekit.analysis.pipeline.bubbles import Pipeline
-from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
-from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import typical_step
-from tracekit.analysis.table import rows_of
+from tracekit.explain.communication.collectives import CollectiveTimesOfSize, TimesOfGroup, collective_distributions
+from tracekit.explain.fsdp.tables import FSDP_GATHERS
+from tracekit.explain.pipeline.bubble_causes import step_bubbles
+from tracekit.explain.pipeline.bubbles import Pipeline
+from tracekit.explain.pipeline.sections import PIPELINE_SECTION
+from tracekit.explain.step_time.step_lengths import typical_step
+from tracekit.job.message_times import rank_pairs
 from tracekit.model.events import Float64, Int64
 from tracekit.model.run import Run
+from tracekit.model.table import rows_of
+from tracekit.rank.phases import PHASES
 from tracekit.render.page.chart_contract import (
     Bandwidth,
     FsdpLadder,
@@ -39,6 +38,7 @@ from tracekit.render.page.chart_contract import (
     RankSteps,
     Skew,
 )
+from tracekit.report.report import Report
 
 # ---- ranks and steps ---------------------------------------------------------------------------------------------
 MOST_ROWS = 1024

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tracekit.analysis.diagnosis.tables import cause_name
-from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
+from tracekit.explain.diagnosis.tables import cause_name
+from tracekit.explain.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
 from tracekit.findings.finding import Finding
 from tracekit.model.quantities import duration, milliseconds, safe_text
 from tracekit.model.run import Run, clocks_are_comparable, format_ranges, largest_pair_error_ns
@@ -18,6 +17,7 @@ from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, S
 from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import where_text
+from tracekit.report.report import Report
 
 _WIDTH = 200  # of the headline, in characters
 _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {

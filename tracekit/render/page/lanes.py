@@ -8,17 +8,17 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analysis.loading.options import SummaryOptions
-from tracekit.analysis.report import Report
-from tracekit.analysis.step_lanes import LANES, StepLanes, StepTime, read_step_lanes
-from tracekit.analysis.step_time.step_lengths import typical_step
-from tracekit.analysis.stragglers.stragglers import arrivals
-from tracekit.analysis.timeline.recorded_steps import WAITS
+from tracekit.explain.step_time.step_lengths import typical_step
+from tracekit.explain.stragglers.stragglers import arrivals
+from tracekit.loading.options import SummaryOptions
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.rank.recorded_steps import WAITS
 from tracekit.render.merged.lateness import PeerWaits, message_waits_of, waits_of
 from tracekit.render.page.chart_contract import LaneRank, LaneSpans, LaneView
 from tracekit.render.rank_bars import Reason, reasons_to_show
+from tracekit.report.report import Report
+from tracekit.report.step_lanes import LANES, StepLanes, StepTime, read_step_lanes
 
 MOST_RANKS = 16
 _MOST_WAITS = 60  # of a rank in a step, the longest

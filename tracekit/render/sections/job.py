@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tracekit.analysis.attempts import ATTEMPTS, Attempts, lost_parts_ns
-from tracekit.analysis.configuration import Configuration
-from tracekit.analysis.table import Rows, rows_of
+from tracekit.explain.attempts import ATTEMPTS, Attempts, lost_parts_ns
+from tracekit.explain.configuration import Configuration
 from tracekit.findings.steps import setting_text
 from tracekit.model.names.modules import name_of_layers_alike
 from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.run import Run, format_ranges, ranks_text
+from tracekit.model.table import Rows, rows_of
 from tracekit.render.console import draw, table
 from tracekit.render.grid import grid_of
 

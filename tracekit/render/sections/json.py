@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracekit.analysis.ddp.buckets import Buckets
-from tracekit.analysis.diagnosis.diagnosis import Diagnosis
-from tracekit.analysis.fsdp.units import Fsdp
-from tracekit.analysis.pipeline.bubble_causes import CAUSES
-from tracekit.analysis.pipeline.bubbles import Pipeline
-from tracekit.analysis.section import Section, Unavailable
-from tracekit.analysis.step_time.roofline import Roofline
-from tracekit.analysis.stragglers.stragglers import Stragglers
-from tracekit.analysis.table import rows_of, tables_of
-from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.explain.ddp.buckets import Buckets
+from tracekit.explain.diagnosis.diagnosis import Diagnosis
+from tracekit.explain.fsdp.units import Fsdp
+from tracekit.explain.pipeline.bubble_causes import CAUSES
+from tracekit.explain.pipeline.bubbles import Pipeline
+from tracekit.explain.section import Section, Unavailable
+from tracekit.explain.step_time.roofline import Roofline
+from tracekit.explain.stragglers.stragglers import Stragglers
+from tracekit.explain.whatif.whatif import WhatIf
+from tracekit.model.table import rows_of, tables_of
 from tracekit.rpc.section import RPC_TABLES
 
 _NULL_WITHOUT_RESULT = {"configuration", "diagnosis", "pipeline", "roofline", "whatif"}

@@ -5,17 +5,17 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from tracekit.analysis.fsdp.units import Fsdp
-from tracekit.analysis.model_parallel.layers import TensorParallel
-from tracekit.analysis.step_time.breakdown import capture_overhead
-from tracekit.analysis.step_time.phases import StepPhases
-from tracekit.analysis.step_time.roofline import Roofline
-from tracekit.analysis.step_time.sections import Memory
-from tracekit.analysis.stragglers.stragglers import Stragglers
-from tracekit.analysis.table import rows_of
+from tracekit.explain.fsdp.units import Fsdp
+from tracekit.explain.model_parallel.layers import TensorParallel
+from tracekit.explain.step_time.breakdown import capture_overhead
+from tracekit.explain.step_time.phases import StepPhases
+from tracekit.explain.step_time.roofline import Roofline
+from tracekit.explain.step_time.sections import Memory
+from tracekit.explain.stragglers.stragglers import Stragglers
 from tracekit.findings.stragglers import ESTIMATED
 from tracekit.model.quantities import file_size, milliseconds, percent, scaled
 from tracekit.model.run import Run
+from tracekit.model.table import rows_of
 
 _WHAT = {"flops": "model FLOP/s", "peak": "MFU", "mfu": "MFU"}
 EVEN_LOAD = 1.1

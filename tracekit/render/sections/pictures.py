@@ -5,14 +5,14 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.ddp.buckets import BucketPicture, Buckets
-from tracekit.analysis.ddp.tables import BUCKETS_SHOWN
-from tracekit.analysis.pipeline import tables
-from tracekit.analysis.pipeline.advice import FILLED
-from tracekit.analysis.pipeline.bubbles import Pipeline
-from tracekit.analysis.table import rows_of
+from tracekit.explain.ddp.buckets import BucketPicture, Buckets
+from tracekit.explain.ddp.tables import BUCKETS_SHOWN
+from tracekit.explain.pipeline import tables
+from tracekit.explain.pipeline.advice import FILLED
+from tracekit.explain.pipeline.bubbles import Pipeline
 from tracekit.model.quantities import count_text, milliseconds, percent, safe_text, shortened
 from tracekit.model.spans import ACTION_NAMES
+from tracekit.model.table import rows_of
 from tracekit.render.console import draw, statement, table
 from tracekit.render.grid import grid_of
 

@@ -10,22 +10,22 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracekit.analysis.communication.collectives import CollectiveTimes
-from tracekit.analysis.diagnosis.critical_path import CriticalPath
-from tracekit.analysis.diagnosis.diagnosis import Diagnosis
-from tracekit.analysis.diagnosis.tables import cause_name
-from tracekit.analysis.events.kernel_names import function_of_kernel
-from tracekit.analysis.section import Section
-from tracekit.analysis.sections import SECTIONS
-from tracekit.analysis.step_time import tables as step_columns
-from tracekit.analysis.step_time.breakdown import Breakdown
-from tracekit.analysis.table import FilledTable, Table, rows_of, tables_of
-from tracekit.analysis.whatif import tables as whatif_columns
-from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.explain.communication.collectives import CollectiveTimes
+from tracekit.explain.diagnosis.critical_path import CriticalPath
+from tracekit.explain.diagnosis.diagnosis import Diagnosis
+from tracekit.explain.diagnosis.tables import cause_name
+from tracekit.explain.section import Section
+from tracekit.explain.sections import SECTIONS
+from tracekit.explain.step_time import tables as step_columns
+from tracekit.explain.step_time.breakdown import Breakdown
+from tracekit.explain.whatif import tables as whatif_columns
+from tracekit.explain.whatif.whatif import WhatIf
 from tracekit.findings.hosts import place_text
 from tracekit.model.names.modules import names_together
 from tracekit.model.quantities import milliseconds, percent, shortened
 from tracekit.model.run import Run, ranks_text
+from tracekit.model.table import FilledTable, Table, rows_of, tables_of
+from tracekit.rank.kernel_names import function_of_kernel
 from tracekit.render.console import draw, statement, table
 from tracekit.render.grid import grid_of
 from tracekit.render.sections import lines

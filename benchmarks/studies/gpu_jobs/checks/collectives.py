@@ -12,10 +12,10 @@ from benchmarks.gpu_jobs import Operation
 from benchmarks.gpu_jobs.intervals import length
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each, right_if
-from tracekit.analysis.communication.collectives import GroupTimes, group_times
-from tracekit.analysis.table import rows_of
+from tracekit.explain.communication.collectives import GroupTimes, group_times
 from tracekit.model.communication import KINDS, MatchedGroup
 from tracekit.model.events import Int64
+from tracekit.model.table import rows_of
 
 __all__ = ["CHECKS"]
 

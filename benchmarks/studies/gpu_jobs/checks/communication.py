@@ -11,7 +11,7 @@ from benchmarks.gpu_jobs.engine import Kernel
 from benchmarks.gpu_jobs.intervals import clipped, length, minus
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
-from tracekit.analysis.communication.tables import COMMUNICATION_SUMS
+from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 
 __all__ = ["CHECKS"]
 

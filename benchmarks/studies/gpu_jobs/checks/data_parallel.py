@@ -10,8 +10,8 @@ from benchmarks.gpu_jobs.engine import Kernel
 from benchmarks.gpu_jobs.intervals import length, minus
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each, right_if
-from tracekit.analysis.table import rows_of
 from tracekit.model.communication import bus_factor
+from tracekit.model.table import rows_of
 
 __all__ = ["CHECKS"]
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from benchmarks.gpu_jobs.strategies.expert import tokens_of
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each
-from tracekit.analysis.table import rows_of
+from tracekit.model.table import rows_of
 
 __all__ = ["CHECKS"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare, compare_each, right_if
-from tracekit.analysis.table import rows_of
+from tracekit.model.table import rows_of
 
 __all__ = ["CHECKS"]
 

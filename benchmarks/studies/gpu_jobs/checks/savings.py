@@ -8,8 +8,8 @@ from benchmarks.gpu_jobs import JobSpec, simulate
 from benchmarks.studies.gpu_jobs.accusations import accusations
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare, compare_each
-from tracekit.analysis.whatif.candidates import BALANCED_STAGES
-from tracekit.analysis.whatif.changes import Change
+from tracekit.explain.whatif.candidates import BALANCED_STAGES
+from tracekit.explain.whatif.changes import Change
 
 __all__ = ["CHECKS", "saving_of_whatif"]
 

@@ -14,13 +14,13 @@ import pytest
 
 from tests.components import require_module
 from tests.unit.capture.conftest import Runs
-from tracekit.analysis.report import analyze
-from tracekit.analysis.table import rows_of
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.observers.pauses import PausesObserver
 from tracekit.capture.probe import probe
 from tracekit.model.spans import checkpoint_span, logging_span
+from tracekit.model.table import rows_of
+from tracekit.report.report import analyze
 
 torch = require_module("torch")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from docs.reference.checks import check_pages
-from tracekit.analysis.health.rank_checks import RANK_CHECKS
-from tracekit.analysis.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
+from tracekit.health.rank_checks import RANK_CHECKS
+from tracekit.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
 from tracekit.model.notes import NOTE_KINDS
 
 

@@ -11,11 +11,11 @@ import pytest
 from benchmarks.gpu_jobs import JobSpec, simulate
 from docs.reference.json_fields import OBJECTS, ROWS, TOP, Type
 from tests.places import DATA, ROOT
-from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.section import Unavailable
-from tracekit.analysis.sections import SECTIONS, TABLES
+from tracekit.explain.section import Unavailable
+from tracekit.explain.sections import SECTIONS, TABLES
 from tracekit.render.json_result import JsonResult, result_dict
 from tracekit.render.sections.json import section_dict
+from tracekit.report.report import Report, analyze
 
 COLUMNS = {table.name: {column.name for column in table.columns} for table in TABLES}
 GALLERY = sorted(ROOT.glob("reports/*/summary.json"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.sections import TABLES
+from tracekit.explain.sections import TABLES
 
 
 def test_every_column_has_a_meaning() -> None:

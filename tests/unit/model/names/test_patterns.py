@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.analysis.events.communication_rules import reason_to_refuse
+from tracekit.rank.communication_rules import reason_to_refuse
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracekit.analysis.sections import ALL_PARTS
+from tracekit.explain.sections import ALL_PARTS
 from tracekit.model.columnar import Columnar, element_type
 from tracekit.model.communication import GroupKey, Messages
 from tracekit.model.notes import NOTE_KINDS, Note

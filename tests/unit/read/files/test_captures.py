@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.unit.analysis.attempts.planted import PlantedAttempt, Rank
+from tests.unit.explain.attempts.planted import PlantedAttempt, Rank
 from tests.unit.read.files.run_traces import files, kinds, trace
 from tracekit.errors import UsageError
 from tracekit.read.files import grouping, identify

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import BASE_NS, TraceBuilder
 from tests.unit.read.files.run_traces import DAY, MINUTE, runs, trace
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.read.files import identify, inflate
 from tracekit.read.files.discover import discover
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
+from tests.unit.comparison.compared_runs import STEADY, longer, report_of_steps
 from tracekit.api import compare
 from tracekit.render.comparison.outputs import comparison_markdown
 

@@ -9,7 +9,7 @@ import pytest
 
 import tracekit
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps, run_of_steps
+from tests.unit.comparison.compared_runs import STEADY, longer, report_of_steps, run_of_steps
 from tracekit.errors import OutputError, UsageError
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.analysis.comparison.compared_runs import STEADY, longer, report_of_steps
-from tracekit.analysis.configuration import CONFIGURATION
+from tests.unit.comparison.compared_runs import STEADY, longer, report_of_steps
 from tracekit.api import Comparison, Report, compare
+from tracekit.explain.configuration import CONFIGURATION
 from tracekit.model.metadata import Settings
 from tracekit.model.notes import Note
 from tracekit.render.comparison.outputs import comparison_text

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.places import DATA, ROOT
-from tests.unit.analysis.gpu_runs import gpu_rank
+from tests.unit.explain.gpu_runs import gpu_rank
 from tests.unit.render.files.reports import recorded_report
 from tracekit.cli import cli
 from tracekit.errors import OutputError, UsageError

@@ -12,9 +12,9 @@ import pytest
 from tests.components import require_module
 from tests.places import DATA
 from tests.unit.render.files.reports import hostile_report, recorded_report
-from tracekit.analysis.table import Column, Table
 from tracekit.api import analyze
 from tracekit.errors import UsageError
+from tracekit.model.table import Column, Table
 from tracekit.render.files.tables import table_csv
 
 pq = require_module("pyarrow.parquet")

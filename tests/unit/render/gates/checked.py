@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.analysis.comparison.compared_runs import STEADY, longer, run_of_steps
-from tracekit.analysis.comparison.comparison import SECTIONS_READ
-from tracekit.analysis.gates.evaluation import check
-from tracekit.analysis.gates.gates import parse_gates
+from tests.unit.comparison.compared_runs import STEADY, longer, run_of_steps
 from tracekit.api import analyze
+from tracekit.comparison.comparison import SECTIONS_READ
+from tracekit.gates.evaluation import check
+from tracekit.gates.gates import parse_gates
 
 _GATES = parse_gates(
     {

@@ -10,7 +10,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 from tests.builders import write_run
 from tests.components import require_module
 from tests.perfetto.test_merged_trace import gpu_rank
-from tracekit.analysis.load import load
+from tracekit.loading.load import load
 from tracekit.render.merged.merge import merge
 from tracekit.render.perfetto import portable_packets, writer
 

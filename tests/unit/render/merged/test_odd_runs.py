@@ -11,12 +11,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from benchmarks.exchanges import actions, rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
-from tracekit.analysis.load import load
-from tracekit.analysis.loading.options import StepSelection
-from tracekit.analysis.pipeline.bubbles import pipeline
-from tracekit.analysis.pipeline.tables import Actions
+from tests.unit.explain.pipeline.test_bubbles import gpipe, layout
 from tracekit.api import analyze
+from tracekit.explain.pipeline.bubbles import pipeline
+from tracekit.explain.pipeline.tables import Actions
+from tracekit.loading.load import load
+from tracekit.loading.options import StepSelection
 from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.merge import merge
 from tracekit.render.merged.plan import plan_of

@@ -11,9 +11,9 @@ import pytest
 import tracekit
 from tests.components import require_module
 from tests.unit.render.files.reports import hostile_report, recorded_report
-from tracekit.analysis.sections import SECTIONS
 from tracekit.api import Report
 from tracekit.errors import UsageError
+from tracekit.explain.sections import SECTIONS
 from tracekit.render.notebook.plots import draw_bars, label
 
 if TYPE_CHECKING:

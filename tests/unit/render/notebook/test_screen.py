@@ -10,7 +10,7 @@ import pytest
 
 import tracekit
 from tests.builders import write_run
-from tests.unit.analysis.gpu_runs import gpu_rank
+from tests.unit.explain.gpu_runs import gpu_rank
 from tests.unit.render.files.reports import hostile_report, recorded_report
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.step_lanes import LANES, Operation, StepLanes, StepTime
-from tracekit.analysis.step_time.tables import IDLE_SUMS, PHASE_SUMS, STEP_PHASES, IdleSum, PhasePart, PhaseSums
-from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
 from tracekit.api import Report, analyze
+from tracekit.explain.step_time.tables import IDLE_SUMS, PHASE_SUMS, STEP_PHASES, IdleSum, PhasePart, PhaseSums
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
+from tracekit.rank.idle_causes import IDLE_CAUSES
+from tracekit.report.step_lanes import LANES, Operation, StepLanes, StepTime
 
 __all__ = ["SLOW_RANK", "job", "made_up_lanes", "report_of"]
 

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from tests.unit.render.page.jobs import job, made_up_lanes, report_of
-from tracekit.analysis.step_lanes import StepLanes
-from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES
 from tracekit.api import Report
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
+from tracekit.rank.idle_causes import IDLE_CAUSES
 from tracekit.render.json_result import JsonResult, result_dict
 from tracekit.render.page.build import amounts_for, page_data, script_json
 from tracekit.render.page.contract import Page, PageData
+from tracekit.report.step_lanes import StepLanes
 
 
 def data_of(report: Report) -> PageData:

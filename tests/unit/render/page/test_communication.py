@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.simulated import Cluster
-from tracekit.analysis.communication.collectives import times_of_groups
 from tracekit.api import analyze
+from tracekit.explain.communication.collectives import times_of_groups
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict
 from tracekit.render.page.charts import message_pairs, skews_and_bandwidths

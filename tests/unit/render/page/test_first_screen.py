@@ -9,8 +9,8 @@ import pytest
 
 from tests.places import ROOT
 from tests.unit.render.page.jobs import SLOW_RANK, job, report_of
-from tracekit.analysis.step_time.step_lengths import mean_step_ns, step_lengths
 from tracekit.api import Report, analyze
+from tracekit.explain.step_time.step_lengths import mean_step_ns, step_lengths
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from benchmarks.simulated import Cluster
 from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes
-from tracekit.analysis.step_lanes import StepLanes, StepTime
 from tracekit.api import analyze
 from tracekit.model.run import Run
 from tracekit.render.page.chart_contract import LaneView
 from tracekit.render.page.lanes import MOST_RANKS, lane_views
+from tracekit.report.step_lanes import StepLanes, StepTime
 
 
 def views_of(run: Run, *, bins: int = 10) -> list[LaneView]:

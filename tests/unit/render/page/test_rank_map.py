@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.render.page.jobs import job, report_of
-from tracekit.analysis.communication.collectives import lateness_by_step, times_of_groups
+from tracekit.explain.communication.collectives import lateness_by_step, times_of_groups
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run
 from tracekit.render.json_result import result_dict

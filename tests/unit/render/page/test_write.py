@@ -13,9 +13,9 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tests.unit.render.page.jobs import job, made_up_lanes, report_of
-from tracekit.analysis.load import load
 from tracekit.api import analyze
 from tracekit.errors import OutputError
+from tracekit.loading.load import load
 from tracekit.render.page.build import (
     MOST_CODE_BYTES,
     PageCode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tracekit.analysis.sections import SECTIONS
+from tracekit.explain.sections import SECTIONS
 from tracekit.model.run import Run
 from tracekit.render.console import write
 from tracekit.render.sections.text import section_text

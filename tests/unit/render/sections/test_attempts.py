@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.unit.analysis.attempts.planted import PlantedAttempt
-from tests.unit.analysis.attempts.test_attempts import FINISHED, KILLED, RESUMED, Rank
+from tests.unit.explain.attempts.planted import PlantedAttempt
+from tests.unit.explain.attempts.test_attempts import FINISHED, KILLED, RESUMED, Rank
 from tracekit.api import analyze
 from tracekit.render.json_result import result_dict
 from tracekit.render.run_info import RunInfo

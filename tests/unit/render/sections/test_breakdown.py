@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from benchmarks.exchanges import rank, run_of
 from tests.unit.render.sections.drawn import lines_of
-from tracekit.analysis.step_time.breakdown import breakdown
-from tracekit.analysis.step_time.tables import IdleSum
+from tracekit.explain.step_time.breakdown import breakdown
+from tracekit.explain.step_time.tables import IdleSum
 
 MS = 1_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.ddp.buckets import BucketBar, BucketPicture, bucket_picture
+from tracekit.explain.ddp.buckets import BucketBar, BucketPicture, bucket_picture
 from tracekit.render.console import write
 from tracekit.render.sections.pictures import bucket_chart
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.exchanges import rank, run_of
-from tracekit.analysis.configuration import CONFIGURATION, Configuration, configuration
+from tracekit.explain.configuration import CONFIGURATION, Configuration, configuration
 from tracekit.model.metadata import Settings
 from tracekit.render.console import write
 from tracekit.render.sections.job import configuration_block

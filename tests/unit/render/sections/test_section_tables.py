@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from benchmarks.exchanges import WORLD, rank, run_of
-from tests.unit.analysis.model_parallel.experts import exchange_tokens
+from tests.unit.explain.model_parallel.experts import exchange_tokens
 from tests.unit.render.sections.drawn import lines_of
-from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
-from tracekit.analysis.fsdp.tables import FsdpSum
-from tracekit.analysis.fsdp.units import fsdp
-from tracekit.analysis.model_parallel.layers import tensor_parallel
-from tracekit.analysis.model_parallel.tables import ExpertExchangeSum, TensorSum
+from tracekit.explain.communication.mesh_dimensions import MeshDimensions
+from tracekit.explain.fsdp.tables import FsdpSum
+from tracekit.explain.fsdp.units import fsdp
+from tracekit.explain.model_parallel.layers import tensor_parallel
+from tracekit.explain.model_parallel.tables import ExpertExchangeSum, TensorSum
 from tracekit.model.run import Run
 from tracekit.rpc.calls import RemoteCalls
 

@@ -1,0 +1,110 @@
+"""What is said of idle time: its causes by rank, what hosts did then, and what to do. Times are microseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.builders import TraceBuilder, write_run
+from tests.places import DATA
+from tracekit.findings.finding import Finding
+from tracekit.model.metadata import Settings
+from tracekit.model.table import rows_of
+from tracekit.report.report import Report, analyze
+
+
+def a_rank(rank: int = 0) -> TraceBuilder:
+    """Two steps of 1000, each with a kernel at 10-500 launched at its begin. It waits for the host from 500 on."""
+    trace = TraceBuilder(rank, 2)
+    for step in range(2):
+        trace.step(step, 1000 * step, 1000).kernel("gemm", 1000 * step + 10, 490, launched_at=1000 * step)
+        trace.nccl("all_reduce", 1000 * step + 500, 10, launched_at=1000 * step + 1)
+    return trace
+
+
+def idle_finding(report: Report) -> Finding:
+    (finding,) = (finding for finding in report.findings if "for 50% of the step" in finding.text)
+    assert len(finding.text) <= 142
+    return finding
+
+
+def report_of(folder: Path, trace: TraceBuilder) -> Report:
+    return analyze(write_run(folder, [trace]), only="breakdown")
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "cause", "action"),
+    [
+        ("aten::linear", "cpu_op", "host_bound", "CUDA graphs"),
+        ("my_logging", "user_annotation", "host_bound", "Python"),
+        ("cudaStreamSynchronize", "cuda_runtime", "synchronisation", ".item()"),
+        ("cudaMalloc", "cuda_runtime", "allocator", "expandable_segments"),
+        ("tracekit.gc", "cpu_op", "garbage_collection", "gc.freeze()"),
+    ],
+)
+def test_the_finding_names_the_main_cause_and_what_to_do(
+    tmp_path: Path, name: str, category: str, cause: str, action: str
+) -> None:
+    """GIVEN ranks whose host is in the same thing while the device has nothing to do, for half of each step."""
+    trace = a_rank()
+    for step in range(2):
+        args = {"correlation": 5000 + step} if category == "cuda_runtime" else {}
+        trace.event(name, category, 1000 * step + 510, 490, args=args)
+    finding = idle_finding(report_of(tmp_path, trace))
+    assert (finding.cause, finding.time_ns) == (cause, 500_000)
+    assert finding.action is not None
+    assert action in finding.action
+
+
+def test_a_compiled_model_is_not_advised_to_be_compiled(tmp_path: Path) -> None:
+    trace = a_rank()
+    for step in range(2):
+        trace.op("Optimizer.step#AdamW.step", 1000 * step + 510, 490)
+    trace.capture()
+    assert trace.metadata is not None
+    trace.metadata = msgspec.structs.replace(trace.metadata, settings=[Settings(component="compile", values={})])
+    finding = idle_finding(report_of(tmp_path, trace))
+    assert finding.cause == "host_bound"
+    assert finding.action is not None
+    assert "the rest of the step" in finding.action
+
+
+def test_loading_data_is_no_idle_time_to_mend(tmp_path: Path) -> None:
+    """Another finding is about it."""
+    trace = a_rank()
+    for step in range(2):
+        trace.label("enumerate(DataLoader)#x.__next__", 1000 * step + 510, 490)
+    assert not [finding for finding in report_of(tmp_path, trace).findings if finding.cause is not None]
+
+
+def assert_exact(report: Report) -> None:
+    """The causes of each rank sum to its idle time, and no place takes more than its cause."""
+    rows = rows_of(report.breakdown, "idle")
+    causes_ns: dict[str, int] = {}
+    for rank in rows_of(report.breakdown, "ranks"):
+        assert sum(row["total_ns"] for row in rows if row["rank"] == rank["rank"]) == rank["idle_ns"]
+    for row in rows:
+        causes_ns[row["cause"]] = causes_ns.get(row["cause"], 0) + row["total_ns"]
+    for cause, total_ns in causes_ns.items():
+        places = [row for row in rows_of(report.breakdown, "idle_places") if row["cause"] == cause]
+        assert sum(row["total_ns"] for row in places) <= total_ns
+        assert all(row["worst_ns"] <= row["total_ns"] for row in places)
+
+
+def test_the_causes_of_recorded_cpu_ranks_sum_to_their_idle_time() -> None:
+    assert_exact(analyze(DATA / "ddp_slow_rank", only="breakdown"))
+
+
+def test_why_the_gpus_of_dlrm_idle(real_traces: Path) -> None:
+    """The hosts launch too late. On ranks that wait for others in the first all-to-all, indexing with a mask lets the
+    host wait for it, too, and the device gets nothing to do when it is over.
+    """
+    report = analyze(real_traces / "dlrm_8xV100", only="breakdown")
+    assert_exact(report)
+    (finding,) = (finding for finding in report.findings if "nothing runs on the GPU" in finding.text)
+    assert len(finding.text) <= 142
+    assert (finding.cause, finding.action is None) == ("host_bound", False)
+    (waits, *_) = [row for row in rows_of(report.breakdown, "idle_places") if row["cause"] == "synchronisation"]
+    assert (waits["operator"], waits["worst_rank"]) == ("aten::index", 3)

@@ -1,0 +1,69 @@
+"""What recording cost: the rank with the highest cost, the warning where it distorts times, JSON and the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.builders import TraceBuilder
+from tracekit.explain.step_time.breakdown import capture_overhead
+from tracekit.findings.finding import Finding
+from tracekit.loading.load import load
+from tracekit.model.metadata import Overhead
+from tracekit.render.json_result import result_dict
+from tracekit.render.terminal import TerminalReport
+from tracekit.report.report import Report, analyze
+
+
+def report(folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("record_shapes",)) -> Report:
+    """Return the report on ranks whose steps take 100 us, of which recording took `costs_ns`."""
+    for rank, cost_ns in enumerate(costs_ns):
+        trace = TraceBuilder(rank, len(costs_ns))
+        for step in range(3):
+            trace.step(step, 100 * step, 100).kernel("gemm", 100 * step, 95, launched_at=100 * step)
+        trace.capture()
+        cost = Overhead(per_step_ns=cost_ns, stop_ns=None, export_ns=None, clock_ns=None, options=list(options))
+        assert trace.metadata is not None
+        trace.metadata = replace(trace.metadata, overhead=cost)
+        trace.write_capture(folder)
+    return analyze(load(folder))
+
+
+def warnings(result: Report) -> list[Finding]:
+    return [finding for finding in result.findings if finding.cause == "recording"]
+
+
+def test_the_highest_cost_counts(tmp_path: Path) -> None:
+    result = report(tmp_path, 1000, 4000, None, 2000)
+    cost = capture_overhead(result.run)
+    assert cost is not None
+    assert (cost.rank, cost.per_step_ns, cost.ratio, cost.options) == (1, 4000, 0.04, ("record_shapes",))
+    run = result_dict(result)["run"]
+    assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (4000, 0.04)
+    assert warnings(result) == []
+
+
+def test_a_cost_that_was_not_measured_is_unknown(tmp_path: Path) -> None:
+    result = report(tmp_path, None, None)
+    run = result_dict(result)["run"]
+    assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (None, None)
+    assert "what recording cost was not measured" in TerminalReport().render(result)
+
+
+@pytest.mark.parametrize(("cost_ns", "warned"), [(9_900, 0), (10_100, 1)])
+def test_a_tenth_is_the_limit(tmp_path: Path, cost_ns: int, warned: int) -> None:
+    assert len(warnings(report(tmp_path, cost_ns))) == warned
+
+
+def test_the_terminal_shows_the_cost_of_a_step(tmp_path: Path) -> None:
+    assert "recording cost at least 0.00 ms a step (1.2%)" in TerminalReport().render(report(tmp_path / "one", 1200))
+    text = TerminalReport().render(report(tmp_path / "two", 1000, 9000))
+    assert "recording cost at least 0.01 ms a step (9.0%), most on rank 1" in text
+
+
+def test_traces_of_other_tools_have_no_cost(tmp_path: Path) -> None:
+    trace = TraceBuilder(0, 1).step(0, 0, 100).kernel("gemm", 0, 95, launched_at=0)
+    trace.write(tmp_path / "rank0.json")
+    assert "recording cost" not in TerminalReport().render(analyze(load(tmp_path)))

@@ -1,1 +1,0 @@
-"""What single events mean: which are communication, who launched them, in which phase, module and group."""

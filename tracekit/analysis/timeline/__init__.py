@@ -1,1 +1,0 @@
-"""When one rank was in which step, and when it computed, communicated, copied and waited."""

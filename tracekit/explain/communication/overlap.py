@@ -1,0 +1,106 @@
+"""How much communication compute hides, by collective kind, group and phase."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from tracekit.explain.communication import tables
+from tracekit.explain.communication.communication_sums import (
+    StepShare,
+    means_over_ranks,
+    step_share,
+)
+from tracekit.explain.communication.tables import COMMUNICATION_SUMS, CommunicationSum
+from tracekit.findings.communication import exposed_communication
+from tracekit.findings.finding import Finding
+from tracekit.findings.thresholds import NOTABLE_SHARE
+from tracekit.model.run import Run
+from tracekit.model.table import Frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Communication of all ranks.
+
+    Attributes:
+        communication: rows of tables.COMMUNICATION, sums over the complete steps of each rank.
+        by_kind: rows of tables.COMMUNICATION_BY_KIND, the most exposed first.
+        findings: none; the diagnosis tells transfers from waiting.
+    """
+
+    communication: Frame = Frame(tables.COMMUNICATION)
+    by_kind: Frame = Frame(tables.COMMUNICATION_BY_KIND)
+    findings: tuple[Finding, ...] = ()
+
+
+def overlap(run: Run) -> Overlap:
+    """Return the tables."""
+    index = {group: i for i, group in enumerate(run.groups)}
+    rows = [
+        tables.COMMUNICATION.row(row, rank=summary.rank, group=None if row.group is None else index[row.group])
+        for summary in run.ranks
+        for row in summary[COMMUNICATION_SUMS]
+    ]
+    return Overlap(
+        communication=rows,
+        by_kind=_by_kind(run),
+    )
+
+
+def _by_kind(run: Run) -> list[dict[str, object]]:
+    """Return rows over ranks.
+
+    Groups of one dimension of the mesh count as one, though their members differ by rank.
+    """
+    shares: dict[tuple[str, str | None, str | None], list[StepShare]] = {}
+    total_ns: dict[tuple[str, str | None, str | None], list[float]] = {}
+    for summary in run.ranks:
+        steps = sum(step.complete for step in summary.steps)
+        of_rank: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
+        for row in summary[COMMUNICATION_SUMS]:
+            group = None if row.group is None else row.group.label
+            of_rank.setdefault((row.kind, row.phase, group), []).append(row)
+        for key, rows in of_rank.items():
+            shares.setdefault(key, []).append(step_share(summary.rank, steps, rows))
+            total_ns.setdefault(key, []).append(sum(row.total_ns for row in rows) / steps)
+    most_exposed_first = sorted(shares.items(), key=lambda item: -sum(share.exposed_ns for share in item[1]))
+    return [
+        {
+            "kind": kind,
+            "phase": phase,
+            "group": group,
+            "total_ns": statistics.fmean(total_ns[kind, phase, group]),
+            **means_over_ranks(ranks),
+        }
+        for (kind, phase, group), ranks in most_exposed_first
+    ]
+
+
+def exposed_findings(run: Run) -> list[Finding]:
+    """Find communication that compute does not hide, where it is not known how much of it is waiting for other ranks.
+
+    The diagnosis reports on the transfers and the waiting of runs whose ranks can be compared.
+    """
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns = sum(step.step_ns for step in steps)
+    exposed_ns = sum(step.exposed_comm_ns for step in steps)
+    if not step_ns:
+        return []
+    share = exposed_ns / step_ns
+    by_kind: dict[tuple[str, str | None], int] = {}
+    for summary in run.ranks:
+        for row in summary[COMMUNICATION_SUMS]:
+            by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
+    if not by_kind:
+        return []
+    (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
+    return [
+        exposed_communication(
+            cause="communication",
+            time_ns=exposed_ns // len(steps),
+            evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns},
+            remedy="communication",
+            conditions=[NOTABLE_SHARE.reached_by(share)],
+        )
+    ]

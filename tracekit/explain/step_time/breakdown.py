@@ -1,0 +1,220 @@
+"""Where the time of each rank and step goes: compute, exposed communication, exposed copies, idle.
+
+Where it is not known which kernels communicate, nobody may conclude that all is well.
+
+Of each step of one rank the time of its parts.
+
+What recording cost the steps that it recorded, as each rank measured it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+
+from tracekit.explain.step_time import tables
+from tracekit.explain.step_time.idle import idle_findings, idle_place_rows, idle_rows
+from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
+from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import no_communication, unclassified_communication
+from tracekit.findings.steps import no_complete_step, recording_overhead
+from tracekit.findings.steps import nothing_notable as finding_of_nothing
+from tracekit.findings.thresholds import OVERHEAD_RATIO, UNCLASSIFIED_SHARE
+from tracekit.model.events import ABSENT
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary, StepParts
+from tracekit.model.table import Frame
+from tracekit.rank.lanes import Lanes
+
+_PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakdown:
+    """The parts of all steps.
+
+    Attributes:
+        ranks: rows of tables.RANKS, sums over complete steps.
+        steps: rows of tables.STEPS.
+        idle: rows of tables.IDLE.
+        idle_places: rows of tables.IDLE_PLACES.
+    """
+
+    ranks: Frame = Frame(tables.RANKS)
+    steps: Frame = Frame(tables.STEPS)
+    idle: Frame = Frame(tables.IDLE)
+    idle_places: Frame = Frame(tables.IDLE_PLACES)
+    findings: tuple[Finding, ...]
+
+
+def breakdown(run: Run) -> Breakdown:
+    """Return tables over all ranks, and findings when they are idle or it is not known what communicates."""
+    ranks = [_rank_row(summary) for summary in run.ranks]
+    steps = [
+        {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
+        | {"data_ns": step.data_ns}
+        | {part: getattr(step, part) for part in _PARTS}
+        | {"overlap_ratio": _ratio(step.overlapped_comm_ns, step.comm_ns)}
+        for summary in run.ranks
+        for step in summary.steps
+    ]
+    return Breakdown(
+        ranks=ranks,
+        steps=steps,
+        idle=idle_rows(run),
+        idle_places=idle_place_rows(run),
+        findings=(*_unclassified(run), *idle_findings(run)),
+    )
+
+
+def _rank_row(summary: RankSummary) -> dict[str, object]:
+    complete = [step for step in summary.steps if step.complete]
+    sums = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
+    ratio = _ratio(sums["overlapped_comm_ns"], sums["comm_ns"])
+    return {"rank": summary.rank, "steps": len(complete), **sums, "overlap_ratio": ratio}
+
+
+def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
+    return overlapped_ns / comm_ns if comm_ns else None
+
+
+def nothing_notable(run: Run) -> Finding:
+    """Return the verdict when no analysis has a finding."""
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns = sum(step.step_ns for step in steps)
+    if not step_ns:
+        return no_complete_step(evidence={})
+    compute_ns = sum(step.compute_ns for step in steps)
+    evidence = {
+        "compute_share": compute_ns / step_ns,
+        "compute_ns": compute_ns // len(steps),
+        "step_ns": step_ns // len(steps),
+    }
+    return finding_of_nothing(severity="info", evidence=evidence)
+
+
+def _unclassified(run: Run) -> list[Finding]:
+    """Return a finding that asks for a rule where kernels that look like communication take a share of the step.
+
+    And one where a job of several ranks on GPUs shows no communication at all.
+    """
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns, comm_ns = sum(step.step_ns for step in steps), sum(step.comm_ns for step in steps)
+    if not step_ns:
+        return []
+    kernels = [kernel for summary in run.ranks for kernel in summary[UNCLASSIFIED_KERNELS]]
+    total_ns = sum(kernel.total_ns for kernel in kernels)
+    if total_ns:
+        by_rule: Counter[tuple[str, str]] = Counter()
+        for kernel in kernels:
+            by_rule[kernel.pattern, kernel.kind] += kernel.total_ns
+        (pattern, kind), most_ns = by_rule.most_common(1)[0]
+        found = unclassified_communication(
+            cause="unclassified",
+            time_ns=total_ns // len(steps),
+            evidence={
+                "unclassified_share": total_ns / step_ns,
+                "pattern": pattern,
+                "kind": kind,
+                "total_ns": most_ns,
+                "others": len(by_rule) - 1,
+            },
+            conditions=[UNCLASSIFIED_SHARE.reached_by(total_ns / step_ns)],
+        )
+        if found.holds:
+            return [found]
+    if run.device == "gpu" and (run.world_size or 1) > 1 and not comm_ns:
+        return [no_communication(severity="info", evidence={"world_size": run.world_size})]
+    return []
+
+
+def step_parts(lanes: Lanes) -> list[StepParts]:
+    """The parts of every window, in order of time.
+
+    Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
+    """
+    windows = lanes.windows
+    lanes_to_sum = (
+        lanes.compute,
+        lanes.communication,
+        lanes.communication & lanes.compute,
+        lanes.exposed_communication,
+        lanes.exposed_copy,
+        lanes.idle,
+    )
+    covered_ns = zip(
+        *(lane.covered_ns(windows.start_ns, windows.end_ns).tolist() for lane in lanes_to_sum), strict=True
+    )
+    result = []
+    for i, (compute_ns, comm_ns, overlapped_ns, exposed_comm_ns, exposed_copy_ns, idle_ns) in enumerate(covered_ns):
+        window = int(windows.start_ns[i]), int(windows.end_ns[i])
+        parts = StepParts(
+            step=int(windows.step[i]),
+            start_ns=window[0],
+            complete=bool(windows.complete[i]),
+            data_ns=int(windows.data_ns[i]) if windows.data_ns[i] != ABSENT else None,
+            step_ns=window[1] - window[0],
+            compute_ns=compute_ns,
+            comm_ns=comm_ns,
+            overlapped_comm_ns=overlapped_ns,
+            exposed_comm_ns=exposed_comm_ns,
+            exposed_copy_ns=exposed_copy_ns,
+            idle_ns=idle_ns,
+        )
+        total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
+        assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"
+        result.append(parts)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOverhead:
+    """The cost on `rank`, the one with the largest ratio of cost to mean step.
+
+    Attributes:
+        options: options of torch.profiler that were on.
+    """
+
+    rank: int
+    per_step_ns: int
+    ratio: float
+    options: tuple[str, ...]
+
+
+def capture_overhead(run: Run) -> CaptureOverhead | None:
+    """Return the largest cost; None if no rank measured it."""
+    costs = [cost for summary in run.ranks if (cost := _cost(summary)) is not None]
+    return max(costs, key=lambda cost: cost.ratio, default=None)
+
+
+def overhead_findings(run: Run) -> list[Finding]:
+    cost = capture_overhead(run)
+    if cost is None:
+        return []
+    return [
+        recording_overhead(
+            cause="recording",
+            time_ns=cost.per_step_ns,
+            evidence={
+                "rank": cost.rank,
+                "per_step_ns": cost.per_step_ns,
+                "ratio": cost.ratio,
+                "options": list(cost.options),
+            },
+            conditions=[OVERHEAD_RATIO.reached_by(cost.ratio)],
+        )
+    ]
+
+
+def _cost(summary: RankSummary) -> CaptureOverhead | None:
+    steps_ns = [step.step_ns for step in summary.steps if step.complete]
+    cost = summary[RECORDING_COST]
+    if cost is None or not any(steps_ns):
+        return None
+    return CaptureOverhead(
+        rank=summary.rank,
+        per_step_ns=cost.per_step_ns,
+        ratio=cost.per_step_ns / statistics.mean(steps_ns),
+        options=cost.options,
+    )

@@ -1,0 +1,324 @@
+"""Why ranks idle, what their hosts do then, and what to do about it.
+
+How long one rank idles for each cause, and in which operator, annotation and source line its host was then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.explain.configuration import CONFIGURATION
+from tracekit.explain.step_time.tables import IDLE_PLACES, IDLE_SUMS, MOST_PLACES, NAMED_WAITS, HostPlace, IdleSum
+from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import idle_entry, place_text
+from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE
+from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.names.modules import is_of_program
+from tracekit.model.run import Run
+from tracekit.model.spans import LABEL_PREFIX
+from tracekit.model.table import Rows
+from tracekit.rank.idle_causes import idle_behind_calls, idle_by_cause
+from tracekit.rank.lanes import complete_steps
+from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost_first
+from tracekit.rank.recorded_steps import RecordedSteps
+
+_MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
+_SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
+_CLOSED_BY_HOST = frozenset({"host_bound", "synchronisation", "allocator", "garbage_collection", "between_steps"})
+# Causes that other sections report on, as the text names them.
+_REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
+
+# The host is in these causes by what it does, and the cause itself does not tell all of it.
+_PLACE_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
+
+_MOST_STRETCHES = 1000  # of a cause: the longest, of which the places are found
+
+Place = tuple[str | None, str | None, str | None]
+"""The operator, the annotation where there is no operator, and the source. None: nothing is recorded."""
+
+# Spans around operators, which say nothing of what the host does in particular.
+_AROUND = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
+_OPTIMIZER = "Optimizer."
+_STEP = "ProfilerStep#"
+
+
+def idle_rows(run: Run) -> Rows:
+    """Return rows of tables.IDLE."""
+    return [
+        {"rank": summary.rank, "cause": idle.cause, "total_ns": idle.total_ns}
+        for summary in run.ranks
+        for idle in summary[IDLE_SUMS]
+    ]
+
+
+def idle_place_rows(run: Run) -> Rows:
+    """Return rows of tables.IDLE_PLACES, for each cause the places with the most time first."""
+    rows = []
+    for cause in dict.fromkeys(idle.cause for summary in run.ranks for idle in summary[IDLE_SUMS]):
+        for place, by_rank in _places(run, cause)[:MOST_PLACES]:
+            worst = max(by_rank, key=lambda rank: by_rank[rank])
+            worst_ns = {"worst_rank": worst, "worst_ns": by_rank[worst]}
+            rows.append(IDLE_PLACES.row(place, cause=cause, ranks=len(by_rank), **worst_ns))
+    return rows
+
+
+def _places(run: Run, cause: str) -> list[tuple[HostPlace, dict[int, int]]]:
+    """Return what the hosts of all ranks were in, the places with the most time first, and their time by rank."""
+    times_ns: dict[tuple[str | None, str | None, str | None], dict[int, int]] = defaultdict(dict)
+    for summary in run.ranks:
+        for idle in summary[IDLE_SUMS]:
+            for place in idle.places if idle.cause == cause else ():
+                times_ns[place.operator, place.annotation, place.source][summary.rank] = place.total_ns
+    places = [
+        (HostPlace(operator=operator, annotation=annotation, source=source, total_ns=sum(by_rank.values())), by_rank)
+        for (operator, annotation, source), by_rank in times_ns.items()
+    ]
+    return sorted(places, key=lambda place: -place[0].total_ns)
+
+
+def idle_findings(run: Run) -> list[Finding]:
+    """Find time in which the ranks neither compute, communicate nor copy, with its main cause.
+
+    Loading data, pauses and named waits have separate findings.
+    """
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    causes_ns = Counter[str]()
+    for summary in run.ranks:
+        causes_ns.update({idle.cause: idle.total_ns for idle in summary[IDLE_SUMS]})
+    waits_ns = Counter[str]()
+    for summary in run.ranks:
+        waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
+    apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
+    named_ns = waits_ns.total()
+    causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)
+    step_ns = sum(step.step_ns for step in steps)
+    idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns
+    if not step_ns or idle_ns <= 0:
+        return []
+    main, *others = [_Cause.of(run, *counted) for counted in causes_ns.most_common(2)]
+    second = next((each for each in others if each.name != "other" and each.ns >= _SECOND_CAUSE * idle_ns), None)
+    place = main.longest
+    aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
+    aside += [
+        f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= NOTABLE_SHARE * step_ns
+    ]
+    evidence: dict[str, object] = {
+        "device": run.device,
+        "idle_share": idle_ns / step_ns,
+        "data_idle_ns": apart_ns["data"] // len(steps),
+        "idle_causes_ns": {name: total_ns // len(steps) for name, total_ns in causes_ns.most_common() if total_ns},
+        "host_in": None if place is None else place_text(place.operator, place.annotation, place.source),
+        "aside": aside,
+        "main": main.numbers(idle_ns),
+        "second": None if second is None else second.numbers(idle_ns),
+        "compiled": _is_compiled(run),
+    }
+    if run.device != "gpu":
+        evidence["no_replay"] = "a replay of CPU ranks keeps what Python does"
+    elif main.name not in _CLOSED_BY_HOST:
+        evidence["no_replay"] = "no change of the host would close these gaps"
+    return [
+        idle_entry(main.name)(
+            cause=main.name,
+            time_ns=idle_ns // len(steps),
+            evidence=evidence,
+            remedy="host" if "no_replay" not in evidence else None,
+            conditions=[IDLE_SHARE.reached_by(idle_ns / step_ns)],
+        )
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cause:
+    """A cause of idle time: for how many ns all ranks idle in all steps, and where their hosts were, longest first."""
+
+    name: str
+    ns: int
+    places: Sequence[HostPlace]
+
+    @classmethod
+    def of(cls, run: Run, name: str, ns: int) -> _Cause:
+        return cls(name=name, ns=ns, places=[place for place, _ in _places(run, name)])
+
+    @property
+    def longest(self) -> HostPlace | None:
+        return self.places[0] if self.places else None
+
+    def numbers(self, idle_ns: int) -> dict[str, object]:
+        """Return what the sentence says of it. idle_ns: of all causes."""
+        place = self.longest
+        stands_out = place is not None and place.total_ns >= _MAIN_PLACE * self.ns
+        return {
+            "cause": self.name,
+            "share": self.ns / idle_ns,
+            "place": None if place is None else place_text(place.operator, place.annotation, place.source, short=True),
+            "place_share": place.total_ns / idle_ns if place is not None and stands_out else None,
+            "in_python": sum(place.total_ns for place in self.places if place.operator is None) > self.ns / 2,
+        }
+
+
+def _is_compiled(run: Run) -> bool:
+    return any(setting.component == "compile" for summary in run.ranks for setting in summary[CONFIGURATION])
+
+
+def idle_sums(recorded: RecordedSteps) -> tuple[IdleSum, ...]:
+    """Return a sum for each cause that has idle time in the complete steps; they sum to the steps' idle time."""
+    complete = complete_steps(recorded.lanes, recorded.steps).time
+    causes = recorded.once(idle_by_cause)
+    in_steps = {cause: time & complete for cause, time in causes.items() if len(time)}
+    places = _places_of_gaps(recorded, in_steps)
+    return tuple(
+        IdleSum(cause=cause, total_ns=time.len_ns, places=tuple(places[cause][:MOST_PLACES]))
+        for cause, time in in_steps.items()
+        if len(time)
+    )
+
+
+def _places_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostPlace]]:
+    """Return what the host was in during the idle time of each cause, the most first."""
+    result: dict[str, list[HostPlace]] = {cause: [] for cause in in_steps}
+    least_ns = NOTABLE_SHARE * sum(step.step_ns for step in recorded.steps if step.complete)
+    of_host = [cause for cause in in_steps if cause in _PLACE_IS_TELLING and in_steps[cause].len_ns > least_ns]
+    if not of_host:
+        return result
+    places = HostPlaces(recorded)
+    what, time_ns, total_ns = [], [], []
+    for number, cause in enumerate(of_host):
+        if cause == "synchronisation":
+            idle = recorded.once(idle_behind_calls)
+            time_ns.append(recorded.trace.events.start_ns[idle.call])
+            total_ns.append(in_steps[cause].covered_ns(idle.start_ns, idle.end_ns))
+        else:
+            start_ns, end_ns = places.split(_longest(in_steps[cause]))
+            time_ns.append(start_ns)
+            total_ns.append(end_ns - start_ns)
+        what.append(np.full(len(time_ns[-1]), number, dtype=np.int64))
+    found = places.sums(np.concatenate(what), np.concatenate(time_ns), np.concatenate(total_ns))
+    for number, (operator, annotation, source), place_ns in found:
+        place = HostPlace(operator=operator, annotation=annotation, source=source, total_ns=place_ns)
+        result[of_host[number]].append(place)
+    return result
+
+
+def _longest(time: Intervals) -> Intervals:
+    """Return the longest stretches of some time. The many short ones of a busy device say little of its host."""
+    if len(time) <= _MOST_STRETCHES:
+        return time
+    longest = np.sort(np.argpartition(-time.duration_ns, _MOST_STRETCHES)[:_MOST_STRETCHES])
+    return Intervals(time.start_ns[longest], time.end_ns[longest])
+
+
+class HostPlaces:
+    """Where the host of a rank is: on its step's thread, or on one on which autograd runs.
+
+    An operator is the outermost one, or the action of an optimizer that is around it. Labels of wrappers are none.
+    A source is a function of the program in the recorded Python stacks: the innermost one that is neither torch's nor
+    Python's.
+    """
+
+    def __init__(self, recorded: RecordedSteps) -> None:
+        self._events = events = recorded.trace.events
+        self._step_thread = step_thread = recorded.lanes.windows.thread
+        others = recorded.lanes.threads[recorded.lanes.threads != step_thread]
+        threads = [*others.tolist(), *([step_thread] if step_thread >= 0 else [])]
+        around = events.named(lambda name: name.startswith(_AROUND))
+        operators = events.in_category("cpu_op", "Operator") & ~around
+        optimizer = events.named(lambda name: name.startswith(_OPTIMIZER)) & ~events.in_category("gpu_user_annotation")
+        places = operators | optimizer
+        self._operators = [
+            _outermost(events, np.flatnonzero(places & events.on_tracks(np.array([thread])))) for thread in threads
+        ]
+        around |= events.in_category("user_annotation")
+        around &= ~events.named(lambda name: name.startswith(_STEP))
+        self._annotations = self._on_step_thread(np.flatnonzero(around), "user_annotation", "cpu_op")
+        self._frames = self._on_step_thread(np.flatnonzero(events.named(is_of_program)), "python_function")
+
+    def _on_step_thread(self, rows: Int64, *categories: str) -> Int64:
+        """Return those of the events that are of these categories, and on the thread of the step."""
+        events = self._events
+        rows = rows[events.track[rows] == self._step_thread]
+        return rows[events.in_category(*categories)[rows]]
+
+    def at(self, time_ns: Int64) -> tuple[Int64, Int64, Int64]:
+        """Return the rows of the operator, the innermost annotation and the source at each time, int64 [n] each.
+
+        ABSENT: none is recorded.
+        """
+        operator = np.full(len(time_ns), ABSENT, dtype=np.int64)
+        for rows in self._operators:
+            if len(rows):
+                place = np.searchsorted(self._events.start_ns[rows], time_ns, side="right") - 1
+                inside = (place >= 0) & (time_ns < self._events.end_ns[rows[place]]) & (operator == ABSENT)
+                operator[inside] = rows[place[inside]]
+        thread = np.full(len(time_ns), self._step_thread, dtype=np.int64)
+        annotation, source = (
+            innermost_span(self._events, rows, thread, time_ns) for rows in (self._annotations, self._frames)
+        )
+        return operator, annotation, source
+
+    def split(self, time: Intervals) -> tuple[Int64, Int64]:
+        """Return stretches of `time` in each of which the place of the host is one, as starts and ends."""
+        events, edges_ns = self._events, [time.start_ns, time.end_ns]
+        for rows in self._operators:  # they do not overlap
+            inside = time & Intervals(events.start_ns[rows], events.end_ns[rows])
+            edges_ns += [inside.start_ns, inside.end_ns]
+        for rows in (self._annotations, self._frames):
+            for column in (events.start_ns[rows], events.end_ns[rows]):
+                edges_ns.append(column[time.covers(column)])
+        edges = np.sort(np.concatenate(edges_ns), kind="stable")
+        is_inside = time.covers(edges[:-1]) & (edges[1:] > edges[:-1])
+        return edges[:-1][is_inside], edges[1:][is_inside]
+
+    def sums(self, what: Int64, time_ns: Int64, total_ns: Int64) -> list[tuple[int, Place, int]]:
+        """Return the time by cause and place, the most first: cause, place, ns.
+
+        what: the cause of idle time at each moment, as an index, int64 [n].
+        time_ns: moments at which the host was in a place, int64 [n].
+        total_ns: what each of them counts for, int64 [n].
+        """
+        if not len(time_ns):
+            return []
+        events = self._events
+        operator, annotation, source = self.at(time_ns)
+        annotation[operator != ABSENT] = ABSENT
+        # One number for all four is sorted much faster than rows of four.
+        keys, texts_of = np.zeros(len(time_ns), dtype=np.int64), []
+        for rows in (operator, annotation, source):
+            names = np.where(rows == ABSENT, ABSENT, events.name[rows]) + 1
+            found = np.flatnonzero(np.bincount(names))
+            number = np.zeros(len(events.strings) + 1, dtype=np.int64)
+            number[found] = np.arange(len(found))
+            texts_of.append([None if name == ABSENT else events.strings[name] for name in (found - 1).tolist()])
+            keys = keys * len(found) + number[names]
+        keys += what * math.prod(map(len, texts_of))
+        order = np.argsort(keys, kind="stable")
+        keys, total_ns = keys[order], total_ns[order]
+        first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+        keys, sums_ns = keys[first], np.add.reduceat(total_ns, first)
+        result = []
+        for i in np.argsort(-sums_ns, kind="stable").tolist():
+            key, names_of_key = int(keys[i]), []
+            for texts in reversed(texts_of):
+                key, place = divmod(key, len(texts))
+                names_of_key.append(texts[place])
+            frame, label, name = names_of_key
+            place_names = (None if name is None else name.removeprefix(AUTOGRAD_NODE_PREFIX), label, frame)
+            if sums_ns[i]:
+                result.append((key, place_names, int(sums_ns[i])))
+        return result
+
+
+def _outermost(events: EventTable, rows: Int64) -> Int64:
+    """Return those of the events that are in no other, in order of time."""
+    rows = outermost_first(events, rows)
+    if not len(rows):
+        return rows
+    reach_ns = np.maximum.accumulate(events.end_ns[rows])
+    is_outermost: Bool = np.append(True, events.start_ns[rows][1:] >= reach_ns[:-1])
+    return rows[is_outermost].astype(np.int64)

@@ -1,0 +1,379 @@
+"""Which rank, ranks or link the verdict names, with the cause and its certainty, and who comes close."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tracekit.explain.model_parallel.expert_load import Overload, overloaded_ranks
+from tracekit.explain.pauses.pauses import reason_of_delay
+from tracekit.explain.step_time.step_lengths import mean_step_ns
+from tracekit.explain.step_time.step_rates import INDEPENDENT
+from tracekit.explain.stragglers.arrivals import Arrivals
+from tracekit.explain.stragglers.candidates import (
+    Candidate,
+    candidates,
+    count_last_arrivals,
+    first_to_name,
+    waits_for,
+)
+from tracekit.explain.stragglers.certainty import Grading
+from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
+from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
+from tracekit.explain.stragglers.slow_transfers import Link
+from tracekit.findings.finding import Certainty, Condition, Finding
+from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobody_text, slow_link, straggler
+from tracekit.findings.thresholds import NOTABLE_SAVING
+from tracekit.model.run import Run, largest_pair_error_ns
+from tracekit.model.summary import RankSummary
+
+_COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
+_EXPLAINED = 0.5  # of a delay, by the load of experts
+_MOST_COMPUTE = 11  # times what peers compute: more is no share worth telling
+_ENOUGH_STEPS = 0.8  # of those of the rank with the most
+_CLOSE = 3  # candidates that come close are told of
+_MANY_STEPS = 4  # with so many the first is left out: what delayed a rank before it, such as loading, was not recorded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The rank, the ranks or the link that is named. Where none is, the figures are those of what comes closest.
+
+    Attributes:
+        rank: the rank; None if none, several or a link is named.
+        ranks: several ranks that are slow together.
+        host: their machine, if these are all of its ranks.
+        cause: one of `CAUSES` or of `PAUSES`, "link", or None if none is named.
+        link: the link that is named.
+        caused_delay_ns: the delay that it causes beyond the others, the median of the steps.
+        significance_ns: the delay that would be sure.
+        share_of_step: the delay as a share of the step.
+        persistence: the share of steps that show the delay.
+        certainty: how sure it is; None if none is named.
+        text: the verdict in words.
+    """
+
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    host: str | None = None
+    cause: str | None = None
+    link: Link | None = None
+    caused_delay_ns: int = 0
+    significance_ns: int | None = None
+    share_of_step: float = 0.0
+    persistence: float = 0.0
+    certainty: Certainty | None = None
+    text: str = ""
+
+    @property
+    def concerned(self) -> tuple[int, ...]:
+        """Return the ranks that are named, or that the link connects."""
+        if self.link is not None:
+            return self.link.ranks
+        return self.ranks or (() if self.rank is None else (self.rank,))
+
+
+def name_culprit(
+    run: Run,
+    arrivals: Arrivals,
+    charges: CausedDelays,
+    links: Sequence[Link],
+    steps: Sequence[int],
+    *,
+    comparable: bool,
+) -> tuple[Verdict, list[Finding]]:
+    """Return whom the delays of these steps are due to, and the findings: on that one, and on those that come close.
+
+    comparable: whether the clocks of ranks can be compared.
+    """
+    trained = [place for place, summary in enumerate(run.ranks) if summary.is_measured]
+    reason = None
+    if len(trained) < 2:
+        reason = "a rank alone holds up nobody"
+    elif run.ranks_are_independent:
+        reason = INDEPENDENT
+    elif not comparable:
+        reason = "the clocks of different hosts are not known well enough"
+    elif not steps:
+        reason = "there is no step that all completed"
+    if reason is not None:
+        return Verdict(text=nobody_text(reason)), []
+    clock_ns, step_ns = largest_pair_error_ns(run.clocks), _step_ns(run, steps)
+    job_step_ns = max(mean_step_ns(run), 1)
+    skipped = _skipped(steps)
+    work, missing = work_times(run, steps), _missing(run, steps)
+    grading = Grading(
+        step_ns=step_ns,
+        candidates=(1 + (len(steps) > 1)) * len(trained) + len(links),  # of sets as many as of ranks
+        ranks=len(trained),
+        steps=len(steps),
+        complete=missing is None,
+    )
+    overloaded = overloaded_ranks(run)
+    place_of = {summary.rank: place for place, summary in enumerate(run.ranks)}
+    found = candidates(
+        charges,
+        trained,
+        work,
+        grading,
+        first=skipped,
+        clock_ns=clock_ns,
+        last_arrivals=count_last_arrivals(run, arrivals, steps),
+        less_loaded={place_of[rank]: [place_of[o] for o in load.others] for rank, load in overloaded.items()},
+    )
+    judged = _Judged(
+        run=run,
+        arrivals=arrivals,
+        charges=charges,
+        links=links,
+        steps=steps,
+        trained=trained,
+        work=work,
+        grading=grading,
+        overloaded=overloaded,
+        missing=missing,
+        job_step_ns=job_step_ns,
+        clock_ns=clock_ns,
+    )
+    first = first_to_name(found, links)
+    others = [each for each in found if (each.places, each.is_link) != (first.places, first.is_link)]
+    others = sorted(others, key=lambda each: -each.evidence.size_ns)[:_CLOSE]
+    close = [judged.finding(each, first) for each in others if each.evidence.size_ns > 0]
+    if first.certainty is None:
+        verdict = Verdict(**judged.figures(first), text=_abstention_text(grading, first, clock_ns, job_step_ns))
+        return verdict, [*([judged.finding(first)] if first.evidence.size_ns > 0 else []), *close]
+    if first.is_link:
+        named = judged.finding(first)
+        link = links[first.places[0]]
+        return Verdict(cause="link", link=link, text=named.text, **judged.figures(first)), [named, *close]
+    ranks, host, size_ns = judged.ranks(first), judged.host(first), first.evidence.size_ns
+    several: dict[str, Any] = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
+    pause = reason_of_delay(run, ranks, size_ns)
+    if pause is not None and judged.overload(first, judged.cause(first)) is None:
+        # The section on pauses has a finding about it.
+        return Verdict(cause=pause.longest.pause, text=pause.text, **several, **judged.figures(first)), close
+    named = judged.finding(first)
+    return Verdict(cause=named.cause, text=named.text, **several, **judged.figures(first)), [named, *close]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Judged:
+    """What candidates are judged by.
+
+    Attributes:
+        trained: places of the ranks that were measured.
+        overloaded: by rank, where its experts receive most tokens.
+        missing: what must be added to be sure.
+        job_step_ns: the mean step of the job.
+        clock_ns: by how much times of two ranks may be off each other.
+    """
+
+    run: Run
+    arrivals: Arrivals
+    charges: CausedDelays
+    links: Sequence[Link]
+    steps: Sequence[int]
+    trained: Sequence[int]
+    work: WorkTimes | None
+    grading: Grading
+    overloaded: Mapping[int, Overload]
+    missing: str | None
+    job_step_ns: int
+    clock_ns: int
+
+    def ranks(self, candidate: Candidate) -> tuple[int, ...]:
+        return tuple(self.run.ranks[place].rank for place in candidate.places)
+
+    def host(self, candidate: Candidate) -> str | None:
+        return _host_of(self.run, self.ranks(candidate))
+
+    def figures(self, candidate: Candidate) -> dict[str, Any]:
+        """Return the numbers of a verdict."""
+        return {
+            "caused_delay_ns": int(candidate.evidence.size_ns),
+            "significance_ns": int(candidate.significance_ns),
+            "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
+            "persistence": candidate.evidence.persistence,
+            "certainty": candidate.certainty,
+        }
+
+    def cause(self, candidate: Candidate) -> str | None:
+        cause = _cause(self.run, candidate, self.charges, self.steps, self.work, _skipped(self.steps))
+        return "more_work" if self.overload(candidate, cause) is not None else cause
+
+    def overload(self, candidate: Candidate, cause: str | None) -> Overload | None:
+        """Return the load of the only rank's experts, if that is why it computes longer. cause: of the delay."""
+        if cause not in _COMPUTING or len(candidate.places) != 1:
+            return None
+        return _reason(self.overloaded.get(self.ranks(candidate)[0]), candidate.evidence.size_ns)
+
+    def finding(self, candidate: Candidate, named: Candidate | None = None) -> Finding:
+        """Return the finding on a candidate. named: another one, which is the one to name."""
+        others = [self.run.ranks[p] for p in self.trained if candidate.is_link or p not in candidate.places]
+        size_ns, waiting_ns = candidate.evidence.size_ns, _mean_ns(others, self.steps, "exposed_comm_ns")
+        conditions = [condition for _, condition in self.grading.conditions(candidate.evidence)]
+        if named is not None:
+            most_ns = max(named.evidence.size_ns, size_ns + 1) if named.certainty else size_ns
+            conditions.append(Condition(what="delay, against the one that is named", value=size_ns / most_ns, bound=1))
+        saving_ns = min(size_ns, waiting_ns)
+        conditions.append(NOTABLE_SAVING.reached_by(saving_ns / self.grading.step_ns))
+        numbers: dict[str, Any] = {
+            "saving_ns": int(saving_ns),
+            "certainty": candidate.certainty or "likely",
+            "time_ns": int(size_ns),
+            "conditions": conditions,
+        }
+        evidence = {
+            "excess_ns": int(size_ns),
+            "noise_ns": int(self.grading.noise_ns(candidate.evidence)),
+            "clock_ns": self.clock_ns,
+            "significance_ns": int(candidate.significance_ns),
+            "persistence": candidate.evidence.persistence,
+            "steps": len(self.steps),
+            "missing": self.missing,
+            "peers_compute_ns": int(_mean_ns(others, self.steps, "compute_ns")),
+            "peers_exposed_comm_ns": int(waiting_ns),
+        }
+        if candidate.is_link:
+            return self._link_finding(self.links[candidate.places[0]], evidence, numbers)
+        return self._rank_finding(candidate, others, evidence, numbers)
+
+    def _link_finding(self, link: Link, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
+        slow = {"directed": link.directed, "slowdown": link.slowdown, "reference": link.reference}
+        return slow_link(
+            severity="info" if link.may_be_slower_by_nature else "warning",
+            cause="link",
+            evidence={"cause": "link", **evidence, **slow},
+            remedy="link",
+            ranks=link.ranks,
+            **numbers,
+        )
+
+    def _rank_finding(
+        self, candidate: Candidate, others: Sequence[RankSummary], evidence: dict[str, Any], numbers: dict[str, Any]
+    ) -> Finding:
+        ranks, slow = self.ranks(candidate), [self.run.ranks[place] for place in candidate.places]
+        cause = self.cause(candidate)
+        overload = self.overload(candidate, cause)
+        waits = None
+        if len(ranks) == 1:
+            waits = waits_for(self.run, self.arrivals, candidate.places[0], self.steps)
+        return straggler(
+            rank=ranks[0] if len(ranks) == 1 else None,
+            cause=cause,
+            evidence={
+                "cause": cause,
+                **evidence,
+                "ranks": list(ranks),
+                "host": self.host(candidate) if len(ranks) > 1 else None,
+                "peers": len(others),
+                "device": self.run.device,
+                "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
+                "share_of_compute": _longer_share(slow, others, self.steps),
+                **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
+                **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
+            },
+            remedy="ranks" if overload is None else "load",
+            ranks=ranks,
+            **numbers,
+        )
+
+
+def _skipped(steps: Sequence[int]) -> int:
+    """Return how many of the first steps do not count."""
+    return int(len(steps) >= _MANY_STEPS)
+
+
+def _missing(run: Run, steps: Sequence[int]) -> str | None:
+    """Return what must be added to be sure: files of ranks, or steps that only some ranks completed."""
+    lost = any(summary.unmeasured is not None for summary in run.ranks)
+    if run.missing_ranks or len(run.ranks) < (run.world_size or 0) or lost:
+        return "the files of all ranks"
+    most = max(sum(step.complete for step in summary.steps) for summary in run.ranks if summary.is_measured)
+    return "the same steps of all ranks" if len(steps) < _ENOUGH_STEPS * most else None
+
+
+def _host_of(run: Run, ranks: Sequence[int]) -> str | None:
+    """Return the name of the machine of these ranks, if they are all that it has; None otherwise."""
+    machines = {summary.machine for summary in run.ranks if summary.rank in ranks}
+    there = [summary for summary in run.ranks if summary.machine in machines and not summary.serves_only]
+    if len(machines) != 1 or None in machines or len(there) != len(ranks):
+        return None
+    return there[0].host or there[0].machine
+
+
+def _step_ns(run: Run, steps: Sequence[int]) -> float:
+    return max(_mean_ns([summary], steps, "step_ns") for summary in run.ranks if summary.is_measured)
+
+
+def _longer_share(slow: Sequence[RankSummary], others: Sequence[RankSummary], steps: Sequence[int]) -> float | None:
+    """Return how much longer slow ranks compute than the others, as a share; None if it tells little."""
+    slow_ns, others_ns = (_mean_ns(ranks, steps, "compute_ns") for ranks in (slow, others))
+    return slow_ns / others_ns - 1 if others_ns < slow_ns <= _MOST_COMPUTE * others_ns else None
+
+
+def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> float:
+    """Return the mean over the steps of the median over the ranks of a part of the step."""
+    wanted = frozenset(steps)
+    by_step: dict[int, list[int]] = {}
+    for summary in ranks:
+        for step in summary.steps:
+            if step.step in wanted:
+                by_step.setdefault(step.step, []).append(getattr(step, part))
+    return statistics.fmean(statistics.median(values) for values in by_step.values()) if by_step else 0.0
+
+
+# ---- causes ---------------------------------------------------------------------------------------------------------
+def cause_of(run: Run, place: int, charges: CausedDelays, steps: Sequence[int]) -> str | None:
+    """Return the cause of most of a rank's delay; if no part of it has a known cause, the one that its steps show.
+
+    Before a message only the delay is known, not its cause.
+    """
+    *known, unknown_ns = charges.causes_ns[place].tolist()
+    if not any(known) and unknown_ns:
+        known = _excess_by_cause(run, place, steps)
+    largest = max(known)
+    return CAUSES[known.index(largest)] if largest > 0 else None
+
+
+def _cause(
+    run: Run, first: Candidate, charges: CausedDelays, steps: Sequence[int], work: WorkTimes | None, skipped: int
+) -> str | None:
+    """Return the cause of a candidate's delay: of what is attributed to it, unless the work of ranks tells more."""
+    *known, unknown_ns = charges.causes_ns[first.places[0]].tolist()
+    is_compared = work is not None and set(first.places) <= set(work.places)
+    if work is not None and is_compared and (first.by_work or unknown_ns > sum(known)):
+        return work.cause(first.places, skipped)
+    cause = cause_of(run, first.places[0], charges, steps)
+    if cause == "more_work" and work is not None and is_compared and not work.may_be_more_work(first.places, skipped):
+        return "compute"
+    return cause
+
+
+def _reason(overload: Overload | None, delay_ns: float) -> Overload | None:
+    """Return the load of a rank's experts if it is the reason for a delay in which the rank computes longer."""
+    if overload is None or overload.longer_ns is None:
+        return overload
+    return overload if overload.longer_ns >= _EXPLAINED * delay_ns else None
+
+
+def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
+    """Return by how much a rank's steps exceed those of the ranks that it shares groups with, by `CAUSES`."""
+    this = run.ranks[place]
+    mates = {rank for matched in run.collectives if this.rank in matched.ranks for rank in matched.ranks.tolist()}
+    others = [s for s in run.ranks if s.rank in mates and s.rank != this.rank] or [
+        s for s in run.ranks if s.rank != this.rank
+    ]
+    beyond = {part: _mean_ns([this], steps, part) - _mean_ns(others, steps, part) for part in ("compute_ns", "idle_ns")}
+    return [beyond["compute_ns"], 0.0, beyond["idle_ns"], 0.0]
+
+
+def _abstention_text(grading: Grading, first: Candidate, clock_ns: int, job_step_ns: int) -> str:
+    size_ns = first.evidence.size_ns
+    if size_ns <= 0:
+        return nobody_is_late_text(clock_ns if clock_ns >= NOTABLE_SAVING * grading.step_ns else 0)
+    lack = grading.lacks(first.evidence, "likely") or "significance"
+    share, persistence = size_ns / job_step_ns, first.evidence.persistence
+    return closest_text(lack, size_ns, share, first.significance_ns, persistence)

@@ -1,0 +1,1 @@
+"""What belongs together across ranks: collectives, sends and receives, and the clocks (`clocks/`)."""
