@@ -180,7 +180,7 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("step_ns", "int", "ns", "Its length, the longest over ranks."),
     ),
     "notes[]": (
-        Value("kind", "str", "", "One of the kinds below."),
+        Value("id", "str", "", "One of the ids below; stable."),
         Value("severity", "str", "", "error, warning or info."),
         Value("rank", "int?", "", "The rank that it is about."),
         Value("file", "str?", "", "The file that it is about."),

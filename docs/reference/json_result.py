@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from docs.reference.json_fields import OBJECTS, ROWS, TOP
 from docs.reference.markdown import code, table
-from tracekit.model.notes import NOTE_KINDS
+from tracekit.model.notes import NOTE_IDS
 
 __all__ = ["json_pages"]
 
@@ -28,7 +28,7 @@ def _chapters() -> Iterator[str]:
         ]
         yield table(("field", "type", "unit", "meaning"), rows)
     yield "## Kinds of notes"
-    yield ", ".join(map(code, sorted(NOTE_KINDS))) + "."
+    yield ", ".join(map(code, sorted(NOTE_IDS))) + "."
 
 
 def _linked(kind: str, path: str) -> str:

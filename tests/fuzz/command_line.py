@@ -101,7 +101,7 @@ def _compare(result: dict[str, Any], expected: list[dict[str, Any]], bad: Path) 
     actual = _rows(result)
     named = any(bad.name in (note["file"] or "") or bad.name in note["text"] for note in result["notes"])
     # A rank may begin to record, and wait, before all others: then no rank's first step counts, as a note says.
-    is_first_left_out = any(note["kind"] == "first-step" and bad.name in note["text"] for note in result["notes"])
+    is_first_left_out = any(note["id"] == "first-step" and bad.name in note["text"] for note in result["notes"])
     if actual != expected and not (is_first_left_out and actual == [row for row in expected if row["step"]]):
         wrong = [(row["rank"], row["step"]) for row in expected if row not in actual]
         raise Finding(f"other numbers in {wrong}; the note names the file: {named}")

@@ -51,7 +51,7 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 def notes_of(result: dict[str, Any], *kinds: str) -> list[str]:
     """The texts of the result's notes of these kinds."""
-    return [note["text"] for note in result["notes"] if note["kind"] in kinds]
+    return [note["text"] for note in result["notes"] if note["id"] in kinds]
 
 
 def settings_of(result: dict[str, Any], component: str) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def test_killed_as_it_writes_a_window_a_trace_is_readable_or_absent(
     assert sorted(step["step"] for trace in traces for step in trace["tracekit"]["steps"]) == steps
     result = result_of(faults / "kill" / point)
     assert [step["step"] for step in result["steps"] if step["complete"]] == whole_steps
-    assert [note["kind"] for note in result["notes"]] == notes
+    assert [note["id"] for note in result["notes"]] == notes
     assert result["run"]["run_id"] == traces[0]["tracekit"]["run_id"]
     assert result["run"]["other_runs"] == []
 

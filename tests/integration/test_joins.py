@@ -95,7 +95,7 @@ def test_what_another_thread_issues_is_counted_and_named(recorded: Path) -> None
     assert f"10 of 20 collectives of the flight recorder are not joined to an event: 10 all_reduce {OTHER_THREAD}" in (
         second
     )
-    assert {note["severity"] for note in result["notes"] if note["kind"] == "unlinked"} == {"info"}
+    assert {note["severity"] for note in result["notes"] if note["id"] == "unlinked"} == {"info"}
 
 
 def test_a_collective_that_outlives_the_window_is_named(recorded: Path) -> None:

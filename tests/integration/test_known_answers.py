@@ -36,7 +36,7 @@ def _rank_rows(report: Report) -> list[dict[str, float]]:
 
 
 def note(run: Run, kind: str) -> Note:
-    (found,) = [note for note in run.notes if note.kind == kind]
+    (found,) = [note for note in run.notes if note.id == kind]
     return found
 
 

@@ -35,7 +35,7 @@ def written(folder: Path, content: bytes, name: str = "rank0.json") -> Path:
 
 
 def limit_notes(decoded: DecodedTrace) -> list[str]:
-    return [note.text for note in decoded.notes if note.kind == "limit"]
+    return [note.text for note in decoded.notes if note.id == "limit"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_option_precedes_the_variable_and_holds_for_one_command(
     def notes(*options: str) -> list[str]:
         outcome = CliRunner().invoke(cli, ["analyze", str(run), "--json", "--jobs", "1", *options])
         assert outcome.exit_code == 0, outcome.stderr
-        return [note["text"] for note in json.loads(outcome.stdout)["notes"] if note["kind"] == "limit"]
+        return [note["text"] for note in json.loads(outcome.stdout)["notes"] if note["id"] == "limit"]
 
     (note,) = notes("--limit", "text_bytes=20K")
     assert "(limit text_bytes=20480): reading stopped at byte " in note

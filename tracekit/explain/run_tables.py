@@ -44,7 +44,7 @@ FINDINGS = Table(
 NOTES = Table(
     "notes",
     (
-        Column("kind", "str", "", "truncated, missing_rank, inferred, ..."),
+        Column("id", "str", "", "truncated, missing-rank, inferred, ...; stable."),
         Column("severity", "str", "", "error, warning or info."),
         Column("rank", "int?", "", "The rank that it is about."),
         Column("file", "str?", "", "The file that it is about."),

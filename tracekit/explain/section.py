@@ -55,7 +55,7 @@ class Guard:
     def notes(self) -> tuple[Note, ...]:
         """Return a note for each error, with what to report."""
         return tuple(
-            Note(kind="internal-error", severity="error", text=f"{cause}; left out: {', '.join(names)}")
+            Note(id="internal-error", severity="error", text=f"{cause}; left out: {', '.join(names)}")
             for cause, names in self._lost.items()
         )
 

@@ -191,7 +191,7 @@ def _notes(check: Check[Evidence], doubt: Doubt, path: str, *, is_excluded: bool
         return []
     text += f" ({doubt.detail})" * bool(doubt.detail)
     text += f"; {check.remedy}" * bool(is_excluded and check.scope == "rank" and check.remedy)
-    return [Note(kind=check.id, severity=doubt.severity, file=file, text=f"{file}: {text}")]
+    return [Note(id=check.id, severity=doubt.severity, file=file, text=f"{file}: {text}")]
 
 
 def _with_steps_that_count(notes: Sequence[Note], lanes: Lanes, whole: Bool, cut: Doubt) -> list[Note]:
@@ -199,7 +199,7 @@ def _with_steps_that_count(notes: Sequence[Note], lanes: Lanes, whole: Bool, cut
     counting, lacking = (format_ranges(lanes.windows.step[mask].tolist()) for mask in (whole, ~whole))
     lack = "" if whole.all() else f" and step {lacking} does not"
     what = f"step {counting} counts{lack}: {cut.text}" if whole.any() else f"no step counts: {cut.text}"
-    place = next((i for i, note in enumerate(notes) if note.kind in ("truncated", "limit")), None)
+    place = next((i for i, note in enumerate(notes) if note.id in ("truncated", "limit")), None)
     if place is None:
         return list(notes)
     return [*notes[:place], replace(notes[place], text=f"{notes[place].text}; {what}"), *notes[place + 1 :]]

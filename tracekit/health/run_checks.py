@@ -59,7 +59,7 @@ def _without_excluded(
 def _with_note(summary: RankSummary, kind: str, reason: str) -> RankSummary:
     file = summary.file_name
     text = ": ".join(filter(None, (file, f"{reason}: {NO_TIMES}")))
-    note = Note(kind=kind, severity="warning", file=file, text=text).about_rank(summary.rank)
+    note = Note(id=kind, severity="warning", file=file, text=text).about_rank(summary.rank)
     return without_times(replace(summary, notes=(*summary.notes, note)), reason)
 
 

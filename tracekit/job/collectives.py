@@ -356,7 +356,7 @@ def _notes(
             f"rank {rank}: collective {i} of group {group} is {describe(int(difference.values[0]))} there and "
             f"{describe(int(usual[i]))} on most ranks{more}"
         )
-        notes.append(Note(kind="unlinked", severity="warning", rank=rank, text=text))
+        notes.append(Note(id="unlinked", severity="warning", rank=rank, text=text))
     return notes
 
 
@@ -379,7 +379,7 @@ def absence_notes(members: Sequence[Member], matched_group: MatchedGroup, group:
         where = f"collective {i} ({KINDS[matched_group.kind[i]]} in step {matched_group.step[i]})"
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         text = f"rank {rank}: {where}{more} of group {group} is not in its trace; comparisons over ranks leave it out"
-        notes.append(Note(kind="unlinked", severity="warning" if is_within else "info", rank=rank, text=text))
+        notes.append(Note(id="unlinked", severity="warning" if is_within else "info", rank=rank, text=text))
     return notes
 
 
@@ -391,7 +391,7 @@ def unplaced_notes(members: Sequence[Member], unplaced: Iterable[int], group: st
             rank = member.summary.rank
             what = f"{count_text(count, 'collective')} of group {group} {'has' if count == 1 else 'have'}"
             text = f"rank {rank}: {what} no known counterpart on other ranks"
-            notes.append(Note(kind="unlinked", severity="info", rank=rank, text=text))
+            notes.append(Note(id="unlinked", severity="info", rank=rank, text=text))
     return notes
 
 

@@ -332,7 +332,7 @@ def _notes(unlinked: Counter[str]) -> list[Note]:
         return []
     reasons = "; ".join(f"{count}: {reason}" for reason, count in sorted(unlinked.items()) if count)
     text = f"{total} sends or receives have no counterpart ({reasons})"
-    return [Note(kind="unlinked", severity="warning", text=text)]
+    return [Note(id="unlinked", severity="warning", text=text)]
 
 
 def with_inferred_peers(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummary, ...], list[Note]]:
@@ -404,8 +404,8 @@ def _peer_notes(inferred: int, unknown: int) -> list[Note]:
     notes = []
     if inferred:
         text = f"{inferred} sends or receives do not name their peer; it is inferred from the members of their group"
-        notes.append(Note(kind="inferred", severity="info", text=text))
+        notes.append(Note(id="inferred", severity="info", text=text))
     if unknown:
         text = f"{unknown} sends or receives do not name their peer, and are matched with none"
-        notes.append(Note(kind="unlinked", severity="warning", text=text))
+        notes.append(Note(id="unlinked", severity="warning", text=text))
     return notes

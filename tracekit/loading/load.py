@@ -272,20 +272,20 @@ def without_files_of_no_rank(outcomes: Sequence[RankSummary | RankFailure]) -> l
 def _no_rank_note(summary: RankSummary, world_size: int) -> Note:
     file = summary.file_name
     text = f"rank {summary.rank}: {file}: the job has {world_size} ranks, and this file is of none of them; left out"
-    return Note(kind="no-rank", severity="warning", rank=summary.rank, file=file, text=text)
+    return Note(id="no-rank", severity="warning", rank=summary.rank, file=file, text=text)
 
 
 def _duplicate_note(summary: RankSummary) -> Note:
     file = summary.file_name
     text = f"rank {summary.rank}: {file}: another file is of rank {summary.rank} too; left out"
-    return Note(kind="duplicate-rank", severity="error", rank=summary.rank, file=file, text=text)
+    return Note(id="duplicate-rank", severity="error", rank=summary.rank, file=file, text=text)
 
 
 def missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
     if not missing:
         return []
     text = f"{present} of {expected} ranks; missing: {format_ranges(missing)}"
-    return [Note(kind="missing-rank", severity="warning", text=text)]
+    return [Note(id="missing-rank", severity="warning", text=text)]
 
 
 def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
@@ -299,12 +299,12 @@ def step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     of_all = f"{len(common_steps)} of {len(all_steps)} steps are complete on all ranks"
     if len(incomplete_ranks) > 1:
         text = f"{of_all}; {ranks_text(incomplete_ranks)} lack some"
-        return [Note(kind="step-mismatch", severity="warning", text=text)]
+        return [Note(id="step-mismatch", severity="warning", text=text)]
     (rank,) = incomplete_ranks
     file = next(summary.file_name for summary in measured if summary.rank == rank)
     where = f"rank {rank}: {file}" if file else f"rank {rank}"
     text = f"{where}: it completed {len(complete[rank])} of the {len(all_steps)} steps; {of_all}, and are compared"
-    return [Note(kind="step-mismatch", severity="warning", rank=rank, file=file, text=text)]
+    return [Note(id="step-mismatch", severity="warning", rank=rank, file=file, text=text)]
 
 
 def left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:
@@ -323,7 +323,7 @@ def left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]
             f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms{where}, the others at most "
             f"{most_ns / 1e6:,.1f} ms: it is left out"
         )
-        notes.append(Note(kind="first-step", severity="info", text=text))
+        notes.append(Note(id="first-step", severity="info", text=text))
     return notes
 
 
@@ -332,10 +332,10 @@ def inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
     inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
     if inferred:
         text = f"parallelism {', '.join(inferred)} inferred from the names of events"
-        notes.append(Note(kind="inferred", severity="info", text=text))
+        notes.append(Note(id="inferred", severity="info", text=text))
     if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
         text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
-        notes.append(Note(kind="inferred", severity="info", text=text))
+        notes.append(Note(id="inferred", severity="info", text=text))
     return notes
 
 
@@ -348,7 +348,7 @@ def other_run_notes(discovery: Discovery) -> list[Note]:
         what = file or f"{len(other.ranks)} ranks"
         option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
         text = f"run {other.run_id}, attempt {other.attempt} ({what}) is there too; choose it with {option}"
-        notes.append(Note(kind="other-run", severity="info", file=file, text=text))
+        notes.append(Note(id="other-run", severity="info", file=file, text=text))
     return notes
 
 

@@ -94,7 +94,7 @@ def size_bytes_of(files: Iterable[Sequence[TracePath]]) -> int:
 def _worker_died(rank: int, windows: Sequence[TracePath]) -> RankFailure:
     name = windows[0].name
     text = f"rank {rank}: {name}: the worker that read it died, twice; left out (out of memory? try --jobs 1)"
-    return RankFailure(rank=rank, notes=(Note(kind="worker-died", severity="error", rank=rank, file=name, text=text),))
+    return RankFailure(rank=rank, notes=(Note(id="worker-died", severity="error", rank=rank, file=name, text=text),))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def summarize(
 
 
 def _failure_note(path: TracePath, kind: str, reason: str) -> Note:
-    return Note(kind=kind, severity="error", file=path.name, text=f"{path.name}: {reason}; left out")
+    return Note(id=kind, severity="error", file=path.name, text=f"{path.name}: {reason}; left out")
 
 
 def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> RankSummary:
@@ -214,13 +214,13 @@ def without_repeated_steps(recordings: Sequence[RankSummary]) -> tuple[list[Rank
         repeated = format_ranges(steps.intersection(newer.recorded_steps))
         file, other = recording.file_name, newer.file_name
         text = f"{file}: step {repeated} is in {other}, too, which is newer; {file} is left out"
-        notes.append(Note(kind="duplicate-rank", severity="warning", file=file, text=text).about_rank(recording.rank))
+        notes.append(Note(id="duplicate-rank", severity="warning", file=file, text=text).about_rank(recording.rank))
     return [recording for recording in recordings if any(recording is one for one in kept)], notes
 
 
 def _has_no_steps(recording: RankSummary) -> bool:
     """Return whether the whole recording counts as step 0."""
-    return any(note.kind == "no-steps" for note in recording.notes)
+    return any(note.id == "no-steps" for note in recording.notes)
 
 
 def _concatenate(recordings: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
@@ -230,7 +230,7 @@ def _concatenate(recordings: Sequence[RankSummary], field: Callable[[RankSummary
 def _difference_note(rank: int, field: str) -> Note:
     field_name = field.replace("_", " ")
     text = f"rank {rank}: its recordings name more than one {field_name}; the latest is taken"
-    return Note(kind="recordings-differ", severity="warning", rank=rank, text=text)
+    return Note(id="recordings-differ", severity="warning", rank=rank, text=text)
 
 
 def _merge_clocks(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
@@ -339,4 +339,4 @@ def _copy_note(file: SummarizedFile, better: SummarizedFile) -> Note:
         why = ", with fewer events"
     name = file.path.name
     text = f"{name}: another file of the same recording{why}; {better.path.name} is used"
-    return Note(kind="duplicate-rank", severity="info", file=name, text=text).about_rank(file.summary.rank)
+    return Note(id="duplicate-rank", severity="info", file=name, text=text).about_rank(file.summary.rank)

@@ -11,7 +11,7 @@ from typing import Literal
 
 Severity = Literal["info", "warning", "error"]
 
-NOTE_KINDS = frozenset(
+NOTE_IDS = frozenset(
     {
         # the file
         *("truncated", "unterminated", "unfinished-tmp", "ignored-file", "empty", "permission", "limit", "encoding"),
@@ -40,7 +40,7 @@ NOTE_KINDS = frozenset(
     }
 )
 
-HARMLESS_KINDS = frozenset(
+HARMLESS_IDS = frozenset(
     {
         "before-recording",
         "capture",
@@ -63,11 +63,11 @@ class Note:
     """A fact about one file, rank or run.
 
     Attributes:
-        kind: one of `NOTE_KINDS`.
+        id: one of `NOTE_IDS`.
         events_dropped: how many events were left out.
     """
 
-    kind: str
+    id: str
     severity: Severity
     text: str
     rank: int | None = None
@@ -75,14 +75,14 @@ class Note:
     events_dropped: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in NOTE_KINDS:
-            raise ValueError(f"unknown kind of note: {self.kind!r}")
+        if self.id not in NOTE_IDS:
+            raise ValueError(f"unknown id of a note: {self.id!r}")
 
     @property
     def is_defect(self) -> bool:
         """Return whether something is missing or was repaired."""
         # Such as a collective that is still running at the end of a window.
-        return self.kind not in HARMLESS_KINDS and (self.kind, self.severity) not in _HARMLESS_IF_INFO
+        return self.id not in HARMLESS_IDS and (self.id, self.severity) not in _HARMLESS_IF_INFO
 
     def about_rank(self, rank: int | None) -> Note:
         """Return the note with the rank. Readers see single files; only a whole run knows the rank of each."""

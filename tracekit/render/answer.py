@@ -128,7 +128,7 @@ def _notes(run: Run, width: int) -> list[Text]:
     lines: list[Text] = []
     if run.missing_ranks:
         lines += wrapped_lines(f"{ranks_text(run.missing_ranks)} not found", "! ", width, 1, "yellow")
-        grave = [note for note in grave if note.kind != "missing-rank"]
+        grave = [note for note in grave if note.id != "missing-rank"]
     if grave:
         more = len(grave) - 1
         text = _first(grave).text + (f" (and {more} more: --full)" if more else "")

@@ -158,13 +158,13 @@ def note_lines(notes: Sequence[Note], *, all_told_by: str = "--json") -> list[ob
     """
     by_kind: dict[str, list[Note]] = {}
     for note in sorted(notes, key=lambda note: ("error", "warning", "info").index(note.severity)):
-        by_kind.setdefault(note.kind, []).append(note)
+        by_kind.setdefault(note.id, []).append(note)
     lines: list[object] = []
     for same in by_kind.values():
         shown = same if len(same) <= _SHOWN_OF_A_KIND else same[: _SHOWN_OF_A_KIND - 1]
         lines += [statement(note.severity, note.text) for note in shown]
         if len(shown) < len(same):
-            text = f"{len(same) - len(shown)} more notes of this kind ({same[0].kind}); {all_told_by} has all"
+            text = f"{len(same) - len(shown)} more notes of this kind ({same[0].id}); {all_told_by} has all"
             lines.append(statement(same[0].severity, text))
     return lines
 

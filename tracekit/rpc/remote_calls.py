@@ -77,7 +77,7 @@ def remote_call_notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[
                 continue
             text += ", so what they wait for is not known; make the probe there too, before init_rpc"
             severity = "warning"
-        notes.append(Note(kind="unlinked", severity=severity, rank=rank, text=text))  # type: ignore[arg-type]
+        notes.append(Note(id="unlinked", severity=severity, rank=rank, text=text))  # type: ignore[arg-type]
     return notes
 
 

@@ -164,7 +164,7 @@ def test_results_are_equal_bytes_for_any_number_of_jobs_and_either_decoder(ddp: 
 
 def test_notes_name_files_by_their_pseudonyms(ddp: Path) -> None:
     notes = json.loads(run("analyze", ddp, "--json", "--anonymize").stdout)["notes"]
-    about_files = [(note["file"], note["text"]) for note in notes if note["kind"] == "capture"]
+    about_files = [(note["file"], note["text"]) for note in notes if note["id"] == "capture"]
     ending = "module-5.0 is not wrapped; see path-2, on host-2"
     assert about_files == [(f"file-{n}", f"rank {n - 1}: file-{n}: {ending}") for n in (1, 2)]
 

@@ -51,9 +51,9 @@ def test_the_reason_names_both_runs(candidate: Run, reason: str) -> None:
 def test_a_rank_that_cannot_be_used_is_told_with_the_reason() -> None:
     """GIVEN a run of which the file of rank 1 was damaged, and other ranks were repaired."""
     text = "rank1.json.gz: not a trace; left out"
-    damaged = Note(kind="ignored-file", severity="warning", file="rank1.json.gz", text=text)
-    repaired = Note(kind="encoding", severity="warning", rank=0, text="rank 0: rank0.json.gz: 1 byte replaced")
-    absent = Note(kind="missing-rank", severity="warning", text="1 of 2 ranks; missing: 1")
+    damaged = Note(id="ignored-file", severity="warning", file="rank1.json.gz", text=text)
+    repaired = Note(id="encoding", severity="warning", rank=0, text="rank 0: rank0.json.gz: 1 byte replaced")
+    absent = Note(id="missing-rank", severity="warning", text="1 of 2 ranks; missing: 1")
     candidate = replace(with_ranks(), ranks=RUN.ranks[:1], notes=(repaired, absent, damaged))
     assert why_incomparable(RUN, candidate) == (
         "the set of usable ranks differs: 0-1 in main, 0 in branch (rank1.json.gz: not a trace; left out)"

@@ -106,7 +106,7 @@ def test_every_check_has_a_recording() -> None:
 @pytest.mark.parametrize("check", DEFECTS)
 def test_a_check_finds_its_defect(tmp_path: Path, check: str) -> None:
     health = health_of(tmp_path, DEFECTS[check](), "rank7.json" if check == "rank-mismatch" else "rank0.json")
-    assert check in {note.kind for note in health.notes}
+    assert check in {note.id for note in health.notes}
 
 
 def test_nothing_is_found_in_a_sound_recording(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def completed(summary: RankSummary) -> dict[int, bool]:
 
 
 def lost_notes(summary: RankSummary) -> list[str]:
-    return [note.text for note in summary.notes if note.kind == "lost-device-records"]
+    return [note.text for note in summary.notes if note.id == "lost-device-records"]
 
 
 def training(steps: int = 4, *, lost: Callable[[int, int], bool] = lambda step, i: False) -> TraceBuilder:
@@ -135,7 +135,7 @@ def test_what_the_profiler_logs_of_its_end_counts(summarize: Summarize) -> None:
     ]
     summary = summarize(trace)
     assert completed(summary) == {0: True, 1: False}
-    assert [note.kind for note in summary.notes] == ["lost-device-records", "profiler-loss"]
+    assert [note.id for note in summary.notes] == ["lost-device-records", "profiler-loss"]
 
 
 # ---- ranks --------------------------------------------------------------------------------------------------------

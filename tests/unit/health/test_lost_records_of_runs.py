@@ -64,7 +64,7 @@ def named(report: Report) -> int | None:
 
 
 def notes_of(report: Report, kind: str) -> list[str]:
-    return [note.text for note in report.run.notes if note.kind == kind]
+    return [note.text for note in report.run.notes if note.id == kind]
 
 
 @pytest.mark.parametrize("lossy", [0, 3])

@@ -36,7 +36,7 @@ def of_step(k: int, count: int, first: int = 0) -> set[tuple[int, int]]:
 
 def test_a_step_that_does_not_count_is_named_with_what_it_lacks(tmp_path: Path) -> None:
     (note,) = notes(tmp_path, training(of_step(1, 50)))
-    assert (note.kind, note.severity, note.is_defect) == ("lost-device-records", "warning", True)
+    assert (note.id, note.severity, note.is_defect) == ("lost-device-records", "warning", True)
     assert note.text == (
         "rank 0: rank0.json: step 1 lacks device records and does not count (50 of 200 launches there have no kernel)"
     )
@@ -56,7 +56,7 @@ def test_kernels_that_may_run_later_are_told_as_such(tmp_path: Path) -> None:
 
 def test_a_few_missing_kernels_are_counted(tmp_path: Path) -> None:
     (note,) = notes(tmp_path, training({(0, 5), (2, 7)}))
-    assert (note.kind, note.severity) == ("lost-device-records", "info")
+    assert (note.id, note.severity) == ("lost-device-records", "info")
     assert "2 of 600 launches have no kernel; sums lack what these took" in note.text
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_was_cut_off_has_one_note(tmp_path: Path) -> None:
     path = training(set()).write(tmp_path / "rank0.json", "compact")
     path.write_bytes(path.read_bytes()[:-5000])
     summary = summarize_trace(decode(path), 0, SummaryOptions())
-    assert [note.kind for note in summary.notes] == ["truncated"]
+    assert [note.id for note in summary.notes] == ["truncated"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_messages_that_tell_of_loss_are_defects(tmp_path: Path, message: str) ->
     trace = training(set())
     trace.header["WARNING"] = [message]
     (note,) = notes(tmp_path, trace)
-    assert (note.kind, note.severity) == ("profiler-loss", "warning")
+    assert (note.id, note.severity) == ("profiler-loss", "warning")
     assert note.text == f"rank 0: rank0.json: the profiler wrote: {message}"
 
 
@@ -107,9 +107,9 @@ def test_kernels_without_a_launch(tmp_path: Path, with_launch: int, told: bool) 
     for i in range(100):
         trace.kernel("gemm", 10 * i + 5, 2, launched_at=10 * i if i < with_launch else None)
     summary = summary_of(trace, tmp_path)
-    assert [note.kind for note in summary.notes] == ["unlinked-kernels"] * told
+    assert [note.id for note in summary.notes] == ["unlinked-kernels"] * told
 
 
 def test_without_steps_launches_do_not_matter(tmp_path: Path) -> None:
     trace = TraceBuilder().op("aten::mm", 0, 1000).kernel("gemm", 10, 900)
-    assert [note.kind for note in notes(tmp_path, trace)] == ["no-steps"]
+    assert [note.id for note in notes(tmp_path, trace)] == ["no-steps"]

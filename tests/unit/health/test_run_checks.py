@@ -58,7 +58,7 @@ def test_a_note_names_the_file_and_the_reason() -> None:
     *_, odd = without_incomparable_times(ranks)
     assert isinstance(odd, RankSummary)
     (note,) = odd.notes
-    assert (note.kind, note.rank, note.file) == ("step-mismatch", 2, "some.json")
+    assert (note.id, note.rank, note.file) == ("step-mismatch", 2, "some.json")
     assert note.text == (
         "rank 2: some.json: it completed step 7-8, the other ranks completed 1-2: "
         "its times are n/a and join no comparison"

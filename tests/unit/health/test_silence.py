@@ -83,11 +83,11 @@ def test_no_check_speaks_of_a_sound_recording(path: Path) -> None:
     except InputError:
         pytest.skip("no trace, or one without events")
     expected = speaks(str(path))
-    warned = {note.kind for note in recording.health.notes if note.severity != "info" and note.kind in IDS}
+    warned = {note.id for note in recording.health.notes if note.severity != "info" and note.id in IDS}
     assert warned == expected
     excludes = any(check.scope == "rank" for check in RANK_CHECKS if check.id in expected) or "out-of-range" in expected
     assert (recording.health.excluded is not None) == excludes, recording.health.excluded
-    told = any(note.kind == "empty-step" for note in recording.health.notes)
+    told = any(note.id == "empty-step" for note in recording.health.notes)
     assert expected or np.count_nonzero(recording.health.masked) <= told
 
 

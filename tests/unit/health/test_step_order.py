@@ -19,7 +19,7 @@ def complete_steps(summary: RankSummary) -> list[int]:
 
 
 def texts(summary: RankSummary) -> list[str]:
-    return [note.text for note in summary.notes if note.kind == "out-of-range"]
+    return [note.text for note in summary.notes if note.id == "out-of-range"]
 
 
 def excluded(folder: Path, trace: TraceBuilder) -> str | None:
@@ -71,7 +71,7 @@ def test_a_step_in_which_nothing_ran_on_the_device(summarize: Summarize, where: 
     summary = summarize(trace)
     (note,) = summary.notes
     assert complete_steps(summary) == [number for number in range(3) if number != where]
-    assert (note.kind, note.severity, note.is_defect) == ("empty-step", severity, severity == "warning")
+    assert (note.id, note.severity, note.is_defect) == ("empty-step", severity, severity == "warning")
     assert f"nothing ran on the device in step {where}: it does not count" in note.text
 
 

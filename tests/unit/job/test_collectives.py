@@ -39,7 +39,7 @@ def rows(run: Run) -> list[list[int]]:
 
 
 def unlinked(run: Run) -> list[tuple[str, str]]:
-    return [(note.severity, note.text) for note in run.notes if note.kind == "unlinked"]
+    return [(note.severity, note.text) for note in run.notes if note.id == "unlinked"]
 
 
 def numbered(*ids: int, kind: str = "all_reduce") -> list[Collective]:
@@ -107,7 +107,7 @@ def test_collectives_launched_before_the_recording_are_expected_to_lack_counterp
     assert [len(summary.collectives) for summary in run.ranks] == [3, 4]
     assert rows(run) == [[0, 1, 2], [1, 2, 3]]
     assert unlinked(run) == []
-    assert [note.rank for note in run.notes if note.kind == "before-recording"] == [1]
+    assert [note.rank for note in run.notes if note.id == "before-recording"] == [1]
 
 
 def test_a_rank_with_more_than_the_others(run_of: LoadRun) -> None:

@@ -24,7 +24,7 @@ def pairs(matched: MatchedMessages) -> list[Pair]:
 
 def match(ranks: Sequence[RankSummary], **options: object) -> tuple[list[Pair], list[str]]:
     matched, notes = match_messages(ranks, clocks(len(ranks)), **options)  # type: ignore[arg-type]
-    assert [note.kind for note in notes] == ["unlinked"] * len(notes)
+    assert [note.id for note in notes] == ["unlinked"] * len(notes)
     return pairs(matched), [note.text for note in notes]
 
 

@@ -53,7 +53,7 @@ def test_in_a_group_of_two_it_is_the_other_rank() -> None:
     peers, (note,) = inferred(members((3, 7), {3: [send(UNKNOWN, 0), recv(UNKNOWN, 9)], 7: [recv(UNKNOWN, 0)]}))
 
     assert peers == {3: [7, 7], 7: [3]}
-    assert (note.kind, note.severity) == ("inferred", "info")
+    assert (note.id, note.severity) == ("inferred", "info")
     assert note.text.startswith("3 sends or receives")
 
 
@@ -63,7 +63,7 @@ def test_in_a_pipeline_activations_go_to_the_next_rank_of_the_group_and_gradient
 
     peers, (note,) = inferred(ranks)
 
-    assert note.kind == "inferred"
+    assert note.id == "inferred"
     for place, number in enumerate(order):
         before, behind = [*order[:place]][-1:], [*order[place + 1 :]][:1]
         expected = [*before, *behind, *behind, *before]  # receive, send, receive of the gradient, send of the gradient
@@ -88,7 +88,7 @@ def test_a_group_that_does_not_fit_a_pipeline_loses_its_messages(other: Message)
     peers, (note,) = inferred(members((0, 1, 2), messages))
 
     assert peers == {0: [], 1: [], 2: []}
-    assert (note.kind, note.severity) == ("unlinked", "warning")
+    assert (note.id, note.severity) == ("unlinked", "warning")
     assert note.text.startswith("17 sends or receives")
 
 
@@ -107,7 +107,7 @@ def test_a_group_with_a_missing_rank_is_not_guessed() -> None:
     peers, (note,) = inferred(members((0, 1, 2), {0: messages[0], 1: messages[1]}))
 
     assert peers == {0: [], 1: []}
-    assert note.kind == "unlinked"
+    assert note.id == "unlinked"
 
 
 def test_messages_that_name_their_peer_are_kept() -> None:

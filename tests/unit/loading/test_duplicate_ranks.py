@@ -38,7 +38,7 @@ def test_a_damaged_file_that_says_to_be_of_a_rank_changes_nothing_of_that_rank(t
 
     assert actual["run"]["ranks"] == [1, 2, 3]
     assert of_rank(2, actual) == of_rank(2, expected)
-    assert [note["file"] for note in actual["notes"] if note["kind"] == "duplicate-rank"] == [name]
+    assert [note["file"] for note in actual["notes"] if note["id"] == "duplicate-rank"] == [name]
 
 
 def outcome(rank: int, file: str) -> RankSummary:
@@ -98,4 +98,4 @@ def test_a_process_that_the_job_has_no_rank_for_is_left_out() -> None:
     )
     assert kept == good
     assert isinstance(left_out, RankFailure)
-    assert [note.kind for note in left_out.notes] == ["no-rank"]
+    assert [note.id for note in left_out.notes] == ["no-rank"]

@@ -75,7 +75,7 @@ def test_a_broken_rank_loses_no_other(tmp_path: Path, damage: Any, broken: int) 
     actual = result(folder)
     assert actual["run"]["ranks"] == [rank for rank in range(4) if rank != broken]
     assert actual["run"]["missing_ranks"] == [broken]
-    kinds = {note["kind"] for note in actual["notes"]}
+    kinds = {note["id"] for note in actual["notes"]}
     assert "missing-rank" in kinds
     if damage is not _removed:
         (note,) = [note for note in actual["notes"] if note["file"] == f"rank{broken}.json.gz"]
@@ -96,11 +96,11 @@ def test_the_complete_steps_of_a_cut_off_rank_are_used(tmp_path: Path) -> None:
         (1, True),
         (2, False),
     ]
-    assert {note["kind"]: note["events_dropped"] for note in actual["notes"]} == {
+    assert {note["id"]: note["events_dropped"] for note in actual["notes"]} == {
         "truncated": 1, "step-mismatch": 0, "missing-rank": 0,
     }  # fmt: skip
     assert all(
-        note["text"].startswith("rank 1: rank1.json.gz: ") for note in actual["notes"] if note["kind"] == "truncated"
+        note["text"].startswith("rank 1: rank1.json.gz: ") for note in actual["notes"] if note["id"] == "truncated"
     )
 
 
@@ -119,14 +119,14 @@ def test_two_files_of_one_rank(tmp_path: Path) -> None:
         gpu_rank(1).write(tmp_path / name, tail=True)
     actual = result(tmp_path)
     assert actual["run"]["ranks"] == [1]
-    assert "duplicate-rank" in {note["kind"] for note in actual["notes"]}
+    assert "duplicate-rank" in {note["id"] for note in actual["notes"]}
 
 
 def test_the_rank_in_the_file_takes_precedence_over_its_name(tmp_path: Path) -> None:
     gpu_rank(2).write(tmp_path / "rank0.json", tail=True)
     actual = result(tmp_path)
     assert actual["run"]["ranks"] == [2]
-    assert "rank-mismatch" in {note["kind"] for note in actual["notes"]}
+    assert "rank-mismatch" in {note["id"] for note in actual["notes"]}
 
 
 def test_selected_ranks_are_not_missing(tmp_path: Path) -> None:

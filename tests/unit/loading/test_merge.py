@@ -216,7 +216,7 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "left_out": (FIRST_STEPS[:1], FIRST_STEPS[1:], FIRST_STEPS),
     "event_count": (3, 4, 7),
     "first_event_ns": (None, 50, 50),
-    "notes": ((), (Note(kind="limit", severity="info", text="x"),), (Note(kind="limit", severity="info", text="x"),)),
+    "notes": ((), (Note(id="limit", severity="info", text="x"),), (Note(id="limit", severity="info", text="x"),)),
 }
 BY_THEIR_OWN_TESTS = {"groups", "steps", "collectives", "messages", "parts"}
 
@@ -266,6 +266,6 @@ def test_of_two_recordings_with_a_step_in_common_the_newer_one_counts() -> None:
         kept, notes = without_repeated_steps(ordered)
         assert kept == [window for window in ordered if window is not windows[0]]
         (note,) = notes
-        assert (note.kind, note.severity, note.rank, note.file) == ("duplicate-rank", "warning", 1, "a.json")
+        assert (note.id, note.severity, note.rank, note.file) == ("duplicate-rank", "warning", 1, "a.json")
         assert note.text == "rank 1: a.json: step 4 is in b.json, too, which is newer; a.json is left out"
     assert without_repeated_steps(windows[1:]) == (windows[1:], [])

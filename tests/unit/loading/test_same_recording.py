@@ -84,7 +84,7 @@ def test_a_newer_file_with_less_of_the_recording_changes_nothing(
 
     actual = result(tmp_path / "all")
 
-    (note,) = [note for note in actual["notes"] if note["kind"] == "duplicate-rank"]
+    (note,) = [note for note in actual["notes"] if note["id"] == "duplicate-rank"]
     assert note["text"] == f"rank 2: rank2_new.json: another file of the same recording{why}; rank2.json is used"
     assert [other for other in actual["notes"] if other != note] == expected["notes"]
     different = {key for key in expected if actual[key] != expected[key]}
@@ -99,7 +99,7 @@ def test_of_equal_files_the_newest_counts(tmp_path: Path) -> None:
     moved.base_ns += 1000
     moved.write(tmp_path / "rank2_new.json")
 
-    notes = [note for note in result(tmp_path)["notes"] if note["kind"] == "duplicate-rank"]
+    notes = [note for note in result(tmp_path)["notes"] if note["id"] == "duplicate-rank"]
 
     assert [note["text"] for note in notes] == [
         "rank 2: rank2.json: another file of the same recording; rank2_new.json is used"
@@ -115,7 +115,7 @@ def test_a_window_recorded_after_the_clock_was_set_back_counts_too(tmp_path: Pat
 
     actual = result(tmp_path)
 
-    assert [note["kind"] for note in actual["notes"] if note["kind"] == "duplicate-rank"] == []
+    assert [note["id"] for note in actual["notes"] if note["id"] == "duplicate-rank"] == []
     assert sorted(row["step"] for row in actual["steps"]) == [0, 1, 2, 7, 8]
 
 
@@ -125,4 +125,4 @@ def test_recordings_without_steps_that_follow_each_other_all_count(tmp_path: Pat
         trace.base_ns += 1_000_000 * place
         trace.kernel("gemm", 0, 50, launched_at=0).write(tmp_path / f"rank0_{place}.json")
 
-    assert [note["kind"] for note in result(tmp_path)["notes"] if note["kind"] == "duplicate-rank"] == []
+    assert [note["id"] for note in result(tmp_path)["notes"] if note["id"] == "duplicate-rank"] == []

@@ -215,7 +215,7 @@ def test_spans_queue_behind_their_operators(summarize: Summarize) -> None:
 def test_a_trace_without_work(summarize: Summarize) -> None:
     summary = summarize(TraceBuilder().label("phase", 0, 10))
     assert summary[COMMUNICATION_SUMS] == ()
-    assert {note.kind for note in summary.notes} == {"no-steps", "nothing-ran"}
+    assert {note.id for note in summary.notes} == {"no-steps", "nothing-ran"}
     only_labels = summarize(TraceBuilder().step(0, 0, 10))
     assert only_labels.steps == ()
     assert only_labels.unmeasured == "it has no kernel, operator or collective that took any time"

@@ -82,7 +82,7 @@ def test_the_reason_for_a_missing_span_depends_on_later_spans(summarize: Summari
             Unjoined(kind="broadcast", reason="without a span of its own", count=1, expected=False),
         ),
     )
-    (note,) = [note for note in summary.notes if note.kind == "unlinked"]
+    (note,) = [note for note in summary.notes if note.id == "unlinked"]
     assert note.severity == "warning"
     assert note.text.startswith("rank 0: rank0.json: 2 of 3 collectives of the flight recorder are not joined")
 

@@ -79,7 +79,7 @@ def test_kernels_launched_before_the_recording(summarize: Summarize) -> None:
     ]
     assert summary.steps[0].start_ns == trace.wall_ns(12)
     (note,) = summary.notes
-    assert note.kind == "before-recording"
+    assert note.id == "before-recording"
     assert "3 kernels (1 of them communication) were launched before the recording" in note.text
     assert note.text.startswith("rank 0: rank0.json: ")
     rows = {row.phase: (row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION_SUMS]}
@@ -105,7 +105,7 @@ def test_without_steps_the_recording_is_one_window(summarize: Summarize) -> None
     trace.event("PyTorch Profiler (0)", "Trace", 0, 1000, pid="Spans")
     summary = summarize(trace)
     assert [parts(step) for step in summary.steps] == [of(59, 30, 30, 10, 20, 0, 9)]
-    assert [note.kind for note in summary.notes] == ["no-steps"]
+    assert [note.id for note in summary.notes] == ["no-steps"]
 
 
 # ---- which kernels communicate, of what kind, how much ----------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_kernel_launched_by_a_collective_is_no_compute_even_without_rule(summa
     summary = summarize(trace)
     assert parts(summary.steps[0]) == of(100, 0, 20, 0, 20, 0, 80)
     assert [row.kind for row in summary[COMMUNICATION_SUMS]] == ["unclassified"]
-    assert [note.kind for note in summary.notes] == ["unclassified"]
+    assert [note.id for note in summary.notes] == ["unclassified"]
 
 
 def test_kind_group_and_size_of_collectives(summarize: Summarize) -> None:

@@ -203,7 +203,7 @@ def test_the_mi300x_trace_lost_nothing(real_traces: Path) -> None:
     assert (len(lanes.launches), int(lanes.launches.missing.sum())) == (2238, 0)
     summary = summarize_trace(trace, 0, SummaryOptions())
     assert [step.complete for step in summary.steps] == [True] * 3
-    assert [note.kind for note in summary.notes] == ["before-recording"]
+    assert [note.id for note in summary.notes] == ["before-recording"]
 
 
 # ---- several devices ----------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def let_fail(monkeypatch: pytest.MonkeyPatch, *names: str, analyze: Callable[...
 
 
 def lost(run: Run) -> list[str]:
-    return [note.text for note in run.notes if note.kind == "internal-error"]
+    return [note.text for note in run.notes if note.id == "internal-error"]
 
 
 def test_a_section_that_fails_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

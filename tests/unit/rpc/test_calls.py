@@ -116,7 +116,7 @@ def test_a_server_without_steps_is_not_compared_with_other_ranks(analyse: Analys
 
     assert [summary.serves_only for summary in run.ranks] == [True, False]
     assert run.common_steps() == {0, 1}
-    assert [note.text for note in run.notes if note.rank == 0 or note.kind in {"step-mismatch", "no-steps"}] == []
+    assert [note.text for note in run.notes if note.rank == 0 or note.id in {"step-mismatch", "no-steps"}] == []
 
 
 def test_waiting_counts_while_a_call_is_in_flight_and_a_step_runs(analyse: Analyse) -> None:
@@ -203,14 +203,14 @@ def test_each_reason_not_to_be_joined_is_reported(analyse: Analyse) -> None:
         "a call of a TorchScript function carries no id": 1,
     }
     assert [row["round_trip_ns"] for row in records(report.rpc.calls)] == [None] * 4
-    assert sum(note.kind == "unlinked" for note in report.run.notes) == 5
+    assert sum(note.id == "unlinked" for note in report.run.notes) == 5
 
 
 def test_a_callee_without_a_recording_is_a_warning_with_the_remedy(analyse: Analyse) -> None:
     trainer = worker("trainer", 1, steps=[0], calls=[call(0, 0, 80)], waits=[(0, 80)])
     report = analyse(trainer)
 
-    (note,) = [note for note in report.run.notes if note.kind == "unlinked"]
+    (note,) = [note for note in report.run.notes if note.id == "unlinked"]
     assert (note.severity, note.rank) == ("warning", 1)
     assert note.text == (
         "rank 1: 1 remote call to ps not joined to a service: the callee has no recording, so what they wait for is "
@@ -227,7 +227,7 @@ def test_a_callee_that_was_not_selected_is_not_reported(analyse: Analyse) -> Non
     trainer = worker("trainer", 1, steps=[0], calls=[call(0, 0, 80)])
     report = analyse(trainer, worker("ps", 0, services=[(1, 0, 10, 70)]), ranks=[1])
 
-    assert [note.text for note in report.run.notes if note.kind == "unlinked"] == []
+    assert [note.text for note in report.run.notes if note.id == "unlinked"] == []
 
 
 def test_an_unfinished_call_is_joined_without_a_round_trip(analyse: Analyse) -> None:

@@ -141,7 +141,7 @@ def clock_notes(
             f"the ends of collectives show that clocks of {ranks_text(sorted(unclear))} jump by {by_ms:,.3f} ms within "
             "the recording, and not which of them do: times are not compared over ranks"
         )
-        notes.append(Note(kind="clock-step", severity="warning", text=text))
+        notes.append(Note(id="clock-step", severity="warning", text=text))
     for rank, drift_ppm in sorted(_drifts_ppm(ranks, models).items()):
         notes.append(_note("clock-drift", rank, evidence[rank], f"its clock drifts by {drift_ppm:+.1f} ppm"))
     text = "its clock is {:+,.3f} ms off what the probe measured, or off the other clocks of its host"
@@ -172,7 +172,7 @@ def _drifts_ppm(ranks: Sequence[RankSummary], models: Sequence[ClockModel]) -> d
 
 def _note(kind: str, rank: int, evidence: str, claim: str) -> Note:
     text = f"rank {rank}: {evidence} show that {claim}; comparisons over ranks correct for it"
-    return Note(kind=kind, severity="warning", rank=rank, text=text)
+    return Note(id=kind, severity="warning", rank=rank, text=text)
 
 
 def _contradicted(

@@ -64,7 +64,7 @@ def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, lis
     notes: list[Note] = []
     if "traceEvents" in keys:
         text = f"{file}: it has a second array of events behind the first; only the first is used"
-        notes.append(Note(kind="duplicate-event", severity="warning", file=file, text=text))
+        notes.append(Note(id="duplicate-event", severity="warning", file=file, text=text))
     for key in _KNOWN_KEYS:
         if key in keys and key != METADATA_KEY:
             try:
@@ -97,7 +97,7 @@ def _rank_of_world(info: Mapping[str, Any], file: str, notes: list[Note]) -> tup
     if rank is None or world_size is None or rank < world_size:
         return rank, world_size
     text = f"{file}: it says to be rank {rank} of {world_size}, which cannot be: neither counts, its name says the rank"
-    notes.append(Note(kind="rank-mismatch", severity="warning", file=file, text=text))
+    notes.append(Note(id="rank-mismatch", severity="warning", file=file, text=text))
     return None, None
 
 
@@ -123,7 +123,7 @@ def _metadata(text: bytes | None, file: str, notes: list[Note]) -> CaptureMetada
     if metadata.version > METADATA_VERSION:
         notes.append(
             Note(
-                kind="not-available",
+                id="not-available",
                 severity="warning",
                 file=file,
                 text=f"{file}: captured with version {metadata.version} of the metadata, this tracekit reads "
@@ -132,7 +132,7 @@ def _metadata(text: bytes | None, file: str, notes: list[Note]) -> CaptureMetada
         )
     if metadata.mesh is not None and not _is_consistent(metadata.mesh):
         what = f"{file}: the device mesh in the key {METADATA_KEY!r} contradicts itself; it is left out"
-        notes.append(Note(kind="not-available", severity="warning", file=file, text=what))
+        notes.append(Note(id="not-available", severity="warning", file=file, text=what))
         metadata = msgspec.structs.replace(metadata, mesh=None)
     return metadata
 
@@ -153,7 +153,7 @@ def _process_groups(config: object, file: str, notes: list[Note]) -> tuple[Proce
         ranks = _ranks(listed)
         if listed and not ranks:
             text = f"{file}: the ranks of process group {name!r} cannot be read; its collectives say which they are"
-            notes.append(Note(kind="not-available", severity="warning", file=file, text=text))
+            notes.append(Note(id="not-available", severity="warning", file=file, text=text))
             continue
         groups.append(
             ProcessGroup(
@@ -188,4 +188,4 @@ def _text(value: object) -> str | None:
 
 def _unreadable(file: str, key: str, error: BaseException) -> Note:
     text = f"{file}: the key {key!r} cannot be read ({error}); the events are used without it"
-    return Note(kind="not-available", severity="warning", file=file, text=text)
+    return Note(id="not-available", severity="warning", file=file, text=text)

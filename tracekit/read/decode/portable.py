@@ -82,7 +82,7 @@ class _Decoding:
         if not is_whole:
             what = f"of the text behind the events the rest is left out ({self.limits.named('keys_bytes')})"
             text = f"{self.path.name}: {what}"
-            header_notes.append(Note(kind="limit", severity="warning", file=self.path.name, text=text))
+            header_notes.append(Note(id="limit", severity="warning", file=self.path.name, text=text))
         complete = tail is not None and self.chunks.cut_off is None
         events = self.columns.table(header.base_time_ns)
         if not len(events):
@@ -177,7 +177,7 @@ class _Decoding:
             text = f"{name}: {what} after {count_of_events(events)}, which merge shows"
             kind = "truncated" if damage is None else damage.kind
             cut_events = self.issues.dropped.pop("truncated", 0)
-            notes.append(Note(kind=kind, severity="warning", file=name, text=text, events_dropped=cut_events))
+            notes.append(Note(id=kind, severity="warning", file=name, text=text, events_dropped=cut_events))
         return notes + self.issues.notes(name)
 
 
@@ -215,12 +215,12 @@ class DecodeIssues:
         notes = []
         for kind, count in sorted(self.repaired.items()):
             text = f"{file}: {count_of_events(count)} with {_DAMAGE[kind]} repaired"
-            notes.append(Note(kind=kind, severity="info", file=file, text=text))
+            notes.append(Note(id=kind, severity="info", file=file, text=text))
         where = "" if self.first_bad_byte is None else f"; the first at byte {self.first_bad_byte} of the text"
         for kind, count in sorted(self.dropped.items()):
             if count:
                 text = f"{file}: {count_of_events(count)} with {_DAMAGE[kind]} left out{where}"
-                notes.append(Note(kind=kind, severity="warning", file=file, text=text, events_dropped=count))
+                notes.append(Note(id=kind, severity="warning", file=file, text=text, events_dropped=count))
         return notes
 
 

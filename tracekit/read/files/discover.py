@@ -59,7 +59,7 @@ class _IgnoredFile:
 
     def note(self) -> Note:
         name = self.path.name
-        note = Note(kind=self.kind, severity="warning", file=name, text=f"{name}: {self.reason}; left out")
+        note = Note(id=self.kind, severity="warning", file=name, text=f"{name}: {self.reason}; left out")
         return note.about_rank(self.rank)
 
 

@@ -104,7 +104,7 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
         by_rank[file.rank][_window_key(file)].append(file)
         if file.rank_from == "nothing" and len(files) > 1:
             text = f"rank {file.rank}: {file.path.name}: no rank found in it or in its name; numbered by name"
-            notes.append(Note(kind="no-rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
+            notes.append(Note(id="no-rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
     ranks: dict[int, tuple[TraceFile, ...]] = {}
     for rank, windows in sorted(by_rank.items()):
         used = []
@@ -147,7 +147,7 @@ def _gives_way(file: TraceFile, to: TraceFile) -> bool:
 def _replaced(file: TraceFile, by: TraceFile) -> Note:
     kind = "unfinished-tmp" if file.unfinished else "duplicate-rank"
     text = f"rank {file.rank}: {file.path.name}: another file of the same window; {by.path.name} is used"
-    return Note(kind=kind, severity="info", rank=file.rank, file=file.path.name, text=text)
+    return Note(id=kind, severity="info", rank=file.rank, file=file.path.name, text=text)
 
 
 def _window_key(file: TraceFile) -> object:
@@ -177,7 +177,7 @@ def _known_start_ns(file: TraceFile) -> int | None:
 
 def _unfinished(file: TraceFile) -> Note:
     text = f"rank {file.rank}: {file.path.name}: the job died while it wrote this file; what is in it is used"
-    return Note(kind="unfinished-tmp", severity="warning", rank=file.rank, file=file.path.name, text=text)
+    return Note(id="unfinished-tmp", severity="warning", rank=file.rank, file=file.path.name, text=text)
 
 
 def _with_names(runs: list[RunFiles]) -> list[RunFiles]:

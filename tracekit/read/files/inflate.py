@@ -175,7 +175,7 @@ class TextChunks:
         self.cut_off = CutOff(kind=kind, what=f"{what} at byte {offset} of the file", intact=intact)
 
     def _note(self, kind: str, severity: Any, what: str) -> None:
-        self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
+        self.notes.append(Note(id=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
 
 
 class _Unread:

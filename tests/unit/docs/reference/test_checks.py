@@ -5,13 +5,13 @@ from __future__ import annotations
 from docs.reference.checks import check_pages
 from tracekit.health.rank_checks import RANK_CHECKS
 from tracekit.health.run_checks import CLOCK_CHECKS, RUN_CHECKS
-from tracekit.model.notes import NOTE_KINDS
+from tracekit.model.notes import NOTE_IDS
 
 
 def test_every_check_is_in_the_table_with_what_it_finds() -> None:
     page = check_pages()
     for check in (*RANK_CHECKS, *RUN_CHECKS, *CLOCK_CHECKS):
-        assert check.id in NOTE_KINDS
+        assert check.id in NOTE_IDS
         assert f"| `{check.id}` | {check.text} |" in page
 
 

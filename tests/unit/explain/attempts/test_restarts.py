@@ -27,7 +27,7 @@ def test_the_newest_attempt_is_analysed_with_its_world_size(folder: Path) -> Non
     assert [summary.rank for summary in run.ranks] == [0, 2]
     assert run.missing_ranks == (1,)
     assert [(other.run_id, other.attempt, other.ranks) for other in run.other_runs] == [("job", 0, 4)]
-    assert any("--attempt" in note.text for note in run.notes if note.kind == "other-run")
+    assert any("--attempt" in note.text for note in run.notes if note.id == "other-run")
 
 
 def test_an_earlier_attempt_can_be_selected(folder: Path) -> None:

@@ -161,7 +161,7 @@ def test_no_number_of_a_report_counts_the_step_that_is_left_out(tmp_path: Path) 
     assert result["run"]["step_ns"] == {
         "median": 100_000, "min": 100_000, "max": 100_000, "count": 3, "left_out": [{"step": 0, "step_ns": 1_000_000}],
     }  # fmt: skip
-    assert [note["text"] for note in result["notes"] if note["kind"] == "first-step"] == [
+    assert [note["text"] for note in result["notes"] if note["id"] == "first-step"] == [
         "step 0, the first recorded, took 1.0 ms, the others at most 0.1 ms: it is left out"
     ]
 

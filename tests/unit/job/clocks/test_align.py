@@ -174,7 +174,7 @@ def test_a_rank_whose_clock_jumps_has_no_times(tmp_path: Path, rank: int, by_us:
     run = load(write_job(tmp_path, step_us={rank: (25_000, by_us)}))
     assert [summary.rank for summary in run.ranks if not summary.is_measured] == [rank]
     assert run.common_steps() == set(range(10))
-    assert [note.rank for note in run.notes if note.kind == "clock-step"] == [rank]
+    assert [note.rank for note in run.notes if note.id == "clock-step"] == [rank]
 
 
 @pytest.mark.parametrize(("host", "method"), [("localhost", "none"), ("node0", "host")])
@@ -190,7 +190,7 @@ def test_ranks_of_a_host_share_a_clock_unless_collectives_contradict(tmp_path: P
     assert all((model.error_ns or 0) < 4000 for model in one_clock)
     run = load(write_job(tmp_path / "other", hosts=False, ahead_us={3: 2000}))
     assert run.clocks[3].offset_ns == pytest.approx(2_000_000, abs=4000)
-    assert [note.rank for note in run.notes if note.kind == "clock-step"] == [3]
+    assert [note.rank for note in run.notes if note.id == "clock-step"] == [3]
 
 
 def test_measured_clocks_hold_unless_collectives_contradict(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_measured_clocks_hold_unless_collectives_contradict(tmp_path: Path) -> N
     run = load(write_job(tmp_path / "wrong", ahead_us={1: 9000}, measured={1: 300_400}))
     assert (run.clocks[1].method, run.clocks[2].method) == ("collectives", "probe")
     assert run.clocks[1].offset_ns == pytest.approx(9_000_000, abs=4000)
-    assert [note.rank for note in run.notes if note.kind == "clock-step"] == [1]
+    assert [note.rank for note in run.notes if note.id == "clock-step"] == [1]
 
 
 def test_a_rank_is_aligned_through_the_groups_of_others(tmp_path: Path) -> None:

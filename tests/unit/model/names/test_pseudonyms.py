@@ -56,8 +56,8 @@ def test_messages_have_no_known_name_and_no_path() -> None:
     assert pseudonyms.text(text) == (
         "rank 1: file-1: module-1.0 on host-1:22 in path-x, of group group-a; see run-1/z, 'module-1'"
     )
-    note = Note(kind="limit", severity="error", file="a b.json", text="a b.json: too long")
-    assert pseudonyms.note(note) == Note(kind="limit", severity="error", file="file-1", text="file-1: too long")
+    note = Note(id="limit", severity="error", file="a b.json", text="a b.json: too long")
+    assert pseudonyms.note(note) == Note(id="limit", severity="error", file="file-1", text="file-1: too long")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tracekit.explain.sections import ALL_PARTS
 from tracekit.model.columnar import Columnar, element_type
 from tracekit.model.communication import GroupKey, Messages
-from tracekit.model.notes import NOTE_KINDS, Note
+from tracekit.model.notes import NOTE_IDS, Note
 from tracekit.model.summary import Part, RankSummary
 from tracekit.read.cache.codec import CodecError, pack, unpack
 
@@ -58,7 +58,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(*map(values_of, arguments), max_size=3)
     if kind is Note:
         others = {name: values_of(hint) for name, hint in get_type_hints(Note).items() if name != "kind"}
-        return st.builds(Note, kind=st.sampled_from(sorted(NOTE_KINDS)), **others)
+        return st.builds(Note, kind=st.sampled_from(sorted(NOTE_IDS)), **others)
     if isinstance(kind, type) and issubclass(kind, Columnar):
         hints = get_type_hints(kind)
         return st.integers(0, 3).flatmap(
@@ -183,7 +183,7 @@ SUMMARY = RankSummary(
     steps=(),
     event_count=5,
     first_event_ns=1_790_857_026_000_000_000,
-    notes=(Note(kind="limit", severity="info", text="é\ud7ff"),),
+    notes=(Note(id="limit", severity="info", text="é\ud7ff"),),
     messages=Messages.empty(),
     parts={},
 )

@@ -19,11 +19,11 @@ def names(trace: DecodedTrace) -> list[str]:
 
 
 def dropped(trace: DecodedTrace) -> dict[str, int]:
-    return {note.kind: note.events_dropped for note in trace.notes if note.events_dropped}
+    return {note.id: note.events_dropped for note in trace.notes if note.events_dropped}
 
 
 def repaired(trace: DecodedTrace) -> list[str]:
-    return [note.kind for note in trace.notes if not note.events_dropped]
+    return [note.id for note in trace.notes if not note.events_dropped]
 
 
 def with_bad(bad: str, *, at: int = 1, events: int = 3) -> bytes:

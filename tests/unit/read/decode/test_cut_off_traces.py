@@ -39,7 +39,7 @@ def test_cut_off_anywhere(tmp_path: Path, layout: Layout) -> None:
         assert decoded.complete is closed
         assert not dropped(decoded) or cut < text.rindex(b"]")
         if not closed:
-            assert [note.kind for note in decoded.notes] == ["truncated"]
+            assert [note.id for note in decoded.notes] == ["truncated"]
         complete_events = sum(_is_whole(text, cut, i, whole) for i in range(len(whole)))
         assert len(actual) >= complete_events
     assert seen == len(whole)
@@ -60,12 +60,12 @@ def test_one_note_says_how_far_a_cut_off_file_was_read(tmp_path: Path) -> None:
     text = TraceBuilder().op("e0", 0, 1).op("e1", 1, 1).op("e2", 2, 1).text()
     cut = text.index(b'"e2"')
     (note,) = decode_text(tmp_path, text[:cut]).notes
-    assert (note.kind, note.severity, note.events_dropped) == ("truncated", "warning", 1)
+    assert (note.id, note.severity, note.events_dropped) == ("truncated", "warning", 1)
     assert note.text == f"rank0.json: cut off at byte {cut} after 2 events, which merge shows"
 
     packed = gzip.compress(text[:cut], mtime=0)
     (note,) = decode_text(tmp_path, packed[:-9]).notes
-    assert note.kind == "truncated"
+    assert note.id == "truncated"
     assert note.text.startswith(f"rank0.json: the gzip stream is cut off at byte {len(packed) - 9} of the file after ")
 
 
@@ -87,7 +87,7 @@ def test_cut_off_gzip(tmp_path: Path, layout: Layout) -> None:
         actual = names(decoded)
         assert actual == [f"e{i}" for i in range(len(actual))]
         assert not decoded.complete
-        assert "truncated" in [note.kind for note in decoded.notes]
+        assert "truncated" in [note.id for note in decoded.notes]
         counts.append(len(actual))
     assert counts == sorted(counts)
     assert counts[-1] == 20
@@ -103,7 +103,7 @@ def test_the_text_before_damage_in_a_gzip_is_used(tmp_path: Path) -> None:
     packed[-8:-4] = b"\0\0\0\0"
     wrong_checksum = decode_text(tmp_path, bytes(packed))
     assert names(wrong_checksum) == [f"e{i}" for i in range(200)]
-    assert "truncated" in [note.kind for note in wrong_checksum.notes]
+    assert "truncated" in [note.id for note in wrong_checksum.notes]
 
     packed[len(packed) // 2 :] = b"\xff" * (len(packed) // 2)
     damaged = decode_text(tmp_path, bytes(packed))

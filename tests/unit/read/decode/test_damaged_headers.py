@@ -81,7 +81,7 @@ def test_hostile_metadata_is_refused_as_a_whole(
     document["tracekit"] = change(document["tracekit"])
     decoded = decode_text(tmp_path, json.dumps(document).encode())
     assert decoded.header.metadata is None
-    assert [note.kind for note in decoded.notes] == ["not-available"]
+    assert [note.id for note in decoded.notes] == ["not-available"]
     assert len(decoded.events) == 2
 
 
@@ -101,7 +101,7 @@ def test_a_mesh_that_contradicts_itself_is_left_out_alone(tmp_path: Path, mesh: 
     decoded = decode_text(tmp_path, json.dumps(document).encode())
     assert decoded.header.metadata is not None
     assert decoded.header.metadata.mesh is None
-    assert [note.kind for note in decoded.notes] == ["not-available"]
+    assert [note.id for note in decoded.notes] == ["not-available"]
     assert "mesh" in decoded.notes[0].text
 
 
@@ -130,7 +130,7 @@ def test_a_group_counts_if_all_its_ranks_can_be_read(
     trace.header["distributedInfo"]["pg_config"] = [{"pg_name": "7", "pg_desc": "dp", "ranks": ranks}]
     decoded = decode_text(tmp_path, trace.text())
     assert [group.ranks for group in decoded.header.process_groups] == ([] if expected is None else [expected])
-    assert [note.kind for note in decoded.notes] == ["not-available"] * (expected is None)
+    assert [note.id for note in decoded.notes] == ["not-available"] * (expected is None)
 
 
 def test_a_second_array_of_events_is_left_out_and_said(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_second_array_of_events_is_left_out_and_said(tmp_path: Path) -> None:
     decoded = decode_text(tmp_path, text.encode())
     assert (names(decoded), decoded.header.rank) == (["e0"], 3)
     (note,) = decoded.notes
-    assert (note.kind, note.file) == ("duplicate-event", "rank0.json")
+    assert (note.id, note.file) == ("duplicate-event", "rank0.json")
 
 
 def log(level: str, message: str) -> str:
@@ -199,7 +199,7 @@ def test_a_second_trace_behind_the_first_is_said_and_changes_nothing(
     assert (names(decoded), decoded.header) == (["e0"], expected.header)
     assert decoded.events.start_ns.tolist() == expected.events.start_ns.tolist()
     (note,) = decoded.notes
-    assert (note.kind, note.severity) == ("duplicate-event", "warning")
+    assert (note.id, note.severity) == ("duplicate-event", "warning")
     assert note.text == "rank3.json: it has a second array of events behind the first; only the first is used"
 
 
@@ -207,7 +207,7 @@ def test_a_second_array_document_is_said(tmp_path: Path) -> None:
     event = '{"ph": "X", "name": "e0", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
     decoded = decode_text(tmp_path, f"[{event}]\n[{event}]\n".encode())
     assert names(decoded) == ["e0"]
-    assert [note.kind for note in decoded.notes] == ["duplicate-event"]
+    assert [note.id for note in decoded.notes] == ["duplicate-event"]
 
 
 @pytest.mark.parametrize("behind", ["\n", "\0\0", " null", '{"log": 1}'])

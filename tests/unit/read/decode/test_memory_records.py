@@ -96,7 +96,7 @@ def test_a_record_a_day_away_is_dropped_with_a_note(tmp_path: Path) -> None:
     trace = one_of_each().memory(1, 8, allocated=8).memory(2e11, 8, allocated=16)
     result = decode(trace.write(tmp_path / "rank0.json"))
     assert [record[0] for record in records(result.events)] == [trace.wall_ns(1)]
-    assert [(note.kind, note.events_dropped) for note in result.notes] == [("out-of-range", 1)]
+    assert [(note.id, note.events_dropped) for note in result.notes] == [("out-of-range", 1)]
 
 
 def test_a_cut_off_trace_keeps_the_records_before_the_cut(tmp_path: Path) -> None:

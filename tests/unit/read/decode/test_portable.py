@@ -219,7 +219,7 @@ def test_begin_and_end_make_a_slice(tmp_path: Path) -> None:
     actual = {name: (start - trace.wall_ns(0), duration) for _, name, start, duration, _, _ in slices(decoded)}
     assert actual == {"inner": (2500, 1500), "elsewhere": (3000, 3000), "outer": (1000, 8000)}
     (note,) = decoded.notes
-    assert (note.kind, note.events_dropped) == ("malformed-event", 2)
+    assert (note.id, note.events_dropped) == ("malformed-event", 2)
 
 
 # ---- chunks: the result does not depend on where the text is cut ---------------------------------------------------

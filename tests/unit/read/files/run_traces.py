@@ -29,4 +29,4 @@ def files(found: Discovery) -> dict[int, list[str]]:
 
 
 def kinds(found: Discovery) -> list[str]:
-    return [note.kind for note in found.notes]
+    return [note.id for note in found.notes]

@@ -108,7 +108,7 @@ def test_links_to_the_same_file_count_once(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(tmp_path / "a", target_is_directory=True)
     found = discover([str(tmp_path), str(tmp_path / "a"), str(path), str(tmp_path / "b")])
     assert files(found) == {0: ["rank0.json"]}
-    assert [(note.kind, note.rank, note.file) for note in found.notes] == [
+    assert [(note.id, note.rank, note.file) for note in found.notes] == [
         ("ignored-file", 1, "rank1.json"),
         ("ignored-file", 2, "rank2.json"),
     ]

@@ -37,10 +37,10 @@ def test_notes_of_an_old_run_stay_with_it(tmp_path: Path) -> None:
     found = discover([str(tmp_path)])
     assert found.chosen.run_id == "new"
     assert [note.file for note in found.notes] == ["stray.json"]
-    assert sorted(note.kind for note in found.others[0].notes) == ["empty", "unfinished-tmp"]
+    assert sorted(note.id for note in found.others[0].notes) == ["empty", "unfinished-tmp"]
 
     old = discover([str(tmp_path)], run="old")
-    assert sorted(note.kind for note in old.notes) == ["empty", "empty", "unfinished-tmp"]
+    assert sorted(note.id for note in old.notes) == ["empty", "empty", "unfinished-tmp"]
 
 
 def test_folders_that_cannot_be_read_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_folders_that_cannot_be_read_are_noted(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "scandir", scan_guarded)
     (note,) = discover([str(tmp_path)]).notes
-    assert (note.kind, note.file) == ("permission", "locked")
+    assert (note.id, note.file) == ("permission", "locked")
     assert note.text == "locked: the folder cannot be read (Permission denied); left out"
 
 

@@ -69,7 +69,7 @@ def test_every_packing_and_a_cut_off_file(tmp_path: Path, memory: fsspec.Abstrac
     here, there = discover([str(tmp_path)]), discover([url])
     assert contents(there) == contents(here)
     assert sorted(there.chosen.ranks) == [0, 1, 2]
-    assert [note.kind for note in there.notes] == ["ignored-file"]
+    assert [note.id for note in there.notes] == ["ignored-file"]
     for rank, (file,) in there.chosen.ranks.items():
         local, remote = decode(here.chosen.ranks[rank][0].path), decode(file.path)
         assert remote.events.name.tolist() == local.events.name.tolist()

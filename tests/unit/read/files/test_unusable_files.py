@@ -42,7 +42,7 @@ def test_each_unusable_file_has_a_note_with_the_reason(tmp_path: Path, monkeypat
     found = discover([str(tmp_path)])
 
     assert files(found) == {0: ["rank0.json"]}
-    reasons = {note.file: (note.kind, note.text) for note in found.notes}
+    reasons = {note.file: (note.id, note.text) for note in found.notes}
     assert set(reasons) == {
         "pipe.json", "gone.json", "loop1.json", "loop2.json", "empty.json", "config.json", "cut.json.gz", "secret.json",
     }  # fmt: skip
@@ -88,7 +88,7 @@ def test_reason_and_hint_agree_and_name_the_file_once(tmp_path: Path, content: b
 
     trace().write(tmp_path / "rank0.json")
     (note,) = discover([str(tmp_path)]).notes
-    assert note.kind == ("empty" if "empty" in reason or "no events" in reason else "ignored-file")
+    assert note.id == ("empty" if "empty" in reason or "no events" in reason else "ignored-file")
     assert note.text.startswith(f"{path.name}: {reason}")
     assert note.text.endswith("; left out")
     assert note.text.count("empty b.json") == 1
@@ -155,5 +155,5 @@ def test_a_link_to_the_file_of_another_rank_is_named(tmp_path: Path) -> None:
     assert files(found)[0] == ["rank0.json"]
     assert len(found.chosen.ranks) == 2
     (note,) = found.notes
-    assert (note.kind, note.severity, note.rank, note.file) == ("ignored-file", "warning", 2, "rank2.json")
+    assert (note.id, note.severity, note.rank, note.file) == ("ignored-file", "warning", 2, "rank2.json")
     assert note.text == "rank 2: rank2.json: another name of the file rank1.json; left out"

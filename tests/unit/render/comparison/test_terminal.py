@@ -66,7 +66,7 @@ def test_an_inconclusive_comparison_says_what_would_decide() -> None:
 
 
 def test_what_was_repaired_is_said_in_two_lines_at_most() -> None:
-    note = Note(kind="truncated", severity="warning", rank=1, file="r1", text="rank 1: r1: cut off at byte 1500" * 9)
+    note = Note(id="truncated", severity="warning", rank=1, file="r1", text="rank 1: r1: cut off at byte 1500" * 9)
     lines = shown(compare([report_of_steps(STEADY)], report_of_steps(STEADY, path="branch", notes=(note, note))))
     assert [line[:42] for line in lines if line.startswith("! ")] == ["! branch: rank 1: r1: cut off at byte 1500"]
     assert lines[0].startswith("baseline")
@@ -75,7 +75,7 @@ def test_what_was_repaired_is_said_in_two_lines_at_most() -> None:
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_it_fits_one_screen_whatever_the_runs_are(width: int) -> None:
     """GIVEN hostile names, all settings different, ranks that became slow, few steps, and a damaged file."""
-    note = Note(kind="truncated", severity="warning", rank=1, file=HOSTILE, text=f"rank 1: {HOSTILE}: cut off")
+    note = Note(id="truncated", severity="warning", rank=1, file=HOSTILE, text=f"rank 1: {HOSTILE}: cut off")
     baseline = configured(report_of_steps(STEADY, ranks=8, path=HOSTILE, notes=(note,)), "before " * 9)
     candidate = report_of_steps(longer(9), ranks=8, slower_ms={3: 30, 5: 30}, data_ms=3, transfer_ms=30, path=HOSTILE)
     for steps in (slice(None), slice(4)):

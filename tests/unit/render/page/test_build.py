@@ -110,7 +110,7 @@ def test_hostile_names_are_inert() -> None:
     run = job()
     run = replace(
         run,
-        notes=(Note(kind="limit", severity="warning", text=hostile),),
+        notes=(Note(id="limit", severity="warning", text=hostile),),
         ranks=tuple(replace(summary, host=hostile) for summary in run.ranks),
     )
 
