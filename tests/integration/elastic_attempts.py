@@ -1,16 +1,17 @@
 """Plays an elastic agent: `elastic_attempts.py OUT` runs an attempt of two workers, then one of a single worker.
 
-The workers find each other through the agent's store.
+The workers find each other through the agent's store. They are processes of torchrun's kind, so that forked.py can give
+some that have torch already.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler as of_launcher
 
 from tracekit.capture.probe import probe
 
@@ -27,7 +28,7 @@ def agent() -> None:
             "WORLD_SIZE": str(world_size),
         }
         command = [sys.executable, __file__, sys.argv[1], "worker"]
-        workers = [subprocess.Popen(command, env=os.environ | job | {"RANK": str(r)}) for r in range(world_size)]
+        workers = [of_launcher.Popen(command, env=os.environ | job | {"RANK": str(r)}) for r in range(world_size)]
         assert [worker.wait(timeout=60) for worker in workers] == [0] * world_size
 
 

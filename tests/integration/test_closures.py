@@ -14,9 +14,9 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def out(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(launch_forked: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("closures")
-    result = launch(HERE / "closures_worker.py", out)
+    result = launch_forked(HERE / "closures_worker.py", out, ranks=0)
     assert result.returncode == 0, result.stderr
     return out
 

@@ -19,10 +19,11 @@ from tests.places import PROBES
 WORKER = Path(__file__).with_name("elastic_worker.py")
 
 
-def test_two_launches_under_one_id_are_two_runs_of_two_attempts(launch: Launch, tmp_path: Path) -> None:
+def test_two_launches_under_one_id_are_two_runs_of_two_attempts(launch_forked: Launch, tmp_path: Path) -> None:
     options = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", "myjob", "--max-restarts", "1")
     for _ in range(2):
-        result = launch("-m", "torch.distributed.run", *options, "--nproc-per-node", "1", WORKER, tmp_path)
+        job = ("-m", "torch.distributed.run", *options, "--nproc-per-node", "1", WORKER, tmp_path)
+        result = launch_forked(*job, ranks=2)  # one in each attempt
         assert result.returncode == 0, result.stderr
 
     runs = [(trace["tracekit"]["run_id"], trace["tracekit"]["attempt"]) for trace in read_traces(tmp_path)]
@@ -33,8 +34,8 @@ def test_two_launches_under_one_id_are_two_runs_of_two_attempts(launch: Launch, 
     assert len(list(tmp_path.glob("*/attempt-1/step-000000000/rank-000000.manifest.json"))) == 2
 
 
-def test_an_attempt_of_another_world_size_stands_for_itself(launch: Launch, tmp_path: Path) -> None:
-    result = launch(WORKER.with_name("elastic_attempts.py"), tmp_path)
+def test_an_attempt_of_another_world_size_stands_for_itself(launch_forked: Launch, tmp_path: Path) -> None:
+    result = launch_forked(WORKER.with_name("elastic_attempts.py"), tmp_path, ranks=3)
     assert result.returncode == 0, result.stderr
 
     run = result_of(tmp_path)["run"]

@@ -23,9 +23,9 @@ HERE = Path(__file__).parent
     ],
 )
 def test_the_exit_code_is_the_job_s_own_and_the_trace_is_written(
-    launch: Launch, tmp_path: Path, ending: str, exit_code: int, output: list[str]
+    launch_forked: Launch, tmp_path: Path, ending: str, exit_code: int, output: list[str]
 ) -> None:
-    result = launch(HERE / "exit_worker.py", tmp_path, ending)
+    result = launch_forked(HERE / "exit_worker.py", tmp_path, ending, ranks=0)
 
     assert result.returncode == exit_code, result.stderr
     (trace,) = read_traces(tmp_path)
@@ -40,9 +40,9 @@ def test_the_exit_code_is_the_job_s_own_and_the_trace_is_written(
 
 
 def test_spawned_ranks_that_join_their_group_in_the_first_step_do_not_overwrite_each_other(
-    launch: Launch, tmp_path: Path
+    launch_forked: Launch, tmp_path: Path
 ) -> None:
-    result = launch(HERE / "spawn_worker.py", tmp_path / "runs", tmp_path / "store")
+    result = launch_forked(HERE / "spawn_worker.py", tmp_path / "runs", tmp_path / "store", ranks=0)
 
     assert result.returncode == 0, result.stderr
     first, second = (trace["tracekit"] for trace in read_traces(tmp_path / "runs"))
@@ -51,9 +51,9 @@ def test_spawned_ranks_that_join_their_group_in_the_first_step_do_not_overwrite_
     assert [record["in_shapes"] for record in first["collectives"]] == [[[3]]]
 
 
-def test_a_recorded_process_group_ends_when_it_is_destroyed(launch: Launch, tmp_path: Path) -> None:
+def test_a_recorded_process_group_ends_when_it_is_destroyed(launch_forked: Launch, tmp_path: Path) -> None:
     """Else Gloo's threads outlive it, and now and then the process is aborted as it exits."""
-    result = launch(HERE / "leaving_worker.py", tmp_path)
+    result = launch_forked(HERE / "leaving_worker.py", tmp_path, ranks=0)
 
     assert result.returncode == 0, result.stderr
     assert len(read_traces(tmp_path)) == 1

@@ -102,11 +102,11 @@ def test_a_missing_folder_is_made(disks: Disks) -> None:
 
 
 @pytest.fixture(scope="module")
-def faults(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def faults(launch_forked: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the processes that were killed, terminated, stopped and deserted."""
     folder = tmp_path_factory.mktemp("faults")
     for worker in ("signals_worker.py", "peers_worker.py"):
-        result = launch(FOLDER / worker, folder)
+        result = launch_forked(FOLDER / worker, folder, ranks=0)
         assert result.returncode == 0, result.stderr
     return folder
 
@@ -179,13 +179,13 @@ def test_when_the_store_is_gone_the_window_ends_and_the_clock_is_unknown(faults:
     assert [step["step"] for step in metadata["steps"]] == [3, 4]
 
 
-def test_sigterm_of_a_launcher_leaves_each_rank_s_window(launch: Launch, tmp_path: Path) -> None:
+def test_sigterm_of_a_launcher_leaves_each_rank_s_window(launch_forked: Launch, tmp_path: Path) -> None:
     codes = []
     for mode in ("bare", "recorded"):
         folder = tmp_path / mode
         folder.mkdir()
         torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-        result = launch(*torchrun, FOLDER / "preemption_worker.py", folder, mode)
+        result = launch_forked(*torchrun, FOLDER / "preemption_worker.py", folder, mode, ranks=2)
         codes.append(result.returncode)
 
     assert codes[0] == codes[1] != 0

@@ -19,14 +19,14 @@ WORKER = Path(__file__).with_name("hanging_device_worker.py")
 BLOCKED_S = "60"  # far longer than any limit, and than a process takes on a busy machine
 
 
-def seconds_of(launch: Launch, *arguments: str | Path) -> tuple[float, subprocess.CompletedProcess[str]]:
+def seconds_of(launch_forked: Launch, *arguments: str | Path) -> tuple[float, subprocess.CompletedProcess[str]]:
     begin = time.monotonic()
-    result = launch(WORKER, *arguments, BLOCKED_S)
+    result = launch_forked(WORKER, *arguments, BLOCKED_S, ranks=0)
     return time.monotonic() - begin, result
 
 
-def test_a_rank_that_raises_exits_although_its_device_hangs(launch: Launch, tmp_path: Path) -> None:
-    took_s, result = seconds_of(launch, tmp_path, "recorded", "raise")
+def test_a_rank_that_raises_exits_although_its_device_hangs(launch_forked: Launch, tmp_path: Path) -> None:
+    took_s, result = seconds_of(launch_forked, tmp_path, "recorded", "raise")
 
     assert took_s < float(BLOCKED_S)
     assert result.returncode == 1
@@ -56,9 +56,9 @@ def test_sigterm_ends_a_rank_whose_main_thread_is_blocked_in_c(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mode", ["bare", "recorded"])
-def test_under_torchrun_the_other_ranks_end_as_without_us(launch: Launch, tmp_path: Path, mode: str) -> None:
+def test_under_torchrun_the_other_ranks_end_as_without_us(launch_forked: Launch, tmp_path: Path, mode: str) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    result = launch(*torchrun, WORKER, tmp_path, mode, "raise", BLOCKED_S)
+    result = launch_forked(*torchrun, WORKER, tmp_path, mode, "raise", BLOCKED_S, ranks=2)
 
     assert result.returncode == 1
     assert "exitcode  : 1 (pid: " in result.stderr
