@@ -42,6 +42,7 @@ def gpu(root: Path) -> Path:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRACEKIT_CACHE", "0")
+    monkeypatch.setenv("TRACEKIT_JOBS", "1")  # starting worker processes takes longer than their work
 
 
 def run(*arguments: str | Path, exit_codes: tuple[int, ...] = (0,), **environment: str) -> Result:

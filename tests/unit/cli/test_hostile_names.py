@@ -35,6 +35,12 @@ def gpu(folder: Path) -> Path:
     return hostile_gpu(folder / "gpu")
 
 
+@pytest.fixture(autouse=True)
+def in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting worker processes takes longer than their work; one command below has them."""
+    monkeypatch.setenv("TRACEKIT_JOBS", "1")
+
+
 def run(*arguments: str | Path, **environment: str) -> Result:
     return CliRunner().invoke(cli, [*map(str, arguments)], prog_name="tracekit", env=environment)
 
@@ -54,7 +60,7 @@ def assert_controls_nothing(text: str) -> None:
     "command",
     [
         "analyze",
-        "analyze --full",
+        "analyze --full --jobs 2",
         "analyze --json",
         "analyze --strict",
         "info",
