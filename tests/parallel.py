@@ -8,6 +8,7 @@ one of them runs no other process runs a test.
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,11 @@ from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+# There are as many processes as processors: more threads of torch, which wait for each other within each operator, only
+# hold up other processes. torch reads this when it is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files whose tests all take one fixture of the module, which makes a job for each of its parameters.
 A_UNIT_PER_PARAMETER = ("tests/integration/test_probes.py", "tests/integration/test_deepspeed_capture.py")

@@ -51,7 +51,10 @@ def launch() -> Launch:
 
 @pytest.fixture(scope="session")
 def launch_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
-    """`launch` in processes that have torch already, `ranks` of them for the launcher of a job (see forked.py)."""
+    """`launch` in processes that have torch already, `ranks` of them for the launcher of a job (see forked.py).
+
+    With `torn_down=False` they leave without tearing down the interpreter, if they succeed.
+    """
     require_module("torch")
     server = [sys.executable, str(Path(__file__).with_name("forked.py"))]
     printed = [tmp_path_factory.mktemp("printed") / name for name in ("stdout", "stderr")]
@@ -59,16 +62,17 @@ def launch_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
         server, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
 
-        def run(*arguments: str | Path, ranks: int) -> subprocess.CompletedProcess[str]:
+        def run(*arguments: str | Path, ranks: int, torn_down: bool = True) -> subprocess.CompletedProcess[str]:
             assert process.stdin is not None
             assert process.stdout is not None
             for file in printed:
                 file.write_bytes(b"")
             command = [str(argument) for argument in arguments]
-            request = {"arguments": command, "ranks": ranks, "stdout": str(printed[0]), "stderr": str(printed[1])}
+            job: dict[str, object] = {"arguments": command, "ranks": ranks, "torn_down": torn_down}
+            request = job | {"stdout": str(printed[0]), "stderr": str(printed[1])}
             print(json.dumps(request), file=process.stdin, flush=True)
-            job = int(process.stdout.readline())
-            too_long = threading.Timer(TIMEOUT_S, os.killpg, (job, signal.SIGKILL))
+            group = int(process.stdout.readline())
+            too_long = threading.Timer(TIMEOUT_S, os.killpg, (group, signal.SIGKILL))
             too_long.start()
             exit_code = int(process.stdout.readline())
             too_long.cancel()
@@ -90,7 +94,7 @@ def torchrun(launch: Launch, launch_forked: Launch, pytestconfig: pytest.Config)
     """
 
     def run(*arguments: str | Path, ranks: int = 2, anew: bool = False) -> subprocess.CompletedProcess[str]:
-        begin = launch if anew else partial(launch_forked, ranks=ranks)
+        begin = launch if anew else partial(launch_forked, ranks=ranks, torn_down=False)
         job = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *arguments)
         folders = [argument for argument in arguments if isinstance(argument, Path)]
         before = set(files_below(folders))

@@ -4,18 +4,22 @@ Started as `python forked.py`. Comes in: a line of JSON for each job, `Request`.
 then one with its exit code.
 
 What it forks goes on as the interpreter does that a command line starts: its program is `__main__`, and what it leaves
-behind is torn down at its end. The launcher of torch.distributed, too, is given processes that were forked before it
-starts: forking from it, which has threads, would not be safe.
+behind is torn down at its end. That walks through all of torch and takes longer than most jobs, so that a job that is
+not about its end may leave without: once its program has returned, its threads have ended and what it registered for
+its exit has run. The launcher of torch.distributed, too, is given processes that were forked before it starts: forking
+from it, which has threads, would not be safe.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
 import runpy
 import subprocess
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any, TypedDict
@@ -25,10 +29,14 @@ IMPORTED_ONCE = ("torch", "torch._dynamo", "torch.distributed.run")
 
 
 class Request(TypedDict):
-    """A command line without its Python, how many ranks it starts, and the files for what it prints."""
+    """A command line without its Python, how many ranks it starts, and the files for what it prints.
+
+    torn_down: whether its processes end as others do, or leave what they hold to the system.
+    """
 
     arguments: list[str]
     ranks: int
+    torn_down: bool
     stdout: str
     stderr: str
 
@@ -46,13 +54,15 @@ class Rank(subprocess.Popen[str]):
             json.dump({"arguments": list(args)[1:], "environment": environment}, stream)
 
 
-def serve() -> list[str]:
-    """Run jobs, one at a time; returns in each process that was forked, with the command line that it is to be."""
+def serve() -> tuple[list[str], bool]:
+    """Run jobs, one at a time; returns in each process that was forked, with the command line that it is to be, and
+    whether it is to be torn down.
+    """
     for line in sys.stdin:
         request: Request = json.loads(line)
         job = os.fork()
         if job == 0:
-            return begin(request)
+            return begin(request), request["torn_down"]
         print(job, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]), flush=True)
     sys.exit()
@@ -112,8 +122,20 @@ def become(arguments: list[str]) -> None:
     exec(compile(Path(arguments[0]).read_bytes(), arguments[0], "exec"), main.__dict__)
 
 
+def leave() -> None:
+    """End the process as the interpreter does, up to where it frees what there is."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     for name in IMPORTED_ONCE:
         __import__(name)
     gc.freeze()  # else each process walks through all of it as it ends
-    become(serve())
+    command_line, torn_down = serve()
+    become(command_line)
+    if not torn_down:
+        leave()

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module")
 def out(launch_forked: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("closures")
-    result = launch_forked(HERE / "closures_worker.py", out, ranks=0)
+    result = launch_forked(HERE / "closures_worker.py", out, ranks=0, torn_down=False)
     assert result.returncode == 0, result.stderr
     return out
 
