@@ -14,9 +14,6 @@ import pytest
 from tests.integration.recorded import Launch, read_traces, result_of, settings_of
 from tracekit.model.spans import parse_ddp_hook_span
 
-# Times of buckets are measured against those that DDP logs.
-pytestmark = pytest.mark.alone
-
 HERE = Path(__file__).parent
 
 
@@ -113,6 +110,7 @@ def test_a_flight_recorder_entry_is_created_within_its_event_of_the_trace(job: J
             assert start_ns <= record["created_ns"] <= start_ns + int(event["dur"] * 1000) + 1000
 
 
+@pytest.mark.alone  # and so the first, which records the job: other tests only read it
 def test_times_of_buckets_are_those_that_ddp_logs(job: Job) -> None:
     """DDP's communication time is from the launch of its first bucket to when the last one is reduced and copied back,
     pauses included. Single buckets it does not time. A process that was interrupted between an event and DDP's reading
@@ -220,12 +218,6 @@ def test_ranks_of_one_host_have_one_clock(job: Job) -> None:
         assert (metadata["clock"]["method"], metadata["clock"]["reference_rank"]) == ("store", 0)
         samples = [(sample["offset_ns"], sample["error_ns"]) for sample in metadata["clock"]["samples"]]
         assert samples == [(0, 0), (0, 0)]  # as the window opened and as it closed
-
-
-def test_the_demo_s_training_records_two_ranks(torchrun: Launch, tmp_path: Path) -> None:
-    torchrun("-m", "tracekit.cli.demo_training", "--out", tmp_path)
-
-    assert [trace["tracekit"]["rank"] for trace in read_traces(tmp_path)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`tracekit demo`, twice into one folder: the main job from training to the merged trace."""
+"""`tracekit demo`, into a folder with an older run: the main job from training to the merged trace."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.integration.recorded import Launch
 from tracekit.cli import cli
 
 # Which rank is named depends on how long each of them computes.
@@ -22,10 +23,10 @@ def tracekit(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
-    for _ in range(2):
-        tracekit("demo", "-o", str(folder))
+    torchrun("-m", "tracekit.cli.jobs.demo_training", "--out", folder)
+    tracekit("demo", "-o", str(folder))
     return folder
 
 
@@ -67,4 +68,4 @@ def test_the_newest_run_is_taken_and_the_other_listed(demo: Path, result: dict[s
     older = json.loads(tracekit("analyze", str(demo), "--run", other["run_id"], "--json"))
     assert older["run"]["run_id"] == other["run_id"] != result["run"]["run_id"]
     assert older["steps"][0]["start_ns"] < result["steps"][0]["start_ns"]
-    assert len(list(demo.glob("*.pftrace"))) == 2
+    assert [trace.stem for trace in demo.glob("*.pftrace")] == [result["run"]["run_id"]]

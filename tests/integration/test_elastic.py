@@ -87,6 +87,7 @@ def test_a_killed_rank_costs_what_the_launcher_says(elastic_job: Any) -> None:
     check_lost_time([second], expected)
 
 
+@pytest.mark.long  # half a minute without company; a killed rank above, and an attempt of another size, are shorter
 @pytest.mark.alone
 def test_a_membership_that_changes_is_one_run_of_three_attempts(elastic_job: Any) -> None:
     result, expected = elastic_job(arguments=("--membership", "1:2:1", "--steps", "10"))

@@ -20,9 +20,6 @@ from tests.perfetto.merged import (
 from tracekit.loading.load import load
 from tracekit.trace_processor import TraceProcessor
 
-# Which rank is named depends on how long each of them computes.
-pytestmark = pytest.mark.alone
-
 HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
 ON_CPU = ("--device", "cpu", "--sleep-compute")
 
@@ -77,6 +74,7 @@ def test_data_and_tensor_parallel(
     assert layers == {(f"{i}.down", "forward") for i in range(4)} | {(f"{i}.up", "backward") for i in range(4)}
 
 
+@pytest.mark.alone  # which rank is named depends on how long each of them computes
 def test_data_pipeline_and_tensor_parallel(
     torchrun: Launch, trace_processor: TraceProcessor, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -73,12 +73,13 @@ def test_forward_backward_and_optimizer_are_where_training_marked_them(
     assert_marks_are_their_phases(trace_processor, run, tmp_path / "merged", steps=3)
 
 
-def test_the_callback_is_one_of_the_lightning_that_training_uses(launch: Launch) -> None:
-    script = (
+def test_the_callback_is_one_of_the_lightning_that_training_uses(launch_forked: Launch, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
         "import pytorch_lightning, sys, tracekit\n"
         "callback = tracekit.integrations.LightningCallback('runs')\n"
         "assert isinstance(callback, pytorch_lightning.Callback)\n"
         "assert 'lightning.pytorch' not in sys.modules\n"
     )
-    result = launch("-c", script)
+    result = launch_forked(script, ranks=0)
     assert result.returncode == 0, result.stderr

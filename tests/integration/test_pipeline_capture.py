@@ -22,9 +22,6 @@ from tests.perfetto.merged import (
 from tracekit.loading.load import load
 from tracekit.trace_processor import TraceProcessor
 
-# The bubble is measured against the one in theory.
-pytestmark = pytest.mark.alone
-
 HERE = Path(__file__).parent
 RECORDED_STEPS, MICROBATCHES = 2, 4
 ONE_STAGE = ("gpipe", "1f1b")
@@ -107,6 +104,8 @@ def test_strategy_schedule_and_group_are_named(job: Job, scenario: str) -> None:
     ]
 
 
+# The bubble is measured against the one in theory. These tests come first, as they are alone, and record the job.
+@pytest.mark.alone
 @pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, *BY_HAND])
 def test_bubbles_are_explained(job: Job, scenario: str) -> None:
     """GIVEN two ranks THEN warm-up and drain, in which all actions are equally long, follow from the order alone."""
