@@ -10,6 +10,9 @@ DEMO_READY := $(VENV)/.ready-demo
 TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Images for containers set it. Then each of the hundreds of processes that tests start would compile tracekit again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-torch fuzz sanitized gpu check docs package-check reports notebook bench studies clean
 
