@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,11 +43,11 @@ PARAMETERS = [
 
 @pytest.fixture(scope="module", params=PARAMETERS)
 def finished(
-    request: pytest.FixtureRequest, torchrun: Launch, launch: Launch, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, torchrun: Launch, launch_forked: Launch, tmp_path_factory: pytest.TempPathFactory
 ) -> Finished:
     probe: Probe = request.param
     out = tmp_path_factory.mktemp(probe.name) / "run"
-    start = torchrun if probe.under_torchrun else launch
+    start = torchrun if probe.under_torchrun else partial(launch_forked, ranks=0)
     # On a host with GPUs as well: what is expected is what Gloo records.
     done = start(PROBES / f"{probe.name}.py", *probe.arguments, "--device", "cpu", "--out", out)
     assert done.returncode == 0, done.stderr
