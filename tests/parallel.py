@@ -24,11 +24,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Files whose tests all take one fixture of the module, which makes a job for each of its parameters. Tests of values
 # share nothing, and come last: as a unit they would leave one process with nothing to do.
-A_UNIT_PER_PARAMETER = (
-    "tests/integration/test_probes.py",
-    "tests/integration/test_deepspeed_capture.py",
-    "tests/values/test_values.py",
-)
+A_UNIT_PER_PARAMETER = ("tests/integration/test_probes.py", "tests/values/test_values.py")
 
 
 class UnitsOfWork(LoadScopeScheduling):
