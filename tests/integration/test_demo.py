@@ -25,7 +25,7 @@ def tracekit(*arguments: str) -> str:
 @pytest.fixture(scope="module")
 def demo(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
-    torchrun("-m", "tracekit.cli.jobs.demo_training", "--out", folder)
+    torchrun("-m", "tracekit.cli.demo_training", "--out", folder)
     tracekit("demo", "-o", str(folder))
     return folder
 
