@@ -1,7 +1,8 @@
-"""The house rules that a newcomer relies on: a file holds one idea, tests stand where the code is, no cycle."""
+"""House rules that a newcomer relies on: a file holds one idea, tests stand where the code is, no cycle, one catalogue."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import grimp
@@ -53,3 +54,15 @@ def test_no_module_imports_itself_through_others() -> None:
     )
 
     assert [sorted(cycle) for cycle in networkx.strongly_connected_components(imports) if len(cycle) > 1] == []
+
+
+def test_only_the_catalogue_makes_findings() -> None:
+    """So every sentence about a run is an entry with an id, and the analyses give it numbers alone."""
+    makers = {
+        str(module.relative_to(PACKAGE))
+        for module in modules()
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"
+    }
+
+    assert makers == {"findings/catalogue.py"}
