@@ -17,13 +17,14 @@ from tests.perfetto.merged import (
     merged,
     shown_slices,
 )
+from tests.places import PROBES
 from tracekit.analysis.load import load
 from tracekit.trace_processor import TraceProcessor
 
 # Which rank is named depends on how long each of them computes.
 pytestmark = pytest.mark.alone
 
-HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
+HYBRID = PROBES / "hybrid.py"
 ON_CPU = ("--device", "cpu", "--sleep-compute")
 
 
