@@ -10,9 +10,15 @@ from typing import Any
 from tests.gpu_steps import gpu_steps
 from tests.places import DATA
 
-__all__ = ["SECRET", "secret_ddp", "secret_gpu"]
+__all__ = ["SECRET", "assert_no_secret", "secret_ddp", "secret_gpu"]
 
 SECRET = "acme"
+
+
+def assert_no_secret(*texts: str) -> None:
+    for text in texts:
+        at = text.lower().find(SECRET)
+        assert at < 0, text[max(0, at - 200) : at + 100]
 
 
 def secret_ddp(root: Path) -> Path:
