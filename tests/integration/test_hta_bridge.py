@@ -12,7 +12,7 @@ import pytest
 
 import tracekit
 from tests.components import require_module
-from tests.hta_itself import as_on_pandas_2, assert_equal_tables, load_by_hta
+from tests.unit.hta.hta_itself import as_on_pandas_2, assert_equal_tables, load_by_hta
 from tracekit.analysis.kernel_list import list_kernels
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.components import require_module
-from tests.secret_names import assert_no_secret, secret_gpu
+from tests.places import ROOT
+from tests.secret_names import assert_no_secret, decoding_calls, secret_gpu
 from tracekit.cli import cli
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -40,3 +41,9 @@ def test_no_analysis_of_hta_has_a_secret_name(gpu: Path) -> None:
 def test_an_annotation_that_was_typed_is_not_quoted(form: list[str], gpu: Path) -> None:
     options = ["--annotation", "acme: load", "--anonymize", *form]
     assert_no_secret(hta(gpu, "critical-path", *options, exit_codes=(0, 3)).output)
+
+
+def test_the_bridge_says_whose_names_a_trace_has() -> None:
+    calls = decoding_calls(ROOT / "tracekit" / "hta")
+    assert calls != []
+    assert [name for name, keywords in calls if "namer" not in keywords] == []
