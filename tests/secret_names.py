@@ -1,18 +1,42 @@
-"""A run in which all names that may be secret have one word in them."""
+"""Runs in which all names that may be secret have one word in them, and what must hold of outputs and of the code."""
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from tests.gpu_steps import gpu_steps
 from tests.places import DATA
 
-__all__ = ["SECRET", "secret_ddp", "secret_gpu"]
+__all__ = ["SECRET", "assert_no_secret", "decoding_calls", "secret_ddp", "secret_gpu"]
 
 SECRET = "acme"
+
+
+def assert_no_secret(*texts: str) -> None:
+    for text in texts:
+        at = text.lower().find(SECRET)
+        assert at < 0, text[max(0, at - 200) : at + 100]
+
+
+def decoding_calls(package: Path) -> list[tuple[str, set[str | None]]]:
+    """Return the file name and the keywords of each call below a folder that decodes a trace."""
+    readers = [
+        file
+        for file in package.rglob("*.py")
+        if re.search(r"^from tracekit\.read\.decode\.decoder import .*\bdecode", file.read_text(), re.MULTILINE)
+    ]
+    names = {"decode", "decode_written"}
+    return [
+        (file.name, {keyword.arg for keyword in node.keywords})
+        for file in readers
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    ]
 
 
 def secret_ddp(root: Path) -> Path:

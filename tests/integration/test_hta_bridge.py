@@ -12,7 +12,7 @@ import pytest
 
 import tracekit
 from tests.components import require_module
-from tests.hta_itself import as_on_pandas_2, assert_equal_tables, load_by_hta
+from tests.unit.hta.hta_itself import as_on_pandas_2, assert_equal_tables, load_by_hta
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.cross_check import cross_check
 from tracekit.hta.package import rounding

@@ -17,10 +17,11 @@ from tests.perfetto.merged import (
     merged,
     shown_slices,
 )
+from tests.places import PROBES
 from tracekit.loading.load import load
 from tracekit.trace_processor import TraceProcessor
 
-HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
+HYBRID = PROBES / "hybrid.py"
 ON_CPU = ("--device", "cpu", "--sleep-compute")
 
 

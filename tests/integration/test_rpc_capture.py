@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Launch, notes_of, read_traces, result_of
+from tests.places import PROBES
 from tracekit.model.spans import parse_rpc_span
 from tracekit.render.terminal import TerminalReport
 from tracekit.report.report import analyze
 
 WORKER = Path(__file__).with_name("rpc_worker.py")
-PROBE = Path(__file__).parents[2] / "probes" / "parameter_server.py"
-BATCH_UPDATE_WORKER = Path(__file__).with_name("batch_update_worker.py")
+PROBE = PROBES / "parameter_server.py"
+BATCH_UPDATE_WORKER = Path(__file__).with_name("rpc_batch_update_worker.py")
 STEPS = 3
 DELAY_MS = 100
 SERVICE_NS = 10_000_000

@@ -1,4 +1,4 @@
-"""House rules that a newcomer relies on: a file holds one idea, tests stand where the code is, no cycle, one catalogue."""
+"""House rules that a newcomer relies on: files hold one idea, tests stand where the code is, no cycle, one catalogue."""
 
 from __future__ import annotations
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import io
 import json
-import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,9 @@ from click.testing import CliRunner, Result
 import tracekit.trace_processor
 from tests.components import require_module
 from tests.places import ROOT
-from tests.secret_names import SECRET, secret_ddp, secret_gpu
+from tests.secret_names import SECRET, assert_no_secret, decoding_calls, secret_ddp, secret_gpu
 from tracekit.cli import cli
+from tracekit.render.merged.plan import FORMATS
 from tracekit.trace_processor import Answer, TraceProcessor
 
 
@@ -64,12 +63,6 @@ def texts_of(path: Path) -> list[str]:
     return [(gzip.decompress(data) if path.suffix == ".gz" else data).decode("latin-1")]
 
 
-def assert_no_secret(*texts: str) -> None:
-    for text in texts:
-        at = text.lower().find(SECRET)
-        assert at < 0, text[max(0, at - 200) : at + 100]
-
-
 @pytest.mark.parametrize("kind", ["ddp", "gpu"])
 @pytest.mark.parametrize("suffix", ["html", "json", "txt", "md", "csv", "parquet", "xlsx"])
 def test_no_file_of_a_report_has_a_secret_name(suffix: str, kind: str, request: pytest.FixtureRequest) -> None:
@@ -95,9 +88,9 @@ def test_no_command_prints_a_secret_name(command: str, kind: str, request: pytes
 
 
 @pytest.mark.parametrize("kind", ["ddp", "gpu"])
-@pytest.mark.parametrize("form", ["perfetto", "chrome"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_no_merged_trace_has_a_secret_name(form: str, kind: str, request: pytest.FixtureRequest) -> None:
-    output = {"perfetto": "run.pftrace", "chrome": "run.json"}[form]
+    output = FORMATS[form].default_name
     result = run("merge", request.getfixturevalue(kind), "--anonymize", "--format", form, "-o", output)
     (text,) = texts_of(Path(output))
     assert_no_secret(result.output, text)
@@ -128,13 +121,6 @@ def test_no_answer_of_a_query_has_a_secret_name(ddp: Path, monkeypatch: pytest.M
 def test_a_merged_trace_is_refused_as_its_names_cannot_be_replaced(ddp: Path) -> None:
     run("merge", ddp, "-o", "run.pftrace")
     assert "--anonymize" in run("query", "run.pftrace", "select 1", "--anonymize", exit_codes=(2,)).stderr
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_no_analysis_of_hta_has_a_secret_name(gpu: Path) -> None:
-    require_module("hta")
-    result = run("hta", gpu, "kernel-breakdown", "--anonymize", "--json")
-    assert_no_secret(result.stdout)
 
 
 def without_texts(value: Any) -> Any:
@@ -205,14 +191,6 @@ def test_no_message_quotes_what_was_typed(command: str, options: list[str], ddp:
         assert name not in result.output.lower()
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_an_annotation_that_was_typed_is_not_quoted(form: list[str], gpu: Path) -> None:
-    require_module("hta")
-    options = ["--annotation", "acme: load", "--anonymize", *form]
-    assert_no_secret(run("hta", gpu, "critical-path", *options, exit_codes=(0, 3)).output)
-
-
 @pytest.mark.parametrize("arguments", [["--ranks", "7"], ["--run", "acme-other"], ["--steps", "900:"]])
 def test_no_error_quotes_a_secret_name(arguments: list[str], ddp: Path) -> None:
     result = run("analyze", ddp, "--anonymize", *arguments, exit_codes=(2, 3))
@@ -240,17 +218,7 @@ def test_runs_that_are_compared_share_their_pseudonyms(ddp: Path, tmp_path: Path
 
 def test_whoever_reads_a_trace_says_whose_names_it_has() -> None:
     """GIVEN the code of the package WHEN something decodes a trace THEN it passes the pseudonyms of the run."""
-    readers = [
-        file
-        for file in (ROOT / "tracekit").rglob("*.py")
-        if re.search(r"^from tracekit\.read\.decode\.decoder import .*\bdecode", file.read_text(), re.MULTILINE)
-    ]
-    names = {"decode", "decode_written"}
-    calls = [
-        (file.name, {keyword.arg for keyword in node.keywords})
-        for file in readers
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
-    ]
-    assert len(calls) > 5
+    calls = decoding_calls(ROOT / "tracekit")
+    readers = {"anonymity.py", "kernel_list.py", "rank_page.py", "step_lanes.py", "summarize.py"}
+    assert readers <= {name for name, _ in calls}
     assert [name for name, keywords in calls if "namer" not in keywords] == []

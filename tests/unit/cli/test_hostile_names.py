@@ -14,6 +14,7 @@ import tracekit.trace_processor
 from tests.components import require_module
 from tests.hostile_names import HOSTILE, MARK, NAME_OF_A_FILE, hostile_ddp, hostile_gpu
 from tracekit.cli import cli
+from tracekit.render.merged.plan import FORMATS
 from tracekit.trace_processor import Answer, TraceProcessor
 
 MOST_BYTES = 2_500_000
@@ -69,7 +70,7 @@ def assert_controls_nothing(text: str) -> None:
         "whatif",
         "whatif --json",
         "merge --min-dur 1us",
-        "merge --format chrome",
+        *(f"merge --format {form}" for form in FORMATS),
     ],
 )
 def test_names_of_a_run_do_not_reach_a_terminal(

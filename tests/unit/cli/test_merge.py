@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
 import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.cli import cli
+from tests.unit.cli.merging import merge, run_to_merge, without_unicode
+from tracekit.render.merged.plan import FORMATS
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    ranks = []
-    for rank in (0, 1):
-        trace = TraceBuilder(rank)
-        for k in range(3):
-            trace.step(k, 100 * k, 100).kernel("gemm", 100 * k, 50, launched_at=100 * k)
-        ranks.append(trace)
-    return write_run(tmp_path / "run", ranks)
-
-
-def merge(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, ["merge", *map(str, arguments)])
+    return run_to_merge(tmp_path / "run")
 
 
 def slices_on_page(result: Result) -> int:
     return int(result.stdout.split(", ")[1].split(" slices")[0].replace(",", ""))
 
 
-@pytest.mark.parametrize(("form", "name"), [("perfetto", "run.pftrace"), ("chrome", "run.json")])
-def test_paths_need_not_be_unicode(run: Path, tmp_path: Path, form: str, name: str) -> None:
-    """GIVEN a folder and files whose names are bytes that are no UTF-8 THEN each format is written, and is UTF-8."""
-    for file in run.glob("rank*"):
-        file.rename(run / os.fsdecode(file.name.encode().replace(b"rank", b"rank\xff-")))
-    folder = run.rename(tmp_path / os.fsdecode(b"run\xff"))
-    result = merge(folder, "--format", form, "-o", tmp_path / name)
+@pytest.mark.parametrize("form", FORMATS)
+def test_paths_need_not_be_unicode(run: Path, tmp_path: Path, form: str) -> None:
+    """GIVEN a folder and files whose names are bytes that are no UTF-8 THEN each format is written."""
+    folder = without_unicode(run)
+    result = merge(folder, "--format", form, "-o", tmp_path / FORMATS[form].default_name)
     assert result.exit_code == 0, result.stderr
-    if form == "chrome":
-        (tmp_path / name).read_bytes().decode()
 
 
 def test_all_slices_by_default(run: Path, tmp_path: Path) -> None:
@@ -146,20 +130,10 @@ def test_a_duration_needs_a_unit(run: Path, wrong: str) -> None:
     assert "such as 10us" in result.stderr
 
 
-def test_chrome_format(run: Path, tmp_path: Path) -> None:
-    result = merge(run, "--format", "chrome", "-o", tmp_path / "run.json.gz")
-    assert result.exit_code == 0, result.stderr
-    document = json.loads(gzip.decompress((tmp_path / "run.json.gz").read_bytes()))
-    shown = [event for event in document["traceEvents"] if event["ph"] == "X" and event["cat"] != "tracekit"]
-    assert len(shown) == 18
-    assert {event["name"] for event in shown if event["cat"] == "kernel"} == {"gemm"}
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--format", "chrome", "-o", "run.pftrace"], "not a name for --format chrome"),
-        (["-o", "run.json"], "end it in .pftrace or .pftrace.gz, or give --format chrome"),
+        (["-o", "run.json"], "end it in .pftrace or .pftrace.gz"),
         (["-o", "run"], "end it in .pftrace or .pftrace.gz"),
         (["-o", "."], "-o .: a folder. Hint: name the file, too: -o run.pftrace"),
     ],
@@ -169,15 +143,6 @@ def test_contradicting_options_are_refused_in_one_line(run: Path, options: list[
     assert result.exit_code == 2
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_file_of_the_run_is_never_overwritten(run: Path) -> None:
-    (first, *_) = sorted(path for path in run.rglob("*.json*"))
-    before = first.read_bytes()
-    result = merge(run, "--format", "chrome", "-o", first, "--force")
-    assert result.exit_code != 0
-    assert "a recording, which is not overwritten" in result.stderr
-    assert first.read_bytes() == before
 
 
 def test_runs_that_are_left_out_are_named(tmp_path: Path) -> None:

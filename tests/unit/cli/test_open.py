@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import html
 import json
 import pickle
 import re
-import threading
-import urllib.request
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from tests.places import DATA
+from tests.unit.cli.opening import Browser, arguments_of, open_, watched_browser
 from tracekit import serve
 from tracekit.cli import cli
 from tracekit.loading.load import load
@@ -28,69 +26,9 @@ DDP = DATA / "ddp_slow_rank"
 READY = b"\x0a\x02\x08\x01"  # a Perfetto trace of one packet
 
 
-def arguments_of(url: str) -> tuple[str, dict[str, str]]:
-    """Return the page of an address of Perfetto's UI, and its arguments, as the UI reads them."""
-    page, _, arguments = url.partition("/#!/?")
-    return page, dict(parse_qsl(arguments, strict_parsing=True))
-
-
-class Browser:
-    """A browser that fetches the trace of each address that it opens, as Perfetto's UI does."""
-
-    def __init__(self) -> None:
-        self.arguments: list[str] = []  # of its command line
-        self.opened: list[str] = []
-        self._got = b""
-        self._fetching: list[threading.Thread] = []
-
-    @property
-    def got(self) -> bytes:
-        """Return the last trace, after waiting for all of it."""
-        for thread in self._fetching:
-            thread.join()
-        return self._got
-
-    def open(self, argument: str) -> bool:
-        self.arguments.append(argument)
-        page = Path(urlsplit(argument).path)
-        assert page.stat().st_mode & 0o777 == 0o600
-        (url,) = re.findall('content="0; url=([^"]*)"', page.read_text())
-        url = html.unescape(url)
-        self.opened.append(url)
-        self.fetch(url)
-        return True
-
-    def fetch(self, url: str) -> None:
-        page, arguments = arguments_of(url)
-
-        def fetch() -> None:
-            request = urllib.request.Request(arguments["url"], headers={"Origin": page})
-            with urllib.request.urlopen(request) as answer:
-                self._got = answer.read()
-
-        self._fetching.append(threading.Thread(target=fetch))
-        self._fetching[-1].start()
-
-
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
-    """Return a browser on this machine. The server uses any free port."""
-    found = Browser()
-    monkeypatch.setattr(webbrowser, "open_new_tab", found.open)
-    monkeypatch.setenv("BROWSER", "test")
-    monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
-
-    class Server(serve.TraceServer):
-        def __init__(self, *arguments: object, **options: object) -> None:
-            super().__init__(*arguments, **options, port=0)  # type: ignore[arg-type,misc]
-
-        def serve_until_fetched(self) -> bool:
-            if not found.opened:  # as if a user opened the printed address
-                found.fetch(self.url)
-            return super().serve_until_fetched()
-
-    monkeypatch.setattr(serve, "TraceServer", Server)
-    return found
+    return watched_browser(monkeypatch)
 
 
 @pytest.fixture
@@ -98,10 +36,6 @@ def ready(tmp_path: Path) -> Path:
     path = tmp_path / "run.pftrace"
     path.write_bytes(READY)
     return path
-
-
-def open_(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, ["open", *map(str, arguments)], prog_name="tracekit")
 
 
 def test_a_run_is_merged_and_served_to_the_page(browser: Browser) -> None:
@@ -180,27 +114,6 @@ def test_a_merged_trace_in_a_file_opens_as_its_run_does(browser: Browser, tmp_pa
     assert of_file.pop("url") != of_run.pop("url")
     assert of_file == of_run
     assert of_file.keys() == {"visStart", "visEnd", "startupCommands"}
-
-
-@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
-def test_a_merged_trace_in_chromes_format_opens_as_its_run_does(browser: Browser, tmp_path: Path, name: str) -> None:
-    """GIVEN the JSON that a run was merged to THEN it opens with the same tracks pinned, at the same step, by the time
-    of the file, which counts from a base."""
-    path = tmp_path / name
-    assert CliRunner().invoke(cli, ["merge", str(DDP), "--format", "chrome", "-o", str(path)]).exit_code == 0
-    assert open_(DDP).exit_code == 0
-    assert open_(path).exit_code == 0
-    assert browser.got == path.read_bytes()
-    of_run, of_file = (arguments_of(url)[1] for url in browser.opened)
-    assert of_file["startupCommands"] == of_run["startupCommands"]
-    content = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
-    base_ns = json.loads(content)["baseTimeNanoseconds"]
-    assert [int(of_file[edge]) + base_ns for edge in ("visStart", "visEnd")] == [
-        int(of_run[edge]) for edge in ("visStart", "visEnd")
-    ]
-    refused = CliRunner().invoke(cli, ["analyze", str(path)])
-    assert refused.exit_code == 3
-    assert "a merged trace, which tracekit wrote" in refused.stderr
 
 
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n" + bytes(100), b"hello\nworld\n" * 1000, pickle.dumps({})])

@@ -1,29 +1,23 @@
-"""Every command in a terminal of 80 columns: with its colors, within its width, and with no escape printed as text."""
+"""Every command in a terminal of 80 columns: with its colors, within its width, and with no escape printed as text.
+
+Those of doors are tested with their door.
+"""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import re
-import shutil
-import struct
-import subprocess
-import sys
-import termios
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
 
-from tests.components import require_module
-from tests.places import DATA, ROOT
-from tests.unit.cli.run_commands import SEPARATOR
+from tests.unit.cli.terminals import (
+    COLOR,
+    ESCAPE_AS_TEXT,
+    STYLE,
+    assert_styled_within_the_width,
+    named_runs,
+    written,
+)
 
-WIDTH = 80
-TIMEOUT_S = 120
 STYLED = [
     "analyze ddp",
     "analyze ddp --full",
@@ -37,8 +31,6 @@ STYLED = [
     "whatif ddp",
     "compare ddp ddp",
     "check ddp --baseline ddp",
-    "hta h100 kernel-breakdown",
-    "hta ddp cross-check",
     "demo",
     "config",
     "doctor",
@@ -58,64 +50,11 @@ PLAIN = [
 COLORED = ["analyze ddp", "analyze h100", "demo", "doctor"]
 COMMANDS = STYLED + PLAIN
 FEW = ["analyze ddp", "analyze ddp --full", "info h100 --kernels", "compare ddp ddp", "config", "analyze nowhere"]
-STYLE = re.compile(r"\x1b\[[\d;]*m")
-COLOR = re.compile(r"\x1b\[(\d+;)*[34]\d[;\dm]")
-CURSOR = re.compile(r"\x1b\[(\?25[lh]|\d*A|2K)|\r")  # of the bar that shows progress
-ESCAPE_AS_TEXT = re.compile(r"\\x1b|\\u001b|\\033|\^\[", re.IGNORECASE)
-MAY_BE_LONG = re.compile(r"Next: |https:|\S+\.pftrace: |  \w+ +pip install ")  # is copied in one piece
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Return a folder with recorded runs of short names."""
-    require_module("hta")
-    for name, run in (("ddp", "ddp_slow_rank"), ("h100", "h100_context")):
-        shutil.copytree(DATA / run, tmp_path / name)
-    return tmp_path
-
-
-def start(folder: Path, commands: list[str], stdout: int, stderr: int, **environment: str) -> subprocess.Popen[bytes]:
-    """Start the commands, one after another in one process."""
-    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR", "GITHUB_ACTIONS"}}
-    kept |= {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "TRACEKIT_CACHE": "0", **environment}
-    command = [sys.executable, "-m", "tests.unit.cli.run_commands", *commands]
-    return subprocess.Popen(command, cwd=folder, env=kept, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
-
-
-def open_terminal() -> tuple[int, int]:
-    """Return the descriptors of a terminal to read from and to write to. A line ends in a line feed alone."""
-    reading, writing = pty.openpty()
-    fcntl.ioctl(reading, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    attributes = termios.tcgetattr(writing)
-    attributes[1] &= ~termios.OPOST
-    termios.tcsetattr(writing, termios.TCSANOW, attributes)
-    return reading, writing
-
-
-def read_all(descriptor: int) -> list[str]:
-    """Return what each command wrote."""
-    read = bytearray()
-    with suppress(OSError):  # a terminal ends in an error
-        while part := os.read(descriptor, 1 << 16):
-            read += part
-    os.close(descriptor)
-    *texts, end = read.decode().split(SEPARATOR)
-    assert end == ""
-    return texts
-
-
-def written(folder: Path, commands: list[str], *, terminal: bool, **environment: str) -> dict[str, tuple[str, str]]:
-    """Return what each command writes to stdout and to stderr: two terminals, or two pipes."""
-    (out, stdout), (err, stderr) = [open_terminal() if terminal else os.pipe() for _ in range(2)]
-    with ThreadPoolExecutor() as threads, start(folder, commands, stdout, stderr, **environment) as process:
-        os.close(stdout)
-        os.close(stderr)
-        texts = [threads.submit(read_all, reading) for reading in (out, err)]
-        try:
-            process.wait(TIMEOUT_S)
-        finally:
-            process.kill()
-        return dict(zip(commands, zip(*(text.result() for text in texts), strict=True), strict=True))
+    return named_runs(tmp_path)
 
 
 def test_a_terminal_gets_colors_within_its_width(runs: Path) -> None:
@@ -123,11 +62,7 @@ def test_a_terminal_gets_colors_within_its_width(runs: Path) -> None:
     for command, (out, err) in written(runs, COMMANDS, terminal=True).items():
         assert STYLE.search(out) or command in PLAIN, command
         assert COLOR.search(out) or command not in COLORED, command
-        text, remarks = STYLE.sub("", out), CURSOR.sub("", STYLE.sub("", err))
-        assert not ESCAPE_AS_TEXT.search(text + remarks), command
-        assert not {c for c in text + remarks if not c.isprintable()} - {"\n"}, command
-        long = [line for line in text.split("\n") if cell_len(line) > WIDTH and not MAY_BE_LONG.match(line)]
-        assert long == [] or "--json" in command, command
+        assert_styled_within_the_width(command, out, err)
 
 
 def test_a_terminal_without_colors_gets_none(runs: Path) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
+from tracekit.cli import COMMANDS
 from tracekit.explain.sections import SECTIONS
 from tracekit.findings.catalogue import Entry, catalogue
 from tracekit.findings.finding import Condition
 from tracekit.findings.thresholds import NOTABLE_SHARE
-
-SENTENCES = Path(__file__).parent / "sentences.txt"
-DOORS = {"optables"}
 
 
 def said(entry: Entry) -> str:
@@ -21,15 +20,30 @@ def said(entry: Entry) -> str:
     return f"{entry.id}\n  {text}\n  -> {action}\n"
 
 
-def test_the_words_of_each_finding_are_as_they_were() -> None:
+def sentences() -> dict[Path, str]:
+    """The words of all findings by the file that has them: a file for the modules of one folder of tracekit."""
+    said_in: dict[Path, list[str]] = {}
+    for entry in catalogue().values():
+        folder = entry.compose.__module__.split(".")[1]
+        said_in.setdefault(ROOT / "tests" / "unit" / folder / "sentences.txt", []).append(said(entry))
+    return {file: "\n".join(words) for file, words in said_in.items()}
+
+
+@pytest.mark.parametrize("file", sentences(), ids=lambda file: file.parent.name)
+def test_the_words_of_each_finding_are_as_they_were(file: Path) -> None:
     """Write them anew with: python -m tests.unit.findings.test_catalogue"""
-    assert "\n".join(map(said, catalogue().values())) == SENTENCES.read_text()
+    assert sentences()[file] == file.read_text()
+
+
+def test_every_file_of_words_is_of_findings() -> None:
+    assert set(sentences()) == set((ROOT / "tests" / "unit").rglob("sentences.txt"))
 
 
 @pytest.mark.parametrize("entry", catalogue().values(), ids=lambda entry: entry.id)
 def test_an_entry_has_an_id_a_section_and_a_meaning(entry: Entry) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", entry.id)
-    assert entry.section in {*SECTIONS, *DOORS}
+    of_a_command = {name for name in COMMANDS if entry.compose.__module__ == f"tracekit.{name}.findings"}
+    assert entry.section in {*SECTIONS, *of_a_command}
     assert entry.meaning.endswith(".")
 
 
@@ -44,4 +58,5 @@ def test_a_finding_holds_if_all_of_its_conditions_do() -> None:
 
 
 if __name__ == "__main__":
-    SENTENCES.write_text("\n".join(map(said, catalogue().values())))
+    for file, words in sentences().items():
+        file.write_text(words)

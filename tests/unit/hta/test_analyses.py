@@ -13,7 +13,7 @@ import tracekit
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.gpu_steps import gpu_steps
-from tests.hta_itself import as_on_pandas_2, load_by_hta
+from tests.unit.hta.hta_itself import as_on_pandas_2, load_by_hta
 from tracekit.hta.analyses import ANALYSES, HtaRequest, error_line, run_analysis
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.components import require_module
 from tests.gpu_steps import gpu_steps
-from tests.hta_itself import assert_equal_tables, load_by_hta, with_names
+from tests.unit.hta.hta_itself import assert_equal_tables, load_by_hta, with_names
 
 # HTA warns of its own use of pandas and of logging; not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -11,7 +11,7 @@ import tracekit
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.gpu_steps import gpu_steps
-from tests.hta_itself import assert_equal_tables, load_by_hta
+from tests.unit.hta.hta_itself import assert_equal_tables, load_by_hta
 from tracekit.errors import InputError, UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore")

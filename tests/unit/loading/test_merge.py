@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.exchanges import WORLD, actions, rank, send
+from tests.unit.loading.merged_parts import assert_merged_from_both, assert_not_lost
 from tracekit.explain.communication.tables import (
     COMMUNICATION_SUMS,
     GROUP_TIMES,
@@ -41,7 +42,7 @@ from tracekit.explain.model_parallel.tables import (
 )
 from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.pipeline.tables import ACTIONS
-from tracekit.explain.sections import ALL_PARTS
+from tracekit.explain.sections import ALL_PARTS, SECTIONS
 from tracekit.explain.step_time.tables import (
     FLOPS,
     IDLE_SUMS,
@@ -70,13 +71,11 @@ from tracekit.model.metadata import (
     MemoryUse,
     Mesh,
     PipelineLayout,
-    RpcUse,
     Settings,
 )
 from tracekit.model.notes import Note
 from tracekit.model.summary import Part, PipelineMembership, RankSummary
 from tracekit.rank.recorded_steps import FLIGHT_RECORDER, STEP_ENDS, WAITS
-from tracekit.rpc.calls import REMOTE_CALLS
 
 DDP = DdpModule(module="model", bucket_cap_bytes=None, static_graph=False, find_unused=False, rebuilt=True, buckets=[])
 
@@ -154,7 +153,6 @@ LATER: dict[Part[Any], Any] = {
     UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),
-    REMOTE_CALLS: RpcUse(worker="trainer", worker_id=1, calls=[], services=[], waits=[]),
     KERNEL_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
     OPERATOR_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
 } | {
@@ -167,27 +165,20 @@ LATER: dict[Part[Any], Any] = {
 
 
 def test_every_part_is_tested() -> None:
-    assert {part.name for part in LATER} == ALL_PARTS.keys()
+    """A part that a door's section keeps is tested with the door."""
+    makers = {part.name: make for section in SECTIONS.values() for part, make in section.keeps.items()}
+    of_doors = {name for name, make in makers.items() if not make.__module__.startswith("tracekit.analysis.")}
+    assert {part.name for part in LATER} == ALL_PARTS.keys() - of_doors
 
 
 @pytest.mark.parametrize("part", LATER, ids=lambda part: part.name)
 def test_a_part_that_only_a_later_window_has_is_not_lost(part: Part[Any]) -> None:
-    """GIVEN a window where a part is empty, and one where it is not WHEN they are merged THEN the part is not empty."""
-    first = rank(0, steps=(5,))
-    second = rank(0, steps=(9,), **{part.name: LATER[part]})
-
-    merged = merge_recordings([first, second])
-
-    assert merged[part] != part.empty()
-    assert merged[part] == part.merge([LATER[part]])
+    assert_not_lost(part, LATER[part])
 
 
 @pytest.mark.parametrize("part", LATER, ids=lambda part: part.name)
 def test_a_part_that_two_windows_have_is_merged_from_both(part: Part[Any]) -> None:
-    """GIVEN two windows THEN the merged part is what `Part.merge` returns for both, in order of time."""
-    windows = [rank(0, steps=(step,), **{part.name: LATER[part]}) for step in (5, 9)]
-
-    assert merge_recordings(windows)[part] == part.merge([LATER[part], LATER[part]])
+    assert_merged_from_both(part, LATER[part])
 
 
 LAYOUT = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from tests.builders import TraceBuilder, write_run
 from tests.trace_text import Layout
 from tracekit.cli import cli
+from tracekit.render.merged.plan import FORMATS
 from tracekit.render.output import is_recording
 
 
@@ -44,8 +45,7 @@ def test_what_the_probe_writes_beside_a_trace_is_one(name: str, tmp_path: Path) 
     [
         ("analyze", "RUN", "-o", "report.json"),
         ("analyze", "RUN", "-o", "report.html"),
-        ("merge", "RUN", "-o", "merged.pftrace"),
-        ("merge", "RUN", "-o", "merged.json.gz", "--format", "chrome"),
+        *(("merge", "RUN", "-o", form.default_name, "--format", name) for name, form in FORMATS.items()),
         ("whatif", "RUN", "-o", "whatif.json"),
         ("compare", "RUN", "RUN", "-o", "compared.json"),
     ],

@@ -472,5 +472,6 @@ RPC = (
 
 PRIVATE_NAMES: tuple[PrivateName, ...] = (
     *(*PROFILER, *COMPILER, *MODULES, *PHASES),
-    *(*GROUPS, *DDP, *FSDP, *PIPELINES, *RPC, *REMOTE_CALLS),
+    *(*GROUPS, *DDP, *FSDP, *PIPELINES, *RPC),
+    *REMOTE_CALLS,
 )

@@ -38,7 +38,9 @@ RowsShown = Callable[[list[Row], Any, Run], list[Row]]
 
 _FIRST = (
     *("attempts", "diagnosis", "breakdown", "phases", "pauses", "overlap", "collectives", "buckets", "fsdp", "tensor"),
-    *("pipeline", "dimensions", "rpc", "stragglers", "critical_path", "whatif", "roofline", "memory"),
+    *("pipeline", "dimensions"),
+    "rpc",
+    *("stragglers", "critical_path", "whatif", "roofline", "memory"),
 )
 _LAST = ("kernels", "configuration")
 ORDER: tuple[Section[Any], ...] = (

@@ -3,7 +3,7 @@
 Trainers push their gradients and get the parameters back in one call, whose future is complete when the call of the
 last trainer has come. Rank 2 computes longer, so the others wait for it at the server.
 
-    torchrun ... batch_update_worker.py OUT DELAY_MS
+    torchrun ... rpc_batch_update_worker.py OUT DELAY_MS
 """
 
 from __future__ import annotations
