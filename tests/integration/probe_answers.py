@@ -71,7 +71,8 @@ def slow_backward(result: Result, out: Path, rank: int, delay_ms: int, times: in
         slept = [event["dur"] for event in trace["traceEvents"] if event.get("name") == "_SleepBackward"]
         slow = [duration_us for duration_us in slept if duration_us >= 1000 * delay_ms]
         if trace["tracekit"]["rank"] == rank:
-            assert len(slow) == times * len(trace["tracekit"]["steps"])
+            # On a busy machine a call without a delay may be that long, too.
+            assert len(slow) >= times * len(trace["tracekit"]["steps"])
 
 
 def slow_micro_batches(result: Result, out: Path, rank: int, delay_ms: int, micro_batches: int) -> None:
