@@ -1,4 +1,4 @@
-"""House rules that a newcomer relies on: files hold one idea, tests stand where the code is, no cycle, one catalogue."""
+"""House rules: a file holds one idea, tests stand where the code is, no import cycle, one catalogue of findings."""
 
 from __future__ import annotations
 

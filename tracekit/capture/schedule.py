@@ -67,7 +67,10 @@ class WindowPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The options of `tracekit.probe` about when to record. Raises UsageError if they contradict each other."""
+    """The options of `tracekit.probe` about when to record, with their defaults.
+
+    Raises UsageError if they contradict each other.
+    """
 
     skip: int = 3
     warmup: int = 1

@@ -13,7 +13,7 @@ from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
-from tracekit.render.merged.plan import FORMATS
+from tracekit.render.merged.formats import FORMATS
 
 if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection

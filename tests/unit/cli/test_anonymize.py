@@ -18,7 +18,7 @@ from tests.components import require_module
 from tests.places import ROOT
 from tests.secret_names import SECRET, assert_no_secret, decoding_calls, secret_ddp, secret_gpu
 from tracekit.cli import cli
-from tracekit.render.merged.plan import FORMATS
+from tracekit.render.merged.formats import FORMATS
 from tracekit.trace_processor import Answer, TraceProcessor
 
 

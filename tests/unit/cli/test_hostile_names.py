@@ -14,7 +14,7 @@ import tracekit.trace_processor
 from tests.components import require_module
 from tests.hostile_names import HOSTILE, MARK, NAME_OF_A_FILE, hostile_ddp, hostile_gpu
 from tracekit.cli import cli
-from tracekit.render.merged.plan import FORMATS
+from tracekit.render.merged.formats import FORMATS
 from tracekit.trace_processor import Answer, TraceProcessor
 
 MOST_BYTES = 2_500_000

@@ -10,7 +10,7 @@ from click.testing import Result
 
 from tests.builders import TraceBuilder, write_run
 from tests.unit.cli.merging import merge, run_to_merge, without_unicode
-from tracekit.render.merged.plan import FORMATS
+from tracekit.render.merged.formats import FORMATS
 
 
 @pytest.fixture

@@ -167,7 +167,9 @@ LATER: dict[Part[Any], Any] = {
 def test_every_part_is_tested() -> None:
     """A part that a door's section keeps is tested with the door."""
     makers = {part.name: make for section in SECTIONS.values() for part, make in section.keeps.items()}
-    of_doors = {name for name, make in makers.items() if not make.__module__.startswith(("tracekit.explain.", "tracekit.rank."))}
+    of_doors = {
+        name for name, make in makers.items() if not make.__module__.startswith(("tracekit.explain.", "tracekit.rank."))
+    }
     assert {part.name for part in LATER} == ALL_PARTS.keys() - of_doors
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tests.builders import TraceBuilder, write_run
 from tests.trace_text import Layout
 from tracekit.cli import cli
-from tracekit.render.merged.plan import FORMATS
+from tracekit.render.merged.formats import FORMATS
 from tracekit.render.output import is_recording
 
 

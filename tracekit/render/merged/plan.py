@@ -1,14 +1,11 @@
 """What a rank's page shows that only the whole run tells: instances of collectives, messages, waits for other ranks.
 
 A `RankPlan` is compact and picklable, as a worker may write the rank's page.
-
-The formats of a merged trace: the list to which a new one is added.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +34,7 @@ from tracekit.render.merged.lateness import (
 from tracekit.render.slices import ROLES
 
 if TYPE_CHECKING:
-    from tracekit.render.slices import TraceFormat
+    pass
 
 
 """The formats by what is typed after `--format`; the first is the default."""
@@ -245,41 +242,3 @@ def _pipeline_spans(run: Run) -> dict[int, PipelineSpans]:
             )
             spans_of |= dict.fromkeys(steps.ranks, spans)
     return spans_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergedFormat:
-    """A format of merged traces. Its writer is imported when a trace is written.
-
-    Attributes:
-        home: the class that writes it, which has `TraceFormat.begin`: its module, a colon, its name.
-        suffixes: how names of its files may end.
-        default_name: of a file for which no name is given.
-        viewer: where to open it, after "open it in"; empty for `tracekit open`.
-    """
-
-    home: str
-    suffixes: tuple[str, ...]
-    default_name: str
-    viewer: str = ""
-
-    def begin(self, first_ns: int, describe: Callable[[int], Mapping[str, str]]) -> TraceFormat:
-        """Return what `TraceFormat.begin` of its class returns."""
-        module, _, name = self.home.partition(":")
-        form: type[TraceFormat] = getattr(importlib.import_module(module), name)
-        return form.begin(first_ns, describe)
-
-
-FORMATS = {
-    "perfetto": MergedFormat(
-        home="tracekit.render.perfetto:PerfettoFormat",
-        suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
-        default_name="run.pftrace",
-    ),
-    "chrome": MergedFormat(
-        home="tracekit.chrome:ChromeFormat",
-        suffixes=(".json", ".json.gz"),
-        default_name="run.json.gz",
-        viewer="chrome://tracing",
-    ),
-}
