@@ -44,9 +44,9 @@ def optables(
 ) -> None:
     """Analyse a pipeline that another tracer recorded.
 
-    OPS is a table with one operation a row (.csv or .parquet), a log with Megatron's timers (.log, .txt or .out), or a
-    folder of MegaScan. docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks,
-    stalls, and what each fix and removing one outlier would save.
+    OPS is a table with one operation a row (.csv or .parquet), or a log with Megatron's timers (.log, .txt or .out).
+    docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks, stalls, and what each
+    fix and removing one outlier would save.
     """
     from tracekit.model.quantities import unicode_text
     from tracekit.optables.diagnosis import diagnose_file
