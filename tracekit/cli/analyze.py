@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json, echo_written
-from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options, terminal_format
+from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, output_options, text_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank.")
 @click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s.")
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
-@report_options
+@output_options("(.html, .json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet)")
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
     choice: RunChoice,
@@ -84,7 +84,7 @@ def analyze(
         force=force,
         extent="full" if full else "sections" if only is not None else "answer" if output is None else "full",
         actions=actions,
-        style=terminal_format() if output is None else {},
+        style=text_format(output),
         read_lanes=_lane_reader(choice, options),
     )
     if output is None:

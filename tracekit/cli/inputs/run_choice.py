@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from tracekit.cli.inputs.echo import echo_written, write_with
+from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_written, write_with
 from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
@@ -269,6 +269,16 @@ def write_results(files: Sequence[Path], render: Callable[[str], str], *, force:
     """Write what `render` returns for the suffix of each file. Raises OutputError."""
     for file in files:
         write_text(file, render(file.suffix), force=force)
+
+
+def write_result(output: Path | None, text: str, *, is_json: bool, force: bool) -> None:
+    """Write a result to its file, or to stdout without one. Raises OutputError."""
+    if output is not None:
+        write_text(output, text, force=force)
+    elif is_json:
+        echo_json(text)
+    else:
+        echo_drawn(text)
 
 
 def write_text(file: Path, text: str, *, force: bool) -> None:

@@ -16,6 +16,8 @@ from tracekit.render.comparison.document import (
     advice_text,
     cause_rows,
     causes_title,
+    comparison_html,
+    comparison_json,
     difference_text,
     explored_text,
     line_of,
@@ -42,17 +44,8 @@ _LEAST_SHARE = 0.0005  # of the step: less prints as no change
 
 def render_comparison(comparison: Comparison, suffix: str) -> str:
     """Return the comparison in the format of a suffix, one of `SUFFIXES`."""
-    if suffix == ".html":
-        from tracekit.render.comparison.document import comparison_html
-
-        return comparison_html(comparison)
-    if suffix == ".json":
-        from tracekit.render.comparison.document import comparison_json
-
-        return comparison_json(comparison)
-    if suffix == ".md":
-        return comparison_markdown(comparison)
-    return comparison_text(comparison, width=80, color=False)
+    renderers = {".html": comparison_html, ".json": comparison_json, ".md": comparison_markdown}
+    return renderers[suffix](comparison) if suffix in renderers else comparison_text(comparison, width=80, color=False)
 
 
 def write_comparison(comparison: Comparison, path: Path, *, force: bool = False) -> None:
