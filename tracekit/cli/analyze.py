@@ -60,14 +60,14 @@ def analyze(
     from tracekit.errors import InputError, UsageError
     from tracekit.explain.section import KnownWork
     from tracekit.loading.options import StepSelection, SummaryOptions
-    from tracekit.render.files.formats import FORMATS, OutputRequest, format_of, json_text, plain_text
+    from tracekit.render.files.formats import OutputRequest, format_of, json_text, plain_text
     from tracekit.report.report import analyze as analyze_run
     from tracekit.report.report import wanted_sections
 
-    form = FORMATS[".json" if as_json else ".txt"] if output is None else format_of(output)
-    if as_json and form.suffix != ".json":
+    suffix = (".json" if as_json else ".txt") if output is None else format_of(output)
+    if as_json and suffix != ".json":
         raise UsageError(f"-o {output}: the name does not end in .json", hint="it says the format")
-    if actions and "actions" not in form.takes:
+    if actions and suffix != ".json":
         raise UsageError("--actions: only JSON has every action", hint="add --json")
     only = tuple(name for names in sections for name in names) or None
     wanted = wanted_sections(only)
@@ -115,9 +115,9 @@ def _lane_reader(choice: RunChoice, options: SummaryOptions) -> LaneReader:
 
 
 def _write(report: Report, output: Path, request: OutputRequest) -> None:
-    from tracekit.render.files.formats import format_of, write_report
+    from tracekit.render.files.formats import FOLDERS, write_report
 
     for remark in write_report(report, output, request):
         echo(remark, err=True)
-    tables = f"/: {len(report.filled_tables) + 1} files" if format_of(output).is_folder else ""
+    tables = f"/: {len(report.filled_tables) + 1} files" if output.suffix in FOLDERS else ""
     echo_written(output, tables)

@@ -7,7 +7,6 @@ fields are added, never renamed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +31,7 @@ JSON_HEAD = {"schema_version": SCHEMA_VERSION, "tracekit_version": __version__}
 """What every JSON document of tracekit begins with."""
 
 
-def json_document(content: Mapping[str, Any], *, sort_keys: bool = True) -> str:
+def json_document(content: dict[str, Any], *, sort_keys: bool = True) -> str:
     """Return a JSON document of tracekit; equal contents give equal bytes."""
     return json.dumps(JSON_HEAD | content, sort_keys=sort_keys, indent=1, allow_nan=False) + "\n"
 
