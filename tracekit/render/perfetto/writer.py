@@ -13,7 +13,7 @@ Time. Timestamps are nanoseconds since the Unix epoch on the run's clock. They a
 head says that this clock equals REALTIME, so that the UI can show date and time.
 
 Order. The trace processor sorts packets by time, keeps the order of the file at equal times, and nests slices as a
-stack. So slices are opened and closed in the order of `nesting.boundary_order`. Order between tracks does not matter.
+stack. So slices are opened and closed in the order of `slices.boundary_order`. Order between tracks does not matter.
 
 Display. Pages are tracks under one track for the run, and no processes. Perfetto's UI shows tracks under another track
 by `order`, in all versions since v49. It would show processes by the number of their slices before v57, tracks right
@@ -161,8 +161,8 @@ class RankTraceWriter:
         """Write slices on a track and return the number of lanes that they needed.
 
         Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
-        (`nesting.assign_lanes`). So do slices that begin before the end of what an earlier call wrote. Those that would
-        need more tracks than the limit allows are left out; `left_out` counts them.
+        (`slices.lane_boundaries`). So do slices that begin before the end of what an earlier call wrote. Those that
+        would need more tracks than the limit allows are left out; `left_out` counts them.
         """
         if len(slices) == 0:
             return 0
