@@ -36,7 +36,7 @@ from urllib.request import url2pathname
 from tracekit.capture.job.process import identify
 from tracekit.capture.private_names.entry import PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
-from tracekit.errors import UsageError
+from tracekit.errors import UsageError, error_line
 from tracekit.model.quantities import file_size
 from tracekit.native_choice import VARIABLE
 from tracekit.read.cache.cache_dir import CACHE_FOLDER, size_of_cache_dir, user_cache_dir
@@ -309,7 +309,7 @@ def try_torch() -> list[Capability]:
         import torch
     except Exception as error:  # a broken shared library is an OSError, mixed versions may raise anything
         remedy = "pip install --force-reinstall torch"
-        return [Capability(name="torch", works=False, detail=_reason(error), remedy=remedy)]
+        return [Capability(name="torch", works=False, detail=error_line(error), remedy=remedy)]
     imported = Capability(name="torch", works=True, detail=str(torch.__version__))
     return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items()), *_private_names(torch)]
 
@@ -325,7 +325,7 @@ def try_job() -> list[Capability]:
 
         dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
     except Exception as error:
-        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+        return [Capability(name="job", works=False, detail=error_line(error), remedy=_REMEDIES["job"])]
     try:
         members: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(members, _rank_description(torch))
@@ -333,7 +333,7 @@ def try_job() -> list[Capability]:
         with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
         return [*capabilities, _nccl_between(torch, dist)] if with_gpus else capabilities
     except Exception as error:
-        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+        return [Capability(name="job", works=False, detail=error_line(error), remedy=_REMEDIES["job"])]
     finally:
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
@@ -375,7 +375,7 @@ def _nccl_between(torch: Any, dist: Any) -> Capability:
         dist.all_reduce(torch.ones(1, device="cuda"), group=group)
         torch.cuda.synchronize()
     except Exception as error:
-        return Capability(name="job nccl", works=False, detail=_reason(error), remedy="see NCCL_DEBUG=INFO")
+        return Capability(name="job nccl", works=False, detail=error_line(error), remedy="see NCCL_DEBUG=INFO")
     return Capability(name="job nccl", works=True, detail="a collective between all ranks went through")
 
 
@@ -383,7 +383,7 @@ def _run_check(name: str, check: Callable[[Any], Capability], torch: Any) -> Cap
     try:
         return check(torch)
     except Exception as error:
-        return Capability(name=name, works=False, detail=_reason(error), remedy=_REMEDIES[name])
+        return Capability(name=name, works=False, detail=error_line(error), remedy=_REMEDIES[name])
 
 
 def _profiler(torch: Any) -> Capability:
@@ -440,7 +440,7 @@ def _private_names(torch: Any) -> list[Capability]:
     try:
         missing = missing_names()
     except Exception as error:
-        return [Capability(name=_PRIVATE_NAMES, works=None, detail=f"not known: {_reason(error)}")]
+        return [Capability(name=_PRIVATE_NAMES, works=None, detail=f"not known: {error_line(error)}")]
     if not missing:
         detail = f"none of the {len(PRIVATE_NAMES)} that tracekit uses is missing"
         return [Capability(name=_PRIVATE_NAMES, works=True, detail=detail)]
@@ -449,12 +449,6 @@ def _private_names(torch: Any) -> list[Capability]:
 
 def _loss(name: PrivateName, torch: Any) -> str:
     return f"torch {torch.__version__} has no {name.path}: {name.fallback}"
-
-
-def _reason(error: Exception) -> str:
-    # The error of a library that failed to load can be a page long; its first line names the library.
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 _CHECKS: dict[str, Callable[[Any], Capability]] = {
