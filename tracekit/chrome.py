@@ -79,6 +79,8 @@ class ChromeFormat:
 
     base_ns: int
     attributes: Mapping[str, str] = field(default_factory=dict)
+    separator = b",\n"
+    tail = b"\n]}\n"
 
     @classmethod
     def begin(cls, first_ns: int, describe: Callable[[int], Mapping[str, str]]) -> ChromeFormat:
@@ -90,14 +92,6 @@ class ChromeFormat:
         merged = {"version": __version__, **self.attributes}
         head = {"schemaVersion": 1, "baseTimeNanoseconds": self.base_ns, MERGED_KEY: merged}
         return (json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode()
-
-    @property
-    def separator(self) -> bytes:
-        return b",\n"
-
-    @property
-    def tail(self) -> bytes:
-        return b"\n]}\n"
 
     def writer(self, stream: Sink, place: int) -> ChromeWriter:
         return ChromeWriter(stream, place, base_ns=self.base_ns)

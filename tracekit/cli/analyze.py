@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': everything, as one span.")
 @click.option("--full", is_flag=True, help="All findings, tables and notes, not the answer alone.")
 @click.option(

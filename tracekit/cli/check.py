@@ -34,7 +34,7 @@ GateTable = tuple[Mapping[str, object], str]
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--baseline", "baselines", multiple=True, metavar="RUN", help="Compare with RUN; may be given again.")
 @click.option(
     "--gates",

@@ -9,7 +9,7 @@ import click
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json
 from tracekit.cli.inputs.options import SHARE, STEPS, output_options, terminal_format
-from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@several_runs_options("BASELINE... CANDIDATE")
+@run_options("BASELINE... CANDIDATE", several=True)
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
 @click.option("--margin", type=SHARE, metavar="3%", help="A change by less does not matter (default: 3%).")
 @click.option(

@@ -38,7 +38,7 @@ class _TwoArguments(click.Command):
 
 
 @click.command(cls=_TwoArguments)
-@run_options
+@run_options()
 @click.argument("sql", metavar="SQL")
 @click.option("--views", is_flag=True, is_eager=True, expose_value=False, callback=_print_views,
               help="Print tracekit's views: every column, its meaning and unit.")  # fmt: skip

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 @output_options("(.json or .txt)")
 def whatif(

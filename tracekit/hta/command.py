@@ -33,7 +33,7 @@ _LONGEST_TEXT = 32
 
 
 @click.command()
-@run_options
+@run_options()
 @click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*ANALYSES, _ALL, _CROSS_CHECK]))
 @click.option("--last-step", is_flag=True, help="Keep the profiler's last step, which HTA leaves out.")
 @click.option("--nanoseconds", is_flag=True, help="Do not round times to whole microseconds, as HTA does.")

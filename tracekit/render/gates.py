@@ -19,7 +19,7 @@ from tracekit.model.quantities import count_text, file_size, milliseconds, perce
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import change_range, comparison_dict, line_of, run_text, runs_text
 from tracekit.render.comparison.outputs import comparison_markdown
-from tracekit.render.console import write
+from tracekit.render.console import text_line, write
 from tracekit.render.files.markdown import markdown_table, markdown_text
 from tracekit.render.grid import Grid
 from tracekit.render.json_result import json_document
@@ -156,9 +156,9 @@ def check_markdown(check: Check) -> str:
 
 
 def check_text(check: Check, *, width: int, color: bool) -> str:
-    lines = [_text(line_of("run", run_text(check.run), width))]
+    lines = [text_line(line_of("run", run_text(check.run), width))]
     if check.comparison is not None:
-        lines.append(_text(line_of("baseline", runs_text(check.comparison.baselines), width)))
+        lines.append(text_line(line_of("baseline", runs_text(check.comparison.baselines), width)))
     for result in check.all_results:
         lines += _lines(result, width)
     lines += wrapped_lines(_summary_text(check), "", width, 2, "bold")
@@ -171,12 +171,6 @@ def _lines(result: GateResult | FindingResult, width: int) -> list[Text]:
     outcome = f": {_outcome_text(result)}" if result.reason is not None else ""
     head = wrapped_lines(f"{result.name}{outcome}", f"{mark}  ", width, 1, style)
     return head + wrapped_lines(_result_text(result), f"{_INDENT}    ", width, 3, "")
-
-
-def _text(text: str) -> Text:
-    from rich.text import Text
-
-    return Text(text)
 
 
 def _value_text(value: float, unit: Unit) -> str:

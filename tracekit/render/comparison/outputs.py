@@ -27,7 +27,7 @@ from tracekit.render.comparison.document import (
     runs_text,
     verdict_text,
 )
-from tracekit.render.console import next_command, write
+from tracekit.render.console import next_command, text_line, write
 from tracekit.render.grid import grid_of
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def comparison_text(comparison: Comparison, *, width: int, color: bool) -> str:
 
 def _lines(comparison: Comparison, width: int) -> list[object]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
-    blank = _text("")
+    blank = text_line("")
     lines: list[object] = [
-        _text(line_of("baseline", runs_text(comparison.baselines), width)),
-        _text(line_of("candidate", run_text(comparison.candidate), width)),
+        text_line(line_of("baseline", runs_text(comparison.baselines), width)),
+        text_line(line_of("candidate", run_text(comparison.candidate), width)),
         blank,
         *wrapped_lines(verdict_text(comparison), "", width, 2, "bold"),
         *wrapped_lines(noise_text(comparison), "", width, 2, ""),
@@ -103,15 +103,11 @@ def _cause_lines(comparison: Comparison, width: int) -> list[Text]:
 
     def line(cells: Sequence[str], style: str = "") -> Text:
         what, *numbers = cells
-        return _text(f"{shortened(safe_text(what), room):{room}}" + "".join(f"{cell:>12}" for cell in numbers), style)
+        return text_line(
+            f"{shortened(safe_text(what), room):{room}}" + "".join(f"{cell:>12}" for cell in numbers), style
+        )
 
     return [line([f"{causes_title(comparison)} (ms)", *grid.heads[1:]], "bold"), *map(line, grid.rows)]
-
-
-def _text(text: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text(text, style=style)
 
 
 def comparison_markdown(comparison: Comparison) -> str:
