@@ -23,7 +23,7 @@ class OutputRequest:
     Attributes:
         force: overwrite what is there.
         extent: how much a text has.
-        style: width and color of a text, as `TerminalReport` takes them.
+        style: width and color of a text, as `terminal_text` takes them.
         actions: every pipeline action, for programs.
         read_lanes: how the HTML report reads some ranks again; by default in this process.
     """
@@ -41,16 +41,16 @@ Writer = Callable[[Report, Path, OutputRequest], tuple[str, ...]]
 
 def json_text(report: Report, request: OutputRequest) -> str:
     """Return the JSON result."""
-    from tracekit.render.json_result import JsonResult
+    from tracekit.render.json_result import result_json
 
-    return JsonResult(actions=request.actions).render(report)
+    return result_json(report, actions=request.actions)
 
 
 def plain_text(report: Report, request: OutputRequest) -> str:
     """Return the report as text."""
-    from tracekit.render.terminal import TerminalReport
+    from tracekit.render.terminal import terminal_text
 
-    return TerminalReport(extent=request.extent, **request.style).render(report)
+    return terminal_text(report, extent=request.extent, **request.style)
 
 
 def _markdown_text(report: Report, request: OutputRequest) -> str:
