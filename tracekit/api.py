@@ -49,15 +49,15 @@ class Report(reporting.Report):
 
     def summary(self) -> str:
         """Return the answer in one screen of text: what slows the step, what to do, a bar a rank."""
-        from tracekit.render.terminal import TerminalReport
+        from tracekit.render.terminal import terminal_text
 
-        return TerminalReport(extent="answer").render(self)
+        return terminal_text(self, extent="answer")
 
     def to_json(self) -> str:
         """Return the result as JSON, as `tracekit analyze --json` prints it."""
-        from tracekit.render.json_result import JsonResult
+        from tracekit.render.json_result import result_json
 
-        return JsonResult().render(self)
+        return result_json(self)
 
     def to_html(self) -> str:
         """Return the report as one HTML page that opens offline. Some ranks are read again for it, by this process."""

@@ -4,7 +4,7 @@ A remedy that is a command can be pasted as it stands. Where no command helps, t
 
 Checks whether recording works here, by trying each part of torch that a capture needs.
 
-The result is a `Capability` for each part. A failure is part of the result; nothing is raised.
+The result is a `Check` for each part. A failure is part of the result; nothing is raised.
 
 To find the private names that the installed torch lacks, the modules of torch that have them are imported. So
 `tracekit doctor` and tests do that, and no training does.
@@ -36,7 +36,7 @@ from urllib.request import url2pathname
 from tracekit.capture.job.process import identify
 from tracekit.capture.private_names.entry import PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
-from tracekit.errors import UsageError
+from tracekit.errors import UsageError, error_line
 from tracekit.model.quantities import file_size
 from tracekit.native_choice import VARIABLE
 from tracekit.read.cache.cache_dir import CACHE_FOLDER, size_of_cache_dir, user_cache_dir
@@ -57,7 +57,7 @@ NATIVE_PARTS = (
 State = Literal["ok", "absent", "problem"]
 
 JOIN_TIMEOUT_S = 60  # for the other ranks of the job
-_PRIVATE_NAMES = "private names"
+_PRIVATE_NAMES = "torch: private names"
 
 _REMEDIES = {
     "profiler": "close other profilers; install a torch build that has Kineto",
@@ -128,13 +128,8 @@ def examine() -> list[Check]:
         *(_check_library(requirement) for requirement in _core_requirements()),
         *(_check_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
         Check(name="cache", state="ok", found=_describe_cache()),
-        *(_check_torch(try_torch()) if "torch" in installed else ()),
+        *(try_torch() if "torch" in installed else ()),
     ]
-
-
-def examine_job() -> list[Check]:
-    """Join the other ranks of this job, and return what does and does not work between them. Called on all ranks."""
-    return _check_torch(try_job())
 
 
 def _describe_cache() -> str:
@@ -272,33 +267,7 @@ def _check_extra(extra: Extra, version: str | None) -> Check:
     return Check(name=extra.name, state="ok", found=f"{extra.distribution} {version}")
 
 
-def _check_torch(capabilities: Iterable[Capability]) -> list[Check]:
-    states: dict[bool | None, State] = {True: "ok", None: "absent", False: "problem"}
-    return [
-        Check(name=f"torch: {part.name}", state=states[part.works], found=part.detail, remedy=part.remedy)
-        for part in capabilities
-        if part.name != "torch" or part.works is False
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Capability:
-    """One part of torch.
-
-    Attributes:
-        name: of the part.
-        works: None if this build of torch, or this machine, does not have the part.
-        detail: what was found, or the error.
-        remedy: what the user can do about a failure.
-    """
-
-    name: str
-    works: bool | None
-    detail: str
-    remedy: str = ""
-
-
-def try_torch() -> list[Capability]:
+def try_torch() -> list[Check]:
     """Import torch, record a few operators, run a Gloo collective in a group of one, and ask for NCCL.
 
     Then look for the private names of torch that a capture uses.
@@ -309,13 +278,12 @@ def try_torch() -> list[Capability]:
         import torch
     except Exception as error:  # a broken shared library is an OSError, mixed versions may raise anything
         remedy = "pip install --force-reinstall torch"
-        return [Capability(name="torch", works=False, detail=_reason(error), remedy=remedy)]
-    imported = Capability(name="torch", works=True, detail=str(torch.__version__))
-    return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items()), *_private_names(torch)]
+        return [Check(name="torch: torch", state="problem", found=error_line(error), remedy=remedy)]
+    return [*(_run_check(name, check, torch) for name, check in _CHECKS.items()), *_private_names(torch)]
 
 
-def try_job() -> list[Capability]:
-    """Join the other ranks of the job that the environment describes. Called on all ranks; rank 0 reports the result.
+def examine_job() -> list[Check]:
+    """Join the other ranks of this job, and return what does and does not work between them. Called on all ranks.
 
     The ranks exchange host and versions over Gloo. If every process of a host has a GPU, NCCL runs a collective.
     """
@@ -325,15 +293,15 @@ def try_job() -> list[Capability]:
 
         dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
     except Exception as error:
-        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+        return [Check(name="torch: job", state="problem", found=error_line(error), remedy=_REMEDIES["job"])]
     try:
         members: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(members, _rank_description(torch))
-        capabilities = _compare_ranks(members)
+        checks = _compare_ranks(members)
         with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
-        return [*capabilities, _nccl_between(torch, dist)] if with_gpus else capabilities
+        return [*checks, _nccl_between(torch, dist)] if with_gpus else checks
     except Exception as error:
-        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+        return [Check(name="torch: job", state="problem", found=error_line(error), remedy=_REMEDIES["job"])]
     finally:
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
@@ -349,25 +317,25 @@ def _rank_description(torch: Any) -> dict[str, Any]:
     }
 
 
-def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Capability]:
+def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Check]:
     """Report how many ranks joined, and the first rank that differs from rank 0."""
     hosts = {member["host"] for member in members}
     detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
-    capabilities = [Capability(name="job", works=True, detail=detail)]
+    checks = [Check(name="torch: job", state="ok", found=detail)]
     other = [rank for rank, member in enumerate(members) if member["versions"] != members[0]["versions"]]
     without = [rank for rank, member in enumerate(members) if not member["profiler"]]
     if other:
         detail = f"rank {other[0]} has {members[other[0]]['versions']}, rank 0 {members[0]['versions']}"
-        capabilities.append(
-            Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"])
-        )
+        remedy = _REMEDIES["job versions"]
+        checks.append(Check(name="torch: job versions", state="problem", found=detail, remedy=remedy))
     if without:
         detail = f"rank {without[0]} has a torch without Kineto"
-        capabilities.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
-    return capabilities
+        remedy = _REMEDIES["profiler"]
+        checks.append(Check(name="torch: job profiler", state="problem", found=detail, remedy=remedy))
+    return checks
 
 
-def _nccl_between(torch: Any, dist: Any) -> Capability:
+def _nccl_between(torch: Any, dist: Any) -> Check:
     """Run a collective with NCCL. Called on every rank: if one raises, the others wait for their time-out."""
     try:
         torch.cuda.set_device(identify().local_rank)
@@ -375,89 +343,83 @@ def _nccl_between(torch: Any, dist: Any) -> Capability:
         dist.all_reduce(torch.ones(1, device="cuda"), group=group)
         torch.cuda.synchronize()
     except Exception as error:
-        return Capability(name="job nccl", works=False, detail=_reason(error), remedy="see NCCL_DEBUG=INFO")
-    return Capability(name="job nccl", works=True, detail="a collective between all ranks went through")
+        return Check(name="torch: job nccl", state="problem", found=error_line(error), remedy="see NCCL_DEBUG=INFO")
+    return Check(name="torch: job nccl", state="ok", found="a collective between all ranks went through")
 
 
-def _run_check(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
+def _run_check(name: str, check: Callable[[Any], Check], torch: Any) -> Check:
     try:
         return check(torch)
     except Exception as error:
-        return Capability(name=name, works=False, detail=_reason(error), remedy=_REMEDIES[name])
+        return Check(name=f"torch: {name}", state="problem", found=error_line(error), remedy=_REMEDIES[name])
 
 
-def _profiler(torch: Any) -> Capability:
+def _profiler(torch: Any) -> Check:
     with torch.profiler.profile(activities=torch.profiler.supported_activities()) as recording:
         (torch.ones(8) + 1).sum()
     names = {event.name for event in recording.events()}
     if not any(name.startswith("aten::") for name in names):
         raise RuntimeError("it recorded no operator")
     recorded = ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
-    return Capability(name="profiler", works=True, detail=f"records {recorded}")
+    return Check(name="torch: profiler", state="ok", found=f"records {recorded}")
 
 
-def _gpu(torch: Any) -> Capability:
+def _gpu(torch: Any) -> Check:
     if not torch.cuda.is_available():
-        return Capability(name="gpu", works=None, detail="no GPU that torch can use")
+        return Check(name="torch: gpu", state="absent", found="no GPU that torch can use")
     with torch.profiler.profile(activities=torch.profiler.supported_activities()) as recording:
         (torch.ones(8, device="cuda") + 1).sum().item()
     if not any(event.device_type == torch.autograd.DeviceType.CUDA for event in recording.events()):
         raise RuntimeError("the profiler sees no kernels")
-    return Capability(name="gpu", works=True, detail=f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}")
+    return Check(name="torch: gpu", state="ok", found=f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}")
 
 
-def _distributed(torch: Any) -> Capability:
+def _distributed(torch: Any) -> Check:
     if not torch.distributed.is_available():
         raise RuntimeError("torch was built without it")
-    return Capability(name="distributed", works=True, detail="torch.distributed is available")
+    return Check(name="torch: distributed", state="ok", found="torch.distributed is available")
 
 
-def _gloo(torch: Any) -> Capability:
+def _gloo(torch: Any) -> Check:
     dist = torch.distributed
     if not dist.is_available() or not dist.is_gloo_available():
-        return Capability(name="gloo", works=None, detail="not in this build of torch")
+        return Check(name="torch: gloo", state="absent", found="not in this build of torch")
     if dist.is_initialized():
-        return Capability(name="gloo", works=None, detail="not tried: a process group is in use")
+        return Check(name="torch: gloo", state="absent", found="not tried: a process group is in use")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         dist.all_reduce(torch.ones(1))
     finally:
         dist.destroy_process_group()
-    return Capability(name="gloo", works=True, detail="a collective on the CPU went through")
+    return Check(name="torch: gloo", state="ok", found="a collective on the CPU went through")
 
 
-def _nccl(torch: Any) -> Capability:
+def _nccl(torch: Any) -> Check:
     if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
-        return Capability(name="nccl", works=None, detail="not in this build of torch")
+        return Check(name="torch: nccl", state="absent", found="not in this build of torch")
     version = ".".join(str(part) for part in torch.cuda.nccl.version())
     if not torch.cuda.is_available():
-        return Capability(name="nccl", works=None, detail=f"{version}, but no GPU to try it on")
-    return Capability(name="nccl", works=True, detail=version)
+        return Check(name="torch: nccl", state="absent", found=f"{version}, but no GPU to try it on")
+    return Check(name="torch: nccl", state="ok", found=version)
 
 
-def _private_names(torch: Any) -> list[Capability]:
+def _private_names(torch: Any) -> list[Check]:
     """Return a line for each private name that torch lacks, with what is lost; one line if it has them all."""
     try:
         missing = missing_names()
     except Exception as error:
-        return [Capability(name=_PRIVATE_NAMES, works=None, detail=f"not known: {_reason(error)}")]
+        return [Check(name=_PRIVATE_NAMES, state="absent", found=f"not known: {error_line(error)}")]
     if not missing:
         detail = f"none of the {len(PRIVATE_NAMES)} that tracekit uses is missing"
-        return [Capability(name=_PRIVATE_NAMES, works=True, detail=detail)]
-    return [Capability(name=_PRIVATE_NAMES, works=None, detail=_loss(name, torch)) for name in missing]
+        return [Check(name=_PRIVATE_NAMES, state="ok", found=detail)]
+    return [Check(name=_PRIVATE_NAMES, state="absent", found=_loss(name, torch)) for name in missing]
 
 
 def _loss(name: PrivateName, torch: Any) -> str:
     return f"torch {torch.__version__} has no {name.path}: {name.fallback}"
 
 
-def _reason(error: Exception) -> str:
-    # The error of a library that failed to load can be a page long; its first line names the library.
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-_CHECKS: dict[str, Callable[[Any], Capability]] = {
+_CHECKS: dict[str, Callable[[Any], Check]] = {
     "profiler": _profiler,
     "gpu": _gpu,
     "distributed": _distributed,

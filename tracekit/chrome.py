@@ -59,7 +59,6 @@ _PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
 _PHASES = dict(enumerate("stf"))  # of an arrow's event, by index in `ROLES`
 _DEPTH = MAX_DEPTH // 2
-_COLUMNS_A_PASS = 8  # one bit each
 
 MICROSECONDS = "%d.%03d"
 """Part of a template, for the two columns of `microseconds`."""
@@ -80,6 +79,8 @@ class ChromeFormat:
 
     base_ns: int
     attributes: Mapping[str, str] = field(default_factory=dict)
+    separator = b",\n"
+    tail = b"\n]}\n"
 
     @classmethod
     def begin(cls, first_ns: int, describe: Callable[[int], Mapping[str, str]]) -> ChromeFormat:
@@ -91,14 +92,6 @@ class ChromeFormat:
         merged = {"version": __version__, **self.attributes}
         head = {"schemaVersion": 1, "baseTimeNanoseconds": self.base_ns, MERGED_KEY: merged}
         return (json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode()
-
-    @property
-    def separator(self) -> bytes:
-        return b",\n"
-
-    @property
-    def tail(self) -> bytes:
-        return b"\n]}\n"
 
     def writer(self, stream: Sink, place: int) -> ChromeWriter:
         return ChromeWriter(stream, place, base_ns=self.base_ns)
@@ -129,8 +122,6 @@ class ChromeWriter:
     `rank`, an integer >= 0, determines the ids of the process and its threads. Times count from `base_ns` (Unix epoch),
     and none may be before it. Memory grows with the number of distinct strings alone.
 
-    Raises ValueError for a rank whose process id would be among the ids of threads.
-
         with path.open("wb") as stream:
             writer = ChromeWriter(stream, rank=3, base_ns=base_ns)
             page = writer.add_rank_page("rank 3 · host", order=3)
@@ -139,8 +130,6 @@ class ChromeWriter:
 
     def __init__(self, stream: Sink, rank: int, *, base_ns: int) -> None:
         self._pid = rank + 1  # 0 is Perfetto's idle process
-        if not 1 <= self._pid < _FIRST_ID:
-            raise ValueError(f"a rank is at least 0 and less than {_FIRST_ID - 1}, not {rank}")
         self.left_out = 0
         self._stream = stream
         self._base_ns = base_ns
@@ -191,12 +180,10 @@ class ChromeWriter:
     def write_counter(self, track: ChromeTrack, time_ns: Int64, values: Float64) -> None:
         """NaN and infinity are left out, as JSON has neither; viewers show the value before them instead.
 
-        Raises ValueError if `track` is no counter, for columns of different lengths, and for a time before `base_ns`.
+        Raises ValueError for a time before `base_ns`.
         """
-        if not track.unit or len(time_ns) != len(values) or time_ns.min(initial=self._base_ns) < self._base_ns:
-            raise ValueError(
-                f"no counter {track}, {len(time_ns)} times for {len(values)} values, or one before the base"
-            )
+        if time_ns.min(initial=self._base_ns) < self._base_ns:
+            raise ValueError("a value of a counter is before the base time")
         known = np.flatnonzero(np.isfinite(values))
         fields = f'"name":{json_text(track.name)},"pid":{track.pid},"ts":'.replace("%", "%%")
         unit = json_text(track.unit).replace("%", "%%")
@@ -409,29 +396,12 @@ class PresenceGroups:
     """
 
     def __init__(self, present: Sequence[Bool | None], rows: int) -> None:
-        masks = {
-            column: mask.view(np.uint8) for column, mask in enumerate(present) if mask is not None and not mask.all()
-        }
-        always = [column for column in range(len(present)) if column not in masks]
-        optional = list(masks)
-        sets: list[list[int]] = [[]]
-        group = np.zeros(rows, dtype=np.uint32)
-        for first in range(0, len(optional), _COLUMNS_A_PASS):
-            columns = optional[first : first + _COLUMNS_A_PASS]
-            code = np.zeros(rows, dtype=np.uint8)
-            for bit, column in enumerate(columns):
-                code |= masks[column] << bit
-            group = group.astype(np.uint32) << np.uint32(_COLUMNS_A_PASS) | code
-            occurring = np.flatnonzero(np.bincount(group))  # few of all combinations occur
-            sets = [
-                [*sets[number >> _COLUMNS_A_PASS], *(column for bit, column in enumerate(columns) if number >> bit & 1)]
-                for number in occurring.tolist()
-            ]
-            renumbered = np.zeros(int(occurring[-1]) + 1, dtype=np.uint32)
-            renumbered[occurring] = np.arange(len(occurring))
-            group = renumbered[group]
-        self._sets = [sorted([*always, *columns]) for columns in sets]
-        self._group = group.astype(np.min_scalar_type(len(sets)))  # numpy sorts a narrow type by counting
+        code = np.zeros(rows, dtype=np.min_scalar_type((1 << len(present)) - 1))  # a bit for each column
+        for bit, mask in enumerate(present):
+            code |= np.array(True if mask is None else mask, dtype=code.dtype) << code.dtype.type(bit)
+        occurring, group = np.unique(code, return_inverse=True)  # few of all combinations occur
+        self._group = group.astype(np.min_scalar_type(len(occurring)))  # numpy sorts a narrow type by counting
+        self._sets = [[bit for bit in range(len(present)) if number >> bit & 1] for number in occurring.tolist()]
 
     def of(self, rows: Int32 | Int64) -> Iterator[tuple[Int64, list[int]]]:
         """Yield for each group among `rows`, integers [k], the positions of its rows in `rows`, and its columns."""

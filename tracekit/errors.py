@@ -63,3 +63,9 @@ class OutputError(TracekitError):
 
 def _rebuild(kind: type[TracekitError], message: str, hint: str) -> TracekitError:
     return kind(message, hint=hint)
+
+
+def error_line(error: BaseException) -> str:
+    """Return an exception as a line: its type, and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -121,15 +121,11 @@ class TraceServer(socketserver.ThreadingTCPServer):
             message = f"port {port} of {HOST} is taken, and Perfetto's UI fetches from no other"
             hint = f"end what listens there, often another tracekit open: ss -ltnp 'sport = :{port}'"
             raise OutputError(message, hint=hint) from None
-        port = self.server_address[1]
-        self.hosts = (f"{HOST}:{port}", f"localhost:{port}")
+        self.port = int(self.server_address[1])
+        self.hosts = (f"{HOST}:{self.port}", f"localhost:{self.port}")
         self.origins: tuple[str, ...] = (UI_ORIGIN,)
         if ui is not None:
             self.origins = tuple(f"http://{host}" for host in self.hosts)
-
-    @property
-    def port(self) -> int:
-        return int(self.server_address[1])
 
     @property
     def url(self) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 import tracekit
 from benchmarks.studies.documents import Row, markdown
 from benchmarks.studies.real_jobs.runs import record
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 
 SCHEDULES = (
     *("gpipe", "1f1b", "interleaved1f1b", "loopedbfs"),
@@ -72,7 +72,7 @@ def main() -> None:
                 folder = Path(options.out or temporary) / f"{schedule}-{number}"
                 if not folder.exists():
                     record("pipeline", ("--schedule", schedule, "--steps", str(_STEPS)), folder, ranks=_RANKS)
-                runs.append(judge(schedule, json.loads(JsonResult().render(tracekit.analyze(folder)))))
+                runs.append(judge(schedule, json.loads(result_json(tracekit.analyze(folder)))))
                 print(f"{schedule} {number}: {'; '.join(runs[-1].false) or 'nothing false'}", flush=True)
     print(f"\n{markdown(table(runs))}")
     if options.json:

@@ -12,7 +12,7 @@ from typing import Any
 from tracekit.loading.load import load
 from tracekit.loading.options import StepSelection, SummaryOptions
 from tracekit.model.spans import LABEL_PREFIX
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 from tracekit.report.report import analyze
 
 # On a busy machine the first step may take longer, and would be left out.
@@ -45,7 +45,7 @@ def without_metadata(folder: Path, out: Path, *, spans: bool = False) -> Path:
 def result_of(folder: Path) -> dict[str, Any]:
     """What `tracekit analyze <folder> --steps 0: --json` prints, decoded."""
     report = analyze(load(folder, options=EVERY_STEP))
-    result: dict[str, Any] = json.loads(JsonResult().render(report))
+    result: dict[str, Any] = json.loads(result_json(report))
     return result
 
 

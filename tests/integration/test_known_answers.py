@@ -18,7 +18,7 @@ from tracekit.loading.options import StepSelection, SummaryOptions
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.table import records
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import Report, analyze
 
 
@@ -143,13 +143,13 @@ def test_gloo_rank_34_of_300(real_traces: Path) -> None:
     assert [row.kind for row in summary[COMMUNICATION_SUMS] if row.count] == ["all_reduce"]
     assert sum(row.count for row in summary[COMMUNICATION_SUMS]) == 10
     assert len(summary.steps) == 5
-    assert "1 of 300 ranks" in TerminalReport(width=120).render(analyze(run))
+    assert "1 of 300 ranks" in terminal_text(analyze(run), width=120)
 
 
 def test_two_of_128(real_traces: Path) -> None:
     run = load(real_traces / "two_of_128")
     assert [summary.rank for summary in run.ranks] == [0, 1]
-    assert "2 of 128 ranks" in TerminalReport(width=120).render(analyze(run)).splitlines()[1]
+    assert "2 of 128 ranks" in terminal_text(analyze(run), width=120).splitlines()[1]
     assert re.match(r"2 of 128 ranks; missing: 2-127", note(run, "missing-rank").text)
     assert sum(row.count for summary in run.ranks for row in summary[COMMUNICATION_SUMS]) == 20
 

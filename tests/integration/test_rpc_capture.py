@@ -11,7 +11,7 @@ import pytest
 from tests.integration.recorded import Launch, notes_of, read_traces, result_of
 from tests.places import PROBES
 from tracekit.model.spans import parse_rpc_span
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import analyze
 
 WORKER = Path(__file__).with_name("rpc_worker.py")
@@ -139,7 +139,7 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
     (finding,) = [finding for finding in result["findings"] if "function" in finding["evidence"]]
     assert (finding["cause"], finding["evidence"]["function"], finding["evidence"]["callee"]) == ("rpc", "pull", "ps")
     assert finding["time_ns"] >= 50_000_000
-    text = TerminalReport().render(analyze(tmp_path))
+    text = terminal_text(analyze(tmp_path))
     assert "Remote calls, the most waited for first" in text
     assert max(len(line) for line in text.splitlines()[1:] if not line.startswith("Next: ")) <= 80
 

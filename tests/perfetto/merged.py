@@ -16,7 +16,7 @@ from tracekit.explain.stragglers.arrivals import arrivals_of
 from tracekit.explain.stragglers.stragglers import counted_steps
 from tracekit.loading.options import SummaryOptions
 from tracekit.model.run import Run, clocks_are_comparable
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 from tracekit.render.merged.derived_tracks import SliceFilter
 from tracekit.render.merged.merge import Merged, merge
 from tracekit.report.report import analyze
@@ -102,8 +102,7 @@ def assert_phases_are_the_reports(processor: TraceProcessor, run: Run) -> None:
     assert report.breakdown is not None
     found = {(row["rank"], row["phase"]): row["total_ns"] for row in report.phases.parts.to_dict("records")}
     in_json = {
-        (part["rank"], part["phase"]): part["total_ns"]
-        for part in json.loads(JsonResult().render(report))["phases"]["parts"]
+        (part["rank"], part["phase"]): part["total_ns"] for part in json.loads(result_json(report))["phases"]["parts"]
     }
     in_sql: Counter[tuple[int, str]] = Counter()
     for row in processor.query("select rank, phase, sum(duration_ns) as total from tracekit_phases group by 1, 2"):

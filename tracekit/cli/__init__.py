@@ -86,12 +86,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and name.isidentifier():
-            import difflib  # only a wrong name needs it
+            from tracekit.cli.inputs.settings import similar_name
 
             # click would look for similar names among the commands that are already imported.
-            similar = difflib.get_close_matches(name, COMMANDS, n=1)
-            also = f" Did you mean '{similar[0]}'?" if similar else ""
-            raise click.UsageError(f"No such command '{name}'.{also}", ctx)
+            raise click.UsageError(f"No such command '{name}'.{similar_name(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

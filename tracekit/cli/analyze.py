@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json, echo_written
-from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, report_options, terminal_format
+from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, output_options, text_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': everything, as one span.")
 @click.option("--full", is_flag=True, help="All findings, tables and notes, not the answer alone.")
 @click.option(
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank.")
 @click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s.")
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
-@report_options
+@output_options("(.html, .json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet)")
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
     choice: RunChoice,
@@ -60,14 +60,14 @@ def analyze(
     from tracekit.errors import InputError, UsageError
     from tracekit.explain.section import KnownWork
     from tracekit.loading.options import StepSelection, SummaryOptions
-    from tracekit.render.files.formats import FORMATS, OutputRequest, format_of, json_text, plain_text
+    from tracekit.render.files.formats import OutputRequest, format_of, json_text, plain_text
     from tracekit.report.report import analyze as analyze_run
     from tracekit.report.report import wanted_sections
 
-    form = FORMATS[".json" if as_json else ".txt"] if output is None else format_of(output)
-    if as_json and form.suffix != ".json":
+    suffix = (".json" if as_json else ".txt") if output is None else format_of(output)
+    if as_json and suffix != ".json":
         raise UsageError(f"-o {output}: the name does not end in .json", hint="it says the format")
-    if actions and "actions" not in form.takes:
+    if actions and suffix != ".json":
         raise UsageError("--actions: only JSON has every action", hint="add --json")
     only = tuple(name for names in sections for name in names) or None
     wanted = wanted_sections(only)
@@ -84,7 +84,7 @@ def analyze(
         force=force,
         extent="full" if full else "sections" if only is not None else "answer" if output is None else "full",
         actions=actions,
-        style=terminal_format() if output is None else {},
+        style=text_format(output),
         read_lanes=_lane_reader(choice, options),
     )
     if output is None:
@@ -115,9 +115,9 @@ def _lane_reader(choice: RunChoice, options: SummaryOptions) -> LaneReader:
 
 
 def _write(report: Report, output: Path, request: OutputRequest) -> None:
-    from tracekit.render.files.formats import format_of, write_report
+    from tracekit.render.files.formats import FOLDERS, write_report
 
     for remark in write_report(report, output, request):
         echo(remark, err=True)
-    tables = f"/: {len(report.filled_tables) + 1} files" if format_of(output).is_folder else ""
+    tables = f"/: {len(report.filled_tables) + 1} files" if output.suffix in FOLDERS else ""
     echo_written(output, tables)

@@ -15,7 +15,7 @@ import click
 from click.exceptions import Exit
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_workflow_commands
-from tracekit.cli.inputs.options import AMOUNT, STEPS, terminal_format
+from tracekit.cli.inputs.options import AMOUNT, STEPS, output_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 from tracekit.cli.inputs.settings import LEFT_TO_CHECK, SettingsFile, find_settings_file
 from tracekit.errors import UsageError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
 
 
-_SUFFIXES = (".json", ".md", ".txt", ".xml")
 _DOUBTS = ("inconclusive", "incomparable", "unavailable", "incomplete")
 _EXIT_FAILED = 1
 
@@ -35,7 +34,7 @@ GateTable = tuple[Mapping[str, object], str]
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--baseline", "baselines", multiple=True, metavar="RUN", help="Compare with RUN; may be given again.")
 @click.option(
     "--gates",
@@ -50,18 +49,8 @@ GateTable = tuple[Mapping[str, object], str]
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
 @click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank, for mfu.")
 @click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s, for mfu.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--github", is_flag=True, help="Print annotations, and append to the summary of the workflow's step.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Write to FILE (.json, .md, .txt, or .xml for JUnit); may be given again.",
-)
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@output_options("(.json, .md, .txt, or .xml for JUnit)", several=True)
 def check(
     choice: RunChoice,
     baselines: tuple[str, ...],
@@ -72,8 +61,8 @@ def check(
     steps: StepSelection | None,
     flops_per_step: float | None,
     peak_tflops: float | None,
-    as_json: bool,
     github: bool,
+    as_json: bool,
     outputs: tuple[Path, ...],
     force: bool,
 ) -> None:
@@ -86,14 +75,14 @@ def check(
     """
     from tracekit.cli.inputs.run_choice import read_reports, refuse_suffixes, write_results
     from tracekit.comparison.comparison import SECTIONS_READ
-    from tracekit.errors import UsageError
     from tracekit.explain.section import KnownWork
     from tracekit.gates.evaluation import check as check_gates
     from tracekit.gates.evaluation import require_baseline
+    from tracekit.render.gates import SUFFIXES, check_text, render_check
 
     if as_json and github:
         raise UsageError("--json and --github both print to the terminal", hint="write the JSON with -o check.json")
-    refuse_suffixes(outputs, _SUFFIXES)
+    refuse_suffixes(outputs, SUFFIXES)
     gates = _gates(gate_file, allow, has_baseline=bool(baselines) or bool(fail_on))
     gates = _with_findings(gates, fail_on, ignore, has_baseline=bool(baselines))
     require_baseline(gates, len(baselines))
@@ -103,21 +92,18 @@ def check(
     report, *others = read_reports(choices, steps, gates.sections.union(SECTIONS_READ), work)
     result = check_gates(gates, report, others)
     if as_json:
-        echo_json(_render(result, ".json"))
+        echo_json(render_check(result, ".json"))
     elif github or not outputs:
-        from tracekit.render.gates import check_text
-
         echo_drawn(check_text(result, **terminal_format()))
     if github:
         _tell_github(result)
-    write_results(outputs, lambda suffix: _render(result, suffix), force=force)
+    write_results(outputs, lambda suffix: render_check(result, suffix), force=force)
     if not result.passes:
         raise Exit(_EXIT_FAILED)
 
 
 def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> Gates:
     """Return the gates of the file, else of this folder, else the default. Raises UsageError without any."""
-    from tracekit.errors import UsageError
     from tracekit.gates.gates import DEFAULT_GATES, as_doubts, parse_gates
 
     config = click.get_current_context().find_root().obj
@@ -133,7 +119,6 @@ def _gates(file: Path | None, allow: tuple[str, ...], *, has_baseline: bool) -> 
 
 def _with_findings(gates: Gates, fail_on: tuple[str, ...], ignore: tuple[str, ...], *, has_baseline: bool) -> Gates:
     """Return the gates with findings that were given. With them no default gate needs a baseline."""
-    from tracekit.errors import UsageError
     from tracekit.gates.gates import DEFAULT_GATES, as_day, as_finding_ids
 
     try:
@@ -150,35 +135,16 @@ def _with_findings(gates: Gates, fail_on: tuple[str, ...], ignore: tuple[str, ..
 def _tell_github(result: Check) -> None:
     """Print annotations, and append Markdown to the file that GitHub shows as the summary of the step."""
     from tracekit.errors import OutputError
-    from tracekit.render.gates import check_annotations
+    from tracekit.render.gates import check_annotations, render_check
 
     echo_workflow_commands(check_annotations(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(summary).open("a", encoding="utf-8") as stream:
-                stream.write(_render(result, ".md"))
+                stream.write(render_check(result, ".md"))
         except OSError as error:
             reason = error.strerror or str(error)
             raise OutputError(f"{summary}: {reason}", hint="check GITHUB_STEP_SUMMARY") from None
-
-
-def _render(result: Check, suffix: str) -> str:
-    """Return the results in the format of a file's suffix."""
-    if suffix == ".json":
-        from tracekit.render.gates import check_json
-
-        return check_json(result)
-    if suffix == ".md":
-        from tracekit.render.gates import check_markdown
-
-        return check_markdown(result)
-    if suffix == ".xml":
-        from tracekit.render.gates import check_junit
-
-        return check_junit(result)
-    from tracekit.render.gates import check_text
-
-    return check_text(result, width=80, color=False)
 
 
 def find_gates(config: str | None = None) -> GateTable | None:

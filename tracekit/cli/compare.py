@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json
-from tracekit.cli.inputs.options import SHARE, STEPS, terminal_format
-from tracekit.cli.inputs.run_choice import RunChoice, several_runs_options
+from tracekit.cli.inputs.options import SHARE, STEPS, output_options, terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
 
 
 @click.command()
-@several_runs_options("BASELINE... CANDIDATE")
+@run_options("BASELINE... CANDIDATE", several=True)
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
 @click.option("--margin", type=SHARE, metavar="3%", help="A change by less does not matter (default: 3%).")
 @click.option(
@@ -25,17 +26,7 @@ if TYPE_CHECKING:
     metavar="2%",
     help="By which share runs differ though nothing is changed, until three baselines show it (default: 2%).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Write to FILE (.html, .json, .md or .txt); may be given again.",
-)
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@output_options("(.html, .json, .md or .txt)", several=True)
 def compare(
     choice: RunChoice,
     steps: StepSelection | None,
@@ -58,8 +49,7 @@ def compare(
     from tracekit.comparison.comparison import SECTIONS_READ
     from tracekit.comparison.comparison import compare as compare_reports
     from tracekit.comparison.step_verdict import DEFAULT_MARGIN, DEFAULT_RUN_NOISE
-    from tracekit.errors import UsageError
-    from tracekit.render.comparison.outputs import SUFFIXES, render_comparison
+    from tracekit.render.comparison.outputs import SUFFIXES, comparison_text, render_comparison
 
     if len(choice.paths) < 2:
         raise UsageError("one run alone cannot be compared", hint="give a baseline and a candidate")
@@ -74,7 +64,5 @@ def compare(
     if as_json:
         echo_json(render_comparison(comparison, ".json"))
     elif not outputs:
-        from tracekit.render.comparison.outputs import comparison_text
-
         echo_drawn(comparison_text(comparison, **terminal_format()))
     write_results(outputs, lambda suffix: render_comparison(comparison, suffix), force=force)

@@ -40,12 +40,12 @@ def demo(output: Path) -> None:
     from tracekit.model.quantities import file_size
     from tracekit.model.table import rows_of
     from tracekit.render.merged.merge import merge
-    from tracekit.render.terminal import TerminalReport
+    from tracekit.render.terminal import terminal_text
     from tracekit.report.report import analyze
 
     run = load(output)
     report = analyze(run)
-    echo_drawn(TerminalReport(extent="answer", **terminal_format()).render(report))
+    echo_drawn(terminal_text(report, extent="answer", **terminal_format()))
     echo()
     assert report.breakdown is not None
     echo("compute + exposed communication + exposed copy + idle = all steps, in ns:")

@@ -10,7 +10,7 @@ import click
 
 from tracekit.cli.inputs.echo import echo_drawn
 from tracekit.cli.inputs.options import STEPS, terminal_format
-from tracekit.cli.inputs.run_choice import RunChoice, run_options_with
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@run_options_with("[ID] [RUN...]", required=False)
+@run_options("[ID] [RUN...]", required=False)
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 def explain(choice: RunChoice, steps: StepSelection | None) -> None:
     """Say what the finding ID means and what it takes; with RUN, how it was decided there, and who came close.

@@ -24,7 +24,7 @@ _NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only slices that overlap these steps.")
 @click.option("--categories", type=SECTIONS, metavar="kernel,cpu_op", help="Only events of these categories.")
 @click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events at least this long.")

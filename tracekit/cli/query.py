@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json
+from tracekit.cli.inputs.echo import echo, echo_drawn
 from tracekit.cli.inputs.merged_run import perfetto_trace
-from tracekit.cli.inputs.options import terminal_format
-from tracekit.cli.inputs.run_choice import RunChoice, run_options, write_text
+from tracekit.cli.inputs.options import output_options, text_format
+from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 
 
 def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -38,16 +38,12 @@ class _TwoArguments(click.Command):
 
 
 @click.command(cls=_TwoArguments)
-@run_options
+@run_options()
 @click.argument("sql", metavar="SQL")
 @click.option("--views", is_flag=True, is_eager=True, expose_value=False, callback=_print_views,
               help="Print tracekit's views: every column, its meaning and unit.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.json, .csv or .txt)."
-)
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@output_options("(.json, .csv or .txt)")
 def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path | None, force: bool) -> None:
     """Query the merged trace in PerfettoSQL.
 
@@ -78,9 +74,8 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if output is not None and output.is_dir():
         named = shlex.quote(str(output / "rows.csv"))
         raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {named}")
-    if output is not None and (output.suffix != suffix or suffix not in {".json", ".csv", ".txt"}):
-        wanted = suffix if as_json or as_csv else ".json, .csv or .txt"
-        raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
+    wanted = [suffix] if as_json or as_csv else [".json", ".csv", ".txt"]
+    refuse_suffixes([] if output is None else [output], wanted)
     statements = _statements(sql)
     with open_trace_processor() as processor, perfetto_trace(choice) as trace:
         processor.load(trace.stream)
@@ -93,16 +88,9 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     elif suffix == ".csv":
         text = query_csv(answer.columns, answer.rows)
     else:
-        form = terminal_format() if output is None else {"width": 80, "color": False}
-        text = query_text(answer.columns, answer.rows, **form)
-    if output is not None:
-        write_text(output, text, force=force)
-        return
-    if suffix == ".json":
-        echo_json(text)
-    else:
-        echo_drawn(text)
-    if suffix == ".txt":
+        text = query_text(answer.columns, answer.rows, **text_format(output))
+    write_result(output, text, is_json=suffix == ".json", force=force)
+    if output is None and suffix == ".txt":
         if trace.is_merged:
             echo()
             echo("The run was merged for this query alone; a file that is kept answers at once.")

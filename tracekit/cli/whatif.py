@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.echo import echo_drawn, echo_json
-from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
-from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_text
+from tracekit.cli.inputs.options import STEPS, output_options, text_format
+from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 
 if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
 
 
 @click.command()
-@run_options
+@run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
-@result_options
+@output_options("(.json or .txt)")
 def whatif(
     choice: RunChoice,
     steps: StepSelection | None,
@@ -36,25 +34,18 @@ def whatif(
     from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.model.quantities import unicode_text
     from tracekit.render.console import write
-    from tracekit.render.json_result import JSON_HEAD
+    from tracekit.render.json_result import json_document
     from tracekit.render.sections.json import whatif_dict
     from tracekit.render.sections.text import whatif_table
 
     refuse_suffixes([] if output is None else [output], [".json"] if as_json else [".json", ".txt"])
     run = choice.load(SummaryOptions(steps=steps or StepSelection()))
     result = what_if(build_run_graph(run))
-    if as_json or (output is not None and output.suffix == ".json"):
-        document = {
-            **JSON_HEAD,
-            "path": unicode_text(" ".join(choice.shown_paths)),
-            "notes": list(result.notes),
-            "whatif": whatif_dict(result),
-        }
-        text = json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    is_json = as_json or (output is not None and output.suffix == ".json")
+    path = " ".join(choice.shown_paths)
+    if is_json:
+        content = {"path": unicode_text(path), "notes": list(result.notes), "whatif": whatif_dict(result)}
+        text = json_document(content)
     else:
-        style: dict[str, Any] = terminal_format() if output is None else {"width": 80, "color": False}
-        text = write([" ".join(choice.shown_paths) + f": {result.steps} steps", "", *whatif_table(result)], **style)
-    if output is None:
-        echo_json(text) if as_json else echo_drawn(text)
-        return
-    write_text(output, text, force=force)
+        text = write([f"{path}: {result.steps} steps", "", *whatif_table(result)], **text_format(output))
+    write_result(output, text, is_json=is_json, force=force)

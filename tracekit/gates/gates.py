@@ -56,13 +56,11 @@ class Gate:
 
     Attributes:
         limit: in the metric's unit, or a share.
-        text: the limit as it was written.
     """
 
     metric: Metric
     kind: LimitKind
     limit: float
-    text: str
 
     @property
     def is_relative(self) -> bool:
@@ -102,7 +100,7 @@ class Gates:
 
 
 DEFAULT_GATES = Gates(
-    gates=(Gate(metric=METRICS["step_time"], kind="max_increase", limit=0.05, text="5%"),),
+    gates=(Gate(metric=METRICS["step_time"], kind="max_increase", limit=0.05),),
     source="no gates are configured, so the default",
 )
 """What a run is held to when there is a baseline and no gate."""
@@ -149,7 +147,7 @@ def _gates_of(metric: Metric, value: object, source: str) -> list[Gate]:
             amount = parse_share(limit) if kind.endswith("crease") else parse_limit(limit, metric.unit)
         except ValueError as error:
             _fail(f"{where}: {kind} = {limit!r} is not understood", f"give {error}")
-        gates.append(Gate(metric=metric, kind=kind, limit=amount, text=str(limit)))
+        gates.append(Gate(metric=metric, kind=kind, limit=amount))
     return gates
 
 

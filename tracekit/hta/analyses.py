@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from tracekit.errors import error_line
 from tracekit.model.events import ABSENT, Int32, Int64
 from tracekit.read.decode.written_events import WrittenEvents
 
@@ -92,12 +93,6 @@ def run_analysis(name: str, request: HtaRequest) -> HtaResult:
         symbols = request.analysis.t.symbol_table.get_sym_table()
         plain = {title: _plain(frame, symbols) for title, frame in tables.items()}
     return HtaResult(tables=plain, remarks=() if plain else tuple(dict.fromkeys(remarks)))
-
-
-def error_line(error: BaseException) -> str:
-    """Return an exception as a line: its type, and the first line of what it says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _kernel_breakdown(request: HtaRequest) -> Tables:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.inputs.echo import echo_drawn, echo_json, shown
-from tracekit.cli.inputs.options import terminal_format
-from tracekit.cli.inputs.run_choice import RunChoice, run_options, write_text
+from tracekit.cli.inputs.echo import echo_drawn, shown
+from tracekit.cli.inputs.options import output_options, text_format
+from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
 from tracekit.model.quantities import safe_text, shortened, unicode_text
-from tracekit.render.json_result import JSON_HEAD
+from tracekit.render.json_result import json_document
 from tracekit.render.query_result import query_csv, query_text
 
 if TYPE_CHECKING:
@@ -32,23 +31,16 @@ _SUFFIXES = (".csv", ".json", ".txt")
 _SHOWN_ROWS = 20
 _LONGEST_TEXT = 32
 
-Answer = tuple[Mapping[str, "pd.DataFrame"], str, Sequence[str]]
-"""Of one analysis: its tables by name, HTA's error or "", and HTA's remarks."""
-
 
 @click.command()
-@run_options
+@run_options()
 @click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*ANALYSES, _ALL, _CROSS_CHECK]))
 @click.option("--last-step", is_flag=True, help="Keep the profiler's last step, which HTA leaves out.")
 @click.option("--nanoseconds", is_flag=True, help="Do not round times to whole microseconds, as HTA does.")
 @click.option("--annotation", default="ProfilerStep", metavar="TEXT", help="critical-path: of this annotation.")
 @click.option("--instance", type=click.IntRange(min=0), default=0, metavar="N", help="critical-path: which one.")
 @click.option("--against", metavar="RUN", help="trace-diff: compare with this run.")
-@click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.csv, .json or .txt)."
-)
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@output_options("(.csv, .json or .txt)")
 def hta(
     choice: RunChoice,
     analysis: str,
@@ -87,16 +79,14 @@ def hta(
     from tracekit.loading.options import SummaryOptions
 
     suffix = ".json" if as_json else ".txt" if output is None else output.suffix
-    if output is not None and (suffix != output.suffix or suffix not in _SUFFIXES):
-        wanted = suffix if as_json else "one of .csv, .json, .txt"
-        raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
+    refuse_suffixes([] if output is None else [output], [".json"] if as_json else _SUFFIXES)
     if analysis == _CROSS_CHECK and suffix == ".csv":
         raise UsageError(f"-o {output}: {_CROSS_CHECK} is no table", hint="write a .json or .txt file")
     with quiet():
         import_bridge("trace")
     if analysis == _CROSS_CHECK:
-        style = terminal_format() if output is None else {"width": 80, "color": False}
-        _write(_cross_check(choice, suffix, style), suffix, output, force=force)
+        text = _cross_check(choice, suffix, text_format(output))
+        write_result(output, text, is_json=suffix == ".json", force=force)
         return
     options = SummaryOptions(sections=frozenset())
     others = [] if against is None else [choice.of_path(against)]
@@ -125,39 +115,23 @@ def hta(
 
 
 def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path | None, *, force: bool) -> None:
-    from tracekit.hta.command import hta_csv, hta_json, hta_text
-
-    answers = {name: (result.tables, result.error, result.remarks) for name, result in results.items()}
+    texts: dict[Path | None, str] = {}
     if suffix == ".csv":
         assert output is not None
         tables = [(f"{name} {title}", frame) for name, each in results.items() for title, frame in each.tables.items()]
-        texts: dict[Path | None, str] = {
-            _file(output, title, alone=len(tables) == 1): hta_csv(frame) for title, frame in tables
-        }
-        without = {name: answer for name, answer in answers.items() if not answer[0]}
+        texts |= {_file(output, title, alone=len(tables) == 1): hta_csv(frame) for title, frame in tables}
+        without = {name: result for name, result in results.items() if not result.tables}
         echo_drawn(shown(hta_text(without, width=80, color=False)), err=True)
     elif suffix == ".json":
-        texts = {output: hta_json(answers, path=path)}
+        texts[output] = hta_json(results, path=path)
     else:
-        form: dict[str, Any] = terminal_format() if output is None else {"width": 80, "color": False}
-        texts = {output: hta_text(answers, **form)}
+        texts[output] = shown(hta_text(results, **text_format(output)))
     for file, text in texts.items():
-        _write(text, suffix, file, force=force)
-
-
-def _write(text: str, suffix: str, file: Path | None, *, force: bool) -> None:
-    """Write a text to the file, or to the terminal."""
-    if file is not None:
-        write_text(file, text, force=force)
-    elif suffix == ".json":
-        echo_json(text)
-    else:
-        echo_drawn(shown(text))
+        write_result(file, text, is_json=suffix == ".json", force=force)
 
 
 def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> str:
     """Return what differs from the figures of tracekit, as JSON or as text."""
-    from tracekit.hta.command import json_document
     from tracekit.hta.cross_check import cross_check, cross_check_text
     from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.report.kernel_list import list_kernels
@@ -172,8 +146,8 @@ def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> st
     run = load()
     check = cross_check(run, recording=lambda: load(whole=True), kernels=kernels)
     if suffix == ".json":
-        return json_document(" ".join(choice.shown_paths), cross_check=check.as_dict())
-    return cross_check_text(check, **style)
+        return _json(" ".join(choice.shown_paths), cross_check=check.as_dict())
+    return shown(cross_check_text(check, **style))
 
 
 def _file(output: Path, title: str, *, alone: bool) -> Path:
@@ -181,40 +155,39 @@ def _file(output: Path, title: str, *, alone: bool) -> Path:
     return output if alone else output.with_name(f"{output.stem}-{title.replace(' ', '-')}{output.suffix}")
 
 
-def hta_text(answers: Mapping[str, Answer], *, width: int, color: bool) -> str:
+def hta_text(results: Mapping[str, HtaResult], *, width: int, color: bool) -> str:
     """Return the first rows of each table, HTA's errors and, where there is no table, HTA's remarks."""
     parts = []
-    for name, (tables, error, remarks) in answers.items():
-        for title, frame in tables.items():
+    for name, result in results.items():
+        for title, frame in result.tables.items():
             columns, rows = _columns_and_rows(frame.head(_SHOWN_ROWS))
             short = [[_shorten(cell) for cell in row] for row in rows]
             *lines, _ = query_text(columns, short, width=width, color=color).splitlines()
             parts.append("\n".join([f"{name}: {safe_text(title)}", *lines, _count(len(frame)), ""]))
-        if error:
-            parts.append(f"{name}: HTA fails with {safe_text(error)}\n")
-        elif not tables:
-            reason = safe_text(remarks[-1]) if remarks else "no reason given"
+        if result.error:
+            parts.append(f"{name}: HTA fails with {safe_text(result.error)}\n")
+        elif not result.tables:
+            reason = safe_text(result.remarks[-1]) if result.remarks else "no reason given"
             parts.append(f"{name}: HTA has no result ({reason})\n")
     return "\n".join(parts)
 
 
-def hta_json(answers: Mapping[str, Answer], *, path: str) -> str:
+def hta_json(results: Mapping[str, HtaResult], *, path: str) -> str:
     """Return a JSON object; each table is a list of objects."""
     analyses = {
         name: {
-            "tables": {title: _objects(frame) for title, frame in tables.items()},
-            "error": error or None,
-            "remarks": [*remarks],
+            "tables": {title: _objects(frame) for title, frame in result.tables.items()},
+            "error": result.error or None,
+            "remarks": [*result.remarks],
         }
-        for name, (tables, error, remarks) in answers.items()
+        for name, result in results.items()
     }
-    return json_document(path, analyses=analyses)
+    return _json(path, analyses=analyses)
 
 
-def json_document(path: str, **content: Any) -> str:
+def _json(path: str, **content: Any) -> str:
     """Return a JSON object about the run at `path`."""
-    head = {**JSON_HEAD, "path": unicode_text(path)}
-    return json.dumps(head | content, indent=1, allow_nan=False) + "\n"
+    return json_document({"path": unicode_text(path)} | content, sort_keys=False)
 
 
 def hta_csv(frame: pd.DataFrame) -> str:

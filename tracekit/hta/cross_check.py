@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tracekit.hta.analyses import error_line
+from tracekit.errors import error_line
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
 from tracekit.model.run import Run
 from tracekit.rank.communication_rules import COMPUTE
@@ -126,7 +126,7 @@ def cross_check(run: Run, *, recording: Callable[[], Run], kernels: Callable[[],
         return class_differences(kernels())
 
     variants = Variants(
-        ours=lambda whole: figures_of_run(recording() if whole else run),
+        ours=cache(lambda whole: figures_of_run(recording() if whole else run)),
         theirs=theirs,
         classes_differ=lambda: bool(differences()),
     )
@@ -257,9 +257,6 @@ class Comparison:
 
 def compare(variants: Variants) -> list[Comparison]:
     """Return the figures that both have, with the fewest conventions that explain each difference."""
-    variants = Variants(
-        ours=cache(variants.ours), theirs=cache(variants.theirs), classes_differ=cache(variants.classes_differ)
-    )
     ours, theirs = variants.ours(False), variants.theirs(HtaChoices())
     return [
         Comparison(

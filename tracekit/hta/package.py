@@ -60,20 +60,16 @@ def to_hta(
     Raises InputError when there is no usable trace, or a rank's trace cannot be read. Raises UsageError when HTA is not
     installed, or there is no such `run`, `attempt`, rank or window.
     """
-    bridge = import_bridge("trace")
-    analysis: TraceAnalysis
-    if isinstance(source, Run):
-        analysis = bridge.analysis_of_run(source, ranks=ranks, include_last_step=include_last_step, window=window)
-    else:
-        paths = [source] if isinstance(source, str | os.PathLike) else source
-        analysis = bridge.analysis_of_paths(
-            [os.fspath(path) for path in paths],
-            run=run,
-            attempt=attempt,
-            ranks=ranks,
-            include_last_step=include_last_step,
-            window=window,
-        )
+    if isinstance(source, str | os.PathLike):
+        source = [source]
+    analysis: TraceAnalysis = import_bridge("trace").analysis_of(
+        source if isinstance(source, Run) else [os.fspath(path) for path in source],
+        run=run,
+        attempt=attempt,
+        ranks=ranks,
+        include_last_step=include_last_step,
+        window=window,
+    )
     return analysis
 
 

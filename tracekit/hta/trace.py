@@ -88,28 +88,24 @@ class DecodedAnalysis(TraceAnalysis):
         self.t = traces
 
 
-def analysis_of_run(
-    run: Run, *, ranks: Iterable[int] | None = None, include_last_step: bool = False, window: int = -1
-) -> DecodedAnalysis:
-    """Return HTA's analysis of a run; see `tracekit.to_hta`."""
-    chosen = {summary.rank: summary.files for summary in run.ranks}
-    files = _files_of(chosen, ranks=ranks, window=window)
-    return analysis_of_files(files, include_last_step=include_last_step, pseudonyms=run.pseudonyms)
-
-
-def analysis_of_paths(
-    paths: Sequence[str],
+def analysis_of(
+    source: Run | Sequence[str],
     *,
-    run: str | None = None,
-    attempt: int | None = None,
-    ranks: Iterable[int] | None = None,
-    include_last_step: bool = False,
-    window: int = -1,
+    run: str | None,
+    attempt: int | None,
+    ranks: Iterable[int] | None,
+    include_last_step: bool,
+    window: int,
 ) -> DecodedAnalysis:
-    """Return HTA's analysis of the run below some paths; see `tracekit.to_hta`."""
-    chosen = discover(paths, run=run, attempt=attempt).chosen
-    windows = {rank: [str(file.path) for file in files] for rank, files in chosen.ranks.items()}
-    return analysis_of_files(_files_of(windows, ranks=ranks, window=window), include_last_step=include_last_step)
+    """Return HTA's analysis of a run, or of the run below some paths; see `tracekit.to_hta`."""
+    if isinstance(source, Run):
+        windows = {summary.rank: list(summary.files) for summary in source.ranks}
+    else:
+        chosen = discover(source, run=run, attempt=attempt).chosen
+        windows = {rank: [str(file.path) for file in files] for rank, files in chosen.ranks.items()}
+    files = _files_of(windows, ranks=ranks, window=window)
+    pseudonyms = source.pseudonyms if isinstance(source, Run) else None
+    return analysis_of_files(files, include_last_step=include_last_step, pseudonyms=pseudonyms)
 
 
 def _files_of(chosen: Mapping[int, Sequence[str]], *, ranks: Iterable[int] | None, window: int) -> dict[int, str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.echo import echo_drawn, echo_json
-from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
-from tracekit.cli.inputs.run_choice import refuse_suffixes, write_text
+from tracekit.cli.inputs.options import STEPS, output_options, text_format
+from tracekit.cli.inputs.run_choice import refuse_suffixes, write_result
 
 if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
@@ -30,7 +28,7 @@ _SIZE = click.IntRange(min=1)
 )
 @click.option("--pipeline-ranks", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
 @click.option("--microbatches", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
-@result_options
+@output_options("(.json or .txt)")
 def optables(
     path: Path,
     steps: StepSelection | None,
@@ -44,35 +42,25 @@ def optables(
 ) -> None:
     """Analyse a pipeline that another tracer recorded.
 
-    OPS is a table with one operation a row (.csv or .parquet), a log with Megatron's timers (.log, .txt or .out), or a
-    folder of MegaScan. docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks,
-    stalls, and what each fix and removing one outlier would save.
+    OPS is a table with one operation a row (.csv or .parquet), or a log with Megatron's timers (.log, .txt or .out).
+    docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks, stalls, and what each
+    fix and removing one outlier would save.
     """
     from tracekit.model.quantities import unicode_text
     from tracekit.optables.diagnosis import diagnose_file
     from tracekit.optables.screen import table_answer, table_details, table_dict
     from tracekit.render.console import write
-    from tracekit.render.json_result import JSON_HEAD
+    from tracekit.render.json_result import json_document
 
     refuse_suffixes([] if output is None else [output], [".json"] if as_json else [".json", ".txt"])
     chosen = None if steps is None else steps.__contains__
     diagnosis = diagnose_file(path, chosen, time_unit, pipeline_ranks, microbatches)
-    if as_json or (output is not None and output.suffix == ".json"):
-        document = {
-            **JSON_HEAD,
-            "path": unicode_text(str(path)),
-            "notes": list(diagnosis.notes),
-            **table_dict(diagnosis),
-        }
-        text = json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
-        if output is None:
-            echo_json(text)
-            return
+    is_json = as_json or (output is not None and output.suffix == ".json")
+    if is_json:
+        head = {"path": unicode_text(str(path)), "notes": list(diagnosis.notes)}
+        text = json_document(head | table_dict(diagnosis))
     else:
-        style = terminal_format() if output is None else {"width": 80, "color": False}
+        style = text_format(output)
         parts = table_answer(diagnosis, style["width"])
         text = write([*parts, *(table_details(diagnosis, style["width"]) if full else [])], **style)
-        if output is None:
-            echo_drawn(text)
-            return
-    write_text(output, text, force=force)
+    write_result(output, text, is_json=is_json, force=force)

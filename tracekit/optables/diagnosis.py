@@ -21,7 +21,7 @@ from tracekit.model.run import format_ranges
 from tracekit.optables import straggler_analysis
 from tracekit.optables.findings import persistent_straggler, slow_transfers
 from tracekit.optables.findings import stalls as finding_of_stalls
-from tracekit.optables.megatron import read_megascan, read_timer_log
+from tracekit.optables.megatron import read_timer_log
 from tracekit.optables.operation_table import OperationTable, read_frame, read_table
 from tracekit.optables.pipelines import NamedGraph, graph_of_table, run_of_table
 from tracekit.optables.stragglers import Outliers, SlowRank, Stalls, describe_stalls, find_outliers, find_slow_ranks
@@ -64,13 +64,13 @@ class TableDiagnosis:
 def diagnose_file(
     path: Path, chosen: StepChoice | None, unit: str | None, pipeline_ranks: int | None, microbatches: int | None
 ) -> TableDiagnosis:
-    """Return what a file shows, or a folder of MegaScan. chosen: which steps count; by default all but a first one that
-    is longer. unit: of times whose column names none. pipeline_ranks, microbatches: of a log that does not say them.
+    """Return what a file shows.
+
+    chosen: which steps count; by default all but a first one that is longer. unit: of times whose column names none.
+    pipeline_ranks, microbatches: of a log that does not say them.
 
     Raises InputError when it cannot be read or replayed.
     """
-    if path.is_dir():
-        return diagnose_table(read_megascan(path), chosen)
     if path.name.lower().endswith(_LOGS):
         return diagnose_table(read_timer_log(path, pipeline_ranks, microbatches), chosen)
     frame = read_frame(path)

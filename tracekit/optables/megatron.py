@@ -1,6 +1,4 @@
-"""Logs of Megatron-LM, and traces of MegaScan (MegatronApp), which times its operations.
-
-Timers of Megatron-LM, as `--timing-log-option all --timing-log-level 2` prints them.
+"""Timers in logs of Megatron-LM, as `--timing-log-option all --timing-log-level 2` prints them.
 
     iteration        3/     500 | ... | elapsed time per iteration (ms): 812.4 | ... | global batch size:    64 | ...
     times across ranks (ms):
@@ -12,21 +10,13 @@ Timers are sums: how long a rank was in its forwards, and in its backwards, in a
 how long each microbatch took. So the order of a step is that of a **model**: Megatron's schedule for the sizes that the
 log prints with its arguments, or that are given, with microbatches of a rank that take equally long, and transfers that
 take no time. The report says so. What a model cannot show is what differs within an iteration.
-
-MegaScan writes a file a rank, `benchmark-data-{d}-pipeline-{p}-tensor-{t}.json`: `iteration` begins (`ph` B) and ends
-(E) each traced iteration. The records between have `rel_ts` in ns since the begin of the iteration on that rank. A
-forward or backward is a B and an E; the E has `microbatch` and `model_chunk`. The iterations of all ranks count as
-begun at the same time, as MegaScan takes them.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +27,7 @@ from tracekit.explain.pipeline.schedules import Order, order_of_schedule
 from tracekit.explain.pipeline.transfers import edges_between_ranks
 from tracekit.model.events import ABSENT
 from tracekit.model.spans import ACTION_KINDS
-from tracekit.optables.operation_table import OperationTable, in_order, kind_of, read_table, require_size
+from tracekit.optables.operation_table import OperationTable, in_order, require_size
 
 _TIMERS = {"F": "forward-compute", "B": "backward-compute"}
 _ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*\d+\s*\|")
@@ -45,7 +35,6 @@ _ELAPSED = re.compile(r"elapsed time per iteration \(ms\):\s*(\d+\.?\d*)")
 _BATCH = re.compile(r"global batch size:\s*(\d+)")
 _ARGUMENT = re.compile(r"\b(\w+_size) \.{3,} (\d{1,9})\s*$")
 _TIMER = re.compile(r"(?:^|[\s\]:])([a-z][a-z0-9]*(?:-[a-z0-9]+)+|optimizer):\s*$")
-_RANK_FILE = re.compile(r"benchmark-data-(\d{1,9})-pipeline-(\d{1,9})-tensor-(\d{1,9})\.json")
 _OF_RANK = re.compile(r"\brank\s+(\d{1,9}):\s*(\d+\.?\d*)\s*$")
 
 
@@ -155,43 +144,3 @@ def _modelled(
         "end_ns": np.rint(start_ns + work_ns).astype(np.int64),
     }
     return pd.DataFrame({name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()})
-
-
-def read_megascan(folder: Path) -> OperationTable:
-    """Return the operations of a folder of files of ranks. Raises InputError when there are none, or one is damaged."""
-    rows: list[dict[str, Any]] = []
-    notes = ["all ranks count as beginning an iteration at the same time, as MegaScan takes them"]
-    for file in sorted(folder.iterdir()):
-        match = _RANK_FILE.fullmatch(file.name)
-        if match is None or int(match[3]):
-            notes += ["of tensor-parallel ranks the first counts: they run together"] * (match is not None)
-            continue
-        try:
-            of_rank = [row for row in _rows(json.loads(file.read_bytes())) if kind_of(row["kind"])]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            what = f"it is not as MegaScan writes it: {type(error).__name__} {error}"
-            raise InputError(f"{file}: {what}", hint="give traces of MegaScan as it writes them") from None
-        rows += ({"replica": int(match[1]), "place": int(match[2]), **row} for row in of_rank)
-    if not rows:
-        raise InputError(f"{folder}: no operations in it", hint="trace with --trace-granularity base or full")
-    frame = pd.DataFrame(rows)
-    frame["rank"] = frame.groupby(["replica", "place"]).ngroup()
-    table = read_table(frame.drop(columns="place"), str(folder))
-    return replace(table, source="a trace of MegaScan", notes=(*dict.fromkeys(notes[::-1]), *table.notes))
-
-
-def _rows(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield what a rank's records time."""
-    step = -1
-    open_ns: dict[str, int] = {}
-    for record in records:
-        name = record["name"]
-        if name == "iteration":
-            step += record["ph"] == "B"
-            open_ns = {}
-        elif record["ph"] == "B":
-            open_ns[name] = record["rel_ts"]
-        elif name in open_ns:
-            times = {"start_ns": open_ns.pop(name), "end_ns": record["rel_ts"]}
-            numbers = {"chunk": record.get("model_chunk", 0), "microbatch": record.get("microbatch", ABSENT)}
-            yield {"kind": name, "step": step, **numbers, **times}

@@ -71,11 +71,6 @@ def _simplified(name: object) -> str:
 _KIND_OF = {_simplified(name): kind for kind, names in KIND_NAMES.items() for name in (kind, *names.split())}
 
 
-def kind_of(name: object) -> str | None:
-    """Return the kind that a name stands for; None for a name that is not known."""
-    return _KIND_OF.get(_simplified(name))
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OperationTable:
     """A table that was read.
@@ -228,7 +223,7 @@ def read_table(frame: pd.DataFrame, path: str, unit: str | None = None) -> Opera
     """
     columns = TableColumns(frame, path)
     columns.require()
-    kind = columns.values("kind").map(kind_of)
+    kind = columns.values("kind").map(_simplified).map(_KIND_OF.get)
     columns.refuse(kind.isna(), "kind", f"is no kind; the kinds are {', '.join(KINDS)}")
     start_ns = columns.nanoseconds("start", unit)
     ends = "end" in columns

@@ -15,7 +15,7 @@ from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.quantities import safe_text
 from tracekit.model.run import Run, format_ranges, ranks_text
-from tracekit.render.console import headline, next_command
+from tracekit.render.console import headline, next_command, text_line
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
 from tracekit.render.sections.job import attempts_text
 from tracekit.report.report import Report
@@ -49,7 +49,7 @@ def answer(report: Report, width: int) -> list[Text]:
     findings = _findings(report.findings, mean_step_ns(run), width, room)
     used = len(head) + 1 + len(findings) + 1 + tail_lines + (2 if ranks else 0)
     drawn = _bars(report, ranks, max(min(SHOWN_RANKS, LINES - used), 0), width)
-    blank = _text("")
+    blank = text_line("")
     return [*head, blank, *findings, *([blank, *drawn] if drawn else []), blank, *tail]
 
 
@@ -66,7 +66,7 @@ def _findings(findings: Sequence[Finding], step_ns: float, width: int, room: int
         shown += 1
     if shown < len(findings):
         rest = len(findings) - shown
-        lines.append(_text(f"{' ' * _INDENT}{rest} more finding{'s' * (rest > 1)}: --full", "dim"))
+        lines.append(text_line(f"{' ' * _INDENT}{rest} more finding{'s' * (rest > 1)}: --full", "dim"))
     return lines
 
 
@@ -163,10 +163,4 @@ def wrapped_lines(text: str, prefix: str, width: int, most: int, style: str) -> 
         max_lines=most,
         placeholder=" ...",
     )
-    return [_text(line, style) for line in lines]
-
-
-def _text(text: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text(text, style=style)
+    return [text_line(line, style) for line in lines]

@@ -151,6 +151,13 @@ def _in_two_lines(head: str, widest: int) -> str:
     return "\n".join(min(breaks, key=lambda lines: max(map(len, lines)), default=(head,)))
 
 
+def text_line(text: str, style: str = "") -> Text:
+    """Return a text, which is no markup, in a style."""
+    from rich.text import Text
+
+    return Text(text, style=style)
+
+
 def note_lines(notes: Sequence[Note], *, all_told_by: str = "--json") -> list[object]:
     """Return lines for the notes, the most severe first.
 

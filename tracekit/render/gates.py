@@ -17,25 +17,31 @@ from tracekit.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.gates.metrics import Unit
 from tracekit.model.quantities import count_text, file_size, milliseconds, percent, safe_text, unicode_text
 from tracekit.render.answer import wrapped_lines
-from tracekit.render.comparison.document import change_range, comparison_dict, json_text, line_of, run_text, runs_text
+from tracekit.render.comparison.document import change_range, comparison_dict, line_of, run_text, runs_text
 from tracekit.render.comparison.outputs import comparison_markdown
-from tracekit.render.console import write
+from tracekit.render.console import text_line, write
 from tracekit.render.files.markdown import markdown_table, markdown_text
 from tracekit.render.grid import Grid
-from tracekit.render.json_result import JSON_HEAD
+from tracekit.render.json_result import json_document
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
+SUFFIXES = (".json", ".md", ".txt", ".xml")
 _INDENT = "  "
+
+
+def render_check(check: Check, suffix: str) -> str:
+    """Return the results in the format of a suffix, one of `SUFFIXES`."""
+    renderers = {".json": check_json, ".md": check_markdown, ".xml": check_junit}
+    return renderers[suffix](check) if suffix in renderers else check_text(check, width=80, color=False)
 
 
 def check_json(check: Check) -> str:
     """Return the results as a JSON document with sorted keys; `comparison` is null without a comparable baseline."""
-    return json_text(
+    return json_document(
         {
-            **JSON_HEAD,
             "passed": check.passes,
             "run": {"path": unicode_text(check.run.path), "run_id": check.run.run_id, "attempt": check.run.attempt},
             "gates_from": check.gates.source,
@@ -150,9 +156,9 @@ def check_markdown(check: Check) -> str:
 
 
 def check_text(check: Check, *, width: int, color: bool) -> str:
-    lines = [_text(line_of("run", run_text(check.run), width))]
+    lines = [text_line(line_of("run", run_text(check.run), width))]
     if check.comparison is not None:
-        lines.append(_text(line_of("baseline", runs_text(check.comparison.baselines), width)))
+        lines.append(text_line(line_of("baseline", runs_text(check.comparison.baselines), width)))
     for result in check.all_results:
         lines += _lines(result, width)
     lines += wrapped_lines(_summary_text(check), "", width, 2, "bold")
@@ -165,12 +171,6 @@ def _lines(result: GateResult | FindingResult, width: int) -> list[Text]:
     outcome = f": {_outcome_text(result)}" if result.reason is not None else ""
     head = wrapped_lines(f"{result.name}{outcome}", f"{mark}  ", width, 1, style)
     return head + wrapped_lines(_result_text(result), f"{_INDENT}    ", width, 3, "")
-
-
-def _text(text: str) -> Text:
-    from rich.text import Text
-
-    return Text(text)
 
 
 def _value_text(value: float, unit: Unit) -> str:

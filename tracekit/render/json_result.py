@@ -7,7 +7,6 @@ fields are added, never renamed.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -31,25 +30,23 @@ JSON_HEAD = {"schema_version": SCHEMA_VERSION, "tracekit_version": __version__}
 """What every JSON document of tracekit begins with."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JsonResult:
-    """Renders `result_dict(report)`; `actions` adds every action of a pipeline to its section."""
+def json_document(content: dict[str, Any], *, sort_keys: bool = True) -> str:
+    """Return a JSON document of tracekit; equal contents give equal bytes."""
+    return json.dumps(JSON_HEAD | content, sort_keys=sort_keys, indent=1, allow_nan=False) + "\n"
 
-    actions: bool = False
 
-    suffix = ".json"
-
-    def render(self, report: Report) -> str:
-        result = result_dict(report)
-        if self.actions and result.get("pipeline") is not None:
-            result["pipeline"]["actions"] = action_table(report.run).rows
-        text = json.dumps(result, sort_keys=True, allow_nan=False)
-        try:
-            return msgspec.json.format(text, indent=1) + "\n"  # Python's json takes three times as long with an indent
-        except msgspec.DecodeError:  # a path that is no Unicode, for which JSON has no text
-            text = json.dumps(result, sort_keys=True, allow_nan=False, ensure_ascii=False)
-            unicode = json.loads(unicode_text(text))
-            return msgspec.json.format(json.dumps(unicode, sort_keys=True), indent=1) + "\n"
+def result_json(report: Report, *, actions: bool = False) -> str:
+    """Return `result_dict(report)` as JSON; `actions` adds every action of a pipeline to its section."""
+    result = result_dict(report)
+    if actions and result.get("pipeline") is not None:
+        result["pipeline"]["actions"] = action_table(report.run).rows
+    text = json.dumps(result, sort_keys=True, allow_nan=False)
+    try:
+        return msgspec.json.format(text, indent=1) + "\n"  # Python's json takes three times as long with an indent
+    except msgspec.DecodeError:  # a path that is no Unicode, for which JSON has no text
+        text = json.dumps(result, sort_keys=True, allow_nan=False, ensure_ascii=False)
+        unicode = json.loads(unicode_text(text))
+        return msgspec.json.format(json.dumps(unicode, sort_keys=True), indent=1) + "\n"
 
 
 def result_dict(report: Report) -> dict[str, Any]:

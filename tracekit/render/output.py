@@ -1,7 +1,7 @@
 """Write files for the user: completely or not at all, and never over another file by accident.
 
-What is not complete lies beside it as `.<name>.tracekit-<random>.tmp`, locked while its process lives. So the next
-output of that name knows what a killed process left, and removes it.
+What is not complete lies beside it in the folder `.<name>.tracekit-<random>.tmp`, locked while its process lives. So
+the next output of that name knows what a killed process left, and removes it.
 
 No result is worth a recording: `--force` does not replace one.
 """
@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -40,20 +40,14 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     cannot be written.
     """
     _check(path, force=force)
-    with _as_output_error(path):
-        temporary, lock = _make_locked(path, _make_file)
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+    with temporary_folder(path) as folder:
+        temporary = folder / "new"
+        try:
+            with temporary.open("wb") as stream:
+                yield stream
+            temporary.replace(path)
+        except OSError as error:
             raise OutputError(f"{path}: {error.strerror or error}", hint="check the space on the disk") from error
-        raise
-    finally:
-        os.close(lock)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -98,7 +92,7 @@ def scratch_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
 def temporary_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside `path`, which need not exist, and remove it. Raises OutputError without permission."""
     with _as_output_error(path):
-        folder, lock = _make_locked(path, _make_folder)
+        folder, lock = _make_locked(path)
     try:
         yield folder
     finally:
@@ -137,25 +131,15 @@ def new_folder(path: Path, names: Iterable[str], *, force: bool = False) -> Iter
             raise
 
 
-def _make_file(folder: Path, prefix: str, suffix: str) -> Path:
-    descriptor, name = tempfile.mkstemp(dir=folder, prefix=prefix, suffix=suffix)
-    os.close(descriptor)
-    return Path(name)
-
-
-def _make_folder(folder: Path, prefix: str, suffix: str) -> Path:
-    return Path(tempfile.mkdtemp(dir=folder, prefix=prefix, suffix=suffix))
-
-
-def _make_locked(path: Path, make: Callable[[Path, str, str], Path]) -> tuple[Path, int]:
-    """Return a new file or folder beside `path`, and a descriptor that locks it until it is closed. Raises OSError.
+def _make_locked(path: Path) -> tuple[Path, int]:
+    """Return a new folder beside `path`, and a descriptor that locks it until it is closed. Raises OSError.
 
     What killed processes left there for `path` is removed first.
     """
     prefix, suffix = f".{path.name}.tracekit-", ".tmp"
     _remove_abandoned(path.parent, re.compile(re.escape(prefix) + r"[a-z0-9_]{8}" + re.escape(suffix)))
     while True:
-        temporary = make(path.parent, prefix, suffix)
+        temporary = Path(tempfile.mkdtemp(suffix, prefix, path.parent))
         with suppress(FileNotFoundError):  # another process took it for an abandoned one before it was locked
             descriptor = os.open(temporary, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks: then nobody can lock it to remove it, either
@@ -166,7 +150,7 @@ def _make_locked(path: Path, make: Callable[[Path, str, str], Path]) -> tuple[Pa
 
 
 def _remove_abandoned(folder: Path, name: re.Pattern[str]) -> None:
-    """Remove files and folders of this name, of this user, that no process has locked."""
+    """Remove folders of this name, of this user, that no process has locked."""
     with suppress(OSError), os.scandir(folder) as listing:
         for item in listing:
             if name.fullmatch(item.name) and item.stat(follow_symlinks=False).st_uid == os.geteuid():
@@ -178,10 +162,7 @@ def _remove_unlocked(temporary: Path) -> None:
         descriptor = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if temporary.is_dir():
-                shutil.rmtree(temporary)
-            else:
-                temporary.unlink()
+            shutil.rmtree(temporary)
         finally:
             os.close(descriptor)
 
@@ -200,12 +181,6 @@ def _as_output_error(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror or error}", hint="check the folder and its permissions") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def is_recording(path: Path) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from tracekit.errors import UsageError
 from tracekit.model.quantities import safe_text, unicode_text
 from tracekit.render.console import write
 from tracekit.render.files.tables import inert_text
-from tracekit.render.json_result import JSON_HEAD
+from tracekit.render.json_result import json_document
 
 SHOWN_ROWS = 200
 
@@ -51,13 +50,12 @@ def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:
     repeated = [column for at, column in enumerate(columns) if column in columns[:at]]
     if repeated:
         raise UsageError(f"two columns are named {repeated[0]!r}", hint="tell them apart with AS, or take --csv")
-    document = {
-        **JSON_HEAD,
+    content = {
         "path": unicode_text(path),
         "columns": list(columns),
         "rows": [dict(zip(columns, map(_json_value, row), strict=True)) for row in rows],
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return json_document(content, sort_keys=False)
 
 
 def query_csv(columns: Sequence[str], rows: Rows) -> str:

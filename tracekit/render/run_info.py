@@ -6,7 +6,6 @@ Of the kernels, communication comes first, then the longest of the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -28,31 +27,25 @@ _SHORTEST_NAME = 20
 _LONGEST_RULE = 17
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunInfo:
-    """`width` in characters; `color` writes ANSI styles."""
-
-    width: int = 80
-    color: bool = False
-
-    def render(self, run: Run) -> str:
-        parts: list[object] = [headline(run, self.width), ""]
-        parts += draw(ranks_grid(run, _SHOWN_RANKS))
-        for group in run.groups:
-            members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
-            kinds = dict.fromkeys(filter(None, (group.parallelism, group.dimension)))
-            kind = f" ({', '.join(kinds)})" if kinds else ""
-            name = group.description or group.name or "(unnamed)"
-            parts.append(Text(f"group {name}{kind}: {members if group.ranks else 'n/a'}"))
-        settings = configuration(run)
-        if isinstance(settings, Configuration):
-            parts += ["", *configuration_block(settings, run)]
-        if of_attempts := attempt_tables(attempts(run)):
-            parts += ["", *of_attempts]
-        if run.notes:
-            parts += ["", *note_lines(run.notes)]
-        parts += ["", next_command("analyze", run)]
-        return write(parts, width=self.width, color=self.color)
+def run_text(run: Run, *, width: int = 80, color: bool = False) -> str:
+    """Return what a run holds. width: in characters. color: with ANSI styles."""
+    parts: list[object] = [headline(run, width), ""]
+    parts += draw(ranks_grid(run, _SHOWN_RANKS))
+    for group in run.groups:
+        members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
+        kinds = dict.fromkeys(filter(None, (group.parallelism, group.dimension)))
+        kind = f" ({', '.join(kinds)})" if kinds else ""
+        name = group.description or group.name or "(unnamed)"
+        parts.append(Text(f"group {name}{kind}: {members if group.ranks else 'n/a'}"))
+    settings = configuration(run)
+    if isinstance(settings, Configuration):
+        parts += ["", *configuration_block(settings, run)]
+    if of_attempts := attempt_tables(attempts(run)):
+        parts += ["", *of_attempts]
+    if run.notes:
+        parts += ["", *note_lines(run.notes)]
+    parts += ["", next_command("analyze", run)]
+    return write(parts, width=width, color=color)
 
 
 def ranks_grid(run: Run, most: int) -> Grid:
@@ -79,47 +72,42 @@ def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelTable:
-    """`width` in characters; `color` writes ANSI styles."""
+def kernel_text(run: Run, uses: Sequence[KernelUse], *, width: int = 80, color: bool = False) -> str:
+    """Return what ran on the devices and what it counts as. width: in characters. color: with ANSI styles."""
+    parts: list[object] = [headline(run, width), ""]
+    if not uses:
+        parts.append(statement("info", "nothing ran on a device: the ranks computed on CPUs"))
+    communication = [use for use in uses if use.kind not in (COMPUTE, COPY)]
+    others = [use for use in uses if use.kind in (COMPUTE, COPY)]
+    total_ns = sum(use.total_ns for use in uses)
+    for title, rows in (("Communication", communication), ("Compute and copies", others[:_OTHERS_SHOWN])):
+        if rows:
+            parts += _kernel_table(title, rows, total_ns, width)
+    if len(others) > _OTHERS_SHOWN:
+        left_ns = sum(use.total_ns for use in others[_OTHERS_SHOWN:])
+        text = f"{len(others) - _OTHERS_SHOWN} more functions compute or copy, {milliseconds(left_ns)} ms"
+        parts.append(statement("info", text))
+    text = "a rule of yours comes first: --communication-rule REGEX=KIND, or REGEX=compute"
+    parts += [statement("info", text), "", next_command("analyze", run)]
+    return write(parts, width=width, color=color)
 
-    width: int = 80
-    color: bool = False
 
-    def render(self, run: Run, uses: Sequence[KernelUse]) -> str:
-        parts: list[object] = [headline(run, self.width), ""]
-        if not uses:
-            parts.append(statement("info", "nothing ran on a device: the ranks computed on CPUs"))
-        communication = [use for use in uses if use.kind not in (COMPUTE, COPY)]
-        others = [use for use in uses if use.kind in (COMPUTE, COPY)]
-        total_ns = sum(use.total_ns for use in uses)
-        for title, rows in (("Communication", communication), ("Compute and copies", others[:_OTHERS_SHOWN])):
-            if rows:
-                parts += self._table(title, rows, total_ns)
-        if len(others) > _OTHERS_SHOWN:
-            left_ns = sum(use.total_ns for use in others[_OTHERS_SHOWN:])
-            text = f"{len(others) - _OTHERS_SHOWN} more functions compute or copy, {milliseconds(left_ns)} ms"
-            parts.append(statement("info", text))
-        text = "a rule of yours comes first: --communication-rule REGEX=KIND, or REGEX=compute"
-        parts += [statement("info", text), "", next_command("analyze", run)]
-        return write(parts, width=self.width, color=self.color)
-
-    def _table(self, title: str, uses: Sequence[KernelUse], total_ns: int) -> list[object]:
-        columns = ("function", "counts as", "rule for", "count", "time", "of all")
-        others = [
-            (
-                use.kind,
-                shortened(use.rule, _LONGEST_RULE, keep="end") or "-",
-                f"{use.count:,}",
-                milliseconds(use.total_ns),
-                f"{use.total_ns / total_ns:.0%}" if total_ns else "n/a",
-            )
-            for use in uses
-        ]
-        taken = sum(max(map(len, column)) + _GAP for column in zip(columns[1:], *others, strict=True))
-        room = max(self.width - taken - _MARGIN, _SHORTEST_NAME)
-        rows = [(_name(use.function, room), *cells) for use, cells in zip(uses, others, strict=True)]
-        return table(f"{title} (ms, sums over all that was recorded)", columns, rows, left=3)
+def _kernel_table(title: str, uses: Sequence[KernelUse], total_ns: int, width: int) -> list[object]:
+    columns = ("function", "counts as", "rule for", "count", "time", "of all")
+    others = [
+        (
+            use.kind,
+            shortened(use.rule, _LONGEST_RULE, keep="end") or "-",
+            f"{use.count:,}",
+            milliseconds(use.total_ns),
+            f"{use.total_ns / total_ns:.0%}" if total_ns else "n/a",
+        )
+        for use in uses
+    ]
+    taken = sum(max(map(len, column)) + _GAP for column in zip(columns[1:], *others, strict=True))
+    room = max(width - taken - _MARGIN, _SHORTEST_NAME)
+    rows = [(_name(use.function, room), *cells) for use, cells in zip(uses, others, strict=True)]
+    return table(f"{title} (ms, sums over all that was recorded)", columns, rows, left=3)
 
 
 def _name(function: str, room: int) -> str:

@@ -299,22 +299,15 @@ def boundary_order(start_ns: Int64, duration_ns: Int64) -> Int32:
     return rows
 
 
-def assign_lanes(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH) -> Int32:
-    """Return the lane of each of n slices, int32 [n]. On every lane slices nest, at most `max_depth` deep.
+def lane_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH) -> list[Int32]:
+    """Return for each lane of n slices the opens and closes of its slices, in `boundary_order`.
 
-    Greedy in order of start: a slice goes to the first lane in which it crosses no open slice, so a thread that nests
-    properly needs lane 0 alone. ABSENT: it crosses a slice in each of as many lanes as the limit allows.
+    On every lane slices nest, at most `max_depth` deep. Greedy in order of start: a slice goes to the first lane in
+    which it crosses no open slice, so a thread that nests properly needs lane 0 alone. A slice that crosses one in each
+    of as many lanes as the limit allows is left out.
 
     A few numpy passes find the slices that take part in a conflict or surround one. Only these are assigned in a Python
     loop, in O(their number x lanes).
-    """
-    return _assign(start_ns, duration_ns, boundary_order(start_ns, duration_ns), max_depth)
-
-
-def lane_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH) -> list[Int32]:
-    """Return for each lane of `assign_lanes` the opens and closes of its slices, in `boundary_order`.
-
-    Slices without a lane are left out.
     """
     order = boundary_order(start_ns, duration_ns)
     lane = _assign(start_ns, duration_ns, order, max_depth)

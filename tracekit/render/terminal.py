@@ -5,7 +5,6 @@ Times are milliseconds a step, means over complete steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tracekit.explain.section import Unavailable
@@ -19,51 +18,40 @@ from tracekit.report.report import Report
 Extent = Literal["answer", "sections", "full"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TerminalReport:
-    """Renders a report as text of `width` characters; `color` writes ANSI styles.
+def terminal_text(report: Report, *, width: int = 80, color: bool = False, extent: Extent = "full") -> str:
+    """Return a report as text of `width` characters; `color` writes ANSI styles.
 
-    Attributes:
-        extent: the answer alone, the tables of the sections that were asked for, or all findings, tables and notes.
+    extent: the answer alone, the tables of the sections that were asked for, or all findings, tables and notes.
     """
+    if extent == "answer":
+        parts: list[object] = [*answer(report, width)]
+    elif extent == "sections":
+        parts = [headline(report.run, width), "", *_tables(report, width)]
+    else:
+        parts = _full(report, width)
+    return write(parts, width=width, color=color)
 
-    width: int = 80
-    color: bool = False
-    extent: Extent = "full"
 
-    suffix = ".txt"
+def _full(report: Report, width: int) -> list[object]:
+    run = report.run
+    step_ns = mean_step_ns(run)
+    parts: list[object] = [headline(run, width), ""]
+    parts += [statement(f.severity, finding_text(f, step_ns), leading=i == 0) for i, f in enumerate(report.findings)]
+    if grave := [note for note in run.notes if note.severity != "info"]:
+        parts += ["", *note_lines(grave)]
+    parts += ["", *_tables(report, width)]
+    if cost := overhead_text(run):
+        parts.append(statement("info", cost))
+    parts += note_lines([note for note in run.notes if note.severity == "info"])
+    return [*parts, "", next_command("merge", run, "-o", "run.pftrace")]
 
-    def render(self, report: Report) -> str:
-        parts = {"answer": self._answer, "sections": self._sections, "full": self._full}[self.extent](report)
-        return write(parts, width=self.width, color=self.color)
 
-    def _answer(self, report: Report) -> list[object]:
-        return list(answer(report, self.width))
-
-    def _sections(self, report: Report) -> list[object]:
-        return [headline(report.run, self.width), "", *self._tables(report)]
-
-    def _full(self, report: Report) -> list[object]:
-        run = report.run
-        step_ns = mean_step_ns(run)
-        parts: list[object] = [headline(run, self.width), ""]
-        parts += [
-            statement(f.severity, finding_text(f, step_ns), leading=i == 0) for i, f in enumerate(report.findings)
-        ]
-        if grave := [note for note in run.notes if note.severity != "info"]:
-            parts += ["", *note_lines(grave)]
-        parts += ["", *self._tables(report)]
-        if cost := overhead_text(run):
-            parts.append(statement("info", cost))
-        parts += note_lines([note for note in run.notes if note.severity == "info"])
-        return [*parts, "", next_command("merge", run, "-o", "run.pftrace")]
-
-    def _tables(self, report: Report) -> list[object]:
-        parts: list[object] = []
-        for section in ORDER:
-            if (result := report.result(section)) is not None:
-                parts += section_text(section, result, report.run, self.width)
-        return parts + _unavailable(report)
+def _tables(report: Report, width: int) -> list[object]:
+    parts: list[object] = []
+    for section in ORDER:
+        if (result := report.result(section)) is not None:
+            parts += section_text(section, result, report.run, width)
+    return parts + _unavailable(report)
 
 
 def _unavailable(report: Report) -> list[object]:

@@ -169,16 +169,14 @@ class JoinedCalls:
     Attributes:
         uses: what each rank called and served, by rank.
         calls: of each of these ranks, in order of issue.
-        services: all of them, by the caller's id and the number of the call.
         rank_of_worker: the rank of each worker that has a recording, by name.
-        worker_of_id: the same workers by their id.
+        rank_of_id: the same ranks by the ids of the workers.
     """
 
     uses: Mapping[int, RpcUse]
     calls: Mapping[int, Sequence[JoinedCall]]
-    services: Mapping[tuple[int, int], RpcService]
     rank_of_worker: Mapping[str, int]
-    worker_of_id: Mapping[int, str]
+    rank_of_id: Mapping[int, int]
 
 
 def join_calls(ranks: Sequence[RankSummary]) -> JoinedCalls:
@@ -190,9 +188,8 @@ def join_calls(ranks: Sequence[RankSummary]) -> JoinedCalls:
         calls={
             summary.rank: _calls_of(summary, uses[summary.rank], services) for summary in ranks if summary.rank in uses
         },
-        services=services,
         rank_of_worker={use.worker: rank for rank, use in uses.items()},
-        worker_of_id={use.worker_id: use.worker for use in uses.values()},
+        rank_of_id={use.worker_id: rank for rank, use in uses.items()},
     )
 
 

@@ -284,7 +284,6 @@ class HeldCalls:
     rank: int
     by: int | None
     callee: str
-    count: int
     total_ns: int
 
 
@@ -295,7 +294,6 @@ def waits_ns(summary: RankSummary) -> int:
 
 def held_calls(joined: JoinedCalls) -> list[HeldCalls]:
     """Return the calls in complete steps that waited at a server for other trainers, by pair and server."""
-    counts: Counter[tuple[int, int | None, str]] = Counter()
     times_ns: Counter[tuple[int, int | None, str]] = Counter()
     for rank, calls in joined.calls.items():
         for item in calls:
@@ -304,19 +302,32 @@ def held_calls(joined: JoinedCalls) -> list[HeldCalls]:
                 continue
             if service.released_by.caller == service.caller:
                 continue
-            worker = joined.worker_of_id.get(service.released_by.caller)
-            key = (rank, joined.rank_of_worker.get(worker or ""), item.call.callee)
-            counts[key] += 1
+            key = (rank, joined.rank_of_id.get(service.released_by.caller), item.call.callee)
             times_ns[key] += service.end_ns - service.returned_ns
     return [
-        HeldCalls(rank=rank, by=by, callee=callee, count=counts[rank, by, callee], total_ns=times_ns[rank, by, callee])
-        for rank, by, callee in counts
+        HeldCalls(rank=rank, by=by, callee=callee, total_ns=total_ns)
+        for (rank, by, callee), total_ns in times_ns.items()
     ]
 
 
 def trainer_rows(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -> list[dict[str, object]]:
     """Return rows of tables.RPC_TRAINERS, one for each rank with complete steps that makes remote calls."""
-    return [_row(summary, joined, held) for summary in _trainers(run, joined)]
+    rows: list[dict[str, object]] = []
+    for summary in _trainers(run, joined):
+        steps = [step for step in summary.steps if step.complete]
+        rows.append(
+            {
+                "rank": summary.rank,
+                "worker": joined.uses[summary.rank].worker,
+                "steps": len(steps),
+                "step_ns": sum(step.step_ns for step in steps) / len(steps),
+                "steps_per_s": steps_per_s(summary),
+                "compute_ns": sum(step.compute_ns for step in steps) / len(steps),
+                "wait_ns": waits_ns(summary) / len(steps),
+                "held_ns": sum(pair.total_ns for pair in held if pair.rank == summary.rank) / len(steps),
+            }
+        )
+    return rows
 
 
 def _trainers(run: Run, joined: JoinedCalls) -> list[RankSummary]:
@@ -327,20 +338,6 @@ def _trainers(run: Run, joined: JoinedCalls) -> list[RankSummary]:
 
 def _steps(summary: RankSummary) -> int:
     return sum(step.complete for step in summary.steps)
-
-
-def _row(summary: RankSummary, joined: JoinedCalls, held: Sequence[HeldCalls]) -> dict[str, object]:
-    steps = [step for step in summary.steps if step.complete]
-    return {
-        "rank": summary.rank,
-        "worker": joined.uses[summary.rank].worker,
-        "steps": len(steps),
-        "step_ns": sum(step.step_ns for step in steps) / len(steps),
-        "steps_per_s": steps_per_s(summary),
-        "compute_ns": sum(step.compute_ns for step in steps) / len(steps),
-        "wait_ns": waits_ns(summary) / len(steps),
-        "held_ns": sum(pair.total_ns for pair in held if pair.rank == summary.rank) / len(steps),
-    }
 
 
 def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -> Iterator[Finding]:

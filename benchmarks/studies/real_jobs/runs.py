@@ -13,7 +13,7 @@ from typing import Any
 
 import tracekit
 from benchmarks.studies.real_jobs.pairs import Pair
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 
 __all__ = ["record", "results_of"]
 
@@ -30,7 +30,7 @@ def results_of(pair: Pair, folder: Path) -> tuple[dict[str, Any], dict[str, Any]
     for place, options in places.items():
         if not place.exists():
             record(pair.probe, (*pair.options, *options), place, ranks=pair.ranks)
-    planted, removed = (json.loads(JsonResult().render(tracekit.analyze(place))) for place in places)
+    planted, removed = (json.loads(result_json(tracekit.analyze(place))) for place in places)
     return planted, removed
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.places import ROOT
 from tracekit import __version__
 from tracekit import checks as installation
-from tracekit.checks import EXTRAS, NATIVE_PARTS, Capability, Check, examine, examine_job
+from tracekit.checks import EXTRAS, NATIVE_PARTS, Check, examine
 
 
 @pytest.fixture
@@ -99,25 +99,13 @@ def test_it_runs_from_a_source_tree_that_is_not_installed(
 def test_torch_is_not_tried_where_it_is_not_installed(
     installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Capability(name="gloo", works=False, detail="RuntimeError: no interface", remedy="set a variable")
+    broken = Check(name="torch: gloo", state="problem", found="RuntimeError: no interface", remedy="set a variable")
     monkeypatch.setattr(installation, "try_torch", lambda: [broken])
-    assert by_name(examine())["torch: gloo"] == Check(
-        name="torch: gloo", state="problem", found="RuntimeError: no interface", remedy="set a variable"
-    )
+    assert by_name(examine())["torch: gloo"] == broken
     del installed["torch"]
     checks = by_name(examine())
     assert checks["torch"].remedy == "pip install 'torch-tracekit[torch]'"
     assert "torch: gloo" not in checks
-
-
-def test_a_part_of_the_job_becomes_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    joined = Capability(name="job", works=True, detail="2 ranks on 1 host, joined over Gloo")
-    differing = Capability(name="job versions", works=False, detail="rank 1 has torch 2", remedy="install the same")
-    monkeypatch.setattr(installation, "try_job", lambda: [joined, differing])
-    assert examine_job() == [
-        Check(name="torch: job", state="ok", found="2 ranks on 1 host, joined over Gloo"),
-        Check(name="torch: job versions", state="problem", found="rank 1 has torch 2", remedy="install the same"),
-    ]
 
 
 def test_it_counts_processors_where_the_system_has_no_affinities(

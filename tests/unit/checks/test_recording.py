@@ -11,21 +11,22 @@ from tracekit.checks import try_torch
 
 def test_torch_is_tried_for_real() -> None:
     parts = {part.name: part for part in try_torch()}
-    assert list(parts) == ["torch", "profiler", "gpu", "distributed", "gloo", "nccl", "private names"]
-    assert not [part for part in parts.values() if part.works is False]
-    assert parts["gloo"].works is True
-    assert parts["private names"].works is True
+    names = ("profiler", "gpu", "distributed", "gloo", "nccl", "private names")
+    assert list(parts) == [f"torch: {name}" for name in names]
+    assert not [part for part in parts.values() if part.state == "problem"]
+    assert parts["torch: gloo"].state == "ok"
+    assert parts["torch: private names"].state == "ok"
 
 
 def test_each_private_name_that_torch_lacks_has_a_line_that_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = PRIVATE_NAMES[:2]
     monkeypatch.setattr(recording, "missing_names", lambda: list(lost))
 
-    lines = [part for part in try_torch() if part.name == "private names"]
+    lines = [part for part in try_torch() if part.name == "torch: private names"]
 
-    assert [part.works for part in lines] == [None, None]
+    assert [part.state for part in lines] == ["absent", "absent"]
     for part, name in zip(lines, lost, strict=True):
-        assert part.detail.endswith(f" has no {name.path}: {name.fallback}")
+        assert part.found.endswith(f" has no {name.path}: {name.fallback}")
 
 
 def test_private_names_that_cannot_be_looked_for_are_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +35,7 @@ def test_private_names_that_cannot_be_looked_for_are_no_problem(monkeypatch: pyt
 
     monkeypatch.setattr(recording, "missing_names", fail)
 
-    (part,) = (part for part in try_torch() if part.name == "private names")
+    (part,) = (part for part in try_torch() if part.name == "torch: private names")
 
-    assert part.works is None
-    assert part.detail == "not known: RuntimeError: broken"
+    assert part.state == "absent"
+    assert part.found == "not known: RuntimeError: broken"

@@ -128,7 +128,7 @@ def test_wrong_sql_is_one_line(processor: Canned, ready: Path) -> None:
         (["--json", "--csv"], "--json and --csv"),
         (["--json", "-o", "a.csv"], "does not end in .json"),
         (["-o", "."], "-o .: a folder"),
-        (["-o", "a.parquet"], "does not end in .json, .csv or .txt"),
+        (["-o", "a.parquet"], "does not end in .json, .csv, .txt"),
         (["--ranks", "0"], "runs, ranks and steps cannot be selected"),
     ],
 )

@@ -19,8 +19,8 @@ from tracekit.loading.options import SummaryOptions
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
 from tracekit.model.table import FilledTable
-from tracekit.render.json_result import JsonResult
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.json_result import result_json
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import analyze
 
 RECORDED = DATA / "ddp_slow_rank"
@@ -44,8 +44,8 @@ def test_a_section_alone_gives_the_same_as_in_the_whole_report(runs: dict[str, R
     whole = runs[which]
     alone = loaded(Path(whole.path), section)
 
-    for renderer in (JsonResult(), TerminalReport()):
-        assert renderer.render(analyze(alone, only=section)) == renderer.render(analyze(whole, only=section))
+    for render in (result_json, terminal_text):
+        assert render(analyze(alone, only=section)) == render(analyze(whole, only=section))
 
 
 def test_sections_that_the_run_was_not_loaded_for_are_refused() -> None:
@@ -77,8 +77,8 @@ def test_a_section_reads_only_the_parts_that_it_declares(
 
     monkeypatch.setattr(RankSummary, "__getitem__", noted)
     report = analyze(runs[which], only=section)
-    JsonResult().render(report)
-    TerminalReport().render(report)
+    result_json(report)
+    terminal_text(report)
 
     assert read <= parts_for(frozenset({section})).keys()
 

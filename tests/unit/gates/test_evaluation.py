@@ -123,7 +123,7 @@ def test_steps_without_any_of_a_metric_are_no_infinite_change() -> None:
     """GIVEN a share that is 0 in the first steps of the baseline, so that the change of these steps has no end."""
     shares = {"main": np.array([0.0, 0, 0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]), "branch": np.full(10, 0.9)}
     metric = replace(METRICS["exposed_comm_ratio"], by_step=lambda report: shares[report.run.path])
-    limit = Gate(metric=metric, kind="max_increase", limit=0.2, text="20%")
+    limit = Gate(metric=metric, kind="max_increase", limit=0.2)
     reports = [report_of_steps(STEADY, path=path) for path in ("branch", "main")]
     found = result(Gates(gates=(limit,), source="here"), *reports)
     assert found.change is not None

@@ -6,14 +6,15 @@ import json
 
 import pandas as pd
 
-from tracekit.hta.command import Answer, hta_csv, hta_json, hta_text
+from tracekit.hta.analyses import HtaResult
+from tracekit.hta.command import hta_csv, hta_json, hta_text
 
 FRAME = pd.DataFrame({"name": ["k" * 40, "=1"], "us": [1.23456789, float("nan")], "count": [3, 4]})
-TABLE: Answer = ({"kernels": FRAME}, "", ())
+TABLE = HtaResult(tables={"kernels": FRAME})
 
 
-def text(**answers: Answer) -> list[str]:
-    return hta_text(answers, width=100, color=False).splitlines()
+def text(**results: HtaResult) -> list[str]:
+    return hta_text(results, width=100, color=False).splitlines()
 
 
 def test_text_has_short_names_and_six_digits() -> None:
@@ -24,16 +25,16 @@ def test_text_has_short_names_and_six_digits() -> None:
 
 
 def test_text_of_a_long_table_says_how_many_rows_are_left() -> None:
-    lines = text(launches=({"launches": pd.DataFrame({"a": range(1234)})}, "", ()))
+    lines = text(launches=HtaResult(tables={"launches": pd.DataFrame({"a": range(1234)})}))
     assert lines[-1] == "1,234 rows (the first 20 are shown; -o FILE.csv or FILE.json has all)"
     assert len(lines) == 26
 
 
 def test_errors_and_missing_results_are_said() -> None:
     lines = text(
-        path=({}, "ValueError: no\x1b", ()),
-        counters=({}, "", ("not recorded",)),
-        other=({}, "", ()),
+        path=HtaResult(error="ValueError: no\x1b"),
+        counters=HtaResult(remarks=("not recorded",)),
+        other=HtaResult(),
     )
     assert [line for line in lines if line] == [
         r"path: HTA fails with ValueError: no\x1b",
@@ -43,7 +44,7 @@ def test_errors_and_missing_results_are_said() -> None:
 
 
 def test_json_has_all_digits_and_null() -> None:
-    document = json.loads(hta_json({"breakdown": TABLE, "path": ({}, "ValueError: no", ())}, path="runs"))
+    document = json.loads(hta_json({"breakdown": TABLE, "path": HtaResult(error="ValueError: no")}, path="runs"))
     assert document["path"] == "runs"
     assert document["analyses"]["breakdown"]["tables"]["kernels"] == [
         {"name": "k" * 40, "us": 1.23456789, "count": 3},

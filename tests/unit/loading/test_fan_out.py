@@ -24,7 +24,7 @@ from tracekit.loading import rank_reader
 from tracekit.loading import summarize as summarizing
 from tracekit.model.events import DecodedTrace
 from tracekit.read.decode import decoder
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 from tracekit.render.merged import merge as merging
 
 RANKS = 6
@@ -50,21 +50,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plain(folder: Path) -> str:
-    return JsonResult().render(tracekit.analyze(folder))
+    return result_json(tracekit.analyze(folder))
 
 
 # ---- the same bytes ----------------------------------------------------------------------------------------------
 
 
 def test_worker_processes_give_the_same_result(folder: Path) -> None:
-    assert JsonResult().render(tracekit.analyze(tracekit.load(folder, jobs=2))) == plain(folder)
+    assert result_json(tracekit.analyze(tracekit.load(folder, jobs=2))) == plain(folder)
 
 
 def test_a_run_in_an_object_store(folder: Path) -> None:
     memory = fsspec.filesystem("memory")
     try:
         memory.put(f"{folder}/", "/fan_out/", recursive=True)
-        there = JsonResult().render(tracekit.analyze("memory://fan_out"))
+        there = result_json(tracekit.analyze("memory://fan_out"))
         assert there.replace("memory://fan_out", str(folder)) == plain(folder)
     finally:
         memory.rm("/fan_out", recursive=True)
@@ -86,7 +86,7 @@ def test_a_killed_process_loses_only_its_rank(folder: Path) -> None:
     assert run.missing_ranks == (1,)
     assert tuple(note.text for note in run.notes) == LOST
     assert (run.notes[0].kind, run.notes[0].rank, run.notes[0].is_defect) == ("worker-died", 1, True)
-    result = json.loads(JsonResult().render(tracekit.analyze(run)))
+    result = json.loads(result_json(tracekit.analyze(run)))
     assert [row["rank"] for row in result["ranks"]] == [0, 2, 3, 4, 5]
 
 

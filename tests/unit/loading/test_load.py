@@ -13,8 +13,8 @@ from tests.unit.explain.gpu_runs import gpu_rank, result
 from tracekit.errors import InputError, UsageError
 from tracekit.loading.load import load
 from tracekit.loading.options import StepSelection, SummaryOptions
-from tracekit.render.json_result import JsonResult
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.json_result import result_json
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import analyze
 
 # ---- ranks -------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_a_broken_rank_loses_no_other(tmp_path: Path, damage: Any, broken: int) 
     if damage is not _removed:
         (note,) = [note for note in actual["notes"] if note["file"] == f"rank{broken}.json.gz"]
         assert note["severity"] in {"warning", "error"}
-    report = TerminalReport(width=100).render(analyze(load(folder)))
+    report = terminal_text(analyze(load(folder)), width=100)
     assert "3 of 4 ranks" in report.splitlines()[1]
     assert f"missing: {broken}" in report
 
@@ -193,5 +193,5 @@ def test_workers_give_the_same_bytes(tmp_path: Path) -> None:
             )
         for jobs in (1, 2) if number == 0 else (1,):
             run = load(folder, jobs=jobs)
-            texts.add(JsonResult().render(analyze(run)).replace(str(folder), "FOLDER"))
+            texts.add(result_json(analyze(run)).replace(str(folder), "FOLDER"))
     assert len(texts) == 1

@@ -23,7 +23,7 @@ from tracekit.model.run import Run
 from tracekit.rank.communication_rules import CommunicationRule
 from tracekit.read.cache import store as cache_module
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 from tracekit.report.report import analyze
 
 OPTIONS = {
@@ -63,11 +63,11 @@ def cluster(folder: Path, ranks: int = 2) -> Path:
 
 
 def json_of(folder: Path, **how: Any) -> str:
-    return JsonResult().render(analyze(load(folder, **how)))
+    return result_json(analyze(load(folder, **how)))
 
 
 def json_of_sections(run: Run) -> str:
-    return JsonResult().render(analyze(run, only=run.sections))
+    return result_json(analyze(run, only=run.sections))
 
 
 def entries(folder: Path) -> list[Path]:
@@ -260,14 +260,14 @@ from tracekit.loading.load import load
 from tracekit.report.report import analyze
 from tracekit.read.cache import store
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 
 store.is_of_probe = lambda file: True
 store._now_ns = lambda: time.time_ns() + 60 * 10**9
 folder, seed, expected = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]).read_text()
 random.seed(seed)
 for _ in range(10):
-    if JsonResult().render(analyze(load(folder, cache=True))) != expected:
+    if result_json(analyze(load(folder, cache=True))) != expected:
         sys.exit(f"process {seed}: another result")
     for entry in sorted((folder / CACHE_FOLDER).glob("*-*")):
         if random.random() < 0.3:

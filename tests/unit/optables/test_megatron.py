@@ -1,15 +1,14 @@
-"""Logs of Megatron's timers, of which a model of the schedule is made, and traces of MegaScan."""
+"""Logs of Megatron's timers, of which a model of the schedule is made."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tracekit.errors import InputError
 from tracekit.optables.diagnosis import diagnose_table
-from tracekit.optables.megatron import read_megascan, read_timer_log
+from tracekit.optables.megatron import read_timer_log
 
 ARGUMENTS = """\
 [default7]:  context_parallel_size ........................... 1
@@ -101,55 +100,3 @@ def test_a_model_with_too_many_operations_is_refused_before_it_is_made(
     monkeypatch.setenv("TRACEKIT_LIMITS", "table_operations=511")
     with pytest.raises(InputError, match=r"over 511 operations \(limit table_operations=511\)"):
         read_timer_log(path)
-
-
-US = 1000
-# Of each rank: name, microbatch, chunk, start and end in us since the begin of the iteration.
-RANKS = {
-    0: [
-        ("forward", 0, 0, 10, 20),
-        ("forward", 0, 1, 50, 60),
-        ("backward", 0, 1, 90, 110),
-        ("backward", 0, 0, 140, 160),
-    ],
-    1: [("forward", 0, 0, 25, 45), ("forward", 0, 1, 65, 80), ("backward", 0, 1, 80, 88), ("backward", 0, 0, 115, 135)],
-}
-
-
-def rank_file(place: int) -> list[dict[str, object]]:
-    records: list[dict[str, object]] = []
-    for _ in range(2):
-        records.append({"name": "iteration", "ph": "B", "pad_before": 5})
-        for name, microbatch, chunk, start, end in RANKS[place]:
-            records.append({"name": name, "ph": "B", "rel_ts": start * US})
-            details = {"microbatch": microbatch, "model_chunk": chunk, "pp_rank": place}
-            records.append({**details, "name": name, "ph": "E", "rel_ts": end * US})
-        records.append({"name": "iteration", "ph": "E", "rel_ts": 170 * US, "duration_wall": 170 * US})
-    return records
-
-
-def test_files_of_megascan(tmp_path: Path) -> None:
-    for place in RANKS:
-        (tmp_path / f"benchmark-data-0-pipeline-{place}-tensor-0.json").write_text(json.dumps(rank_file(place)))
-        (tmp_path / f"benchmark-data-0-pipeline-{place}-tensor-1.json").write_text("[]")
-    table = read_megascan(tmp_path)
-    assert "of tensor-parallel ranks the first counts" in table.notes[0]
-    assert len(table.operations) == 16
-    first = table.operations.query("step == 0 and rank == 1")
-    assert first["stage"].tolist() == [1, 3, 3, 1]
-    assert first["kind"].tolist() == ["F", "F", "B", "B"]
-    assert (first["start_ns"].diff()[1:] / US).tolist() == [40, 15, 35]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[]", "no operations in it"),
-        ('[{"pad_before": ', "is not as MegaScan writes it"),
-        ('[{"name": "forward", "ph": "B"}]', "KeyError 'rel_ts'"),
-    ],
-)
-def test_files_that_are_not_megascan(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "benchmark-data-0-pipeline-0-tensor-0.json").write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_megascan(tmp_path)

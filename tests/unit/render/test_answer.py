@@ -17,13 +17,13 @@ from tracekit.api import Report, analyze
 from tracekit.findings.finding import Finding
 from tracekit.render.answer import LINES, saving_share_text
 from tracekit.render.json_result import result_dict
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 
 WIDTH = 80
 
 
 def lines_of(report: Report) -> list[str]:
-    return TerminalReport(width=WIDTH, extent="answer").render(report).splitlines()
+    return terminal_text(report, width=WIDTH, extent="answer").splitlines()
 
 
 def job(ranks: int, slow: int) -> Report:

@@ -15,8 +15,8 @@ from tracekit.errors import UsageError
 from tracekit.explain.sections import TABLES
 from tracekit.loading.load import load
 from tracekit.model.metadata import Bucket, DdpModule, Group
-from tracekit.render.json_result import JsonResult, result_dict
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.json_result import result_dict, result_json
+from tracekit.render.terminal import terminal_text
 
 # ---- JSON --------------------------------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def test_json_has_the_columns_of_the_schema_and_plain_values(tmp_path: Path) -> 
         group = Group(id=0, name="0", desc="default_pg", backend="gloo", parallelism=None, ranks="world")
         trace = gpu_rank(rank, 2).capture(ddp=[module], groups=[group], clock=[(0, 5000 * rank, 10)])
         trace.write_capture(tmp_path)
-    text = JsonResult().render(analyze(load(tmp_path)))
+    text = result_json(analyze(load(tmp_path)))
     actual = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
     columns = {table.name: {column.name for column in table.columns} for table in TABLES}
@@ -51,7 +51,7 @@ def test_no_communication_has_no_ratio(tmp_path: Path) -> None:
     actual = result(tmp_path)
     assert actual["ranks"][0]["overlap_ratio"] is None
     assert actual["communication"] == []
-    assert "n/a" in TerminalReport().render(analyze(load(tmp_path)))
+    assert "n/a" in terminal_text(analyze(load(tmp_path)))
 
 
 def test_sections(tmp_path: Path) -> None:
@@ -79,17 +79,17 @@ def test_control_characters_of_traces_are_escaped(tmp_path: Path) -> None:
     trace.header["deviceProperties"] = [{"name": HOSTILE}]
     folder = tmp_path / "run\x1b[2J[red]"
     trace.write(folder / "rank0.json")
-    report = TerminalReport(width=200, color=False).render(analyze(load(folder)))
+    report = terminal_text(analyze(load(folder)), width=200, color=False)
     assert not set(report) & set("\x1b\x07\x9b\u202e\u2066")
     assert "[bold]x[/bold] \\x1b[31mred\\x07\\u202eevil\\u2066 :smile: \\x9b1m <b>" in report
-    colored = TerminalReport(width=200, color=True).render(analyze(load(folder)))
+    colored = terminal_text(analyze(load(folder)), width=200, color=True)
     assert "\x1b[31mred" not in colored
     assert "\x1b[2J" not in colored
 
 
 def test_the_verdict_comes_first_and_the_next_command_last(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [gpu_rank(rank, compute_us=80 if rank == 2 else 50) for rank in range(4)])
-    lines = TerminalReport(width=300).render(analyze(load(folder))).splitlines()
+    lines = terminal_text(analyze(load(folder)), width=300).splitlines()
     assert lines[1:3] == ["4 of 4 ranks · GPU", "3 steps of 0.100 ms (median; 0.100 to 0.100)"]
     assert "rank 2 computes" in lines[4]
     assert lines[-1] == f"Next: tracekit merge {folder} -o run.pftrace"
@@ -97,7 +97,7 @@ def test_the_verdict_comes_first_and_the_next_command_last(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_asked(tmp_path: Path, width: int) -> None:
-    report = TerminalReport(width=width).render(analyze(load(write_run(tmp_path, [gpu_rank(r) for r in range(4)]))))
+    report = terminal_text(analyze(load(write_run(tmp_path, [gpu_rank(r) for r in range(4)]))), width=width)
     assert max(len(line) for line in report.splitlines() if not line.startswith("Next: ")) <= width
 
 
@@ -105,7 +105,7 @@ def test_the_next_command_is_in_one_piece_and_keeps_the_selection(tmp_path: Path
     folder = write_run(
         tmp_path / "a folder with a name that is far too long for the width", [gpu_rank(r) for r in range(4)]
     )
-    report = TerminalReport(width=40).render(analyze(load(folder, ranks=[0, 2])))
+    report = terminal_text(analyze(load(folder, ranks=[0, 2])), width=40)
     assert shlex.split(report.splitlines()[-1].removeprefix("Next: ")) == [
         "tracekit", "merge", str(folder), "--ranks", "0,2", "-o", "run.pftrace",
     ]  # fmt: skip
@@ -116,6 +116,6 @@ def test_tables_of_many_ranks_show_the_slowest_of_them(tmp_path: Path) -> None:
         load(write_run(tmp_path / str(ranks), [gpu_rank(r, ranks, compute_us=10 + r) for r in range(ranks)]))
         for ranks in (9, 40)
     )
-    few_lines, many_lines = (TerminalReport(width=100).render(analyze(run)).splitlines() for run in (few, many))
+    few_lines, many_lines = (terminal_text(analyze(run), width=100).splitlines() for run in (few, many))
     assert any("8 of 40 rows" in line for line in many_lines)
     assert len(many_lines) <= len(few_lines) + 2

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.builders import TraceBuilder, write_run
 from tracekit.api import analyze
 from tracekit.explain.section import Unavailable
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 
 
 def test_a_section_without_a_result_says_why_unless_its_question_does_not_arise(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_a_section_without_a_result_says_why_unless_its_question_does_not_arise(
     traces = [TraceBuilder(rank, 2).step(5 * rank, 0, 100).op("aten::mm", 5, 90) for rank in (0, 1)]
     report = analyze(write_run(tmp_path, traces))
 
-    lines = TerminalReport(width=120).render(report).splitlines()
+    lines = terminal_text(report, width=120).splitlines()
 
     assert set(report.unavailable) == {"configuration", "pipeline", "whatif"}
     assert [line for line in lines if line.startswith("· what if n/a: no step that all ranks completed")]
@@ -27,6 +27,6 @@ def test_sections_that_lack_the_same_share_a_line(tmp_path: Path) -> None:
     report = analyze(TraceBuilder().step(0, 0, 100).op("aten::mm", 5, 90).write(tmp_path / "rank0.json.gz"))
     missing = Unavailable(reason="no step is complete")
 
-    text = TerminalReport().render(replace(report, results={"whatif": missing, "roofline": missing}))
+    text = terminal_text(replace(report, results={"whatif": missing, "roofline": missing}))
 
     assert "· what if, roofline n/a: no step is complete" in text.splitlines()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.builders import TraceBuilder
 from tracekit.loading.load import load
 from tracekit.loading.options import StepSelection, SummaryOptions
-from tracekit.render.json_result import JsonResult
+from tracekit.render.json_result import result_json
 from tracekit.report.report import analyze
 
 PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
@@ -102,7 +102,7 @@ def result(scratch: Path) -> Callable[..., dict[str, Any]]:
     def run(trace: TraceBuilder, **options: Any) -> dict[str, Any]:
         path = trace.write(scratch / "rank0.json", "compact")
         run = load(path, options=SummaryOptions(**options))
-        return json.loads(JsonResult().render(analyze(run)))
+        return json.loads(result_json(analyze(run)))
 
     return run
 

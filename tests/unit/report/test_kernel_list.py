@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.builders import TraceBuilder, write_run
 from tracekit.loading.load import load
 from tracekit.loading.options import SummaryOptions
-from tracekit.render.run_info import KernelTable
+from tracekit.render.run_info import kernel_text
 from tracekit.report.kernel_list import list_kernels
 
 
@@ -46,7 +46,7 @@ def test_rules_of_the_user_are_shown_as_they_are(tmp_path: Path) -> None:
 def test_a_rank_on_a_cpu_has_none(tmp_path: Path) -> None:
     run = load(write_run(tmp_path, [TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20)]))
     assert list_kernels(run) == []
-    assert "the ranks computed on CPUs" in KernelTable().render(run, [])
+    assert "the ranks computed on CPUs" in kernel_text(run, [])
 
 
 def test_the_list_is_at_most_80_columns_wide(tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_the_list_is_at_most_80_columns_wide(tmp_path: Path) -> None:
         trace.kernel(f"a_function_with_a_name_{'that_is_long_' * 8}{number}", 700 + number, 1, launched_at=30 + number)
     trace.kernel(f"void ncclDevKernel_{'Long' * 30}::all_reduce(int)", 900, 1, launched_at=99)
     run = load(write_run(tmp_path, [trace]))
-    lines = KernelTable().render(run, list_kernels(run)).splitlines()
+    lines = kernel_text(run, list_kernels(run)).splitlines()
     assert [line for line in lines if len(line) > 80 and not line.startswith((str(tmp_path), "Next:"))] == []
     assert any("13 more functions compute or copy" in line for line in lines)

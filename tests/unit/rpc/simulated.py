@@ -54,7 +54,6 @@ class Exchange:
         return JoinedCalls(
             uses=uses,
             calls={0: [], **self.calls},
-            services={(service.caller, service.number): service for service in self.services},
             rank_of_worker={use.worker: rank for rank, use in uses.items()},
-            worker_of_id={use.worker_id: use.worker for use in uses.values()},
+            rank_of_id={use.worker_id: rank for rank, use in uses.items()},
         )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tracekit.cli.inputs.echo import echo_drawn
 from tracekit.cli.inputs.options import progress_on_stderr, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice
+from tracekit.errors import UsageError
 from tracekit.read.files.inflate import beginning_of
 
 if TYPE_CHECKING:
@@ -112,14 +113,10 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
     if len(choice.paths) == 1 and _is_ready(Path(choice.paths[0])):
         path = Path(choice.paths[0])
         if (choice.run, choice.attempt, choice.ranks, steps) != (None, None, None, None):
-            from tracekit.errors import UsageError
-
             raise UsageError(
                 f"{path}: a merged trace: runs, ranks and steps cannot be selected in it", hint="name the run instead"
             )
         if choice.anonymize:
-            from tracekit.errors import UsageError
-
             hint = "merge the run with --anonymize, and name that file without it"
             raise UsageError(f"{path}: the names in a merged trace cannot be replaced", hint=hint)
         with path.open("rb") as stream:
@@ -127,10 +124,11 @@ def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Ite
                 stream=stream, name=path.name, is_merged=False, page_arguments=_arguments_of_ready(path)
             )
         return
+    from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.render.output import temporary_folder
 
     with temporary_folder(Path(tempfile.gettempdir(), "run.pftrace")) as folder:
-        merged = merged_run(choice, folder / "run.pftrace", options=_options(steps))
+        merged = merged_run(choice, folder / "run.pftrace", options=SummaryOptions(steps=steps or StepSelection()))
         stream = merged.path.open("rb")
     # The file is unlinked, so that nothing is left behind however this ends; the open stream still reads it.
     with stream:
@@ -144,12 +142,6 @@ def _arguments_of_ready(path: Path) -> Mapping[str, str]:
     from tracekit.render.merged.opening_view import view_in
 
     return view_in(beginning_of(path)).page_arguments if _is_merged(path) else {}
-
-
-def _options(steps: StepSelection | None) -> SummaryOptions | None:
-    from tracekit.loading.options import SummaryOptions
-
-    return None if steps is None else SummaryOptions(steps=steps)
 
 
 def _is_ready(path: Path) -> bool:

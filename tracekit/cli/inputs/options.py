@@ -141,23 +141,14 @@ AMOUNT, DURATION, RANKS, STEPS, SECTIONS = Amount(), Duration(), RankSet(), Step
 SHARE = Share()
 
 
-def result_options(command: F) -> F:
-    """Add the options that choose the format and the file of a result."""
-    return _output_options(command, "Write to FILE (.json or .txt).")
-
-
-def report_options(command: F) -> F:
-    """Add the options that choose the format and the file of a report."""
-    formats = ".html, .json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet"
-    return _output_options(command, f"Write to FILE: {formats}.")
-
-
-def _output_options(command: F, what: str) -> F:
-    file = click.Path(path_type=Path)
-    return apply_decorators(
+def output_options(formats: str, *, several: bool = False) -> Callable[[F], F]:
+    """Return what adds the options that choose the format and the file of a result, or `several` files."""
+    name, more = ("outputs", "; may be given again") if several else ("output", "")
+    what, file = f"Write to FILE {formats}{more}.", click.Path(path_type=Path)
+    return lambda command: apply_decorators(
         command,
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("-o", "--output", type=file, metavar="FILE", help=what),
+        click.option("-o", "--output", name, type=file, multiple=several, metavar="FILE", help=what),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
     )
 
@@ -200,3 +191,8 @@ def terminal_format(stream: TextIO | None = None) -> dict[str, Any]:
     """Return the width and color of a stream, by default stdout, as keyword arguments of the terminal renderers."""
     color = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR")
     return {"width": max(shutil.get_terminal_size((80, 24)).columns, 60), "color": color}
+
+
+def text_format(output: Path | None) -> dict[str, Any]:
+    """Return the width and color of a text that goes to a file, or to stdout without one, likewise."""
+    return terminal_format() if output is None else {"width": 80, "color": False}

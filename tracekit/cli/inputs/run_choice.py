@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from tracekit.cli.inputs.echo import echo_written, write_with
+from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_written, write_with
 from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
@@ -180,34 +180,20 @@ def _set_limits(texts: tuple[str, ...]) -> None:
     click.get_current_context().call_on_close(lambda: os.environ.update({VARIABLE: before}))
 
 
-def run_options(command: F) -> F:
-    """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
-    return run_options_with("RUN...", required=True)(command)
+_CHOOSING_OPTIONS = (
+    click.option("--run", metavar="ID", help="The run to take; the newest by default."),
+    click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+)
 
 
-def run_options_with(metavar: str, *, required: bool) -> Callable[[F], F]:
-    """Add the same, with other words for the argument, which may be left out unless it is required."""
+def run_options(metavar: str = "RUN...", *, required: bool = True, several: bool = False) -> Callable[[F], F]:
+    """Return what adds RUN and its options to a command, which gets them as its first argument, a `RunChoice`.
 
-    def decorate(command: F) -> F:
-        return apply_decorators(
-            _with_choice(command),
-            click.argument("paths", nargs=-1, required=required, metavar=metavar),
-            click.option("--run", metavar="ID", help="The run to take; the newest by default."),
-            click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
-            *_READING_OPTIONS,
-        )
-
-    return decorate
-
-
-def several_runs_options(metavar: str) -> Callable[[F], F]:
-    """Add an argument of several runs, each a path, to a command, which gets them as one `RunChoice`; see `of_path`."""
-
-    def decorate(command: F) -> F:
-        argument = click.argument("paths", nargs=-1, required=True, metavar=metavar)
-        return apply_decorators(_with_choice(command), argument, *_READING_OPTIONS)
-
-    return decorate
+    several: each path is a run of its own, see `of_path`.
+    """
+    argument = click.argument("paths", nargs=-1, required=required, metavar=metavar)
+    options = _READING_OPTIONS if several else (*_CHOOSING_OPTIONS, *_READING_OPTIONS)
+    return lambda command: apply_decorators(_with_choice(command), argument, *options)
 
 
 def _with_choice(command: F) -> F:
@@ -269,6 +255,16 @@ def write_results(files: Sequence[Path], render: Callable[[str], str], *, force:
     """Write what `render` returns for the suffix of each file. Raises OutputError."""
     for file in files:
         write_text(file, render(file.suffix), force=force)
+
+
+def write_result(output: Path | None, text: str, *, is_json: bool, force: bool) -> None:
+    """Write a result to its file, or to stdout without one. Raises OutputError."""
+    if output is not None:
+        write_text(output, text, force=force)
+    elif is_json:
+        echo_json(text)
+    else:
+        echo_drawn(text)
 
 
 def write_text(file: Path, text: str, *, force: bool) -> None:

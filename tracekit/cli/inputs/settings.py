@@ -102,7 +102,6 @@ class Key:
 
     Attributes:
         name: in the file.
-        variable: of the environment.
         option: whose default it is.
         parameter: the name of that option's value in a command.
         kind: of the value; converts text of the environment, too.
@@ -113,7 +112,6 @@ class Key:
     """
 
     name: str
-    variable: str
     option: str
     parameter: str
     kind: ParamType[Any]
@@ -123,14 +121,14 @@ class Key:
     example: str
 
     @property
-    def is_path(self) -> bool:
-        return isinstance(self.kind, _Cache)
+    def variable(self) -> str:
+        """Return the variable of the environment that sets it."""
+        return f"TRACEKIT_{self.name.upper()}"
 
 
 KEYS: tuple[Key, ...] = (
     Key(
         name="communication_rules",
-        variable="TRACEKIT_COMMUNICATION_RULES",
         option="--communication-rule",
         parameter="communication_rule",
         kind=_Rules(),
@@ -141,7 +139,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         name="limits",
-        variable="TRACEKIT_LIMITS",
         option="--limit",
         parameter="limit",
         kind=_Limits(),
@@ -152,7 +149,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         name="jobs",
-        variable="TRACEKIT_JOBS",
         option="--jobs",
         parameter="jobs",
         kind=click.IntRange(min=1),
@@ -163,7 +159,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         name="cache",
-        variable="TRACEKIT_CACHE",
         option="--cache-dir, --no-cache",
         parameter=_CACHE_DIR,
         kind=_Cache(),
@@ -174,7 +169,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         name="flops_per_step",
-        variable="TRACEKIT_FLOPS_PER_STEP",
         option="--flops-per-step",
         parameter="flops_per_step",
         kind=AMOUNT,
@@ -185,7 +179,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         name="peak_tflops",
-        variable="TRACEKIT_PEAK_TFLOPS",
         option="--peak-tflops",
         parameter="peak_tflops",
         kind=AMOUNT,
@@ -196,7 +189,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         name="anonymize",
-        variable="TRACEKIT_ANONYMIZE",
         option="--anonymize",
         parameter="anonymize",
         kind=click.BOOL,
@@ -207,7 +199,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         name="strict",
-        variable="TRACEKIT_STRICT",
         option="--strict",
         parameter="strict",
         kind=click.BOOL,
@@ -293,7 +284,7 @@ def _setting(key: Key, file: SettingsFile | None, in_file: Mapping[str, Any]) ->
     if not isinstance(value, key.file_types) or (isinstance(value, bool) and bool not in key.file_types):
         raise UsageError(f"{with_value}: not {key.called}", hint=hint)
     value = _converted(key, value, named, with_value, hint=hint)
-    if key.is_path and value != _NO_CACHE:
+    if isinstance(key.kind, _Cache) and value != _NO_CACHE:
         value = str(file.path.parent / value)
     return Setting(key=key, value=value, source=str(file.path))
 

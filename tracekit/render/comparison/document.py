@@ -8,7 +8,6 @@ The sentences that say what a comparison found.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from tracekit.explain.step_time.step_lengths import step_lengths
 from tracekit.model.quantities import count_text, milliseconds, percent, safe_text, shortened, unicode_text
 from tracekit.model.run import Run, ranks_text
 from tracekit.model.table import rows_of
-from tracekit.render.json_result import JSON_HEAD
+from tracekit.render.json_result import json_document
 from tracekit.stats.uncertainty import pseudomedian
 
 _MANIFEST = "comparison.json"
@@ -29,11 +28,7 @@ _MOST_OF_NAME = 40  # characters; names of kernels take hundreds
 
 def comparison_json(comparison: Comparison) -> str:
     """Return the comparison as a JSON document with sorted keys; equal comparisons give equal bytes."""
-    return json_text(JSON_HEAD | comparison_dict(comparison))
-
-
-def json_text(document: dict[str, Any]) -> str:
-    return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    return json_document(comparison_dict(comparison))
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from tracekit.render.comparison.document import (
     advice_text,
     cause_rows,
     causes_title,
+    comparison_html,
+    comparison_json,
     difference_text,
     explored_text,
     line_of,
@@ -25,7 +27,7 @@ from tracekit.render.comparison.document import (
     runs_text,
     verdict_text,
 )
-from tracekit.render.console import next_command, write
+from tracekit.render.console import next_command, text_line, write
 from tracekit.render.grid import grid_of
 
 if TYPE_CHECKING:
@@ -42,17 +44,8 @@ _LEAST_SHARE = 0.0005  # of the step: less prints as no change
 
 def render_comparison(comparison: Comparison, suffix: str) -> str:
     """Return the comparison in the format of a suffix, one of `SUFFIXES`."""
-    if suffix == ".html":
-        from tracekit.render.comparison.document import comparison_html
-
-        return comparison_html(comparison)
-    if suffix == ".json":
-        from tracekit.render.comparison.document import comparison_json
-
-        return comparison_json(comparison)
-    if suffix == ".md":
-        return comparison_markdown(comparison)
-    return comparison_text(comparison, width=80, color=False)
+    renderers = {".html": comparison_html, ".json": comparison_json, ".md": comparison_markdown}
+    return renderers[suffix](comparison) if suffix in renderers else comparison_text(comparison, width=80, color=False)
 
 
 def write_comparison(comparison: Comparison, path: Path, *, force: bool = False) -> None:
@@ -71,10 +64,10 @@ def comparison_text(comparison: Comparison, *, width: int, color: bool) -> str:
 
 def _lines(comparison: Comparison, width: int) -> list[object]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
-    blank = _text("")
+    blank = text_line("")
     lines: list[object] = [
-        _text(line_of("baseline", runs_text(comparison.baselines), width)),
-        _text(line_of("candidate", run_text(comparison.candidate), width)),
+        text_line(line_of("baseline", runs_text(comparison.baselines), width)),
+        text_line(line_of("candidate", run_text(comparison.candidate), width)),
         blank,
         *wrapped_lines(verdict_text(comparison), "", width, 2, "bold"),
         *wrapped_lines(noise_text(comparison), "", width, 2, ""),
@@ -110,15 +103,11 @@ def _cause_lines(comparison: Comparison, width: int) -> list[Text]:
 
     def line(cells: Sequence[str], style: str = "") -> Text:
         what, *numbers = cells
-        return _text(f"{shortened(safe_text(what), room):{room}}" + "".join(f"{cell:>12}" for cell in numbers), style)
+        return text_line(
+            f"{shortened(safe_text(what), room):{room}}" + "".join(f"{cell:>12}" for cell in numbers), style
+        )
 
     return [line([f"{causes_title(comparison)} (ms)", *grid.heads[1:]], "bold"), *map(line, grid.rows)]
-
-
-def _text(text: str, style: str = "") -> Text:
-    from rich.text import Text
-
-    return Text(text, style=style)
 
 
 def comparison_markdown(comparison: Comparison) -> str:

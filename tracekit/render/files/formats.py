@@ -23,7 +23,7 @@ class OutputRequest:
     Attributes:
         force: overwrite what is there.
         extent: how much a text has.
-        style: width and color of a text, as `TerminalReport` takes them.
+        style: width and color of a text, as `terminal_text` takes them.
         actions: every pipeline action, for programs.
         read_lanes: how the HTML report reads some ranks again; by default in this process.
     """
@@ -39,36 +39,18 @@ Writer = Callable[[Report, Path, OutputRequest], tuple[str, ...]]
 """Writes a report to a path, and returns what was left out, a sentence each."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportFormat:
-    """A format.
-
-    Attributes:
-        suffix: of the name of the file or folder.
-        content: what it holds, for documentation.
-        takes: names of those fields of `OutputRequest` that change its content.
-        is_folder: whether it is a folder of files.
-    """
-
-    suffix: str
-    content: str
-    write: Writer
-    takes: frozenset[str] = frozenset()
-    is_folder: bool = False
-
-
 def json_text(report: Report, request: OutputRequest) -> str:
     """Return the JSON result."""
-    from tracekit.render.json_result import JsonResult
+    from tracekit.render.json_result import result_json
 
-    return JsonResult(actions=request.actions).render(report)
+    return result_json(report, actions=request.actions)
 
 
 def plain_text(report: Report, request: OutputRequest) -> str:
     """Return the report as text."""
-    from tracekit.render.terminal import TerminalReport
+    from tracekit.render.terminal import terminal_text
 
-    return TerminalReport(extent=request.extent, **request.style).render(report)
+    return terminal_text(report, extent=request.extent, **request.style)
 
 
 def _markdown_text(report: Report, request: OutputRequest) -> str:
@@ -107,57 +89,30 @@ def _written_by(module: str, function: str) -> Writer:
     return write
 
 
-_LISTED = (
-    ReportFormat(
-        suffix=".html",
-        content="the report as one page that opens offline",
-        write=_page,
-        takes=frozenset({"read_lanes"}),
-    ),
-    ReportFormat(
-        suffix=".json",
-        content="the result for programs",
-        write=_file_of(json_text),
-        takes=frozenset({"actions"}),
-    ),
-    ReportFormat(
-        suffix=".txt",
-        content="the report as text",
-        write=_file_of(plain_text),
-        takes=frozenset({"extent", "style"}),
-    ),
-    ReportFormat(suffix=".md", content="a summary for pull requests", write=_file_of(_markdown_text)),
-    ReportFormat(
-        suffix=".csv",
-        content="a folder of CSV files, one a table",
-        write=_written_by("tables", "write_csv_folder"),
-        is_folder=True,
-    ),
-    ReportFormat(
-        suffix=".parquet",
-        content="a folder of Parquet files, one a table",
-        write=_written_by("tables", "write_parquet_folder"),
-        is_folder=True,
-    ),
-    ReportFormat(
-        suffix=".xlsx", content="an Excel workbook, a sheet a table", write=_written_by("workbook", "write_workbook")
-    ),
-)
+FORMATS: Mapping[str, Writer] = {
+    ".html": _page,
+    ".json": _file_of(json_text),
+    ".txt": _file_of(plain_text),
+    ".md": _file_of(_markdown_text),
+    ".csv": _written_by("tables", "write_csv_folder"),
+    ".parquet": _written_by("tables", "write_parquet_folder"),
+    ".xlsx": _written_by("workbook", "write_workbook"),
+}
+"""What writes a report, by the suffix of the file or folder. A new format is added here."""
 
-FORMATS: Mapping[str, ReportFormat] = {each.suffix: each for each in _LISTED}
-"""The formats by suffix. A new one is added to this list."""
+FOLDERS = (".csv", ".parquet")
+"""The suffixes of folders, which have a file a table."""
 
 
-def format_of(path: Path) -> ReportFormat:
-    """Return the format that the name of a file or folder asks for. Raises UsageError if it is none."""
-    named = FORMATS.get(path.suffix)
-    if named is None:
-        *others, last = FORMATS
-        raise UsageError(
-            f"-o {path}: the name does not end in {', '.join(others)} or {last}",
-            hint="it says the format, of which .csv and .parquet are folders",
-        )
-    return named
+def format_of(path: Path) -> str:
+    """Return the suffix of the format that the name of a file or folder asks for. Raises UsageError if it is none."""
+    if path.suffix in FORMATS:
+        return path.suffix
+    *others, last = FORMATS
+    raise UsageError(
+        f"-o {path}: the name does not end in {', '.join(others)} or {last}",
+        hint="it says the format, of which .csv and .parquet are folders",
+    )
 
 
 def write_report(report: Report, path: Path, request: OutputRequest | None = None) -> tuple[str, ...]:
@@ -166,4 +121,4 @@ def write_report(report: Report, path: Path, request: OutputRequest | None = Non
     Raises UsageError for another suffix and where a package is missing. Raises OutputError when `path` exists and is
     not to be overwritten, is a recording, or cannot be written.
     """
-    return format_of(path).write(report, path, request or OutputRequest())
+    return FORMATS[format_of(path)](report, path, request or OutputRequest())

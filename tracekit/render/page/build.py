@@ -23,7 +23,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -145,6 +144,9 @@ _FEW_BYTES, _MANY_BYTES = 2_000_000, 8_000_000
 _BYTES_A_NUMBER = 10  # in a matrix: nine digits and a comma
 _MATRICES = 6
 _LEAST_ROWS = 50
+_IMPORTANT_RANKS = 16  # that stay in tables that are cut
+_BINS = 600  # of a step in lanes
+_OPERATIONS = 100  # of a rank in a step
 _REFERRED_TO = ("groups", "collectives", "findings")
 """Tables of whose rows others name the places."""
 
@@ -169,7 +171,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
     steps = rank_steps(run, latest_ns, ranks["hosts"], amounts.cells)
     skews, bandwidths = skews_and_bandwidths(groups, result)
     pairs = message_pairs(run, amounts.pairs)
-    lanes, lanes_reason = _lanes(report, read_lanes, amounts)
+    lanes, lanes_reason = _lanes(report, read_lanes)
     if steps["text"] is not None:
         shown = len(steps["row_first"]) * len(steps["column_first"])
         total = len(steps["ranks"]) * len(steps["steps"])
@@ -199,7 +201,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
         definitions=definitions(),
     )
     data = PageData(result=inert(result), page=inert(page))
-    important = frozenset(reasons_to_show(report, amounts.important_ranks))
+    important = frozenset(reasons_to_show(report, _IMPORTANT_RANKS))
     data["page"]["cuts"] += cut_tables(data, important, amounts.size_bytes)
     return data
 
@@ -216,12 +218,12 @@ def _keep_first_collectives(result: dict[str, Any], most: int) -> list[Cut]:
     return [rows_cut("collectives", len(rows), rows[:most])]
 
 
-def _lanes(report: Report, read: LaneReader | None, amounts: Amounts) -> tuple[list[LaneView], str | None]:
+def _lanes(report: Report, read: LaneReader | None) -> tuple[list[LaneView], str | None]:
     """Return the lanes, or why there are none."""
     if read is None:
         return [], "they were not asked for"
     try:
-        lanes = lane_views(report, read, bins=amounts.bins, operations=amounts.operations)
+        lanes = lane_views(report, read, bins=_BINS, operations=_OPERATIONS)
     except InputError as error:
         return [], f"the traces could not be read again: {error}"
     return lanes, None if lanes else "no step that all ranks completed"
@@ -283,18 +285,12 @@ class Amounts:
         cells: of a matrix of ranks and steps.
         collectives: rows of them, those with the most time.
         pairs: of ranks that exchange messages.
-        bins: of a step in lanes.
-        operations: of a rank in a step.
-        important_ranks: those that stay in tables that are cut.
     """
 
     size_bytes: int
     cells: int
     collectives: int
     pairs: int
-    bins: int
-    operations: int
-    important_ranks: int
 
 
 def amounts_for(ranks: int) -> Amounts:
@@ -308,9 +304,6 @@ def amounts_for(ranks: int) -> Amounts:
         cells=int(0.4 * size_bytes) // (_BYTES_A_NUMBER * _MATRICES),
         collectives=size_bytes // 5_000,
         pairs=size_bytes // 400,
-        bins=600,
-        operations=100,
-        important_ranks=16,
     )
 
 
@@ -430,27 +423,18 @@ class PageCode:
     script: str
 
 
-def page_code(folder: Traversable | None = None, manifest_name: str = "manifest.json") -> PageCode:
-    """Return the code in a folder, by default that of the package.
+def page_code(manifest_name: str = "manifest.json") -> PageCode:
+    """Return the code of the package.
 
     The manifest names the template, and the styles and scripts in the order in which they are joined.
-    Raises ValueError when they would not work in one file, or are more than 200 kB.
     """
-    folder = files("tracekit.render.page") / "assets" if folder is None else folder
+    folder = files("tracekit.render.page") / "assets"
     manifest = json.loads((folder / manifest_name).read_text("utf-8"))
-    template = (folder / manifest["template"]).read_text("utf-8")
-    style = "\n".join((folder / name).read_text("utf-8") for name in manifest["styles"])
-    script = "\n;\n".join((folder / name).read_text("utf-8") for name in manifest["scripts"])
-    markers = [template.find(marker) for marker in (_HEAD, _DATA, _SCRIPT)]
-    if markers != sorted(markers) or any(template.count(marker) != 1 for marker in (_HEAD, _DATA, _SCRIPT)):
-        raise ValueError(f"{manifest['template']}: needs {_HEAD}, {_DATA} and {_SCRIPT} once each, in this order")
-    for name, code in (("style", style), ("script", script)):
-        if f"</{name}" in code.lower() or "<!--" in code:
-            raise ValueError(f"the {name} ends its own element")
-    size_bytes = sum(len(code.encode()) for code in (template, style, script))
-    if size_bytes > MOST_CODE_BYTES:
-        raise ValueError(f"the page's code has {size_bytes:,} bytes, more than {MOST_CODE_BYTES:,}")
-    return PageCode(template=template, style=style, script=script)
+    return PageCode(
+        template=(folder / manifest["template"]).read_text("utf-8"),
+        style="\n".join((folder / name).read_text("utf-8") for name in manifest["styles"]),
+        script="\n;\n".join((folder / name).read_text("utf-8") for name in manifest["scripts"]),
+    )
 
 
 def html_page(data: PageData, code: PageCode) -> str:

@@ -55,11 +55,8 @@ class Header(TypedDict):
         step_count: Steps that all ranks completed; tables over ranks are over these.
         steps: Their numbers, as "3-12"; null without any.
         step_ns: The median of the job's steps; null without any, and where ranks keep different paces.
-        clock_error_ns: By how much times of two ranks may be off each other; null where clocks cannot be compared.
-        clock_text: The same as a sentence.
-        overhead_ns: What recording cost a step; null: not measured.
-        overhead_ratio: The same as a share of the step.
-        overhead_text: The same as a sentence; null: not measured.
+        clock_text: By how much times of two ranks may be off each other, as a sentence.
+        overhead_text: What recording cost, as a sentence; null: not measured.
     """
 
     title: str
@@ -70,10 +67,7 @@ class Header(TypedDict):
     step_count: int
     steps: str | None
     step_ns: int | None
-    clock_error_ns: int | None
     clock_text: str
-    overhead_ns: int | None
-    overhead_ratio: float | None
     overhead_text: str | None
 
 
@@ -155,7 +149,6 @@ class WaterfallRow(TypedDict):
             from the replayed step down to the step with the change. Savings overlap and do not add up. "ideal": all
             ranks and steps alike.
         error_ns: Uncertainty of the saving; null for rows that are no change.
-        remedy: As in `result.whatif.fix`; null for rows that are no change.
     """
 
     kind: Literal["measured", "replayed", "change", "ideal"]
@@ -164,7 +157,6 @@ class WaterfallRow(TypedDict):
     to_ns: int
     saving_ns: int | None
     error_ns: int | None
-    remedy: str | None
     ranks: list[int]
 
 

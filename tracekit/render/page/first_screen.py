@@ -49,10 +49,7 @@ def header(report: Report, result: dict[str, Any]) -> Header:
         step_count=len(steps),
         steps=format_ranges(steps) if steps else None,
         step_ns=None if lengths is None or different_paces_ns(run) else lengths.median_ns,
-        clock_error_ns=error_ns,
         clock_text=_clock_text(run, error_ns),
-        overhead_ns=result["run"]["capture_overhead_ns"],
-        overhead_ratio=result["run"]["capture_overhead_ratio"],
         overhead_text=overhead_text(run),
     )
 
@@ -227,7 +224,7 @@ def _waterfall(whatif: dict[str, Any]) -> list[WaterfallRow]:
         kind: Literal["measured", "replayed", "ideal"], label: str, to_ns: int, saving_ns: int | None = None
     ) -> WaterfallRow:
         return WaterfallRow(
-            kind=kind, label=label, from_ns=0, to_ns=to_ns, saving_ns=saving_ns, error_ns=None, remedy=None, ranks=[]
+            kind=kind, label=label, from_ns=0, to_ns=to_ns, saving_ns=saving_ns, error_ns=None, ranks=[]
         )
 
     changes = [
@@ -238,7 +235,6 @@ def _waterfall(whatif: dict[str, Any]) -> list[WaterfallRow]:
             to_ns=replayed_ns - change["saves_ns_per_step"],
             saving_ns=change["saves_ns_per_step"],
             error_ns=change["error_ns"],
-            remedy=change["remedy"],
             ranks=change["ranks"],
         )
         for change in whatif["fix"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
@@ -23,8 +24,6 @@ _JSON = json.JSONDecoder(
     parse_int=lambda digits: int(digits) if is_in_range(digits) else digits,
     parse_float=lambda digits: float(digits) if is_in_range(digits) else digits,
 )
-"""Takes n > 0 slices, their fields, their extra arguments and the id of the packet sequence. Slices may be left out:
-see `nesting.assign_lanes`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,8 +47,9 @@ class ExtraArgsEncoder:
     """Encodes the extra arguments of one packet sequence."""
 
     def __init__(self, interned: Interned) -> None:
-        self._texts: dict[str, bytes] = {}
-        self._annotations = _Annotations(interned)
+        self._interned = interned
+        self._object = lru_cache(_CACHE_SIZE)(self._encode_object)
+        self._member = lru_cache(_CACHE_SIZE)(self._encode_member)
 
     def encode(self, slices: Slices) -> ExtraArgs | None:
         """Return the slices' extra arguments, or None if no slice has any."""
@@ -57,36 +57,20 @@ class ExtraArgsEncoder:
             return None
         ids = slices.extra_args
         used = ids_used(ids if slices.rows is None else ids[slices.rows], len(slices.strings))
-        return ExtraArgs(ids=ids, encoded={index: self._encode_object(slices.strings[index]) for index in used})
+        return ExtraArgs(ids=ids, encoded={index: self._object(slices.strings[index]) for index in used})
 
     def _encode_object(self, text: str) -> bytes:
-        if (known := self._texts.get(text)) is not None:
-            return known
-        encoded = b"".join(map(self._annotations.__getitem__, split_members(text)))
-        if len(self._texts) == _CACHE_SIZE:
-            self._texts.clear()
-        self._texts[text] = encoded
-        return encoded
+        return b"".join(map(self._member, split_members(text)))
 
+    def _encode_member(self, member: str) -> bytes:
+        """Return the annotation of a member of an object: key, colon, value.
 
-class _Annotations(dict[str, bytes]):
-    """Encoded annotations by member of a JSON object: key, colon, value.
-
-    The trace processor shows dots and brackets in names as underscores. Of names that are then equal it shows one.
-    """
-
-    def __init__(self, interned: Interned) -> None:
-        super().__init__()
-        self._interned = interned
-
-    def __missing__(self, member: str) -> bytes:
+        The trace processor shows dots and brackets in names as underscores. Of names that are then equal it shows one.
+        """
         key, end = _JSON.raw_decode(member)
         annotation = DebugAnnotation(name_iid=self._interned.number("debug_annotation_names", key))
         self._set_value(annotation, member[end + 1 :].strip())
         encoded: bytes = TrackEvent(debug_annotations=[annotation]).SerializeToString()
-        if len(self) == _CACHE_SIZE:
-            self.clear()
-        self[member] = encoded
         return encoded
 
     def _set_value(self, annotation: DebugAnnotation, json_text: str) -> None:
@@ -122,3 +106,5 @@ class EncodedLane:
 
 
 Encoder = Callable[[Slices, Sequence[Field], ExtraArgs | None, int], list[EncodedLane]]
+"""Takes n > 0 slices, their fields, their extra arguments and the id of the packet sequence. Slices may be left out:
+see `slices.lane_boundaries`."""

@@ -13,7 +13,7 @@ Time. Timestamps are nanoseconds since the Unix epoch on the run's clock. They a
 head says that this clock equals REALTIME, so that the UI can show date and time.
 
 Order. The trace processor sorts packets by time, keeps the order of the file at equal times, and nests slices as a
-stack. So slices are opened and closed in the order of `nesting.boundary_order`. Order between tracks does not matter.
+stack. So slices are opened and closed in the order of `slices.boundary_order`. Order between tracks does not matter.
 
 Display. Pages are tracks under one track for the run, and no processes. Perfetto's UI shows tracks under another track
 by `order`, in all versions since v49. It would show processes by the number of their slices before v57, tracks right
@@ -25,7 +25,7 @@ Choose the encoder that turns the slices of one track into packets.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -43,8 +43,8 @@ from tracekit.model.events import Float64, Int64
 from tracekit.model.metadata import MERGED_KEY
 from tracekit.native_choice import use_native
 from tracekit.render.perfetto import portable_packets
-from tracekit.render.perfetto.extra_args import EncodedLane, Encoder, ExtraArgs, ExtraArgsEncoder
-from tracekit.render.perfetto.fields import Field, Interned, encodable, fields_of
+from tracekit.render.perfetto.extra_args import Encoder, ExtraArgsEncoder
+from tracekit.render.perfetto.fields import Interned, encodable, fields_of
 from tracekit.render.slices import RUN_PAGE, FreeLanes, Sink, Slices
 from tracekit.version import __version__
 
@@ -161,15 +161,15 @@ class RankTraceWriter:
         """Write slices on a track and return the number of lanes that they needed.
 
         Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
-        (`nesting.assign_lanes`). So do slices that begin before the end of what an earlier call wrote. Those that would
-        need more tracks than the limit allows are left out; `left_out` counts them.
+        (`slices.lane_boundaries`). So do slices that begin before the end of what an earlier call wrote. Those that
+        would need more tracks than the limit allows are left out; `left_out` counts them.
         """
         if len(slices) == 0:
             return 0
         fields, extra_args = fields_of(slices, self._interned), self._extra_args.encode(slices)
         self._write_interned()
         free = self._free_lanes.setdefault(track.uuid, FreeLanes())
-        lanes = encode_lanes(slices, fields, extra_args, self._sequence)
+        lanes = chosen_encoder()(slices, fields, extra_args, self._sequence)
         self.left_out += len(slices) - sum(lane.slices for lane in lanes)
         numbers = free.take((lane.start_ns, lane.end_ns) for lane in lanes)
         for number, lane in zip(numbers, lanes, strict=True):
@@ -246,13 +246,6 @@ def _counter_packets(sequence: int, time_ns: Int64, values: Float64) -> bytes:
         packets[:, time_at + byte] = time_ns >> 7 * byte & 0x7F | (0x80 if byte < 8 else 0)
     packets[:, -8:] = values.astype("<f8").view(np.uint8).reshape(-1, 8)
     return packets.tobytes()
-
-
-def encode_lanes(
-    slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, sequence: int
-) -> list[EncodedLane]:
-    """Return the packets of n > 0 slices, by lane. `sequence`: id of the packet sequence."""
-    return chosen_encoder()(slices, fields, extra_args, sequence)
 
 
 def chosen_encoder() -> Encoder:

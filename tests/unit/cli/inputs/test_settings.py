@@ -166,7 +166,7 @@ def test_the_example_of_a_key_is_one(folder: Path, monkeypatch: pytest.MonkeyPat
     (folder / "tracekit.toml").unlink()
     monkeypatch.setenv(key.variable, key.example.strip('["]'))
     (of_variable,) = values().values()
-    assert of_file == (str(folder / of_variable) if key.is_path else of_variable)
+    assert of_file == (str(folder / of_variable) if key.name == "cache" else of_variable)
 
 
 def test_gates_are_left_to_check(folder: Path) -> None:

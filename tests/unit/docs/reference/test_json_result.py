@@ -13,7 +13,7 @@ from docs.reference.json_fields import OBJECTS, ROWS, TOP, Type
 from tests.places import DATA, ROOT
 from tracekit.explain.section import Unavailable
 from tracekit.explain.sections import SECTIONS, TABLES
-from tracekit.render.json_result import JsonResult, result_dict
+from tracekit.render.json_result import result_dict, result_json
 from tracekit.render.sections.json import section_dict
 from tracekit.report.report import Report, analyze
 
@@ -81,7 +81,7 @@ def pipeline() -> Report:
 @pytest.mark.parametrize("name", ["recorded", "pipeline"])
 def test_a_result_is_as_described(name: str, request: pytest.FixtureRequest) -> None:
     report: Report = request.getfixturevalue(name)
-    result = json.loads(JsonResult(actions=True).render(report))
+    result = json.loads(result_json(report, actions=True))
 
     assert problems_of(result) == []
     assert {key.name for key in TOP} == set(result)

@@ -14,7 +14,7 @@ from tracekit.explain.communication.collectives import collective_times
 from tracekit.loading.load import load
 from tracekit.model.run import Run
 from tracekit.model.table import records
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import analyze
 
 ELEMENTS = 250_000  # of four bytes: 1 MB
@@ -84,7 +84,7 @@ def test_times_below_the_uncertainty_of_the_clocks_are_null(tmp_path: Path) -> N
         False,
     )
     assert row["transfer_p50_ns"] == 100_000  # whichever came last, the shorter of both is the transfer
-    assert "n.s." in TerminalReport().render(analyze(replace(run, clocks=clocks)))
+    assert "n.s." in terminal_text(analyze(replace(run, clocks=clocks)))
 
 
 def test_transfers_are_known_with_clocks_that_cannot_be_compared(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tracekit.explain.kernels import (
 )
 from tracekit.loading.load import load
 from tracekit.model.table import rows_of
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import analyze
 
 
@@ -141,7 +141,7 @@ def test_the_terminal_shows_functions_and_milliseconds_a_step(tmp_path: Path) ->
     trace.kernel("void at::native::gemm<float, 4>(float*)", 100, 4_000, launched_at=20)
     report = analyze(load(write_run(tmp_path, [trace])), only="kernels")
 
-    lines = TerminalReport(extent="sections").render(report).splitlines()
+    lines = terminal_text(report, extent="sections").splitlines()
 
     (kernel,) = [line.split() for line in lines if "gemm" in line]
     assert kernel == ["gemm", "1", "4.00", "4.00", "4.00", "0:", "4.00"]

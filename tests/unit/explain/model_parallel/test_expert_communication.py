@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder, write_run
 from tracekit.model.table import records
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import analyze
 
 
@@ -52,7 +52,7 @@ def test_sums_of_ranks_and_means_over_them(tmp_path: Path) -> None:
 def test_a_run_without_expert_parallelism_has_no_table(tmp_path: Path) -> None:
     report = analyze(write_run(tmp_path, [TraceBuilder().step(0, 0, 100).kernel("my_mlp", 10, 20, launched_at=1)]))
     assert records(report.tensor.expert_communication.ranks) == []
-    assert "Tokens to experts" not in TerminalReport().render(report)
+    assert "Tokens to experts" not in terminal_text(report)
 
 
 def test_the_table_is_at_most_80_columns_wide(tmp_path: Path) -> None:
@@ -64,6 +64,6 @@ def test_the_table_is_at_most_80_columns_wide(tmp_path: Path) -> None:
         for name in ("dispatch", "combine"):
             trace.kernel(f"void deep_ep::intranode::{name}<8>(int4*)", at + 10, 40, stream=27, launched_at=at + 5)
     report = analyze(write_run(tmp_path, [trace]))
-    text = TerminalReport(width=80, extent="sections").render(report)
+    text = terminal_text(report, width=80, extent="sections")
     assert max(map(len, text.splitlines())) <= 80
     assert "16 of 40 rows" in " ".join(text.split())

@@ -13,7 +13,7 @@ from tracekit.findings.finding import Finding
 from tracekit.loading.load import load
 from tracekit.model.metadata import Overhead
 from tracekit.render.json_result import result_dict
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.terminal import terminal_text
 from tracekit.report.report import Report, analyze
 
 
@@ -49,7 +49,7 @@ def test_a_cost_that_was_not_measured_is_unknown(tmp_path: Path) -> None:
     result = report(tmp_path, None, None)
     run = result_dict(result)["run"]
     assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (None, None)
-    assert "what recording cost was not measured" in TerminalReport().render(result)
+    assert "what recording cost was not measured" in terminal_text(result)
 
 
 @pytest.mark.parametrize(("cost_ns", "warned"), [(9_900, 0), (10_100, 1)])
@@ -58,12 +58,12 @@ def test_a_tenth_is_the_limit(tmp_path: Path, cost_ns: int, warned: int) -> None
 
 
 def test_the_terminal_shows_the_cost_of_a_step(tmp_path: Path) -> None:
-    assert "recording cost at least 0.00 ms a step (1.2%)" in TerminalReport().render(report(tmp_path / "one", 1200))
-    text = TerminalReport().render(report(tmp_path / "two", 1000, 9000))
+    assert "recording cost at least 0.00 ms a step (1.2%)" in terminal_text(report(tmp_path / "one", 1200))
+    text = terminal_text(report(tmp_path / "two", 1000, 9000))
     assert "recording cost at least 0.01 ms a step (9.0%), most on rank 1" in text
 
 
 def test_traces_of_other_tools_have_no_cost(tmp_path: Path) -> None:
     trace = TraceBuilder(0, 1).step(0, 0, 100).kernel("gemm", 0, 95, launched_at=0)
     trace.write(tmp_path / "rank0.json")
-    assert "recording cost" not in TerminalReport().render(analyze(load(tmp_path)))
+    assert "recording cost" not in terminal_text(analyze(load(tmp_path)))

@@ -16,7 +16,7 @@ from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.rank.idle_causes import IDLE_CAUSES
-from tracekit.render.json_result import JsonResult, result_dict
+from tracekit.render.json_result import result_dict, result_json
 from tracekit.render.page.build import amounts_for, page_data, script_json
 from tracekit.render.page.contract import Page, PageData
 from tracekit.report.step_lanes import StepLanes
@@ -46,7 +46,7 @@ def test_it_has_the_shape_of_the_contract(data: PageData) -> None:
 
 
 def test_the_result_is_that_of_json(report: Report, data: PageData) -> None:
-    assert json.loads(script_json(data["result"])) == json.loads(JsonResult().render(report))
+    assert json.loads(script_json(data["result"])) == json.loads(result_json(report))
     assert data["page"]["cuts"] == []
 
 

@@ -56,20 +56,6 @@ class Elements(HTMLParser):
         return [(attributes, text) for name, attributes, text in self.found if name == tag]
 
 
-def folder_of(
-    path: Path, *, template: str = TEMPLATE, style: str = "p {}", scripts: tuple[str, ...] = ("f()",)
-) -> Path:
-    path.mkdir()
-    names = [f"{i}.js" for i in range(len(scripts))]
-    manifest = {"template": "index.html", "styles": ["a.css"], "scripts": names}
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    (path / "index.html").write_text(template)
-    (path / "a.css").write_text(style)
-    for name, script in zip(names, scripts, strict=True):
-        (path / name).write_text(script)
-    return path
-
-
 @pytest.fixture(scope="module")
 def data() -> PageData:
     return page_data(report_of(job(2)), made_up_lanes, amounts_for(2))
@@ -130,27 +116,15 @@ def test_the_title_is_text() -> None:
     assert title == "</title><script>alert(1)</script> & more"
 
 
-def test_code_is_joined_in_the_order_of_the_manifest(tmp_path: Path) -> None:
-    code = page_code(folder_of(tmp_path / "assets", scripts=("let a = 1", "a += 1")))
-
-    assert code.script == "let a = 1\n;\na += 1"
-    assert code.style == "p {}"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"template": TEMPLATE.replace("<!--tracekit:data-->", "")}, "once each, in this order"),
-        ({"template": TEMPLATE + "<!--tracekit:head-->"}, "once each, in this order"),
-        ({"scripts": ('"</SCRIPT>"',)}, "the script ends its own element"),
-        ({"scripts": ('"<!--"',)}, "the script ends its own element"),
-        ({"style": "</style>"}, "the style ends its own element"),
-        ({"scripts": ("x" * MOST_CODE_BYTES,)}, "more than 200,000"),
-    ],
-)
-def test_code_that_would_not_work_is_refused(tmp_path: Path, wrong: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        page_code(folder_of(tmp_path / "assets", **wrong))  # type: ignore[arg-type]
+@pytest.mark.parametrize("manifest", ["manifest.json", "comparison.json"])
+def test_the_code_of_the_package_works_in_one_file(manifest: str) -> None:
+    code = page_code(manifest)
+    markers = ["<!--tracekit:head-->", "<!--tracekit:data-->", "<!--tracekit:script-->"]
+    assert re.findall(r"<!--tracekit:\w+-->", code.template) == markers
+    for name, text in (("style", code.style), ("script", code.script)):
+        assert f"</{name}" not in text.lower()
+        assert "<!--" not in text
+    assert sum(len(text.encode()) for text in (code.template, code.style, code.script)) <= MOST_CODE_BYTES
 
 
 def test_the_page_of_the_package_loads_nothing() -> None:

@@ -13,8 +13,8 @@ from tests.unit.explain.attempts.planted import PlantedAttempt
 from tests.unit.explain.attempts.test_attempts import FINISHED, KILLED, RESUMED, Rank
 from tracekit.api import analyze
 from tracekit.render.json_result import result_dict
-from tracekit.render.run_info import RunInfo
-from tracekit.render.terminal import TerminalReport
+from tracekit.render.run_info import run_text
+from tracekit.render.terminal import terminal_text
 
 ALONE = PlantedAttempt(ranks=(FINISHED,), start_s=28.5, joined_s=30.5, first_call_s=32.0, first_step=10, step_s=0.4)
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def answer(folder: Path) -> list[str]:
-    return TerminalReport(width=80, extent="answer").render(analyze(folder)).splitlines()
+    return terminal_text(analyze(folder), width=80, extent="answer").splitlines()
 
 
 def test_world_sizes_that_change_are_said(folder: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_run_of_one_attempt_says_nothing_of_attempts(tmp_path: Path) -> None:
 def test_info_and_the_section_show_the_attempts_side_by_side(folder: Path) -> None:
     report = analyze(folder, only="attempts")
 
-    for text in (RunInfo().render(report.run), TerminalReport(extent="sections").render(report)):
+    for text in (run_text(report.run), terminal_text(report, extent="sections")):
         lines = [" ".join(line.split()) for line in text.splitlines()]
         assert "0 (not recorded) 2 09-21 14:13:25 15.5 0-14 500.0 rank 1 killed" in lines
         assert "1 2 09-21 14:13:48 31.5 10-39 400.0 finished" in lines
