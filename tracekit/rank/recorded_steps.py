@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import FlightRecorderMatch, Messages, Unjoined
 from tracekit.model.events import DecodedTrace, Int64
-from tracekit.model.summary import Part, StepParts
+from tracekit.model.summary import Part, StepParts, table_part
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.phases import PhaseTimeline
 
@@ -93,10 +93,8 @@ def _merge_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecor
     )
 
 
-WAITS = Part(name="waits", type=Waits, empty=Waits.empty, merge=Waits.concatenate)
-
-
-STEP_ENDS = Part(name="step_ends", type=StepEndSegments, empty=StepEndSegments.empty, merge=StepEndSegments.concatenate)
+WAITS = table_part("waits", Waits)
+STEP_ENDS = table_part("step_ends", StepEndSegments)
 
 
 FLIGHT_RECORDER: Part[FlightRecorderMatch | None] = Part(

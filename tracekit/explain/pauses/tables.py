@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
-from tracekit.model.summary import Part
+from tracekit.model.summary import table_part
 from tracekit.model.table import RANK, Column, Display, Table
 
 PAUSES_BY_RANK = Table(
@@ -70,4 +70,4 @@ class RankPauses(Columnar):
         return total_ns
 
 
-PAUSE_TIMES = Part(name="pauses", type=RankPauses, empty=RankPauses.empty, merge=RankPauses.concatenate)
+PAUSE_TIMES = table_part("pauses", RankPauses)
