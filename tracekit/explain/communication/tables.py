@@ -143,10 +143,6 @@ class GroupTime:
     total_ns: int
     exposed_ns: int
 
-    @property
-    def key(self) -> tuple[GroupKey | None, bool]:
-        return self.group, self.messages
-
 
 COMMUNICATION_SUMS = sums_part(
     "communication",

@@ -15,19 +15,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from tracekit.explain.communication.communication_sums import (
-    StepShare,
-    layers_alike,
-    means_over_ranks,
-    step_share,
-)
+from tracekit.explain.communication.communication_sums import layers_alike, means_over_ranks, shares_by_key
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.explain.configuration import CONFIGURATION
 from tracekit.explain.fsdp import tables
@@ -134,19 +130,18 @@ def _hidden_share(run: Run) -> float | None:
 
 
 def _by_module(run: Run) -> list[dict[str, Any]]:
-    shares: dict[tuple[str | None, str, str | None], list[StepShare]] = defaultdict(list)
-    ahead: dict[tuple[str | None, str, str | None], list[FsdpSum]] = defaultdict(list)
+    key = ("module", "kind", "phase")
+    place_of = attrgetter(*key)
+    shares = shares_by_key(run, FSDP_UNITS, place_of, ("count", "size_bytes", "exposed_ns"))
+    ahead_count, ahead_ns = Counter[object](), Counter[object]()
     for summary in run.ranks:
-        steps = sum(step.complete for step in summary.steps)
         for row in summary[FSDP_UNITS]:
-            shares[row.module, row.kind, row.phase].append(step_share(summary.rank, steps, [row]))
-            ahead[row.module, row.kind, row.phase].append(row)
+            ahead_count[place_of(row)] += row.ahead_count
+            ahead_ns[place_of(row)] += row.ahead_ns
     rows: list[dict[str, Any]] = []
-    for (module, kind, phase), ranks in shares.items():
-        known = sum(row.ahead_count for row in ahead[module, kind, phase])
-        ahead_ns = sum(row.ahead_ns for row in ahead[module, kind, phase])
-        means = {**means_over_ranks(ranks), "prefetch_ns": ahead_ns / known if known else None}
-        rows.append({"module": module, "phase": phase, "kind": kind, **means})
+    for place, of_ranks in shares.items():
+        prefetch_ns = ahead_ns[place] / ahead_count[place] if ahead_count[place] else None
+        rows.append(dict(zip(key, place, strict=True)) | means_over_ranks(of_ranks) | {"prefetch_ns": prefetch_ns})
     # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 

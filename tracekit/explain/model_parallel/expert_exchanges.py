@@ -27,12 +27,11 @@ from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.spans import parse_pipeline_span, parse_torch_action
-from tracekit.model.summary import StepParts
 from tracekit.rank.communication_rules import bytes_per_element
 from tracekit.rank.device_communication import argument_positions
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.modules import modules_of_launches
-from tracekit.rank.phases import PHASES, PhaseTimeline, innermost_span
+from tracekit.rank.phases import PHASES, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.shapes import recorded_shapes
 
@@ -61,11 +60,12 @@ class ExpertAllToAlls:
     takes_back: Bool
 
 
-def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) -> list[ExpertExchangeSum]:
+def expert_exchanges(recorded: RecordedSteps) -> tuple[ExpertExchangeSum, ...]:
     """Return rows by (group, module, step), in order of time."""
+    trace, lanes, found = recorded.trace, recorded.lanes, recorded.once(expert_all_to_alls)
     communication = lanes.communication_events
     if not len(found.which):
-        return []
+        return ()
     step = lanes.windows.step[lanes.window[found.which]]
     module = modules_of_launches(
         trace.events, communication.launch_track[found.which].astype(np.int64), communication.launch_ns[found.which]
@@ -78,7 +78,7 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) 
         total = sums[int(found.group[i]), module[i], int(step[i])]
         total[0] += 0 if found.takes_back[i] else int(found.received[i]) * width
         total[1] += int(uncovered_ns[i])
-    return [
+    return tuple(
         ExpertExchangeSum(
             group=None if group == ABSENT else communication.groups[group],
             module=name,
@@ -87,7 +87,7 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) 
             uncovered_ns=time_ns,
         )
         for (group, name, number), (size, time_ns) in sums.items()
-    ]
+    )
 
 
 def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
@@ -179,16 +179,9 @@ def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64)
     return result
 
 
-def expert_communication_sums(
-    events: EventTable,
-    lanes: Lanes,
-    phases: PhaseTimeline,
-    steps: Sequence[StepParts],
-    all_to_alls: ExpertAllToAlls,
-) -> list[ExpertCommunicationSum]:
-    """Return rows by (group, direction, phase, microbatch): times within the complete steps among `steps`, counts by
-    launch.
-    """
+def expert_communication_sums(recorded: RecordedSteps) -> tuple[ExpertCommunicationSum, ...]:
+    """Return rows by (group, direction, phase, microbatch): times within the complete steps, counts by launch."""
+    lanes, all_to_alls = recorded.lanes, recorded.once(expert_all_to_alls)
     communication = lanes.communication_events
     group = communication.group.astype(np.int64)
     direction = np.full(len(communication), ABSENT, dtype=np.int64)
@@ -198,10 +191,10 @@ def expert_communication_sums(
     group[all_to_alls.which] = all_to_alls.group
     chosen = np.flatnonzero(direction != ABSENT)
     if not len(chosen):
-        return []
-    complete = complete_steps(lanes, steps)
-    phase = phases.at(communication.launch_ns[chosen])
-    microbatch = _microbatches(events, communication.launch_ns[chosen])
+        return ()
+    complete = complete_steps(lanes, recorded.steps)
+    phase = recorded.phases.at(communication.launch_ns[chosen])
+    microbatch = _microbatches(recorded.trace.events, communication.launch_ns[chosen])
     keys = np.stack((group[chosen], direction[chosen], phase, microbatch))
     different, which = np.unique(keys, axis=1, return_inverse=True)
     rows = []
@@ -224,7 +217,7 @@ def expert_communication_sums(
                 exposed_ns=int(complete.exposed_ns[members].sum()),
             )
         )
-    return rows
+    return tuple(rows)
 
 
 def _microbatches(events: EventTable, launch_ns: Int64) -> Int64:

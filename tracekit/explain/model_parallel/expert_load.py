@@ -92,12 +92,11 @@ def expert_load(run: Run) -> ExpertLoad:
         for compute in expert_computes(run)
         if not compute.has_sizes
     ]
-    index = {group: i for i, group in enumerate(run.groups)}
     rows = [
         row
         for group in groups
         for module, load in group.modules.items()
-        for row in _rows(None if group.key is None else index[group.key], module, load, estimated=group.estimated)
+        for row in _rows(run.index_of_group[group.key], module, load, estimated=group.estimated)
     ]
     findings = [_finding(run, group) for group in groups]
     return ExpertLoad(ranks=rows, findings=tuple(finding for finding in findings if finding is not None))

@@ -30,14 +30,14 @@ from tracekit.findings.finding import Finding
 from tracekit.findings.steps import float32_products
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.communication import KINDS
-from tracekit.model.events import EventTable
 from tracekit.model.intervals import Intervals
 from tracekit.model.names.collectives import kind_of_collective
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary, StepParts
+from tracekit.model.summary import RankSummary
 from tracekit.model.table import Frame
 from tracekit.rank.kernel_names import function_of_kernel
-from tracekit.rank.lanes import Lanes, complete_steps
+from tracekit.rank.lanes import complete_steps
+from tracekit.rank.recorded_steps import RecordedSteps
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
 # The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
@@ -244,13 +244,14 @@ def peak_tflops(device_name: str | None) -> dict[str, float]:
     return next((peaks for pattern, peaks in _DEVICES if re.search(pattern, device_name or "")), {})
 
 
-def unclassified_kernels(events: EventTable, lanes: Lanes, steps: Sequence[StepParts]) -> list[UnclassifiedKernel]:
-    """Return a row for each function: times within the complete steps among `steps`, counts by launch."""
+def unclassified_kernels(recorded: RecordedSteps) -> tuple[UnclassifiedKernel, ...]:
+    """Return a row for each function: times within the complete steps, counts by launch."""
+    events, lanes = recorded.trace.events, recorded.lanes
     communication = lanes.communication_events
     is_unclassified = communication.kind == KINDS.index("unclassified")
     if not is_unclassified.any():
-        return []
-    complete = complete_steps(lanes, steps)
+        return ()
+    complete = complete_steps(lanes, recorded.steps)
     name = events.name[communication.row]
     names_of_function: dict[str, list[int]] = defaultdict(list)
     for number in np.unique(name[is_unclassified]).tolist():
@@ -269,7 +270,7 @@ def unclassified_kernels(events: EventTable, lanes: Lanes, steps: Sequence[StepP
                     total_ns=time.len_ns,
                 )
             )
-    return result
+    return tuple(result)
 
 
 def _pattern(function: str, names: Sequence[str]) -> str:
