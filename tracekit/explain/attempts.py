@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from tracekit.findings.thresholds import RESTARTS_SHARE
 from tracekit.model.metadata import Progress
 from tracekit.model.run import Run
 from tracekit.model.table import Column, Display, Frame, Rows, Table
+from tracekit.stats.grouped import grouped
 
 PARTS: tuple[tuple[str, str], ...] = (
     ("detection_ns", "detection"),
@@ -87,9 +87,8 @@ class Attempts:
 
 def attempts(run: Run) -> Attempts:
     """Return the attempts of the run; none if there is one alone."""
-    by_attempt: dict[int, list[Progress]] = defaultdict(list)
-    for progress in sorted(run.progress, key=lambda progress: progress.header.rank):
-        by_attempt[progress.header.attempt].append(progress)
+    by_rank = sorted(run.progress, key=lambda progress: progress.header.rank)
+    by_attempt = grouped((progress.header.attempt, progress) for progress in by_rank)
     times = [AttemptTimes(ranks=tuple(by_attempt[number])) for number in sorted(by_attempt)]
     recorded = {run.attempt} | {other.attempt for other in run.other_runs if other.run_id == run.run_id}
     if len(recorded | by_attempt.keys()) < 2:

@@ -27,6 +27,7 @@ from tracekit.rank.lanes import Lanes
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, STEP_PHASES, PhaseTimeline, outermost_first
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
+from tracekit.stats.grouped import grouped
 
 Lane = Literal["compute", "communication", "copy"]
 LANES: tuple[Lane, ...] = ("compute", "communication", "copy")
@@ -102,9 +103,7 @@ def read_step_lanes(
     worker dies.
     """
     options = options or SummaryOptions()
-    by_rank: dict[int, list[StepTime]] = {}
-    for time in times:
-        by_rank.setdefault(time.rank, []).append(time)
+    by_rank = grouped((time.rank, time) for time in times)
     chosen: list[RankSummary] = [summary for summary in run.ranks if summary.rank in by_rank]
     files = [tuple(parse_path(file) for file in summary.files) for summary in chosen]
     if jobs is None and size_bytes_of(files) < SMALL_RUN_BYTES:

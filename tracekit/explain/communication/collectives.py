@@ -28,6 +28,7 @@ from tracekit.model.communication import KINDS, MatchedGroup, bus_factor
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.table import Frame
+from tracekit.stats.grouped import grouped
 
 _LinkClass = Literal["host", "network", "mixed"]
 
@@ -212,9 +213,7 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
 
     Groups are equal in kind and size of collectives, number of ranks, and placement on hosts.
     """
-    alike: dict[tuple[object, ...], list[_Row]] = {}
-    for row in rows:
-        alike.setdefault((row.kind, row.size_bytes, row.members, row.link), []).append(row)
+    alike = grouped(((row.kind, row.size_bytes, row.members, row.link), row) for row in rows)
     hosts = {summary.rank: summary.machine for summary in run.ranks}
     names = {summary.machine: summary.host or summary.machine for summary in run.ranks}
     slow: dict[str, list[float]] = {}

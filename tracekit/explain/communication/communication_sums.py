@@ -24,6 +24,7 @@ from tracekit.model.summary import Part
 from tracekit.rank.lanes import complete_steps
 from tracekit.rank.phases import PHASES
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped
 
 K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
@@ -38,10 +39,7 @@ def shares_by_key(
     shares: dict[K, list[dict[str, Any]]] = defaultdict(list)
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
-        rows_of: dict[K, list[S]] = defaultdict(list)
-        for row in summary[part]:
-            rows_of[key(row)].append(row)
-        for each, rows in rows_of.items():
+        for each, rows in grouped((key(row), row) for row in summary[part]).items():
             sums = {name: _sum([getattr(row, name) for row in rows]) for name in amounts}
             means = {name: None if total is None else total / steps for name, total in sums.items()}
             shares[each].append({"rank": summary.rank, **means})

@@ -48,6 +48,7 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import Frame
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped
 
 _Matched = tuple[MatchedGroup, GroupTimes]
 
@@ -170,15 +171,10 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
 
 
 def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
-    each: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-    for row in times:
-        if row["index"] != WHOLE:
-            each[row["module"], row["index"]].append(row)
+    each = grouped(((row["module"], row["index"]), row) for row in times if row["index"] != WHOLE)
     result: list[dict[str, object]] = []
     for (module, index), rows in sorted(each.items()):
-        uncovered_ns: dict[int, list[int]] = defaultdict(list)
-        for row in rows:
-            uncovered_ns[row["rank"]].append(row["uncovered_ns"])
+        uncovered_ns = grouped((row["rank"], row["uncovered_ns"]) for row in rows)
         of_rank_ns = {rank: statistics.fmean(values) for rank, values in uncovered_ns.items()}
         worst = max(of_rank_ns, key=lambda rank: (of_rank_ns[rank], -rank))
         bandwidths = [row["busbw_bps"] for row in rows if row["busbw_bps"] is not None]

@@ -45,6 +45,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 from tracekit.model.run import Run
 from tracekit.model.table import Frame
+from tracekit.stats.grouped import grouped
 from tracekit.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.stats.uncertainty import saving_conditions, standard_error
 
@@ -290,10 +291,11 @@ def _fit(
 
     None where sizes are too similar, or the latency is not significant.
     """
-    transfers_ns: dict[str, list[int]] = defaultdict(list)
-    for rank, of_rank in gathers.items():
-        for module, transfer_ns in zip(of_rank.module.tolist(), shortest_ns[rank].tolist(), strict=True):
-            transfers_ns[module].append(transfer_ns)
+    transfers_ns = grouped(
+        pair
+        for rank, of_rank in gathers.items()
+        for pair in zip(of_rank.module.tolist(), shortest_ns[rank].tolist(), strict=True)
+    )
     if max(sizes.values()) < _APART * min(sizes.values()):
         return None
     times_ns = [statistics.median(transfers) for transfers in transfers_ns.values()]

@@ -16,7 +16,6 @@ from the first start to the last end.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -39,6 +38,7 @@ from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.modules import HostStretches, modules_of_launches, stretches_of_modules
 from tracekit.rank.phases import PHASES, PhaseTimeline, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped
 
 _WITHIN_LAYERS = ("tp", "ep", "cp")
 _NONE = -1
@@ -161,9 +161,10 @@ def tensor_sums(recorded: RecordedSteps) -> tuple[TensorSum, ...]:
     )
     layers = layer_times(trace.events, lanes, phases, {name for name in module if name is not None})
     phase = phases.at(communication.launch_ns)
-    members: dict[tuple[str | None, int, int, int], list[int]] = defaultdict(list)
-    for name, i in zip(module, in_scope.tolist(), strict=True):
-        members[name, int(use[i]), int(communication.kind[i]), int(phase[i])].append(i)
+    members = grouped(
+        ((name, int(use[i]), int(communication.kind[i]), int(phase[i])), i)
+        for name, i in zip(module, in_scope.tolist(), strict=True)
+    )
     result = []
     for (name, parallelism, kind, phase_index), positions in members.items():
         of_row = np.array(positions, dtype=np.int64)

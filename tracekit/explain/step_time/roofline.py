@@ -16,7 +16,6 @@ Which kernels of one rank look like communication although no rule is for them, 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -38,6 +37,7 @@ from tracekit.model.table import Frame
 from tracekit.rank.kernel_names import function_of_kernel
 from tracekit.rank.lanes import complete_steps
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
 # The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
@@ -253,9 +253,8 @@ def unclassified_kernels(recorded: RecordedSteps) -> tuple[UnclassifiedKernel, .
         return ()
     complete = complete_steps(lanes, recorded.steps)
     name = events.name[communication.row]
-    names_of_function: dict[str, list[int]] = defaultdict(list)
-    for number in np.unique(name[is_unclassified]).tolist():
-        names_of_function[function_of_kernel(events.strings[number])].append(number)
+    numbers = np.unique(name[is_unclassified]).tolist()
+    names_of_function = grouped((function_of_kernel(events.strings[number]), number) for number in numbers)
     result = []
     for function, names in names_of_function.items():
         mask = is_unclassified & np.isin(name, names)
