@@ -42,7 +42,7 @@ from tracekit.model.summary import RankSummary
 from tracekit.model.table import Column, FilledTable, Table
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 _ANY_TIME_NS = np.iinfo(np.int64).max
@@ -171,13 +171,8 @@ def _begun_ns(summary: RankSummary) -> Int64:
     return np.where(known, messages.start_ns, messages.issue_ns)
 
 
-def message_edges(run: Run) -> pd.DataFrame:
-    """Return who sends to whom over all recorded steps: rows of POINT_TO_POINT."""
-    return message_table(run).frame
-
-
 def message_table(run: Run) -> FilledTable:
-    """Return what `message_edges` returns, without pandas."""
+    """Return who sends to whom over all recorded steps."""
     number = {group: i for i, group in enumerate(run.groups)}
     counts: dict[tuple[int, int, int], list[int]] = {}  # sends, receives, bytes (-1: a size is unknown) of an edge
     joined_counts: Counter[tuple[int, int, int]] = Counter()

@@ -168,27 +168,24 @@ def _rows(run: Run, matched: MatchedGroup) -> Iterator[_Row]:
     times = group_times(run, matched)
     ranks = tuple(matched.ranks.tolist())
     where = _link_class(run, ranks)
-    pairs = np.stack((matched.kind[times.place].astype(np.int64), matched.size_bytes[times.place]))
-    each, which = np.unique(pairs, axis=1, return_inverse=True)
-    for i, (kind, size) in enumerate(each.T.tolist()):
-        here = np.flatnonzero(which.reshape(-1) == i)
-        skew_ns = times.skew_ns[here]
+    for alike in collective_distributions([(matched, times)]):
+        here = alike.instances
         queued_ns = float(np.median(times.queued_ns[here]))  # without a queue 0 on any clock
         members = len(run.groups[matched.group].ranks) or len(ranks)
         yield _Row(
             group=matched.group,
-            kind=KINDS[kind],
+            kind=alike.kind,
             count=len(here),
-            size_bytes=None if size == ABSENT else size,
+            size_bytes=alike.size_bytes,
             matched_by=matched.matched_by,
             ranks=ranks,
             members=members,
             link=where,
-            skew_p50_ns=_significant(float(np.median(skew_ns)), times.error_ns),
-            skew_max_ns=_significant(float(skew_ns.max()), times.error_ns),
+            skew_p50_ns=_significant(float(np.median(alike.skew_ns)), times.error_ns),
+            skew_max_ns=_significant(float(alike.skew_ns.max()), times.error_ns),
             wait_mean_ns=_significant(float(times.wait_ns[:, here].mean()), times.error_ns),
             queued_p50_ns=_significant(queued_ns, times.error_ns) if queued_ns else 0,
-            transfer_p50_ns=round(float(np.median(times.transfer_ns[here]))),
+            transfer_p50_ns=round(float(np.median(alike.transfer_ns))),
             error_ns=times.error_ns,
         )
 
@@ -241,6 +238,7 @@ class CollectiveTimesOfSize:
 
     Attributes:
         size_bytes: of the full array; None where it is not known.
+        instances: int64 [n], among those of the group in which all of its ranks take part.
         skew_ns: int64 [n], from the first to the last arrival.
         transfer_ns: int64 [n].
         error_ns: uncertainty of a skew; None where clocks cannot be compared.
@@ -249,6 +247,7 @@ class CollectiveTimesOfSize:
     group: int
     kind: str
     size_bytes: int | None
+    instances: Int64
     skew_ns: Int64
     transfer_ns: Int64
     error_ns: int | None
@@ -270,6 +269,7 @@ def collective_distributions(groups: Iterable[TimesOfGroup]) -> Iterator[Collect
                 group=matched.group,
                 kind=KINDS[kind],
                 size_bytes=None if size == ABSENT else size,
+                instances=here,
                 skew_ns=times.skew_ns[here],
                 transfer_ns=times.transfer_ns[here],
                 error_ns=times.error_ns,

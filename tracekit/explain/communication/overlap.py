@@ -12,6 +12,7 @@ from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 from tracekit.model.table import Frame
+from tracekit.stats.grouped import summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +67,8 @@ def exposed_findings(run: Run) -> list[Finding]:
     if not step_ns:
         return []
     share = exposed_ns / step_ns
-    by_kind: dict[tuple[str, str | None], int] = {}
-    for summary in run.ranks:
-        for row in summary[COMMUNICATION_SUMS]:
-            by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
+    rows = (row for summary in run.ranks for row in summary[COMMUNICATION_SUMS])
+    by_kind = summed(((row.kind, row.phase), row.exposed_ns) for row in rows)
     if not by_kind:
         return []
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])

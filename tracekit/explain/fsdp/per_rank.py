@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,7 +37,7 @@ from tracekit.rank.groups import key_of_recorded_group, strategies_of
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.phases import PHASES, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
-from tracekit.stats.grouped import grouped
+from tracekit.stats.grouped import grouped, summed
 
 Action = Literal["gather", "gather_and_use", "use", "reduce", "other"]
 
@@ -208,12 +209,9 @@ def _shard_groups(metadata: CaptureMetadata | None, communication: Communication
     return np.array([i for i, key in enumerate(communication.groups) if key in keys], dtype=np.int64)
 
 
-def _unit_bytes(metadata: CaptureMetadata | None) -> dict[str, int]:
+def _unit_bytes(metadata: CaptureMetadata | None) -> Mapping[str, int]:
     """Return the unsharded bytes of each module's parameters, which may be sharded over several groups."""
-    size_bytes: dict[str, int] = defaultdict(int)
-    for unit in metadata.fsdp if metadata is not None else ():
-        size_bytes[unit.module] += unit.unit_bytes
-    return size_bytes
+    return {} if metadata is None else summed((unit.module, unit.unit_bytes) for unit in metadata.fsdp)
 
 
 def fsdp_gathers(recorded: RecordedSteps) -> FsdpGathers:

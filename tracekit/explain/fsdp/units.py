@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -41,16 +41,14 @@ from tracekit.explain.step_time.step_lengths import savings_ns
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.fsdp import giant_unit, tiny_units
 from tracekit.findings.thresholds import TINY_UNITS, UNIT_SHARE
-from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 from tracekit.model.run import Run
 from tracekit.model.table import Frame
-from tracekit.stats.grouped import grouped
+from tracekit.stats.grouped import grouped, summed
 from tracekit.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.stats.uncertainty import saving_conditions, standard_error
 
 _BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
-_NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
 
 _NEARLY_ALL = 0.8  # of the time that is computed under units
 _APART = 4.0  # times: sizes with this ratio tell latency from bandwidth
@@ -134,11 +132,9 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
     key = ("module", "kind", "phase")
     place_of = attrgetter(*key)
     shares = shares_by_key(run, FSDP_UNITS, place_of, ("count", "size_bytes", "exposed_ns"))
-    ahead_count, ahead_ns = Counter[object](), Counter[object]()
-    for summary in run.ranks:
-        for row in summary[FSDP_UNITS]:
-            ahead_count[place_of(row)] += row.ahead_count
-            ahead_ns[place_of(row)] += row.ahead_ns
+    units = [row for summary in run.ranks for row in summary[FSDP_UNITS]]
+    ahead_count = summed((place_of(row), row.ahead_count) for row in units)
+    ahead_ns = summed((place_of(row), row.ahead_ns) for row in units)
     rows: list[dict[str, Any]] = []
     for place, of_ranks in shares.items():
         prefetch_ns = ahead_ns[place] / ahead_count[place] if ahead_count[place] else None

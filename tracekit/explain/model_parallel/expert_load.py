@@ -29,9 +29,6 @@ from tracekit.model.run import Run
 from tracekit.model.table import Frame
 from tracekit.stats.uncertainty import least_significant
 
-ESTIMATED = "estimated from how long they compute, not from counts of tokens"
-"""Added to every load that is estimated because the trace has no sizes."""
-
 LEAST_OVERLOAD = 1.03  # times the load of the others, of a rank that is named for it
 HIGHEST_RATIO = 100.0  # times the others', or more: a router that has collapsed
 _PERSISTENT = 0.8  # of the steps

@@ -19,7 +19,7 @@ import numpy as np
 
 from tracekit.explain.pauses import tables
 from tracekit.explain.pauses.tables import PAUSE_TIMES, RankPauses
-from tracekit.explain.section import AnalysisInput, Section
+from tracekit.explain.section import Section
 from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Condition, Finding, Remedy
 from tracekit.findings.hosts import longer_pause_text, pause_entry, pause_text
@@ -388,11 +388,6 @@ def _longest(kept: RankPauses, column: np.ndarray, names: tuple[str, ...]) -> st
     return names[int(totals.argmax())]
 
 
-def _analyze(given: AnalysisInput) -> Pauses:
-
-    return pauses(given.run)
-
-
 def _long(time: Intervals) -> Intervals:
     """Return some time without its short gaps, and then without its short parts."""
     between = Intervals(time.end_ns[:-1], time.start_ns[1:])
@@ -406,6 +401,6 @@ PAUSES_SECTION: Section[Pauses] = Section(
     name="pauses",
     reads=(PAUSE_TIMES,),
     keeps={PAUSE_TIMES: recorded_pauses},
-    analyze=_analyze,
+    analyze=lambda given: pauses(given.run),
     tables=(tables.PAUSES_BY_RANK,),
 )

@@ -10,7 +10,6 @@ What recording cost the steps that it recorded, as each rank measured it.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 
 from tracekit.explain.step_time import tables
@@ -26,6 +25,7 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.model.table import Frame
 from tracekit.rank.lanes import Lanes
+from tracekit.stats.grouped import summed
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -106,9 +106,7 @@ def _unclassified(run: Run) -> list[Finding]:
     kernels = [kernel for summary in run.ranks for kernel in summary[UNCLASSIFIED_KERNELS]]
     total_ns = sum(kernel.total_ns for kernel in kernels)
     if total_ns:
-        by_rule: Counter[tuple[str, str]] = Counter()
-        for kernel in kernels:
-            by_rule[kernel.pattern, kernel.kind] += kernel.total_ns
+        by_rule = summed(((kernel.pattern, kernel.kind), kernel.total_ns) for kernel in kernels)
         (pattern, kind), most_ns = by_rule.most_common(1)[0]
         found = unclassified_communication(
             cause="unclassified",

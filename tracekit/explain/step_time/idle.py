@@ -6,7 +6,7 @@ How long one rank idles for each cause, and in which operator, annotation and so
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from tracekit.rank.idle_causes import idle_behind_calls, idle_by_cause
 from tracekit.rank.lanes import complete_steps
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost_first
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import summed
 
 _MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
@@ -88,12 +89,8 @@ def idle_findings(run: Run) -> list[Finding]:
     Loading data, pauses and named waits have separate findings.
     """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    causes_ns = Counter[str]()
-    for summary in run.ranks:
-        causes_ns.update({idle.cause: idle.total_ns for idle in summary[IDLE_SUMS]})
-    waits_ns = Counter[str]()
-    for summary in run.ranks:
-        waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
+    causes_ns = summed((idle.cause, idle.total_ns) for summary in run.ranks for idle in summary[IDLE_SUMS])
+    waits_ns = summed((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
     apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
     named_ns = waits_ns.total()
     causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)

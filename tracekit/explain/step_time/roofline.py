@@ -37,7 +37,7 @@ from tracekit.model.table import Frame
 from tracekit.rank.kernel_names import function_of_kernel
 from tracekit.rank.lanes import complete_steps
 from tracekit.rank.recorded_steps import RecordedSteps
-from tracekit.stats.grouped import grouped
+from tracekit.stats.grouped import grouped, summed
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
 # The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
@@ -128,9 +128,7 @@ def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable
 def _work(summary: RankSummary, known: KnownWork) -> _RankWork:
     complete = [step for step in summary.steps if step.complete]
     counted = summary[FLOPS]
-    by_dtype: dict[str, int] = {}
-    for row in counted.rows:
-        by_dtype[row.dtype] = by_dtype.get(row.dtype, 0) + row.flops
+    by_dtype = summed((row.dtype, row.flops) for row in counted.rows)
     recomputed: int | None = sum(row.flops for row in counted.rows if row.recomputed)
     flops: int | None = sum(by_dtype.values())
     if known.flops_per_step is not None:
