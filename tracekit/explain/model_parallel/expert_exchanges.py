@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.explain.model_parallel.tables import COUNT_DTYPES, ExpertCommunicationSum, ExpertExchangeSum
+from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
@@ -42,7 +43,7 @@ _DIRECTIONS = ("dispatch", "combine")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExpertAllToAlls:
+class ExpertAllToAlls(Columnar):
     """k all-to-alls that bring tokens to experts or take them back, in complete steps, in order of launch.
 
     Attributes:
@@ -103,8 +104,7 @@ def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
         (communication.kind == KINDS.index("all_to_all")) & complete.counted & may_be[group_of_event]
     )
     if not len(which):
-        none = np.empty(0, dtype=np.int64)
-        return ExpertAllToAlls(which=none, group=none, received=none, sent=none, takes_back=none.astype(np.bool_))
+        return ExpertAllToAlls.empty()
     which = which[np.argsort(communication.launch_ns[which], kind="stable")]
     received, sent = _exchanged_elements(trace, lanes, which)
     known = (
@@ -120,13 +120,8 @@ def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
     for_experts = {index for index, key in enumerate(communication.groups) if key.parallelism == "ep"}
     for_experts |= set(group[forward & back].tolist())
     chosen = np.isin(group, list(for_experts))
-    return ExpertAllToAlls(
-        which=which[chosen],
-        group=group[chosen],
-        received=received[chosen],
-        sent=sent[chosen],
-        takes_back=back[chosen],
-    )
+    found = ExpertAllToAlls(which=which, group=group, received=received, sent=sent, takes_back=back)
+    return found.rows(chosen)
 
 
 def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:

@@ -87,7 +87,15 @@ IDLE_PLACES = Table(
         sort="total_ns",
     ),
 )
-_PHASE_PARTS = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+PHASE_PARTS = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_COUNTED = [
+    "backward_passes",
+    "recompute_count",
+    "recompute_ns",
+    "recompute_compute_ns",
+    "scaled_steps",
+    "skipped_steps",
+]
 _PHASE_PART_MEANINGS = {
     "total_ns": "Time in the phase: the phases sum to step_ns, the four parts to this.",
     "compute_ns": "Time covered by compute.",
@@ -103,7 +111,7 @@ _STEP_PHASE = Column(
 )
 PHASES = Table(
     "phases",
-    (RANK, _STEP_PHASE, *(Column(part, "int", "ns", _PHASE_PART_MEANINGS[part]) for part in _PHASE_PARTS)),
+    (RANK, _STEP_PHASE, *(Column(part, "int", "ns", _PHASE_PART_MEANINGS[part]) for part in PHASE_PARTS)),
 )
 PHASES_BY_PHASE = Table(
     "phases_by_phase",
@@ -111,7 +119,7 @@ PHASES_BY_PHASE = Table(
         _STEP_PHASE,
         Column("ranks", "int", "", "Ranks that the means are over, and over their complete steps."),
         Column("share", "float", "ratio", "Of the mean step."),
-        *(Column(part, "float", "ns", f"Mean a step. {_PHASE_PART_MEANINGS[part]}") for part in _PHASE_PARTS),
+        *(Column(part, "float", "ns", f"Mean a step. {_PHASE_PART_MEANINGS[part]}") for part in PHASE_PARTS),
         Column("worst_rank", "int", "", "The rank with the most time in the phase."),
         Column("worst_total_ns", "float", "ns", "Its time a step."),
     ),
@@ -363,19 +371,13 @@ def merge_phase_sums(windows: Sequence[PhaseSums]) -> PhaseSums:
         values = [getattr(window, name) for window in windows]
         return None if None in values else sum(values)
 
-    fields = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
     parts: dict[str, Counter[str]] = {phase: Counter() for phase in STEP_PHASES}
     for window in windows:
         for part in window.parts:
-            parts[part.phase].update({field: getattr(part, field) for field in fields})
+            parts[part.phase].update({field: getattr(part, field) for field in PHASE_PARTS})
     return PhaseSums(
-        parts=tuple(PhasePart(phase=phase, **{f: sums[f] for f in fields}) for phase, sums in parts.items()),
-        backward_passes=total("backward_passes"),
-        recompute_count=total("recompute_count"),
-        recompute_ns=total("recompute_ns"),
-        recompute_compute_ns=total("recompute_compute_ns"),
-        scaled_steps=total("scaled_steps"),
-        skipped_steps=total("skipped_steps"),
+        parts=tuple(PhasePart(phase=phase, **{f: sums[f] for f in PHASE_PARTS}) for phase, sums in parts.items()),
+        **{name: total(name) for name in _COUNTED},
         precision=next((window.precision for window in reversed(windows) if window.precision is not None), None),
     )
 

@@ -110,36 +110,22 @@ def _waiting_ns(summary: RankSummary, clock: ClockModel, early_ns: Int64) -> int
 
 
 def _message_instances(run: Run, found: MessageArrivals) -> CollectiveInstances:
-    count = len(found.rank)
-    none = np.zeros(count, dtype=np.int64)
-    return CollectiveInstances(
-        group=np.full(count, ABSENT, dtype=np.int64),
-        kind=np.full(count, KINDS.index("send"), dtype=np.int64),
-        members=np.full(count, 2, dtype=np.int64),
+    return CollectiveInstances.of_rows(
+        len(found.rank),
+        kind=KINDS.index("send"),
+        members=2,
         rank=found.rank,
-        last_arrival=np.full(count, ABSENT, dtype=np.int64),
         row=found.row,
         step=run.messages.step,
         size_bytes=found.size_bytes,
         begin_ns=found.arrival_ns,
         end_ns=found.end_ns,
         transfer_ns=found.times.took_ns,
-        late_ns=none.copy(),
-        behind_ns=none.copy(),
-        waited_ns=none,
-        queued=np.zeros(count, dtype=np.bool_),
         released_ns=found.released_ns,
         since_ns=found.released_ns,
-        passed_row=np.full(count, ABSENT, dtype=np.int64),
         excess_ns=found.excess_ns,
-        compute_ns=none,
-        data_ns=none,
-        operations=none,
-        usual_operations=none,
-        differs=np.zeros(count, dtype=np.bool_),
-        detailed=np.zeros(count, dtype=np.bool_),
-        released_by=np.full(count, ABSENT, dtype=np.int64),
-        begins_with=np.full(count, ABSENT, dtype=np.int64),
+        **dict.fromkeys(("late_ns", "behind_ns", "waited_ns", "compute_ns", "data_ns"), 0),
+        **dict.fromkeys(("operations", "usual_operations"), 0),
     )
 
 
