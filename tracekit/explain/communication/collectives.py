@@ -29,6 +29,7 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.table import Frame
 from tracekit.stats.grouped import grouped
+from tracekit.stats.rows_by_key import rows_by_key
 
 _LinkClass = Literal["host", "network", "mixed"]
 
@@ -261,10 +262,8 @@ def times_of_groups(run: Run) -> list[TimesOfGroup]:
 def collective_distributions(groups: Iterable[TimesOfGroup]) -> Iterator[CollectiveTimesOfSize]:
     """Yield the times of each kind and size of collective in each group."""
     for matched, times in groups:
-        pairs = np.stack((matched.kind[times.place].astype(np.int64), matched.size_bytes[times.place]))
-        different, which = np.unique(pairs, axis=1, return_inverse=True)
-        for i, (kind, size) in enumerate(different.T.tolist()):
-            here = np.flatnonzero(which.reshape(-1) == i)
+        same = rows_by_key(matched.kind[times.place], matched.size_bytes[times.place])
+        for (kind, size), here in same.items():
             yield CollectiveTimesOfSize(
                 group=matched.group,
                 kind=KINDS[kind],

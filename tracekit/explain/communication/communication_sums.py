@@ -25,6 +25,7 @@ from tracekit.rank.lanes import complete_steps
 from tracekit.rank.phases import PHASES
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.grouped import grouped
+from tracekit.stats.rows_by_key import rows_by_key
 
 K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
@@ -97,15 +98,8 @@ def communication_sums(recorded: RecordedSteps) -> tuple[CommunicationSum, ...]:
     lanes = recorded.lanes
     communication, complete = lanes.communication_events, complete_steps(lanes, recorded.steps)
     phase = recorded.phases.at(communication.launch_ns)
-    keys = np.stack((communication.group, communication.kind, phase)).astype(np.int64)
-    order = np.lexsort(keys[::-1])
-    ordered = keys[:, order]
-    begins = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
     rows = []
-    for here in np.split(order, begins):
-        if not len(here):
-            continue
-        group, kind, phase_index = keys[:, here[0]].tolist()
+    for (group, kind, phase_index), here in rows_by_key(communication.group, communication.kind, phase).items():
         time = Intervals.union_of(communication.start_ns[here], communication.end_ns[here]) & complete.time
         counted = here[complete.counted[here]]
         count = len(counted)

@@ -36,6 +36,7 @@ from tracekit.model.notes import Severity
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.stats.grouped import summed
+from tracekit.stats.rows_by_key import rows_by_key
 
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
 _NO_REPLAY = "no replay leaves a reduction out"
@@ -340,17 +341,12 @@ def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int]
     """Return by module and bucket, for each pass, how long it waited, behind which bucket, and for which parameter."""
     times = summary[GRADIENT_TIMES]
     result: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
-    if not len(times):
-        return result
-    passes = np.stack((times.module.astype(np.int64), times.step, times.backward_pass.astype(np.int64)))
-    each, which = np.unique(passes, axis=1, return_inverse=True)
-    for i, (module, step, _) in enumerate(each.T.tolist()):
+    for (module, step, _), here in rows_by_key(times.module, times.step, times.backward_pass).items():
         buckets = summary[DDP_MODULES].modules[module].buckets
         names = [name for bucket in buckets for name in bucket.parameters]
         if step not in common or not names:
             continue
         bucket_of = np.repeat(np.arange(len(buckets)), [len(bucket.parameters) for bucket in buckets])
-        here = np.flatnonzero(which.reshape(-1) == i)
         place, ready_ns = times.place[here], times.ready_ns[here]
         last_ns = np.full(len(buckets), np.iinfo(np.int64).min)
         np.maximum.at(last_ns, bucket_of[place], ready_ns)

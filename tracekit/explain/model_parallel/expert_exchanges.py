@@ -35,6 +35,7 @@ from tracekit.rank.modules import modules_of_launches
 from tracekit.rank.phases import PHASES, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.shapes import recorded_shapes
+from tracekit.stats.rows_by_key import rows_by_key
 
 _OPERATORS = ("c10d::alltoall_base_", "c10d::alltoall_")  # output first, then input
 _FOR_EXPERTS = ("ep", None)  # None: the purpose of the group is not known
@@ -190,11 +191,10 @@ def expert_communication_sums(recorded: RecordedSteps) -> tuple[ExpertCommunicat
     complete = complete_steps(lanes, recorded.steps)
     phase = recorded.phases.at(communication.launch_ns[chosen])
     microbatch = _microbatches(recorded.trace.events, communication.launch_ns[chosen])
-    keys = np.stack((group[chosen], direction[chosen], phase, microbatch))
-    different, which = np.unique(keys, axis=1, return_inverse=True)
     rows = []
-    for row, (of_group, number, of_phase, of_microbatch) in enumerate(different.T.tolist()):
-        members = chosen[which.reshape(-1) == row]
+    same = rows_by_key(group[chosen], direction[chosen], phase, microbatch)
+    for (of_group, number, of_phase, of_microbatch), here in same.items():
+        members = chosen[here]
         time = Intervals.union_of(communication.start_ns[members], communication.end_ns[members]) & complete.time
         counted = members[complete.counted[members]]
         if not len(counted) and not len(time):

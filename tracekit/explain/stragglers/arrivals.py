@@ -35,7 +35,7 @@ from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 from tracekit.stats.connected_components import connected_components
-from tracekit.stats.rows_by_pair import rows_by_value
+from tracekit.stats.rows_by_key import rows_by_value
 from tracekit.stats.uncertainty import leave_one_out_medians
 
 
