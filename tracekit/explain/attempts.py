@@ -30,6 +30,11 @@ PARTS: tuple[tuple[str, str], ...] = (
 )
 """The columns of the lost time, with their names."""
 
+# Columns that are properties of `AttemptTimes`.
+_OF_TIMES = (
+    *("world_size", "start_ns", "joined_ns", "first_call_ns", "last_sign_ns"),
+    *("first_step", "last_step", "step_ns"),
+)
 _FIRST_CALLS = 3  # slower than others
 _FROM_PEERS = frozenset({"RuntimeError", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError"})
 """Types of errors by which collectives say that a peer is gone, among others."""
@@ -118,17 +123,8 @@ def lost_parts_ns(rows: Rows) -> dict[str, int]:
 
 
 def _row(times: AttemptTimes, recorded: set[int]) -> dict[str, object]:
-    known = (
-        "world_size",
-        "start_ns",
-        "joined_ns",
-        "first_call_ns",
-        "last_sign_ns",
-        "first_step",
-        "last_step",
-        "step_ns",
-    )
-    return _empty(times.attempt, times.attempt in recorded) | {name: getattr(times, name) for name in known}
+    known = {name: getattr(times, name) for name in _OF_TIMES}
+    return _empty(times.attempt, times.attempt in recorded) | known
 
 
 def _unknown(number: int, run: Run) -> dict[str, object]:

@@ -181,7 +181,7 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
     forwards = _forwards(trace, lanes)
     sequences = Counter(
         (tuple(zip(sizes[here].tolist(), dtypes[here].tolist(), strict=True)), int(forwards[window[here][0]]))
-        for here in _each(window)
+        for here in (window == number for number in np.unique(window))
     )
     ((usual, passes), count), *_ = sequences.most_common(1)
     if 2 * count <= sequences.total():
@@ -200,10 +200,6 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
             buckets=buckets,
         ),
     )
-
-
-def _each(window: np.ndarray) -> list[np.ndarray]:
-    return [window == value for value in np.unique(window)]
 
 
 def _forwards(trace: DecodedTrace, lanes: Lanes) -> Int64:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.explain.pipeline.tables import Actions
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.model.run import ClockModel, Run, clocks_are_comparable
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 from tracekit.stats.grouped import grouped
 
@@ -89,7 +89,9 @@ def pipeline_steps(
                 (clocks[rank].to_run(actions[rank].start_ns), clocks[rank].to_run(actions[rank].end_ns))
                 for rank in ranks
             ]
-            begins = [_begins_ns(by_rank[rank], clocks[rank]) for rank in ranks]
+            begins = [
+                {step.step: clocks[rank].moment_to_run(step.start_ns) for step in by_rank[rank].steps} for rank in ranks
+            ]
             action_orders = _action_orders([actions[rank] for rank in ranks], on_run, begins)
         result.append(PipelineSteps(ranks=ranks, action_orders=action_orders))
     return tuple(result)
@@ -130,8 +132,3 @@ def _action_orders(
             )
         )
     return tuple(action_orders)
-
-
-def _begins_ns(summary: RankSummary, clock: ClockModel) -> dict[int, int]:
-    """Return when a rank began each step, on the run's clock."""
-    return {step.step: clock.moment_to_run(step.start_ns) for step in summary.steps}

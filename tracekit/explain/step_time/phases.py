@@ -187,7 +187,7 @@ def _recorded_facts(events: EventTable, lanes: Lanes, complete: CompleteSteps) -
     scaled, fused = rows(optimizer_span("scaled_step")), rows(optimizer_span("fused_scaled_step"))
     recompute = _recompute(events, lanes, recomputed) & complete.time
     return PhaseSums(
-        backward_passes=len(passes) if len(passes) or not _ran_backward(events) else None,
+        backward_passes=len(passes) if len(passes) or not events.named(is_autograd_node).any() else None,
         recompute_count=len(recomputed),
         recompute_ns=recompute.len_ns,
         recompute_compute_ns=(recompute & lanes.compute).len_ns,
@@ -201,10 +201,6 @@ def _recompute(events: EventTable, lanes: Lanes, rows: Int64) -> Intervals:
     if lanes.device == "cpu" or not len(spans):
         return spans
     return Intervals.union_of(device_times(events, lanes, spans.start_ns), device_times(events, lanes, spans.end_ns))
-
-
-def _ran_backward(events: EventTable) -> bool:
-    return bool(events.named(is_autograd_node).any())
 
 
 def _without_step(events: EventTable, scaled: Int64) -> int:

@@ -183,11 +183,10 @@ def _operations(summary: RankSummary, steps: Sequence[int]) -> Int64:
 def _same_program(run: Run, steps: Sequence[int]) -> list[list[int]]:
     """Return sets of places in the run's ranks that run the same program, two or more each."""
     wanted = np.array(sorted(steps), dtype=np.int64)
-    place = {summary.rank: i for i, summary in enumerate(run.ranks)}
     signature = [_signature(summary, wanted) for summary in run.ranks]
     pairs: list[tuple[int, int]] = []
     for matched in run.collectives:
-        members = [place[rank] for rank in matched.ranks.tolist()]
+        members = [run.places[rank] for rank in matched.ranks.tolist()]
         if len({signature[member] for member in members}) == 1:
             pairs += pairwise(members)
     sets = ([m for m in peers if run.ranks[m].is_measured] for peers in connected_components(pairs))

@@ -113,7 +113,6 @@ def name_culprit(
         complete=missing is None,
     )
     overloaded = overloaded_ranks(run)
-    place_of = {summary.rank: place for place, summary in enumerate(run.ranks)}
     found = candidates(
         charges,
         trained,
@@ -122,7 +121,7 @@ def name_culprit(
         first=skipped,
         clock_ns=clock_ns,
         last_arrivals=count_last_arrivals(run, arrivals, steps),
-        less_loaded={place_of[rank]: [place_of[o] for o in load.others] for rank, load in overloaded.items()},
+        less_loaded={run.places[rank]: [run.places[o] for o in load.others] for rank, load in overloaded.items()},
     )
     judged = _Judged(
         run=run,
