@@ -41,7 +41,7 @@ class Columnar:
         return cls(**{name: np.empty(0, dtype=dtype) for name, dtype in dtypes.items()})
 
     @classmethod
-    def of_rows(cls, count: int, **columns: Any) -> Self:
+    def of_rows(cls, count: int, /, **columns: Any) -> Self:
         """Return a table of `count` rows. A column is an array [n], or the value of all rows.
 
         Columns that are not given are ABSENT, or False.

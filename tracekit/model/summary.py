@@ -59,8 +59,9 @@ def merge_sums(rows: Iterable[S], *, key: Sequence[str], amounts: Sequence[str])
     A sum with an unknown value is not known.
     """
     merged: dict[object, Any] = {}
+    place_of = attrgetter(*key)
     for row in rows:
-        place = attrgetter(*key)(row)
+        place = place_of(row)
         seen = merged.get(place)
         if seen is None:
             merged[place] = row
