@@ -6,9 +6,10 @@ What is kept of communication within one rank's layers: sums by module, and what
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from tracekit.model.communication import DTYPES, GroupKey
-from tracekit.model.summary import sums_part
+from tracekit.model.summary import Part, sums_part
 from tracekit.model.table import RANK, Column, Display, Table
 
 _TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
@@ -213,11 +214,11 @@ LAYERS = sums_part(
     key=("module", "parallelism", "kind", "phase"),
     amounts=("count", "size_bytes", "exposed_ns", "layer_ns"),
 )
-EXPERT_EXCHANGES = sums_part(
-    "expert_exchanges",
-    ExpertExchangeSum,
-    key=("group", "module", "step"),
-    amounts=("received_bytes", "uncovered_ns"),
+EXPERT_EXCHANGES: Part[tuple[ExpertExchangeSum, ...]] = Part(
+    name="expert_exchanges",
+    type=tuple[ExpertExchangeSum, ...],
+    empty=tuple,
+    merge=lambda windows: tuple(chain.from_iterable(windows)),
 )
 EXPERT_COMMUNICATION_SUMS = sums_part(
     "expert_communication",
