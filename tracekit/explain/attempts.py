@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from tracekit.findings.thresholds import RESTARTS_SHARE
 from tracekit.model.metadata import Progress
 from tracekit.model.run import Run
 from tracekit.model.table import Column, Display, Frame, Rows, Table
+from tracekit.stats.grouped import grouped
 
 PARTS: tuple[tuple[str, str], ...] = (
     ("detection_ns", "detection"),
@@ -30,6 +30,11 @@ PARTS: tuple[tuple[str, str], ...] = (
 )
 """The columns of the lost time, with their names."""
 
+# Columns that are properties of `AttemptTimes`.
+_OF_TIMES = (
+    *("world_size", "start_ns", "joined_ns", "first_call_ns", "last_sign_ns"),
+    *("first_step", "last_step", "step_ns"),
+)
 _FIRST_CALLS = 3  # slower than others
 _FROM_PEERS = frozenset({"RuntimeError", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError"})
 """Types of errors by which collectives say that a peer is gone, among others."""
@@ -87,9 +92,8 @@ class Attempts:
 
 def attempts(run: Run) -> Attempts:
     """Return the attempts of the run; none if there is one alone."""
-    by_attempt: dict[int, list[Progress]] = defaultdict(list)
-    for progress in sorted(run.progress, key=lambda progress: progress.header.rank):
-        by_attempt[progress.header.attempt].append(progress)
+    by_rank = sorted(run.progress, key=lambda progress: progress.header.rank)
+    by_attempt = grouped((progress.header.attempt, progress) for progress in by_rank)
     times = [AttemptTimes(ranks=tuple(by_attempt[number])) for number in sorted(by_attempt)]
     recorded = {run.attempt} | {other.attempt for other in run.other_runs if other.run_id == run.run_id}
     if len(recorded | by_attempt.keys()) < 2:
@@ -119,17 +123,8 @@ def lost_parts_ns(rows: Rows) -> dict[str, int]:
 
 
 def _row(times: AttemptTimes, recorded: set[int]) -> dict[str, object]:
-    known = (
-        "world_size",
-        "start_ns",
-        "joined_ns",
-        "first_call_ns",
-        "last_sign_ns",
-        "first_step",
-        "last_step",
-        "step_ns",
-    )
-    return _empty(times.attempt, times.attempt in recorded) | {name: getattr(times, name) for name in known}
+    known = {name: getattr(times, name) for name in _OF_TIMES}
+    return _empty(times.attempt, times.attempt in recorded) | known
 
 
 def _unknown(number: int, run: Run) -> dict[str, object]:

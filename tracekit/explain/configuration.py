@@ -30,7 +30,6 @@ from tracekit.model.table import Column, Frame, Table
 
 # What torch.compile did, and an order by size: these differ between ranks that are configured alike.
 _RESULTS = frozenset({"graphs", "graph_breaks", "parameters"})
-_NAMED_DIFFERENCES = 2
 
 _Held = dict[str, tuple[SettingValue, list[int]]]  # by the value as text: 1 is not True
 

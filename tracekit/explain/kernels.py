@@ -15,7 +15,7 @@ What is kept of one rank's kernels and operators: sums by name, of those that ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -401,14 +401,7 @@ def _sums(events: EventTable, columns: _Columns, *, kinds: int) -> OperationSums
     texts = ("", *events.strings)  # 0: without a name
     names = np.array([texts[number] for number in kept.name.tolist()], dtype=object)
     kind_texts = np.array(["" if kinds == 1 else _KINDS[number] for number in kept.kind.tolist()], dtype=object)
-    return OperationSums(
-        name=names,
-        kind=kind_texts,
-        count=kept.count,
-        total_ns=kept.total_ns,
-        self_ns=kept.self_ns,
-        exposed_ns=kept.exposed_ns,
-    )
+    return replace(kept, name=names, kind=kind_texts)
 
 
 def longest(sums: OperationSums, most: int) -> Int64:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracekit.findings.catalogue import Entry, Sentence, entry
+from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
 from tracekit.model.quantities import milliseconds, shortened
 from tracekit.model.run import ranks_text
@@ -91,11 +91,6 @@ IDLE_CAUSES = tuple(_IDLE_CAUSES)
 
 
 # ---- idle devices ---------------------------------------------------------------------------------------------------
-def idle_entry(cause: str) -> Entry:
-    """Return the entry of idle time with this main cause."""
-    return _IDLE[cause]
-
-
 def _idle(
     device: str,
     idle_share: float,
@@ -153,7 +148,7 @@ def _idle_example(cause: str) -> dict[str, object]:
     return {"device": "gpu", "idle_share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
 
 
-_IDLE = {
+IDLE_ENTRIES = {
     cause: entry(each.id, "breakdown", IDLE_SHARE, meaning=each.meaning, example=_idle_example(cause))(_idle)
     for cause, each in _IDLE_CAUSES.items()
 }
@@ -186,11 +181,6 @@ def data_loading(data_share: float, rank: int, worst_share: float | None) -> Sen
 
 
 # ---- pauses ---------------------------------------------------------------------------------------------------------
-def pause_entry(pause: str) -> Entry:
-    """Return the entry of a kind of pause: checkpoint, evaluation or logging."""
-    return _OF_PAUSES[pause]
-
-
 def _pause(
     ranks: Sequence[int],
     does: str,
@@ -205,7 +195,7 @@ def _pause(
     return text, _pause_action(does, function, everywhere=not ranks)
 
 
-_OF_PAUSES = {
+PAUSE_ENTRIES = {
     pause: entry(
         f"{pause}-pause",
         "pauses",

@@ -13,6 +13,7 @@ How much of the mean step the findings are about, and what no finding explains.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,10 +121,10 @@ def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterab
     """Return what findings explain of a step. causes: rows of the table of causes, whose times sum to the step."""
     found = {name for finding in findings if finding.cause is not None for name in _causes_of(finding.cause)}
     work_ns = sum(row["time_ns"] for row in causes if row["cause"] in _WORK)
-    rest: dict[str, int] = {}
+    rest = Counter[str]()
     for row in causes:
         if row["cause"] not in found and row["cause"] not in _WORK:
-            rest[row["cause"]] = rest.get(row["cause"], 0) + row["time_ns"]
+            rest[row["cause"]] += row["time_ns"]
     return Coverage(
         step_ns=step_ns,
         work_ns=work_ns,

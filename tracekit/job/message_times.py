@@ -25,7 +25,7 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.communication import Messages
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
-from tracekit.stats.rows_by_pair import number_rows, rows_by_value
+from tracekit.stats.rows_by_key import number_rows, rows_by_value
 from tracekit.stats.uncertainty import quartiles
 
 _NEVER, _EVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max

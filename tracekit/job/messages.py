@@ -40,9 +40,10 @@ from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import Column, FilledTable, Table
+from tracekit.stats.rows_by_key import rows_by_key
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 _ANY_TIME_NS = np.iinfo(np.int64).max
@@ -171,34 +172,26 @@ def _begun_ns(summary: RankSummary) -> Int64:
     return np.where(known, messages.start_ns, messages.issue_ns)
 
 
-def message_edges(run: Run) -> pd.DataFrame:
-    """Return who sends to whom over all recorded steps: rows of POINT_TO_POINT."""
-    return message_table(run).frame
-
-
 def message_table(run: Run) -> FilledTable:
-    """Return what `message_edges` returns, without pandas."""
+    """Return who sends to whom over all recorded steps."""
     number = {group: i for i, group in enumerate(run.groups)}
     counts: dict[tuple[int, int, int], list[int]] = {}  # sends, receives, bytes (-1: a size is unknown) of an edge
     joined_counts: Counter[tuple[int, int, int]] = Counter()
     for summary in run.ranks:
         messages = summary.messages
         groups = np.array([*(number[group] for group in summary.groups), ABSENT], dtype=np.int64)[messages.group]
-        keys = np.stack((messages.is_send.astype(np.int64), messages.peer.astype(np.int64), groups))
-        unique_keys, place = np.unique(keys, axis=1, return_inverse=True)
-        for i, (is_send, peer, group) in enumerate(unique_keys.T.tolist()):
-            in_edge = place.reshape(-1) == i
+        edges = rows_by_key(messages.is_send.astype(np.int32), messages.peer, groups)
+        for (is_send, peer, group), in_edge in edges.items():
             edge = (summary.rank, peer, group) if is_send else (peer, summary.rank, group)
             sizes = messages.size_bytes[in_edge]
             row = counts.setdefault(edge, [0, 0, 0])
-            row[0 if is_send else 1] = int(in_edge.sum())
+            row[0 if is_send else 1] = len(in_edge)
             if is_send or row[0] == 0:
                 row[2] = int(sizes.sum()) if (sizes != ABSENT).all() else ABSENT
         of_this_rank = run.messages.source == summary.rank
-        matched_keys = np.stack((run.messages.destination[of_this_rank], groups[run.messages.send[of_this_rank]]))
-        unique_keys, count = np.unique(matched_keys, axis=1, return_counts=True)
-        for (destination, group), n in zip(unique_keys.T.tolist(), count.tolist(), strict=True):
-            joined_counts[summary.rank, destination, group] = n
+        joined = rows_by_key(run.messages.destination[of_this_rank], groups[run.messages.send[of_this_rank]])
+        for (destination, group), rows_of_edge in joined.items():
+            joined_counts[summary.rank, destination, group] = len(rows_of_edge)
     rows = [
         {
             "source": edge[0],

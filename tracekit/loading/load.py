@@ -36,7 +36,7 @@ from tracekit.job.messages import match_messages, with_inferred_peers
 from tracekit.loading.options import SummaryOptions
 from tracekit.loading.rank_reader import RankReader
 from tracekit.loading.workers import LOST, Progress, map_ranks
-from tracekit.model.communication import GroupKey, MatchedMessages
+from tracekit.model.communication import MatchedMessages
 from tracekit.model.metadata import Progress as ProgressFile
 from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonyms
 from tracekit.model.notes import Note
@@ -190,7 +190,9 @@ def assemble(
         clocks, about_clocks = guard.run("clocks by messages", aligned, align, ranks, collectives, messages)
         messages, unlinked = guard.run("messages", unmatched, match_messages, ranks, clocks, selected)
     notes += about_clocks
-    ranks = guard.run("pipelines", ranks, _with_pipelines, ranks, groups, messages)
+    ranks = guard.run(
+        "pipelines", ranks, lambda: with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
+    )
     # The same groups in the same order, now with the parallelism of the pipeline's groups.
     groups = guard.run("parallelism of process groups", groups, groups_of_run, ranks, world_size)
     notes += [*about_peers, *unlinked]
@@ -220,12 +222,6 @@ def assemble(
         left_out=left_out,
         progress=discovery.progress,
     )
-
-
-def _with_pipelines(
-    ranks: tuple[RankSummary, ...], groups: tuple[GroupKey, ...], messages: MatchedMessages
-) -> tuple[RankSummary, ...]:
-    return with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
 
 
 def without_duplicates(

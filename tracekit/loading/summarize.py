@@ -23,7 +23,6 @@ from tracekit.explain.step_time.step_lengths import long_first_steps
 from tracekit.health.run_checks import without_times
 from tracekit.loading.options import SummaryOptions
 from tracekit.loading.recording import Recording, recording_of
-from tracekit.model.events import DecodedTrace
 from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.run import format_ranges
@@ -60,7 +59,7 @@ def summarize(
             recording = recording_of(trace, options.rules, whole=options.steps.whole)
             if spool is not None:
                 spool.put(path, recording)
-            files.append(summarized_file(path, recording, _summary_of(recording, rank, options)))
+            files.append(summarized_file(path, recording, summarize_recording(recording, rank, options)))
             del trace, recording  # so that one window is in memory at a time
         except InputError as error:
             failures.append(_failure_note(path, error.kind, error.reason))
@@ -82,12 +81,8 @@ def _failure_note(path: TracePath, kind: str, reason: str) -> Note:
     return Note(id=kind, severity="error", file=path.name, text=f"{path.name}: {reason}; left out")
 
 
-def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> RankSummary:
+def summarize_recording(recording: Recording, rank: int, options: SummaryOptions) -> RankSummary:
     """Return the summary of one recording."""
-    return _summary_of(recording_of(trace, options.rules, whole=options.steps.whole), rank, options)
-
-
-def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> RankSummary:
     trace, lanes = recording.trace, recording.lanes
     header, metadata = trace.header, trace.header.metadata
     serves_only = metadata is not None and metadata.rpc is not None and not metadata.steps

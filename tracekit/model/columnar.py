@@ -12,7 +12,7 @@ from typing import Any, Self, get_args, get_type_hints
 
 import numpy as np
 
-from tracekit.model.events import Bool, Int64
+from tracekit.model.events import ABSENT, Bool, Int64
 
 
 class Columnar:
@@ -39,6 +39,18 @@ class Columnar:
         """Return a table without rows."""
         dtypes: dict[str, Any] = _dtypes(cls)  # type: ignore[arg-type]  # a class can be hashed
         return cls(**{name: np.empty(0, dtype=dtype) for name, dtype in dtypes.items()})
+
+    @classmethod
+    def of_rows(cls, count: int, /, **columns: Any) -> Self:
+        """Return a table of `count` rows. A column is an array [n], or the value of all rows.
+
+        Columns that are not given are ABSENT, or False.
+        """
+        dtypes: dict[str, Any] = _dtypes(cls)  # type: ignore[arg-type]  # a class can be hashed
+        given = {
+            name: ABSENT if np.issubdtype(dtype, np.integer) else False for name, dtype in dtypes.items()
+        } | columns
+        return cls(**{name: np.full(count, value, dtype=dtypes[name]) for name, value in given.items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:

@@ -161,6 +161,11 @@ class Run:
         return {summary.rank: place for place, summary in enumerate(self.ranks)}
 
     @cached_property
+    def index_of_group(self) -> dict[GroupKey | None, int | None]:
+        """Return the place of each group in `groups`; None of None, a group that is not known."""
+        return {None: None, **{group: place for place, group in enumerate(self.groups)}}
+
+    @cached_property
     def step_lengths_ns(self) -> Mapping[int, int]:
         """The length of each step that all ranks completed, by number, ascending.
 

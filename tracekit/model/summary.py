@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import PurePosixPath
+from types import GenericAlias
 from typing import Any, Generic, Literal, TypeVar
 
+from tracekit.model.columnar import Columnar
 from tracekit.model.communication import Collectives, GroupKey, Messages
 from tracekit.model.metadata import ClockMeasurement, Mesh, PipelineLayout
 from tracekit.model.names.pseudonyms import NAMES_OF_ANY_MACHINE
 from tracekit.model.notes import Note
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Columnar)
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,6 +36,40 @@ class Part(Generic[T]):
     type: Any
     empty: Callable[[], T]
     merge: Callable[[Sequence[T]], T]
+
+
+def table_part(name: str, table: type[C]) -> Part[C]:
+    """Return a part that is a table. That of a rank has the rows of all its recordings."""
+    return Part(name=name, type=table, empty=table.empty, merge=table.concatenate)
+
+
+def sums_part(name: str, row: type[S], *, key: Sequence[str], amounts: Sequence[str]) -> Part[tuple[S, ...]]:
+    """Return a part that is rows of sums. Rows of a rank's recordings become one as `merge_sums` says."""
+    return Part(
+        name=name,
+        type=GenericAlias(tuple, (row, ...)),
+        empty=tuple,
+        merge=lambda windows: merge_sums(chain.from_iterable(windows), key=key, amounts=amounts),
+    )
+
+
+def merge_sums(rows: Iterable[S], *, key: Sequence[str], amounts: Sequence[str]) -> tuple[S, ...]:
+    """Return one row for those whose fields `key` are equal: the first, with the sums of the fields `amounts`.
+
+    A sum with an unknown value is not known.
+    """
+    merged: dict[object, Any] = {}
+    place_of = attrgetter(*key)
+    for row in rows:
+        place = place_of(row)
+        seen = merged.get(place)
+        if seen is None:
+            merged[place] = row
+        else:
+            values = {name: (getattr(seen, name), getattr(row, name)) for name in amounts}
+            added = {name: None if None in pair else sum(pair) for name, pair in values.items()}
+            merged[place] = replace(seen, **added)
+    return tuple(merged.values())
 
 
 @dataclass(frozen=True, kw_only=True)

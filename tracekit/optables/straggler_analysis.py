@@ -36,7 +36,7 @@ from tracekit.optables.operation_table import OperationTable, TableColumns, in_o
 from tracekit.optables.pipelines import NamedGraph
 from tracekit.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.replay.replay import CyclicGraphError, build_graph
-from tracekit.stats.rows_by_pair import rows_by_pair
+from tracekit.stats.rows_by_key import rows_by_key
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc", "mb_id")
 OPTYPES = (
@@ -194,7 +194,7 @@ def _dependencies(columns: Mapping[str, Int64], stages: int, chunks: int, overla
     code, stage, replica = columns["code"], columns["stage"], columns["replica"]
     edges: _Edges = []
     peers: dict[tuple[int, ...], dict[bool, int]] = defaultdict(dict)  # the send and the receive of each message
-    for rows in rows_by_pair(replica, stage).values():
+    for rows in rows_by_key(replica, stage).values():
         of = {kind: rows[code[rows] == kind].tolist() for kind in range(len(OPTYPES))}
         computes = rows[code[rows] <= _BACKWARD].tolist()
         if not computes:

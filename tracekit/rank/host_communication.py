@@ -35,6 +35,7 @@ from tracekit.rank.flight_recorder import entries_of_operators, match_flight_rec
 from tracekit.rank.groups import GroupResolver
 from tracekit.rank.message_operators import message_of_operator, records_of_operators
 from tracekit.rank.shapes import RecordedShapes, peers_in_group, recorded_shapes
+from tracekit.stats.grouped import grouped
 
 _OPERATOR_PREFIX = "c10d::"
 
@@ -146,9 +147,8 @@ def _spans_of_operators(expected: Sequence[ExpectedSpan], expected_of_span: Int6
     A span without operator stands alone, with ABSENT.
     """
     alone = [(ABSENT, np.array([i], dtype=np.int64)) for i in np.flatnonzero(expected_of_span == ABSENT)]
-    by_operator: dict[int, list[int]] = defaultdict(list)
-    for i in np.flatnonzero(expected_of_span != ABSENT).tolist():
-        by_operator[expected[expected_of_span[i]].position].append(i)
+    spans_of = np.flatnonzero(expected_of_span != ABSENT).tolist()
+    by_operator = grouped((expected[expected_of_span[i]].position, i) for i in spans_of)
     return alone + [(position, np.array(spans, dtype=np.int64)) for position, spans in by_operator.items()]
 
 

@@ -22,6 +22,7 @@ from tracekit.model.spans import COALESCED_SPAN
 from tracekit.rank.communication_rules import dtype_index, size_in_bytes
 from tracekit.rank.groups import GroupResolver, key_of_recorded_group
 from tracekit.rank.shapes import peers_and_tags
+from tracekit.stats.grouped import grouped
 
 RECORDED_OPERATORS = {"c10d::send": "send", "c10d::recv_": "recv", "c10d::recv_any_source_": "any"}
 """Operators before which the capture makes a record, and what they do."""
@@ -133,9 +134,10 @@ def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
     }
     places = peers_and_tags(events)
     places_known = bool(places)
-    by_key: dict[tuple[object, ...], list[int]] = {}
-    for index, record in enumerate(metadata.p2p):
-        by_key.setdefault(_key_of_record(record, places_in_group.get(record.group, {}), places_known), []).append(index)
+    by_key = grouped(
+        (_key_of_record(record, places_in_group.get(record.group, {}), places_known), index)
+        for index, record in enumerate(metadata.p2p)
+    )
     operators_by_key: dict[tuple[object, ...], list[int]] = {}
     for position, row in enumerate(operators.tolist()):
         direction = RECORDED_OPERATORS.get(events.strings[events.name[row]])

@@ -19,6 +19,7 @@ import numpy as np
 from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.spans import parse_module_span
 from tracekit.rank.phases import innermost_span, is_autograd_node
+from tracekit.stats.grouped import grouped
 
 _LOSS_OPERATORS = frozenset({"aten::cross_entropy_loss", "aten::log_softmax", "aten::nll_loss_nd"})
 _LOSS = "cross_entropy_loss"
@@ -152,14 +153,12 @@ def _forward_operators(events: EventTable, backward: Int64) -> dict[int, int]:
     is_forward = events.in_category("cpu_op", "Operator") & (events.forward_thread <= 0)
     rows = np.flatnonzero(is_forward & np.isin(events.sequence_number, events.sequence_number[backward]))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    of_number: dict[int, list[int]] = defaultdict(list)
-    for row in rows.tolist():
-        of_number[int(events.sequence_number[row])].append(row)
+    of_number = grouped(zip(events.sequence_number[rows].tolist(), rows.tolist(), strict=True))
     candidates: dict[int, dict[int, int]] = {}
     seen_on: dict[int, Counter[int]] = defaultdict(Counter)
     for row in backward.tolist():
         last_on_track: dict[int, int] = {}
-        for earlier in of_number[int(events.sequence_number[row])]:
+        for earlier in of_number.get(int(events.sequence_number[row]), ()):
             if events.start_ns[earlier] >= events.start_ns[row]:
                 break
             last_on_track[int(events.track[earlier])] = earlier

@@ -278,6 +278,14 @@ def _write_in_place(events: EventTable, rows: Int64) -> Bool:
     return np.isin(events.name[rows], in_place)
 
 
+def outermost(events: EventTable, rows: Int64) -> Int64:
+    """Return those of the events of one track that are in no other, in order of time."""
+    rows = outermost_first(events, rows)
+    reach_ns = np.maximum.accumulate(events.end_ns[rows])
+    is_outermost: Bool = np.append(True, events.start_ns[rows][1:] >= reach_ns[:-1])[: len(rows)]
+    return rows[is_outermost].astype(np.int64)
+
+
 def innermost_span(events: EventTable, spans: Int64, track: Int64, time_ns: Int64) -> Int64:
     """Return int64 [n]: the row of the innermost span that was open on `track[i]` at `time_ns[i]`, or ABSENT.
 

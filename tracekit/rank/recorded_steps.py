@@ -5,7 +5,6 @@ What is kept of one rank's timeline: its waits, the ends of its steps, and its f
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -13,9 +12,10 @@ from typing import Any, TypeVar
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import FlightRecorderMatch, Messages, Unjoined
 from tracekit.model.events import DecodedTrace, Int64
-from tracekit.model.summary import Part, StepParts
+from tracekit.model.summary import Part, StepParts, table_part
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.phases import PhaseTimeline
+from tracekit.stats.grouped import summed
 
 T = TypeVar("T")
 """None: there was nothing to match."""
@@ -80,10 +80,8 @@ def _merge_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecor
     matches = [window for window in windows if window is not None]
     if not matches:
         return None
-    counts: Counter[tuple[str, str, bool]] = Counter()
-    for match in matches:
-        for unjoined in match.unjoined:
-            counts[unjoined.kind, unjoined.reason, unjoined.expected] += unjoined.count
+    every = (unjoined for match in matches for unjoined in match.unjoined)
+    counts = summed(((each.kind, each.reason, each.expected), each.count) for each in every)
     return FlightRecorderMatch(
         recorded=sum(match.recorded for match in matches),
         unjoined=tuple(
@@ -93,10 +91,8 @@ def _merge_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecor
     )
 
 
-WAITS = Part(name="waits", type=Waits, empty=Waits.empty, merge=Waits.concatenate)
-
-
-STEP_ENDS = Part(name="step_ends", type=StepEndSegments, empty=StepEndSegments.empty, merge=StepEndSegments.concatenate)
+WAITS = table_part("waits", Waits)
+STEP_ENDS = table_part("step_ends", StepEndSegments)
 
 
 FLIGHT_RECORDER: Part[FlightRecorderMatch | None] = Part(

@@ -105,8 +105,9 @@ def _has_known_members(lanes: Lanes) -> Bool:
     return named
 
 
-def step_end_segments(lanes: Lanes, work: Work) -> StepEndSegments:
+def step_end_segments(recorded: RecordedSteps) -> StepEndSegments:
     """Return the segment before the end of every step window."""
+    lanes, work = recorded.lanes, recorded.once(computing_or_loading)
     until_ns = lanes.windows.end_ns
     released_ns = _last_release_ns(lanes, until_ns, until_ns)
     computing, loading = work

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, EventTable
 from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.run import Run
+from tracekit.model.summary import merge_sums
 from tracekit.rank.communication_rules import COMPUTE, CommunicationRule, rule_finder
 from tracekit.rank.kernel_names import function_of_kernel
 from tracekit.rank.lanes import Lanes, build_lanes
@@ -111,11 +111,5 @@ def _kernels_of(events: EventTable, lanes: Lanes, rules: tuple[CommunicationRule
 
 
 def _merged(uses: Iterable[KernelUse]) -> list[KernelUse]:
-    same: dict[tuple[str, str, str], list[KernelUse]] = defaultdict(list)
-    for use in uses:
-        same[use.function, use.kind, use.rule].append(use)
-    merged = [
-        replace(group[0], count=sum(use.count for use in group), total_ns=sum(use.total_ns for use in group))
-        for group in same.values()
-    ]
+    merged = merge_sums(uses, key=("function", "kind", "rule"), amounts=("count", "total_ns"))
     return sorted(merged, key=lambda use: (-use.total_ns, use.function))

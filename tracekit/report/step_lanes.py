@@ -24,9 +24,10 @@ from tracekit.model.summary import RankSummary
 from tracekit.rank.communication_rules import CommunicationRule
 from tracekit.rank.kernel_names import function_of_kernel
 from tracekit.rank.lanes import Lanes
-from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, STEP_PHASES, PhaseTimeline, outermost_first
+from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, STEP_PHASES, PhaseTimeline, outermost
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
+from tracekit.stats.grouped import grouped
 
 Lane = Literal["compute", "communication", "copy"]
 LANES: tuple[Lane, ...] = ("compute", "communication", "copy")
@@ -102,9 +103,7 @@ def read_step_lanes(
     worker dies.
     """
     options = options or SummaryOptions()
-    by_rank: dict[int, list[StepTime]] = {}
-    for time in times:
-        by_rank.setdefault(time.rank, []).append(time)
+    by_rank = grouped((time.rank, time) for time in times)
     chosen: list[RankSummary] = [summary for summary in run.ranks if summary.rank in by_rank]
     files = [tuple(parse_path(file) for file in summary.files) for summary in chosen]
     if jobs is None and size_bytes_of(files) < SMALL_RUN_BYTES:
@@ -214,9 +213,5 @@ def _operations(events: EventTable, lanes: Lanes) -> Iterator[tuple[Int64, Int64
 
 def _outermost(events: EventTable, rows: Int64) -> Int64:
     """Return those of the events that are in no other one on their track."""
-    kept = [np.empty(0, dtype=np.int64)]
-    for track in events.tracks_of(rows).tolist():
-        on_track = outermost_first(events, rows[events.track[rows] == track])
-        reach_ns = np.maximum.accumulate(events.end_ns[on_track])
-        kept.append(on_track[np.append(True, events.start_ns[on_track][1:] >= reach_ns[:-1])])
-    return np.concatenate(kept)
+    on_tracks = [outermost(events, rows[events.track[rows] == track]) for track in events.tracks_of(rows).tolist()]
+    return np.concatenate([np.empty(0, dtype=np.int64), *on_tracks])

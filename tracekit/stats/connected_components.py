@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tracekit.model.events import ABSENT, Int64
+from tracekit.stats.grouped import grouped
 
 
 class DisjointSets:
@@ -29,10 +30,7 @@ class DisjointSets:
 
     def sets(self) -> list[list[int]]:
         """Return the sets of all items that were joined, each ascending, by their smallest item."""
-        result: dict[int, list[int]] = {}
-        for item in sorted(self._parent):
-            result.setdefault(self._root(item), []).append(item)
-        return list(result.values())
+        return list(grouped((self._root(item), item) for item in sorted(self._parent)).values())
 
     def _root(self, item: int) -> int:
         parent = self._parent

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 

@@ -13,9 +13,9 @@ from benchmarks.gpu_jobs.analysed import report_of
 from tests.builders import TraceBuilder
 from tests.damaged_runs.events import in_order_of_time
 from tests.damaged_runs.good_run import rank_trace
+from tests.summarized_trace import summarize_trace
 from tracekit.errors import InputError
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.summary import StepParts
 from tracekit.read.decode.decoder import decode
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tests.unit.explain.summarized import Summarize
 from tracekit.explain.sections import ALL_PARTS
 from tracekit.loading.options import StepSelection, SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.metadata import Device
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode

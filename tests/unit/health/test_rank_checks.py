@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tests.unit.explain.summarized import summary_of
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.notes import Note
 from tracekit.read.decode.portable import decode
 

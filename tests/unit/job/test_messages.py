@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.exchanges import Message, clocks, rank, recv, run_of, send
-from tracekit.job.messages import match_messages, message_edges
+from tracekit.job.messages import match_messages, message_table
 from tracekit.model.communication import MatchedMessages
 from tracekit.model.summary import RankSummary
 
@@ -164,7 +164,7 @@ def test_an_edge_counts_sends_receives_and_joined_messages(known: bool) -> None:
         rank(1, [recv(0, 9, size_bytes=size)]),
     ]
     matched, _ = match_messages(ranks, clocks(2))
-    rows = message_edges(run_of(ranks, messages=matched)).to_dict("records")
+    rows = message_table(run_of(ranks, messages=matched)).rows
     (row,) = rows
     assert (row["source"], row["destination"], row["group"]) == (0, 1, 0)
     assert (row["sends"], row["receives"], row["joined"]) == (2, 1, 1)

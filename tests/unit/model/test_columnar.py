@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tracekit.model.columnar import Columnar
-from tracekit.model.events import Bool, Int64
+from tracekit.model.events import Bool, Int32, Int64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,3 +49,19 @@ def test_an_empty_table_has_the_declared_dtype_in_each_form_that_numpy_gives_it(
     )
 
     assert declared_table.empty().column.dtype == np.int32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Row(Columnar):
+    count: Int64
+    place: Int32
+    known: Bool
+
+
+def test_columns_that_are_not_given_are_absent_or_false() -> None:
+    table = _Row.of_rows(2, count=np.array([3, 4]))
+    assert (table.count.tolist(), table.place.tolist(), table.known.tolist()) == ([3, 4], [-1, -1], [False, False])
+    assert table.place.dtype == np.int32
+    assert _Row.of_rows(2, count=5).count.tolist() == [5, 5]
+    with pytest.raises(KeyError):
+        _Row.of_rows(2, counts=5)

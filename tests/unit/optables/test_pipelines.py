@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.exchanges import actions, rank, run_of
 from tests.unit.optables.simulated import simulate
-from tracekit.explain.pipeline.bubbles import Pipeline, pipeline, pipeline_actions
+from tracekit.explain.pipeline.bubbles import Pipeline, action_table, pipeline
 from tracekit.explain.pipeline.tables import Actions
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
@@ -131,10 +131,10 @@ def recorded_run(table: pd.DataFrame) -> Run:
 
 
 def test_the_exported_actions_of_a_run_give_the_bubbles_of_its_report() -> None:
-    """GIVEN a run of 4 stages with a stall THEN `pipeline_actions` as a CSV table has its bubbles, to the ns."""
+    """GIVEN a run of 4 stages with a stall THEN `action_table` as a CSV table has its bubbles, to the ns."""
     run = recorded_run(simulate(tail=False, longer_ns={(2, 2, "F", 4): 60_000_000}, noise=0.05))
     expected = pipeline(run)
-    exported = pipeline_actions(run).astype(str)
+    exported = action_table(run).frame.astype(str)
     table = read_table(exported, "actions.csv")
     actual = pipeline(run_of_table(table))
     assert isinstance(expected, Pipeline)

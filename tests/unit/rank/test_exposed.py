@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from benchmarks.gpu_jobs import simulate, spec_of
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tracekit.explain.communication.sections import DIMENSIONS_SECTION, OVERLAP_SECTION
 from tracekit.explain.communication.tables import GROUP_TIMES
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.table import rows_of
 from tracekit.read.decode.portable import decode
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tests.unit.explain.summarized import Summarize
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.explain.step_time.tables import FLOPS, PHASE_SUMS
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.events import EventTable
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.rank.communication_rules import DEFAULT_RULES

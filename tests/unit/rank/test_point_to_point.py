@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder, write_run
 from tests.nccl_messages import add_batch, add_message
+from tests.summarized_trace import summarize_trace
 from tracekit.loading.load import load
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.metadata import PointToPointRecord
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tests.unit.explain.summarized import summary_of
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize, summarize_trace
+from tracekit.loading.summarize import summarize
 from tracekit.model.communication import DTYPES, KINDS, Collectives
 from tracekit.model.spans import DATA_SPAN
 from tracekit.model.summary import RankSummary

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.loading.options import StepSelection, SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 

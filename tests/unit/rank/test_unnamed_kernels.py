@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.rank.communication_rules import parse_rule
 from tracekit.read.decode.portable import decode
 

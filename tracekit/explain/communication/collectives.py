@@ -28,6 +28,8 @@ from tracekit.model.communication import KINDS, MatchedGroup, bus_factor
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
 from tracekit.model.table import Frame
+from tracekit.stats.grouped import grouped
+from tracekit.stats.rows_by_key import rows_by_key
 
 _LinkClass = Literal["host", "network", "mixed"]
 
@@ -167,27 +169,24 @@ def _rows(run: Run, matched: MatchedGroup) -> Iterator[_Row]:
     times = group_times(run, matched)
     ranks = tuple(matched.ranks.tolist())
     where = _link_class(run, ranks)
-    pairs = np.stack((matched.kind[times.place].astype(np.int64), matched.size_bytes[times.place]))
-    each, which = np.unique(pairs, axis=1, return_inverse=True)
-    for i, (kind, size) in enumerate(each.T.tolist()):
-        here = np.flatnonzero(which.reshape(-1) == i)
-        skew_ns = times.skew_ns[here]
+    for alike in collective_distributions([(matched, times)]):
+        here = alike.instances
         queued_ns = float(np.median(times.queued_ns[here]))  # without a queue 0 on any clock
         members = len(run.groups[matched.group].ranks) or len(ranks)
         yield _Row(
             group=matched.group,
-            kind=KINDS[kind],
+            kind=alike.kind,
             count=len(here),
-            size_bytes=None if size == ABSENT else size,
+            size_bytes=alike.size_bytes,
             matched_by=matched.matched_by,
             ranks=ranks,
             members=members,
             link=where,
-            skew_p50_ns=_significant(float(np.median(skew_ns)), times.error_ns),
-            skew_max_ns=_significant(float(skew_ns.max()), times.error_ns),
+            skew_p50_ns=_significant(float(np.median(alike.skew_ns)), times.error_ns),
+            skew_max_ns=_significant(float(alike.skew_ns.max()), times.error_ns),
             wait_mean_ns=_significant(float(times.wait_ns[:, here].mean()), times.error_ns),
             queued_p50_ns=_significant(queued_ns, times.error_ns) if queued_ns else 0,
-            transfer_p50_ns=round(float(np.median(times.transfer_ns[here]))),
+            transfer_p50_ns=round(float(np.median(alike.transfer_ns))),
             error_ns=times.error_ns,
         )
 
@@ -212,9 +211,7 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
 
     Groups are equal in kind and size of collectives, number of ranks, and placement on hosts.
     """
-    alike: dict[tuple[object, ...], list[_Row]] = {}
-    for row in rows:
-        alike.setdefault((row.kind, row.size_bytes, row.members, row.link), []).append(row)
+    alike = grouped(((row.kind, row.size_bytes, row.members, row.link), row) for row in rows)
     hosts = {summary.rank: summary.machine for summary in run.ranks}
     names = {summary.machine: summary.host or summary.machine for summary in run.ranks}
     slow: dict[str, list[float]] = {}
@@ -242,6 +239,7 @@ class CollectiveTimesOfSize:
 
     Attributes:
         size_bytes: of the full array; None where it is not known.
+        instances: int64 [n], among those of the group in which all of its ranks take part.
         skew_ns: int64 [n], from the first to the last arrival.
         transfer_ns: int64 [n].
         error_ns: uncertainty of a skew; None where clocks cannot be compared.
@@ -250,6 +248,7 @@ class CollectiveTimesOfSize:
     group: int
     kind: str
     size_bytes: int | None
+    instances: Int64
     skew_ns: Int64
     transfer_ns: Int64
     error_ns: int | None
@@ -263,14 +262,13 @@ def times_of_groups(run: Run) -> list[TimesOfGroup]:
 def collective_distributions(groups: Iterable[TimesOfGroup]) -> Iterator[CollectiveTimesOfSize]:
     """Yield the times of each kind and size of collective in each group."""
     for matched, times in groups:
-        pairs = np.stack((matched.kind[times.place].astype(np.int64), matched.size_bytes[times.place]))
-        different, which = np.unique(pairs, axis=1, return_inverse=True)
-        for i, (kind, size) in enumerate(different.T.tolist()):
-            here = np.flatnonzero(which.reshape(-1) == i)
+        same = rows_by_key(matched.kind[times.place], matched.size_bytes[times.place])
+        for (kind, size), here in same.items():
             yield CollectiveTimesOfSize(
                 group=matched.group,
                 kind=KINDS[kind],
                 size_bytes=None if size == ABSENT else size,
+                instances=here,
                 skew_ns=times.skew_ns[here],
                 transfer_ns=times.transfer_ns[here],
                 error_ns=times.error_ns,

@@ -8,9 +8,9 @@ One rank's communication by group, kind and phase, and by group alone.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,61 +19,46 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.intervals import Intervals
 from tracekit.model.names.modules import name_of_layers_alike
-from tracekit.model.summary import StepParts
-from tracekit.rank.lanes import Lanes, complete_steps
-from tracekit.rank.phases import PHASES, PhaseTimeline
+from tracekit.model.run import Run
+from tracekit.model.summary import Part
+from tracekit.rank.lanes import complete_steps
+from tracekit.rank.phases import PHASES
+from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped
+from tracekit.stats.rows_by_key import rows_by_key
 
+K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
 
 _MESSAGES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
 
 
-class _Sum(Protocol):
-    """A row of a rank's sums: number of collectives, bytes of their full arrays, and exposed time."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def size_bytes(self) -> int | None: ...
-    @property
-    def exposed_ns(self) -> int: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepShare:
-    """What one rank spends on some communication in a step, mean over its complete steps."""
-
-    rank: int
-    count: float
-    size_bytes: float | None
-    exposed_ns: float
+def shares_by_key(
+    run: Run, part: Part[tuple[S, ...]], key: Callable[[S], K], amounts: Sequence[str]
+) -> dict[K, list[dict[str, Any]]]:
+    """Return what each rank spends on its rows of one key in a step: the `amounts`, means over its complete steps."""
+    shares: dict[K, list[dict[str, Any]]] = defaultdict(list)
+    for summary in run.ranks:
+        steps = sum(step.complete for step in summary.steps)
+        for each, rows in grouped((key(row), row) for row in summary[part]).items():
+            sums = {name: _sum([getattr(row, name) for row in rows]) for name in amounts}
+            means = {name: None if total is None else total / steps for name, total in sums.items()}
+            shares[each].append({"rank": summary.rank, **means})
+    return shares
 
 
-def step_share(rank: int, steps: int, rows: Sequence[_Sum]) -> StepShare:
-    """Return what these rows make in one of `steps` steps."""
-    sizes = [row.size_bytes for row in rows if row.size_bytes is not None]
-    return StepShare(
-        rank=rank,
-        count=sum(row.count for row in rows) / steps,
-        size_bytes=sum(sizes) / steps if len(sizes) == len(rows) else None,
-        exposed_ns=sum(row.exposed_ns for row in rows) / steps,
-    )
-
-
-def means_over_ranks(shares: Sequence[StepShare]) -> dict[str, Any]:
+def means_over_ranks(shares: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the means over the ranks that take part, and the rank with the most exposed time.
 
     Of equals it is the lowest rank.
     """
-    worst = max(shares, key=lambda share: (share.exposed_ns, -share.rank))
-    sizes = [share.size_bytes for share in shares if share.size_bytes is not None]
+    worst = max(shares, key=lambda share: (share["exposed_ns"], -share["rank"]))
+    values = {name: [share[name] for share in shares] for name in worst if name != "rank"}
     return {
         "ranks": len(shares),
-        "count": statistics.fmean(share.count for share in shares),
-        "size_bytes": statistics.fmean(sizes) if len(sizes) == len(shares) else None,
-        "exposed_ns": statistics.fmean(share.exposed_ns for share in shares),
-        "worst_rank": worst.rank,
-        "worst_exposed_ns": worst.exposed_ns,
+        **{name: None if None in of_ranks else statistics.fmean(of_ranks) for name, of_ranks in values.items()},
+        "worst_rank": worst["rank"],
+        "worst_exposed_ns": worst["exposed_ns"],
     }
 
 
@@ -104,23 +89,17 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[CommunicationSum]:
-    """Return rows by (group, kind, phase): times within the complete steps among `steps`, counts by launch.
+def communication_sums(recorded: RecordedSteps) -> tuple[CommunicationSum, ...]:
+    """Return rows by (group, kind, phase): times within the complete steps, counts by launch.
 
     A collective that ran as several spans (a reduce-scatter of a list, on Gloo) counts once, with its size. Its time is
     the union of its spans.
     """
-    communication, complete = lanes.communication_events, complete_steps(lanes, steps)
-    phase = phases.at(communication.launch_ns)
-    keys = np.stack((communication.group, communication.kind, phase)).astype(np.int64)
-    order = np.lexsort(keys[::-1])
-    ordered = keys[:, order]
-    begins = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
+    lanes = recorded.lanes
+    communication, complete = lanes.communication_events, complete_steps(lanes, recorded.steps)
+    phase = recorded.phases.at(communication.launch_ns)
     rows = []
-    for here in np.split(order, begins):
-        if not len(here):
-            continue
-        group, kind, phase_index = keys[:, here[0]].tolist()
+    for (group, kind, phase_index), here in rows_by_key(communication.group, communication.kind, phase).items():
         time = Intervals.union_of(communication.start_ns[here], communication.end_ns[here]) & complete.time
         counted = here[complete.counted[here]]
         count = len(counted)
@@ -137,12 +116,13 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
                 exposed_ns=int(complete.exposed_ns[here].sum()),
             )
         )
-    return rows
+    return tuple(rows)
 
 
-def group_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[GroupTime]:
-    """Return rows by group, of collectives and of messages: times within the complete steps among `steps`."""
-    communication, complete = lanes.communication_events, complete_steps(lanes, steps)
+def group_times(recorded: RecordedSteps) -> tuple[GroupTime, ...]:
+    """Return rows by group, of collectives and of messages: times within the complete steps."""
+    lanes = recorded.lanes
+    communication, complete = lanes.communication_events, complete_steps(lanes, recorded.steps)
     keys = 2 * communication.group.astype(np.int64) + np.isin(communication.kind, _MESSAGES)
     rows = []
     for key in np.unique(keys).tolist():
@@ -157,4 +137,4 @@ def group_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[GroupTime]:
                     exposed_ns=int(complete.exposed_ns[here].sum()),
                 )
             )
-    return rows
+    return tuple(rows)

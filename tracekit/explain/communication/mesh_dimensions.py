@@ -34,6 +34,7 @@ from tracekit.model.notes import Severity
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import Frame
+from tracekit.stats.grouped import grouped
 
 _AMONG_OTHERS = 0.01  # of all communication: a dimension with less does not count
 _ALIKE = 0.8  # of the largest: with at least that much, two are equally large
@@ -128,10 +129,7 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
 def _uses(run: Run) -> dict[Dimension, list[_RankUse]]:
     result: dict[Dimension, list[_RankUse]] = defaultdict(list)
     for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
-        of_dimension: dict[Dimension, list[GroupTime]] = defaultdict(list)
-        for row, dimension in dimensions:
-            of_dimension[dimension].append(row)
-        for dimension, rows in of_dimension.items():
+        for dimension, rows in grouped((dimension, row) for row, dimension in dimensions).items():
             result[dimension].append(
                 _RankUse(
                     rank=summary.rank,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
 from tracekit.explain.communication import tables
-from tracekit.explain.communication.communication_sums import (
-    StepShare,
-    means_over_ranks,
-    step_share,
-)
-from tracekit.explain.communication.tables import COMMUNICATION_SUMS, CommunicationSum
+from tracekit.explain.communication.communication_sums import means_over_ranks, shares_by_key
+from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.findings.communication import exposed_communication
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.run import Run
 from tracekit.model.table import Frame
+from tracekit.stats.grouped import summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +32,12 @@ class Overlap:
 
 def overlap(run: Run) -> Overlap:
     """Return the tables."""
-    index = {group: i for i, group in enumerate(run.groups)}
     rows = [
-        tables.COMMUNICATION.row(row, rank=summary.rank, group=None if row.group is None else index[row.group])
+        tables.COMMUNICATION.row(row, rank=summary.rank, group=run.index_of_group[row.group])
         for summary in run.ranks
         for row in summary[COMMUNICATION_SUMS]
     ]
-    return Overlap(
-        communication=rows,
-        by_kind=_by_kind(run),
-    )
+    return Overlap(communication=rows, by_kind=_by_kind(run))
 
 
 def _by_kind(run: Run) -> list[dict[str, object]]:
@@ -53,27 +45,14 @@ def _by_kind(run: Run) -> list[dict[str, object]]:
 
     Groups of one dimension of the mesh count as one, though their members differ by rank.
     """
-    shares: dict[tuple[str, str | None, str | None], list[StepShare]] = {}
-    total_ns: dict[tuple[str, str | None, str | None], list[float]] = {}
-    for summary in run.ranks:
-        steps = sum(step.complete for step in summary.steps)
-        of_rank: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
-        for row in summary[COMMUNICATION_SUMS]:
-            group = None if row.group is None else row.group.label
-            of_rank.setdefault((row.kind, row.phase, group), []).append(row)
-        for key, rows in of_rank.items():
-            shares.setdefault(key, []).append(step_share(summary.rank, steps, rows))
-            total_ns.setdefault(key, []).append(sum(row.total_ns for row in rows) / steps)
-    most_exposed_first = sorted(shares.items(), key=lambda item: -sum(share.exposed_ns for share in item[1]))
+    amounts = ("count", "size_bytes", "total_ns", "exposed_ns")
+    shares = shares_by_key(
+        run, COMMUNICATION_SUMS, lambda row: (row.kind, row.phase, row.group and row.group.label), amounts
+    )
+    most_exposed_first = sorted(shares.items(), key=lambda item: -sum(share["exposed_ns"] for share in item[1]))
     return [
-        {
-            "kind": kind,
-            "phase": phase,
-            "group": group,
-            "total_ns": statistics.fmean(total_ns[kind, phase, group]),
-            **means_over_ranks(ranks),
-        }
-        for (kind, phase, group), ranks in most_exposed_first
+        {"kind": kind, "phase": phase, "group": group, **means_over_ranks(of_ranks)}
+        for (kind, phase, group), of_ranks in most_exposed_first
     ]
 
 
@@ -88,10 +67,8 @@ def exposed_findings(run: Run) -> list[Finding]:
     if not step_ns:
         return []
     share = exposed_ns / step_ns
-    by_kind: dict[tuple[str, str | None], int] = {}
-    for summary in run.ranks:
-        for row in summary[COMMUNICATION_SUMS]:
-            by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
+    rows = (row for summary in run.ranks for row in summary[COMMUNICATION_SUMS])
+    by_kind = summed(((row.kind, row.phase), row.exposed_ns) for row in rows)
     if not by_kind:
         return []
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])

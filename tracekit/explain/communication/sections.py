@@ -7,23 +7,14 @@ from tracekit.explain.communication.collectives import CollectiveTimes, collecti
 from tracekit.explain.communication.communication_sums import communication_sums, group_times
 from tracekit.explain.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.explain.communication.overlap import Overlap, overlap
-from tracekit.explain.communication.tables import COMMUNICATION_SUMS, GROUP_TIMES, CommunicationSum, GroupTime
+from tracekit.explain.communication.tables import COMMUNICATION_SUMS, GROUP_TIMES
 from tracekit.explain.section import Section
-from tracekit.rank.recorded_steps import FLIGHT_RECORDER, RecordedSteps
-
-
-def _communication(recorded: RecordedSteps) -> tuple[CommunicationSum, ...]:
-    return tuple(communication_sums(recorded.lanes, recorded.phases, recorded.steps))
-
-
-def _group_times(recorded: RecordedSteps) -> tuple[GroupTime, ...]:
-    return tuple(group_times(recorded.lanes, recorded.steps))
-
+from tracekit.rank.recorded_steps import FLIGHT_RECORDER
 
 OVERLAP_SECTION: Section[Overlap] = Section(
     name="overlap",
     reads=(COMMUNICATION_SUMS,),
-    keeps={COMMUNICATION_SUMS: _communication},
+    keeps={COMMUNICATION_SUMS: communication_sums},
     analyze=lambda given: overlap(given.run),
     tables=(tables.COMMUNICATION, tables.COMMUNICATION_BY_KIND),
 )
@@ -40,7 +31,7 @@ COLLECTIVES_SECTION: Section[CollectiveTimes] = Section(
 DIMENSIONS_SECTION: Section[MeshDimensions] = Section(
     name="dimensions",
     reads=(GROUP_TIMES,),
-    keeps={GROUP_TIMES: _group_times},
+    keeps={GROUP_TIMES: group_times},
     analyze=lambda given: mesh_dimensions(given.run),
     tables=(tables.DIMENSIONS, tables.DIMENSIONS_BY_NAME),
 )

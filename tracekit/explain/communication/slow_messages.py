@@ -40,6 +40,7 @@ from tracekit.job.message_times import fastest_of_each, message_kernels, message
 from tracekit.model.communication import SYNCHRONISING
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 from tracekit.model.run import Run
+from tracekit.stats.grouped import grouped
 from tracekit.stats.uncertainty import leave_one_out_medians
 
 _ENOUGH = 4  # messages, of which one may have waited for nothing
@@ -137,10 +138,9 @@ def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_Li
     """Return the links, one for each size that they carry, with what is usual for it."""
     machine = {summary.rank: summary.machine for summary in run.ranks}
     messages = run.messages
-    rows_of: dict[tuple[int, int, int], list[int]] = {}
     columns = (size_bytes, messages.source, messages.destination)
-    for row, *cargo in zip(rows.tolist(), *(column[rows].tolist() for column in columns), strict=True):
-        rows_of.setdefault(tuple(cargo), []).append(row)
+    cargo = zip(*(column[rows].tolist() for column in columns), strict=True)
+    rows_of = grouped(zip(cargo, rows.tolist(), strict=True))
     by_size: dict[int, dict[int, list[_Link]]] = {}
     for (size, source, destination), of_link in rows_of.items():
         if len(of_link) >= _ENOUGH:

@@ -5,13 +5,10 @@ What is kept of one rank's communication: sums by group, kind and phase, and by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
 from tracekit.model.communication import GroupKey
-from tracekit.model.summary import Part
+from tracekit.model.summary import sums_part
 from tracekit.model.table import RANK, Column, Display, Table
 
 COMMUNICATION = Table(
@@ -89,8 +86,6 @@ DIMENSIONS_BY_NAME = Table(
     ),
 )
 
-S = TypeVar("S")
-
 
 def _significant(name: str, meaning: str) -> Column:
     """Return a column of times that are null where the clocks' uncertainty hides them."""
@@ -148,42 +143,11 @@ class GroupTime:
     total_ns: int
     exposed_ns: int
 
-    @property
-    def key(self) -> tuple[GroupKey | None, bool]:
-        return self.group, self.messages
 
-
-def merge_sums(rows: Iterable[S], key: Callable[[S], Hashable], amounts: Sequence[str]) -> tuple[S, ...]:
-    """Return the rows of several recordings of one rank with one row for each `key`.
-
-    The fields `amounts` are added up; the recordings do not overlap. A sum with an unknown value is not known.
-    """
-    merged: dict[Hashable, Any] = {}
-    for row in rows:
-        seen = merged.get(key(row))
-        if seen is None:
-            merged[key(row)] = row
-        else:
-            values = {name: (getattr(seen, name), getattr(row, name)) for name in amounts}
-            added = {name: None if None in pair else sum(pair) for name, pair in values.items()}
-            merged[key(row)] = replace(seen, **added)
-    return tuple(merged.values())
-
-
-def _merged_communication(windows: Sequence[tuple[CommunicationSum, ...]]) -> tuple[CommunicationSum, ...]:
-    amounts = ("count", "size_bytes", "total_ns", "exposed_ns")
-    return merge_sums(chain.from_iterable(windows), lambda row: (row.group, row.kind, row.phase), amounts)
-
-
-def _merged_groups(windows: Sequence[tuple[GroupTime, ...]]) -> tuple[GroupTime, ...]:
-    return merge_sums(chain.from_iterable(windows), lambda row: row.key, ("total_ns", "exposed_ns"))
-
-
-COMMUNICATION_SUMS: Part[tuple[CommunicationSum, ...]] = Part(
-    name="communication", type=tuple[CommunicationSum, ...], empty=tuple, merge=_merged_communication
+COMMUNICATION_SUMS = sums_part(
+    "communication",
+    CommunicationSum,
+    key=("group", "kind", "phase"),
+    amounts=("count", "size_bytes", "total_ns", "exposed_ns"),
 )
-
-
-GROUP_TIMES: Part[tuple[GroupTime, ...]] = Part(
-    name="group_times", type=tuple[GroupTime, ...], empty=tuple, merge=_merged_groups
-)
+GROUP_TIMES = sums_part("group_times", GroupTime, key=("group", "messages"), amounts=("total_ns", "exposed_ns"))

@@ -35,6 +35,8 @@ from tracekit.model.metadata import DdpModule
 from tracekit.model.notes import Severity
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
+from tracekit.stats.grouped import summed
+from tracekit.stats.rows_by_key import rows_by_key
 
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
 _NO_REPLAY = "no replay leaves a reduction out"
@@ -102,10 +104,8 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
     steps = sum(step.complete for summary in run.ranks for step in summary.steps)
     if reductions < 2 or not 0 < sum(summary[DDP_PASSES].updates for summary in run.ranks) <= steps:
         return
-    early_ns: dict[tuple[int, int], int] = defaultdict(int)
-    for row in times:
-        if row["turn"] < last[row["rank"], row["step"], row["module"]]:
-            early_ns[row["rank"], row["step"]] += row["added_ns"]
+    early = [row for row in times if row["turn"] < last[row["rank"], row["step"], row["module"]]]
+    early_ns = summed(((row["rank"], row["step"]), row["added_ns"]) for row in early)
     time_ns = saving_of_ns(run, early_ns) or 0
     yield every_micro_batch(
         cause="transfer",
@@ -120,10 +120,8 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
     for module in modules:
         if len(module.buckets) != 1 or module.buckets[0].size_bytes < 2 * _ONE_OF_MANY_BYTES:
             continue
-        added_ns: dict[tuple[int, int], int] = defaultdict(int)
-        for row in times:
-            if row["module"] == module.module:
-                added_ns[row["rank"], row["step"]] += row["added_ns"]
+        of_module = [row for row in times if row["module"] == module.module]
+        added_ns = summed(((row["rank"], row["step"]), row["added_ns"]) for row in of_module)
         time_ns = min(saving_of_ns(run, added_ns) or 0, _least_ns(run, added_ns))
         cap_bytes = module.bucket_cap_bytes
         yield one_bucket(
@@ -343,17 +341,12 @@ def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int]
     """Return by module and bucket, for each pass, how long it waited, behind which bucket, and for which parameter."""
     times = summary[GRADIENT_TIMES]
     result: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
-    if not len(times):
-        return result
-    passes = np.stack((times.module.astype(np.int64), times.step, times.backward_pass.astype(np.int64)))
-    each, which = np.unique(passes, axis=1, return_inverse=True)
-    for i, (module, step, _) in enumerate(each.T.tolist()):
+    for (module, step, _), here in rows_by_key(times.module, times.step, times.backward_pass).items():
         buckets = summary[DDP_MODULES].modules[module].buckets
         names = [name for bucket in buckets for name in bucket.parameters]
         if step not in common or not names:
             continue
         bucket_of = np.repeat(np.arange(len(buckets)), [len(bucket.parameters) for bucket in buckets])
-        here = np.flatnonzero(which.reshape(-1) == i)
         place, ready_ns = times.place[here], times.ready_ns[here]
         last_ns = np.full(len(buckets), np.iinfo(np.int64).min)
         np.maximum.at(last_ns, bucket_of[place], ready_ns)

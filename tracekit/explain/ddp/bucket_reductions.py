@@ -44,7 +44,8 @@ from tracekit.model.summary import StepParts
 from tracekit.rank.communication_rules import bytes_per_element
 from tracekit.rank.groups import strategies_of
 from tracekit.rank.lanes import Lanes, complete_steps
-from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, PHASES, PhaseTimeline
+from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, PHASES
+from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.steps import device_starts
 
 _ACCUMULATES = f"{AUTOGRAD_NODE_PREFIX}torch::autograd::AccumulateGrad"
@@ -67,15 +68,15 @@ class Reductions:
     elements: Int64
 
 
-def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
+def gradient_reductions(recorded: RecordedSteps) -> Reductions:
     """Return the all-reduces of backward passes in the step windows whose size is known."""
-    communication = lanes.communication_events
+    lanes, communication = recorded.lanes, recorded.lanes.communication_events
     reduces = (
         (communication.kind == KINDS.index("all_reduce"))
         & (communication.dtype != ABSENT)
         & (communication.size_bytes > 0)
     )
-    in_backward = phases.at(communication.launch_ns) == PHASES.index("backward")
+    in_backward = recorded.phases.at(communication.launch_ns) == PHASES.index("backward")
     which = np.flatnonzero(reduces & in_backward & lanes.counted & (lanes.window >= 0))
     which = which[np.argsort(communication.launch_ns[which], kind="stable")]
     return Reductions(which=which, elements=reduced_elements(communication, which))
@@ -180,7 +181,7 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
     forwards = _forwards(trace, lanes)
     sequences = Counter(
         (tuple(zip(sizes[here].tolist(), dtypes[here].tolist(), strict=True)), int(forwards[window[here][0]]))
-        for here in _each(window)
+        for here in (window == number for number in np.unique(window))
     )
     ((usual, passes), count), *_ = sequences.most_common(1)
     if 2 * count <= sequences.total():
@@ -199,10 +200,6 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
             buckets=buckets,
         ),
     )
-
-
-def _each(window: np.ndarray) -> list[np.ndarray]:
-    return [window == value for value in np.unique(window)]
 
 
 def _forwards(trace: DecodedTrace, lanes: Lanes) -> Int64:

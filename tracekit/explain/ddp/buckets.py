@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.explain.communication.collectives import GroupTimes, group_times
+from tracekit.explain.communication.collectives import TimesOfGroup, group_times
 from tracekit.explain.ddp import tables
 from tracekit.explain.ddp.backward_passes import rows_of_reductions
 from tracekit.explain.ddp.bucket_findings import bucket_findings
 from tracekit.explain.ddp.bucket_reductions import (
-    Reductions,
     bucket_reductions,
     ddp_passes,
     gradient_reductions,
@@ -42,14 +41,13 @@ from tracekit.explain.ddp.tables import (
 )
 from tracekit.explain.section import Section, Unavailable
 from tracekit.findings.finding import Finding
-from tracekit.model.communication import MatchedGroup, bus_factor
+from tracekit.model.communication import bus_factor
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import Frame
 from tracekit.rank.recorded_steps import RecordedSteps
-
-_Matched = tuple[MatchedGroup, GroupTimes]
+from tracekit.stats.grouped import grouped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +116,7 @@ def _micro_batches(run: Run, times: list[dict[str, Any]]) -> int | None:
     return forwards // reducing if reducing and forwards and forwards % reducing == 0 else None
 
 
-def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[dict[str, Any]]:
+def _times(run: Run, summary: RankSummary, matched: Sequence[TimesOfGroup]) -> list[dict[str, Any]]:
     runs = summary[BUCKET_REDUCTIONS]
     starts_ns = {step.step: step.start_ns for step in summary.steps if step.complete}
     busbw_bps = _bus_bandwidths(run, summary, matched)
@@ -146,7 +144,7 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
     return rows
 
 
-def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[float | None]:
+def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[TimesOfGroup]) -> list[float | None]:
     """Return the bus bandwidth of each of the rank's reductions, bytes/s.
 
     None unless all ranks of the group were recorded, and in steps that not all ranks completed.
@@ -170,15 +168,10 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
 
 
 def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
-    each: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-    for row in times:
-        if row["index"] != WHOLE:
-            each[row["module"], row["index"]].append(row)
+    each = grouped(((row["module"], row["index"]), row) for row in times if row["index"] != WHOLE)
     result: list[dict[str, object]] = []
     for (module, index), rows in sorted(each.items()):
-        uncovered_ns: dict[int, list[int]] = defaultdict(list)
-        for row in rows:
-            uncovered_ns[row["rank"]].append(row["uncovered_ns"])
+        uncovered_ns = grouped((row["rank"], row["uncovered_ns"]) for row in rows)
         of_rank_ns = {rank: statistics.fmean(values) for rank, values in uncovered_ns.items()}
         worst = max(of_rank_ns, key=lambda rank: (of_rank_ns[rank], -rank))
         bandwidths = [row["busbw_bps"] for row in rows if row["busbw_bps"] is not None]
@@ -253,15 +246,11 @@ def bucket_picture(times: Sequence[dict[str, Any]]) -> BucketPicture | None:
     )
 
 
-def _reductions(recorded: RecordedSteps) -> Reductions:
-    return gradient_reductions(recorded.lanes, recorded.phases)
-
-
 def _modules(recorded: RecordedSteps) -> DdpModules:
     metadata = recorded.trace.header.metadata
     if metadata is not None:
         return DdpModules(modules=tuple(metadata.ddp))
-    modules = inferred_modules(recorded.trace, recorded.lanes, recorded.once(_reductions))
+    modules = inferred_modules(recorded.trace, recorded.lanes, recorded.once(gradient_reductions))
     return DdpModules(modules=modules, inferred=bool(modules))
 
 
@@ -273,12 +262,12 @@ def _passes(recorded: RecordedSteps) -> DdpPasses:
 
 def _bucket_reductions(recorded: RecordedSteps) -> BucketReductions:
     modules = recorded.once(_modules).modules
-    return bucket_reductions(recorded.trace, recorded.lanes, recorded.once(_reductions), modules)
+    return bucket_reductions(recorded.trace, recorded.lanes, recorded.once(gradient_reductions), modules)
 
 
 def _gradient_times(recorded: RecordedSteps) -> GradientTimes:
-    modules = recorded.once(_modules).modules
-    return gradient_times(recorded.trace, recorded.lanes, recorded.once(_bucket_reductions), modules)
+    runs, modules = recorded.once(_bucket_reductions), recorded.once(_modules).modules
+    return gradient_times(recorded.trace, recorded.lanes, runs, modules)
 
 
 BUCKETS_SECTION: Section[Buckets] = Section(

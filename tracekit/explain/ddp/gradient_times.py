@@ -69,11 +69,12 @@ def gradient_times(
         in_time = np.argsort(ready_ns[copy], kind="stable")
         place, copy, back_ns = place[in_time], copy[in_time], back_ns[in_time]
         columns.append(
-            GradientTimes(
-                module=np.full(len(copy), module, dtype=np.int32),
-                step=np.full(len(copy), step, dtype=np.int64),
-                backward_pass=np.full(len(copy), backward_pass, dtype=np.int32),
-                place=place.astype(np.int32),
+            GradientTimes.of_rows(
+                len(copy),
+                module=module,
+                step=step,
+                backward_pass=backward_pass,
+                place=place,
                 ready_ns=ready_ns[copy],
                 back_ns=back_ns,
                 elements=elements[copy],

@@ -174,12 +174,13 @@ def manual_gradients(recorded: RecordedSteps) -> tuple[ManualReductions, Gradien
             ends_ns = np.append(ready_ns[came], columns["end_ns"][reduced].max())
             without_ns = ends_ns - waited.covered_ns(np.minimum(bounds_ns[0], ends_ns), ends_ns)
             times.append(_times(step, number, elements[came], without_ns))
-    reductions = ManualReductions(
-        module=np.zeros(len(which), dtype=np.int32),
+    reductions = ManualReductions.of_rows(
+        len(which),
+        module=0,
         index=index,
         backward_pass=backward_pass,
         in_backward=Intervals.of_events(events, backward).covers(columns["launch_ns"]),
-        parameters=np.full(len(which), next((use.parameters for use in uses if use.parameters), 0), dtype=np.int32),
+        parameters=next((use.parameters for use in uses if use.parameters), 0),
         **columns,
     )
     return reductions, GradientTimes.concatenate(times)
@@ -234,13 +235,14 @@ def _passes(lanes: Lanes, begin_ns: Int64) -> Iterator[tuple[int, int, tuple[int
 
 def _times(step: int, number: int, elements: Int64, ends_ns: Int64) -> GradientTimes:
     """Return the gradients of a pass. ends_ns: int64 [g + 1], of the gradients and of what follows them."""
-    ready_ns, none = ends_ns[:-1], np.zeros(len(elements), dtype=np.int64)
+    ready_ns = ends_ns[:-1]
     back_ns = max(int(ends_ns[-1] - ready_ns.max()), 0) * elements / elements.sum()
-    return GradientTimes(
-        module=none.astype(np.int32),
-        step=none + step,
-        backward_pass=np.full(len(elements), number, dtype=np.int32),
-        place=np.arange(len(elements), dtype=np.int32),
+    return GradientTimes.of_rows(
+        len(elements),
+        module=0,
+        step=step,
+        backward_pass=number,
+        place=np.arange(len(elements)),
         ready_ns=ready_ns,
         back_ns=back_ns.astype(np.int64),
         elements=elements,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Bool, Int32, Int64
 from tracekit.model.metadata import DdpModule
-from tracekit.model.summary import Part
+from tracekit.model.summary import Part, table_part
 from tracekit.model.table import RANK, Column, Display, Table
 
 _BUCKET = (
@@ -199,21 +199,7 @@ DDP_PASSES: Part[DdpPasses] = Part(
 )
 
 
-BUCKET_REDUCTIONS = Part(
-    name="bucket_reductions", type=BucketReductions, empty=BucketReductions.empty, merge=BucketReductions.concatenate
-)
-
-
-GRADIENT_TIMES = Part(
-    name="gradient_times", type=GradientTimes, empty=GradientTimes.empty, merge=GradientTimes.concatenate
-)
-
-
-MANUAL_REDUCTIONS = Part(
-    name="manual_reductions", type=ManualReductions, empty=ManualReductions.empty, merge=ManualReductions.concatenate
-)
-
-
-MANUAL_GRADIENT_TIMES = Part(
-    name="manual_gradient_times", type=GradientTimes, empty=GradientTimes.empty, merge=GradientTimes.concatenate
-)
+BUCKET_REDUCTIONS = table_part("bucket_reductions", BucketReductions)
+GRADIENT_TIMES = table_part("gradient_times", GradientTimes)
+MANUAL_REDUCTIONS = table_part("manual_reductions", ManualReductions)
+MANUAL_GRADIENT_TIMES = table_part("manual_gradient_times", GradientTimes)

@@ -19,7 +19,6 @@ busy after the others had come, only the rest of the transfer held it up: the wa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +37,7 @@ from tracekit.model.table import Frame
 from tracekit.rank.phases import STEP_PHASES
 from tracekit.rank.recorded_steps import STEP_ENDS, WAITS
 from tracekit.stats.apportion import apportion
+from tracekit.stats.grouped import summed
 
 _TRANSFER_ACTIVITY = "communication"
 _MOST_ERROR = 0.05  # of the step, by which clocks may be off: what is shorter than that is no finding anyway
@@ -80,10 +80,7 @@ class Stretch:
     @property
     def parts_ns(self) -> dict[str, int]:
         """Return its time by activity."""
-        sums: Counter[str] = Counter()
-        for (activity, _), time_ns in self.times_ns.items():
-            sums[activity] += time_ns
-        return dict(sums)
+        return dict(summed((activity, time_ns) for (activity, _), time_ns in self.times_ns.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +111,11 @@ def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
     if steps:
         walk = BackwardWalk(run, arrivals)
         stretches = _stretches(walk, [part for step in steps for part in reversed(list(_chain(walk, step)))])
-    total_ns: Counter[tuple[int, str, str]] = Counter()
-    for stretch in stretches:
-        for kind, length_ns in stretch.parts_ns.items():
-            total_ns[stretch.rank, kind, stretch.name] += length_ns
+    total_ns = summed(
+        ((stretch.rank, kind, stretch.name), length_ns)
+        for stretch in stretches
+        for kind, length_ns in stretch.parts_ns.items()
+    )
     whole_ns = sum(total_ns.values())
     rows: list[dict[str, object]] = [
         {"rank": rank, "kind": kind, "name": name, "total_ns": length_ns, "share": length_ns / whole_ns}

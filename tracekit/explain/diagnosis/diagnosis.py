@@ -51,7 +51,7 @@ from tracekit.model.run import Run
 from tracekit.model.table import Frame
 from tracekit.rank.idle_causes import idle_by_cause
 from tracekit.rank.pauses import PAUSES
-from tracekit.rank.recorded_steps import STEP_ENDS, WAITS, RecordedSteps, StepEndSegments
+from tracekit.rank.recorded_steps import STEP_ENDS, WAITS, RecordedSteps
 from tracekit.rank.segments import computing_or_loading, step_end_segments
 from tracekit.stats.apportion import apportion
 
@@ -399,15 +399,6 @@ def phase_activities(recorded: RecordedSteps) -> PhaseActivities:
     )
 
 
-def _step_ends(recorded: RecordedSteps) -> StepEndSegments:
-    return step_end_segments(recorded.lanes, recorded.once(computing_or_loading))
-
-
-def _path(given: AnalysisInput) -> CriticalPath:
-
-    return critical_path(given.run, given.once(arrivals))
-
-
 def _diagnose(given: AnalysisInput) -> Diagnosis | Unavailable:
 
     if given.run.common_steps() and given.run.ranks_are_independent:
@@ -428,8 +419,8 @@ def _diagnose(given: AnalysisInput) -> Diagnosis | Unavailable:
 CRITICAL_PATH_SECTION: Section[CriticalPath] = Section(
     name="critical_path",
     reads=(STEP_ENDS, PHASE_ACTIVITIES, WAITS),
-    keeps={STEP_ENDS: _step_ends, PHASE_ACTIVITIES: phase_activities},
-    analyze=_path,
+    keeps={STEP_ENDS: step_end_segments, PHASE_ACTIVITIES: phase_activities},
+    analyze=lambda given: critical_path(given.run, given.once(arrivals)),
     tables=(tables.CRITICAL_PATH,),
 )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
-from tracekit.model.summary import Part
+from tracekit.model.summary import table_part
 from tracekit.model.table import RANK, Column, Display, Table
 from tracekit.rank.idle_causes import IDLE_CAUSES
 
@@ -87,6 +87,4 @@ class PhaseActivities(Columnar):
     time_ns: Int64
 
 
-PHASE_ACTIVITIES = Part(
-    name="phase_activities", type=PhaseActivities, empty=PhaseActivities.empty, merge=PhaseActivities.concatenate
-)
+PHASE_ACTIVITIES = table_part("phase_activities", PhaseActivities)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +37,7 @@ from tracekit.rank.groups import key_of_recorded_group, strategies_of
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.phases import PHASES, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped, summed
 
 Action = Literal["gather", "gather_and_use", "use", "reduce", "other"]
 
@@ -102,9 +104,8 @@ class FsdpLabels:
         for row in self.rows.tolist():
             if self.at(events, row).action == "use":
                 uses[self.at(events, row).module].append(int(events.start_ns[row]))
-        gathers: dict[int, list[int]] = defaultdict(list)
-        for i in np.flatnonzero((enclosing != ABSENT) & (communication.kind == KINDS.index("all_gather"))).tolist():
-            gathers[int(enclosing[i])].append(i)
+        is_gather = (enclosing != ABSENT) & (communication.kind == KINDS.index("all_gather"))
+        gathers = grouped((int(enclosing[i]), i) for i in np.flatnonzero(is_gather).tolist())
         next_issue_ns: dict[str | None, int] = {}
         for row in sorted(gathers, key=lambda row: -int(events.start_ns[row])):
             label = self.at(events, row)
@@ -164,9 +165,9 @@ def fsdp_sums(recorded: RecordedSteps) -> tuple[FsdpSum, ...]:
     phase = recorded.phases.at(communication.launch_ns)
     module = [labels.at(events, row).module if row != ABSENT else None for row in enclosing.tolist()]
     unit_bytes = _unit_bytes(trace.header.metadata)
-    members: dict[tuple[str | None, int, int], list[int]] = defaultdict(list)
-    for i in np.flatnonzero(in_scope).tolist():
-        members[module[i], int(communication.kind[i]), int(phase[i])].append(i)
+    members = grouped(
+        ((module[i], int(communication.kind[i]), int(phase[i])), i) for i in np.flatnonzero(in_scope).tolist()
+    )
     result = []
     for (name, kind, phase_index), positions in members.items():
         of_row = np.array(positions, dtype=np.int64)
@@ -208,12 +209,9 @@ def _shard_groups(metadata: CaptureMetadata | None, communication: Communication
     return np.array([i for i, key in enumerate(communication.groups) if key in keys], dtype=np.int64)
 
 
-def _unit_bytes(metadata: CaptureMetadata | None) -> dict[str, int]:
+def _unit_bytes(metadata: CaptureMetadata | None) -> Mapping[str, int]:
     """Return the unsharded bytes of each module's parameters, which may be sharded over several groups."""
-    size_bytes: dict[str, int] = defaultdict(int)
-    for unit in metadata.fsdp if metadata is not None else ():
-        size_bytes[unit.module] += unit.unit_bytes
-    return size_bytes
+    return {} if metadata is None else summed((unit.module, unit.unit_bytes) for unit in metadata.fsdp)
 
 
 def fsdp_gathers(recorded: RecordedSteps) -> FsdpGathers:

@@ -13,7 +13,7 @@ The first module of a pass has nothing before it to hide under. No module is pre
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +29,7 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.metadata import SettingValue
 from tracekit.model.run import Run
 from tracekit.rank.phases import PHASES
+from tracekit.stats.grouped import grouped
 from tracekit.stats.uncertainty import saving_conditions, standard_error
 
 _AHEAD = (1, 2)
@@ -190,10 +191,7 @@ def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     """Return a finding for each phase in which prefetching saves a significant part of the step."""
     findings = []
     step_ns = run.mean_rank_step_ns()
-    by_phase: dict[str, list[Forecast]] = defaultdict(list)
-    for forecast in forecasts:
-        by_phase[forecast.phase].append(forecast)
-    for phase, several in by_phase.items():
+    for phase, several in grouped((forecast.phase, forecast) for forecast in forecasts).items():
         best_ns = max(forecast.saving_ns for forecast in several)
         chosen = next(forecast for forecast in several if forecast.saving_ns >= _AS_GOOD * best_ns)
         if _is_set(run, phase):

@@ -5,16 +5,13 @@ What is kept of one rank's FSDP units: sums by module and phase, each all-gather
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
-from tracekit.explain.communication.tables import merge_sums
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
-from tracekit.model.summary import Part
+from tracekit.model.summary import sums_part, table_part
 from tracekit.model.table import RANK, Column, Display, Table
 
 _FSDP_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: of no module.')
@@ -158,19 +155,11 @@ class FsdpRegathers(Columnar):
     launch_ns: Int64
 
 
-def _merged_units(windows: Sequence[tuple[FsdpSum, ...]]) -> tuple[FsdpSum, ...]:
-    amounts = ("count", "size_bytes", "exposed_ns", "ahead_count", "ahead_ns")
-    return merge_sums(chain.from_iterable(windows), lambda row: (row.module, row.kind, row.phase), amounts)
-
-
-FSDP_UNITS: Part[tuple[FsdpSum, ...]] = Part(
-    name="fsdp_units", type=tuple[FsdpSum, ...], empty=tuple, merge=_merged_units
+FSDP_UNITS = sums_part(
+    "fsdp_units",
+    FsdpSum,
+    key=("module", "kind", "phase"),
+    amounts=("count", "size_bytes", "exposed_ns", "ahead_count", "ahead_ns"),
 )
-
-
-FSDP_REGATHERS = Part(
-    name="fsdp_regathers", type=FsdpRegathers, empty=FsdpRegathers.empty, merge=FsdpRegathers.concatenate
-)
-
-
-FSDP_GATHERS = Part(name="fsdp_gathers", type=FsdpGathers, empty=FsdpGathers.empty, merge=FsdpGathers.concatenate)
+FSDP_REGATHERS = table_part("fsdp_regathers", FsdpRegathers)
+FSDP_GATHERS = table_part("fsdp_gathers", FsdpGathers)

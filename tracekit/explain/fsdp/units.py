@@ -18,16 +18,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from tracekit.explain.communication.communication_sums import (
-    StepShare,
-    layers_alike,
-    means_over_ranks,
-    step_share,
-)
+from tracekit.explain.communication.communication_sums import layers_alike, means_over_ranks, shares_by_key
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.explain.configuration import CONFIGURATION
 from tracekit.explain.fsdp import tables
@@ -45,15 +41,14 @@ from tracekit.explain.step_time.step_lengths import savings_ns
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.fsdp import giant_unit, tiny_units
 from tracekit.findings.thresholds import TINY_UNITS, UNIT_SHARE
-from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 from tracekit.model.run import Run
 from tracekit.model.table import Frame
+from tracekit.stats.grouped import grouped, summed
 from tracekit.stats.transfer_fit import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.stats.uncertainty import saving_conditions, standard_error
 
 _BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
-_NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
 
 _NEARLY_ALL = 0.8  # of the time that is computed under units
 _APART = 4.0  # times: sizes with this ratio tell latency from bandwidth
@@ -134,19 +129,16 @@ def _hidden_share(run: Run) -> float | None:
 
 
 def _by_module(run: Run) -> list[dict[str, Any]]:
-    shares: dict[tuple[str | None, str, str | None], list[StepShare]] = defaultdict(list)
-    ahead: dict[tuple[str | None, str, str | None], list[FsdpSum]] = defaultdict(list)
-    for summary in run.ranks:
-        steps = sum(step.complete for step in summary.steps)
-        for row in summary[FSDP_UNITS]:
-            shares[row.module, row.kind, row.phase].append(step_share(summary.rank, steps, [row]))
-            ahead[row.module, row.kind, row.phase].append(row)
+    key = ("module", "kind", "phase")
+    place_of = attrgetter(*key)
+    shares = shares_by_key(run, FSDP_UNITS, place_of, ("count", "size_bytes", "exposed_ns"))
+    units = [row for summary in run.ranks for row in summary[FSDP_UNITS]]
+    ahead_count = summed((place_of(row), row.ahead_count) for row in units)
+    ahead_ns = summed((place_of(row), row.ahead_ns) for row in units)
     rows: list[dict[str, Any]] = []
-    for (module, kind, phase), ranks in shares.items():
-        known = sum(row.ahead_count for row in ahead[module, kind, phase])
-        ahead_ns = sum(row.ahead_ns for row in ahead[module, kind, phase])
-        means = {**means_over_ranks(ranks), "prefetch_ns": ahead_ns / known if known else None}
-        rows.append({"module": module, "phase": phase, "kind": kind, **means})
+    for place, of_ranks in shares.items():
+        prefetch_ns = ahead_ns[place] / ahead_count[place] if ahead_count[place] else None
+        rows.append(dict(zip(key, place, strict=True)) | means_over_ranks(of_ranks) | {"prefetch_ns": prefetch_ns})
     # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
@@ -295,10 +287,11 @@ def _fit(
 
     None where sizes are too similar, or the latency is not significant.
     """
-    transfers_ns: dict[str, list[int]] = defaultdict(list)
-    for rank, of_rank in gathers.items():
-        for module, transfer_ns in zip(of_rank.module.tolist(), shortest_ns[rank].tolist(), strict=True):
-            transfers_ns[module].append(transfer_ns)
+    transfers_ns = grouped(
+        pair
+        for rank, of_rank in gathers.items()
+        for pair in zip(of_rank.module.tolist(), shortest_ns[rank].tolist(), strict=True)
+    )
     if max(sizes.values()) < _APART * min(sizes.values()):
         return None
     times_ns = [statistics.median(transfers) for transfers in transfers_ns.values()]

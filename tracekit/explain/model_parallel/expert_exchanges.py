@@ -23,18 +23,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.explain.model_parallel.tables import COUNT_DTYPES, ExpertCommunicationSum, ExpertExchangeSum
+from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.spans import parse_pipeline_span, parse_torch_action
-from tracekit.model.summary import StepParts
 from tracekit.rank.communication_rules import bytes_per_element
 from tracekit.rank.device_communication import argument_positions
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.modules import modules_of_launches
-from tracekit.rank.phases import PHASES, PhaseTimeline, innermost_span
+from tracekit.rank.phases import PHASES, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.shapes import recorded_shapes
+from tracekit.stats.rows_by_key import rows_by_key
 
 _OPERATORS = ("c10d::alltoall_base_", "c10d::alltoall_")  # output first, then input
 _FOR_EXPERTS = ("ep", None)  # None: the purpose of the group is not known
@@ -43,7 +44,7 @@ _DIRECTIONS = ("dispatch", "combine")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExpertAllToAlls:
+class ExpertAllToAlls(Columnar):
     """k all-to-alls that bring tokens to experts or take them back, in complete steps, in order of launch.
 
     Attributes:
@@ -61,11 +62,12 @@ class ExpertAllToAlls:
     takes_back: Bool
 
 
-def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) -> list[ExpertExchangeSum]:
+def expert_exchanges(recorded: RecordedSteps) -> tuple[ExpertExchangeSum, ...]:
     """Return rows by (group, module, step), in order of time."""
+    trace, lanes, found = recorded.trace, recorded.lanes, recorded.once(expert_all_to_alls)
     communication = lanes.communication_events
     if not len(found.which):
-        return []
+        return ()
     step = lanes.windows.step[lanes.window[found.which]]
     module = modules_of_launches(
         trace.events, communication.launch_track[found.which].astype(np.int64), communication.launch_ns[found.which]
@@ -78,7 +80,7 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) 
         total = sums[int(found.group[i]), module[i], int(step[i])]
         total[0] += 0 if found.takes_back[i] else int(found.received[i]) * width
         total[1] += int(uncovered_ns[i])
-    return [
+    return tuple(
         ExpertExchangeSum(
             group=None if group == ABSENT else communication.groups[group],
             module=name,
@@ -87,7 +89,7 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) 
             uncovered_ns=time_ns,
         )
         for (group, name, number), (size, time_ns) in sums.items()
-    ]
+    )
 
 
 def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
@@ -103,8 +105,7 @@ def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
         (communication.kind == KINDS.index("all_to_all")) & complete.counted & may_be[group_of_event]
     )
     if not len(which):
-        none = np.empty(0, dtype=np.int64)
-        return ExpertAllToAlls(which=none, group=none, received=none, sent=none, takes_back=none.astype(np.bool_))
+        return ExpertAllToAlls.empty()
     which = which[np.argsort(communication.launch_ns[which], kind="stable")]
     received, sent = _exchanged_elements(trace, lanes, which)
     known = (
@@ -120,13 +121,8 @@ def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
     for_experts = {index for index, key in enumerate(communication.groups) if key.parallelism == "ep"}
     for_experts |= set(group[forward & back].tolist())
     chosen = np.isin(group, list(for_experts))
-    return ExpertAllToAlls(
-        which=which[chosen],
-        group=group[chosen],
-        received=received[chosen],
-        sent=sent[chosen],
-        takes_back=back[chosen],
-    )
+    found = ExpertAllToAlls(which=which, group=group, received=received, sent=sent, takes_back=back)
+    return found.rows(chosen)
 
 
 def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
@@ -179,16 +175,9 @@ def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64)
     return result
 
 
-def expert_communication_sums(
-    events: EventTable,
-    lanes: Lanes,
-    phases: PhaseTimeline,
-    steps: Sequence[StepParts],
-    all_to_alls: ExpertAllToAlls,
-) -> list[ExpertCommunicationSum]:
-    """Return rows by (group, direction, phase, microbatch): times within the complete steps among `steps`, counts by
-    launch.
-    """
+def expert_communication_sums(recorded: RecordedSteps) -> tuple[ExpertCommunicationSum, ...]:
+    """Return rows by (group, direction, phase, microbatch): times within the complete steps, counts by launch."""
+    lanes, all_to_alls = recorded.lanes, recorded.once(expert_all_to_alls)
     communication = lanes.communication_events
     group = communication.group.astype(np.int64)
     direction = np.full(len(communication), ABSENT, dtype=np.int64)
@@ -198,15 +187,14 @@ def expert_communication_sums(
     group[all_to_alls.which] = all_to_alls.group
     chosen = np.flatnonzero(direction != ABSENT)
     if not len(chosen):
-        return []
-    complete = complete_steps(lanes, steps)
-    phase = phases.at(communication.launch_ns[chosen])
-    microbatch = _microbatches(events, communication.launch_ns[chosen])
-    keys = np.stack((group[chosen], direction[chosen], phase, microbatch))
-    different, which = np.unique(keys, axis=1, return_inverse=True)
+        return ()
+    complete = complete_steps(lanes, recorded.steps)
+    phase = recorded.phases.at(communication.launch_ns[chosen])
+    microbatch = _microbatches(recorded.trace.events, communication.launch_ns[chosen])
     rows = []
-    for row, (of_group, number, of_phase, of_microbatch) in enumerate(different.T.tolist()):
-        members = chosen[which.reshape(-1) == row]
+    same = rows_by_key(group[chosen], direction[chosen], phase, microbatch)
+    for (of_group, number, of_phase, of_microbatch), here in same.items():
+        members = chosen[here]
         time = Intervals.union_of(communication.start_ns[members], communication.end_ns[members]) & complete.time
         counted = members[complete.counted[members]]
         if not len(counted) and not len(time):
@@ -224,7 +212,7 @@ def expert_communication_sums(
                 exposed_ns=int(complete.exposed_ns[members].sum()),
             )
         )
-    return rows
+    return tuple(rows)
 
 
 def _microbatches(events: EventTable, launch_ns: Int64) -> Int64:

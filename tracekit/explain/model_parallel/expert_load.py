@@ -29,9 +29,6 @@ from tracekit.model.run import Run
 from tracekit.model.table import Frame
 from tracekit.stats.uncertainty import least_significant
 
-ESTIMATED = "estimated from how long they compute, not from counts of tokens"
-"""Added to every load that is estimated because the trace has no sizes."""
-
 LEAST_OVERLOAD = 1.03  # times the load of the others, of a rank that is named for it
 HIGHEST_RATIO = 100.0  # times the others', or more: a router that has collapsed
 _PERSISTENT = 0.8  # of the steps
@@ -92,12 +89,11 @@ def expert_load(run: Run) -> ExpertLoad:
         for compute in expert_computes(run)
         if not compute.has_sizes
     ]
-    index = {group: i for i, group in enumerate(run.groups)}
     rows = [
         row
         for group in groups
         for module, load in group.modules.items()
-        for row in _rows(None if group.key is None else index[group.key], module, load, estimated=group.estimated)
+        for row in _rows(run.index_of_group[group.key], module, load, estimated=group.estimated)
     ]
     findings = [_finding(run, group) for group in groups]
     return ExpertLoad(ranks=rows, findings=tuple(finding for finding in findings if finding is not None))

@@ -16,34 +16,29 @@ from the first start to the last end.
 from __future__ import annotations
 
 import re
-import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from tracekit.explain.communication.communication_sums import (
-    StepShare,
-    layers_alike,
-    means_over_ranks,
-    step_share,
-)
+from tracekit.explain.communication.communication_sums import layers_alike, means_over_ranks, shares_by_key
 from tracekit.explain.model_parallel import tables
 from tracekit.explain.model_parallel.expert_load import ExpertLoad, expert_load
-from tracekit.explain.model_parallel.tables import EXPERT_COMMUNICATION_SUMS, LAYERS, ExpertCommunicationSum, TensorSum
+from tracekit.explain.model_parallel.tables import EXPERT_COMMUNICATION_SUMS, LAYERS, TensorSum
 from tracekit.findings.finding import Finding
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
-from tracekit.model.summary import StepParts
 from tracekit.model.table import Frame
 from tracekit.rank.kernel_launches import device_extent
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.modules import HostStretches, modules_of_launches, stretches_of_modules
 from tracekit.rank.phases import PHASES, PhaseTimeline, innermost_span
+from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped
 
 _WITHIN_LAYERS = ("tp", "ep", "cp")
 _NONE = -1
@@ -94,24 +89,14 @@ def _share(exposed_ns: float | None, layer_ns: float | None) -> float | None:
 
 
 def _by_module(run: Run) -> list[dict[str, Any]]:
-    shares: dict[tuple[str | None, str, str, str | None], list[StepShare]] = defaultdict(list)
-    layers: dict[tuple[str | None, str, str, str | None], list[float | None]] = defaultdict(list)
-    for summary in run.ranks:
-        steps = sum(step.complete for step in summary.steps)
-        for row in summary[LAYERS]:
-            key = (row.module, row.parallelism, row.kind, row.phase)
-            shares[key].append(step_share(summary.rank, steps, [row]))
-            layers[key].append(None if row.layer_ns is None else row.layer_ns / steps)
+    key = ("module", "parallelism", "kind", "phase")
+    shares = shares_by_key(run, LAYERS, attrgetter(*key), ("count", "size_bytes", "exposed_ns", "layer_ns"))
     inferred = any(row.inferred for summary in run.ranks for row in summary[LAYERS])
     rows = []
-    for key, ranks in shares.items():
-        module, parallelism, kind, phase = key
-        means = means_over_ranks(ranks)
-        known = [layer for layer in layers[key] if layer is not None]
-        layer_ns = statistics.fmean(known) if len(known) == len(layers[key]) else None
-        share = _share(means["exposed_ns"], layer_ns)
-        layer = {"layer_ns": layer_ns, "layer_share": share, "inferred": inferred}
-        rows.append({"module": module, "parallelism": parallelism, "phase": phase, "kind": kind, **means, **layer})
+    for place, of_ranks in shares.items():
+        means = means_over_ranks(of_ranks)
+        share = _share(means["exposed_ns"], means["layer_ns"])
+        rows.append(dict(zip(key, place, strict=True)) | means | {"layer_share": share, "inferred": inferred})
     # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
@@ -137,9 +122,8 @@ class ExpertCommunication:
 
 def expert_communication(run: Run) -> ExpertCommunication:
     """Return the tables over all ranks."""
-    index = {group: i for i, group in enumerate(run.groups)}
     rows = [
-        tables.EXPERT_COMMUNICATION.row(row, rank=summary.rank, group=None if row.group is None else index[row.group])
+        tables.EXPERT_COMMUNICATION.row(row, rank=summary.rank, group=run.index_of_group[row.group])
         for summary in run.ranks
         for row in summary[EXPERT_COMMUNICATION_SUMS]
     ]
@@ -147,24 +131,14 @@ def expert_communication(run: Run) -> ExpertCommunication:
 
 
 def _means(run: Run) -> list[dict[str, Any]]:
-    shares: dict[_Key, list[StepShare]] = defaultdict(list)
-    total_ns, overlapped_ns = (defaultdict[_Key, list[float]](list) for _ in range(2))
-    for summary in run.ranks:
-        steps = sum(step.complete for step in summary.steps)
-        of_rank: dict[_Key, list[ExpertCommunicationSum]] = defaultdict(list)
-        for row in summary[EXPERT_COMMUNICATION_SUMS]:
-            of_rank[row.direction, row.phase, row.microbatch].append(row)
-        for key, rows in of_rank.items():
-            shares[key].append(step_share(summary.rank, steps, rows))
-            total_ns[key].append(sum(row.total_ns for row in rows) / steps)
-            overlapped_ns[key].append(sum(row.overlapped_ns for row in rows) / steps)
-    result = []
-    for direction, phase, microbatch in sorted(shares, key=_order):
-        means = means_over_ranks(shares[direction, phase, microbatch])
-        mean_ns, hidden_ns = (statistics.fmean(of[direction, phase, microbatch]) for of in (total_ns, overlapped_ns))
-        of_all = {"direction": direction, "phase": phase, "microbatch": microbatch}
-        result.append({**of_all, "total_ns": mean_ns, "overlapped_ns": hidden_ns, **means})
-    return result
+    key, amounts = (
+        ("direction", "phase", "microbatch"),
+        ("count", "size_bytes", "total_ns", "overlapped_ns", "exposed_ns"),
+    )
+    shares = shares_by_key(run, EXPERT_COMMUNICATION_SUMS, attrgetter(*key), amounts)
+    return [
+        dict(zip(key, place, strict=True)) | means_over_ranks(shares[place]) for place in sorted(shares, key=_order)
+    ]
 
 
 def _order(key: _Key) -> tuple[int, int, bool]:
@@ -173,24 +147,24 @@ def _order(key: _Key) -> tuple[int, int, bool]:
     return (-1 if microbatch is None else microbatch, place, direction == "combine")
 
 
-def tensor_sums(
-    trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
-) -> list[TensorSum]:
+def tensor_sums(recorded: RecordedSteps) -> tuple[TensorSum, ...]:
     """Return rows by (module, parallelism, kind, phase): times within the complete steps, counts by launch."""
+    trace, lanes, phases = recorded.trace, recorded.lanes, recorded.phases
     communication = lanes.communication_events
     use, inferred = _parallelism(trace, lanes)
     in_scope = np.flatnonzero(use != _NONE)
     if not len(in_scope):
-        return []
-    complete = complete_steps(lanes, steps)
+        return ()
+    complete = complete_steps(lanes, recorded.steps)
     module = modules_of_launches(
         trace.events, communication.launch_track[in_scope].astype(np.int64), communication.launch_ns[in_scope]
     )
     layers = layer_times(trace.events, lanes, phases, {name for name in module if name is not None})
     phase = phases.at(communication.launch_ns)
-    members: dict[tuple[str | None, int, int, int], list[int]] = defaultdict(list)
-    for name, i in zip(module, in_scope.tolist(), strict=True):
-        members[name, int(use[i]), int(communication.kind[i]), int(phase[i])].append(i)
+    members = grouped(
+        ((name, int(use[i]), int(communication.kind[i]), int(phase[i])), i)
+        for name, i in zip(module, in_scope.tolist(), strict=True)
+    )
     result = []
     for (name, parallelism, kind, phase_index), positions in members.items():
         of_row = np.array(positions, dtype=np.int64)
@@ -212,7 +186,7 @@ def tensor_sums(
                 inferred=inferred,
             )
         )
-    return result
+    return tuple(result)
 
 
 def _parallelism(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, bool]:

@@ -5,13 +5,11 @@ What is kept of communication within one rank's layers: sums by module, and what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from tracekit.explain.communication.tables import merge_sums
 from tracekit.model.communication import DTYPES, GroupKey
-from tracekit.model.summary import Part
+from tracekit.model.summary import Part, sums_part
 from tracekit.model.table import RANK, Column, Display, Table
 
 _TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
@@ -210,34 +208,21 @@ class ExpertCommunicationSum:
     exposed_ns: int
 
 
-def _merged_expert_communication(
-    windows: Sequence[tuple[ExpertCommunicationSum, ...]],
-) -> tuple[ExpertCommunicationSum, ...]:
-    amounts = ("count", "size_bytes", "total_ns", "overlapped_ns", "exposed_ns")
-    rows = chain.from_iterable(windows)
-    return merge_sums(rows, lambda row: (row.group, row.direction, row.phase, row.microbatch), amounts)
-
-
-def _merged_layers(windows: Sequence[tuple[TensorSum, ...]]) -> tuple[TensorSum, ...]:
-    amounts = ("count", "size_bytes", "exposed_ns", "layer_ns")
-    rows = chain.from_iterable(windows)
-    return merge_sums(rows, lambda row: (row.module, row.parallelism, row.kind, row.phase), amounts)
-
-
-LAYERS: Part[tuple[TensorSum, ...]] = Part(name="layers", type=tuple[TensorSum, ...], empty=tuple, merge=_merged_layers)
-
-
+LAYERS = sums_part(
+    "layers",
+    TensorSum,
+    key=("module", "parallelism", "kind", "phase"),
+    amounts=("count", "size_bytes", "exposed_ns", "layer_ns"),
+)
 EXPERT_EXCHANGES: Part[tuple[ExpertExchangeSum, ...]] = Part(
     name="expert_exchanges",
     type=tuple[ExpertExchangeSum, ...],
     empty=tuple,
     merge=lambda windows: tuple(chain.from_iterable(windows)),
 )
-
-
-EXPERT_COMMUNICATION_SUMS: Part[tuple[ExpertCommunicationSum, ...]] = Part(
-    name="expert_communication",
-    type=tuple[ExpertCommunicationSum, ...],
-    empty=tuple,
-    merge=_merged_expert_communication,
+EXPERT_COMMUNICATION_SUMS = sums_part(
+    "expert_communication",
+    ExpertCommunicationSum,
+    key=("group", "direction", "phase", "microbatch"),
+    amounts=("count", "size_bytes", "total_ns", "overlapped_ns", "exposed_ns"),
 )

@@ -19,10 +19,10 @@ import numpy as np
 
 from tracekit.explain.pauses import tables
 from tracekit.explain.pauses.tables import PAUSE_TIMES, RankPauses
-from tracekit.explain.section import AnalysisInput, Section
+from tracekit.explain.section import Section
 from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Condition, Finding, Remedy
-from tracekit.findings.hosts import longer_pause_text, pause_entry, pause_text
+from tracekit.findings.hosts import PAUSE_ENTRIES, longer_pause_text, pause_text
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.communication import KINDS, MatchedGroup
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -198,7 +198,7 @@ def pauses_behind_delays(run: Run, delays_ns: Mapping[int, float]) -> dict[int, 
 
 def _finding(costly: CostlyPause) -> Finding:
     longest = costly.longest
-    return pause_entry(longest.pause)(
+    return PAUSE_ENTRIES[longest.pause](
         rank=costly.ranks[0] if len(costly.ranks) == 1 else None,
         ranks=costly.ranks,
         cause=longest.pause,
@@ -227,7 +227,6 @@ class WaitsForPauses:
         """found: the pauses of all ranks."""
         self._run, self._found = run, found
         self._comparable = clocks_are_comparable(run.ranks, run.clocks)
-        self._place = {summary.rank: place for place, summary in enumerate(run.ranks)}
         self._ready_ns: dict[int, Int64] = {}
         self._in_group: dict[int, tuple[Int64, Bool]] = {}
 
@@ -240,7 +239,7 @@ class WaitsForPauses:
         if not self._comparable:
             return None
         kept, waits = pause.kept, Counter[str]()
-        place = self._place[pause.rank]
+        place = self._run.places[pause.rank]
         ready_ns = self._run.ranks[place].collectives.ready_ns
         order = np.argsort(ready_ns, kind="stable")
         following = np.append(order, ABSENT)[np.searchsorted(ready_ns[order], kept.end_ns, side="left")]
@@ -289,7 +288,7 @@ class WaitsForPauses:
             ready_ns = np.zeros(matched.row.shape, dtype=np.int64)
             for column, rank in enumerate(matched.ranks.tolist()):
                 rows = matched.row[column][present[column]]
-                ready_ns[column][present[column]] = self._ready_of(self._place[rank])[rows]
+                ready_ns[column][present[column]] = self._ready_of(self._run.places[rank])[rows]
             others_ns = leave_one_out_medians(ready_ns.T, present.T).T
             self._in_group[id(matched)] = ready_ns - others_ns, present.sum(axis=0) > 1
         return self._in_group[id(matched)]
@@ -388,11 +387,6 @@ def _longest(kept: RankPauses, column: np.ndarray, names: tuple[str, ...]) -> st
     return names[int(totals.argmax())]
 
 
-def _analyze(given: AnalysisInput) -> Pauses:
-
-    return pauses(given.run)
-
-
 def _long(time: Intervals) -> Intervals:
     """Return some time without its short gaps, and then without its short parts."""
     between = Intervals(time.end_ns[:-1], time.start_ns[1:])
@@ -406,6 +400,6 @@ PAUSES_SECTION: Section[Pauses] = Section(
     name="pauses",
     reads=(PAUSE_TIMES,),
     keeps={PAUSE_TIMES: recorded_pauses},
-    analyze=_analyze,
+    analyze=lambda given: pauses(given.run),
     tables=(tables.PAUSES_BY_RANK,),
 )

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
-from tracekit.model.summary import Part
+from tracekit.model.summary import table_part
 from tracekit.model.table import RANK, Column, Display, Table
+from tracekit.stats.grouped import summed
 
 PAUSES_BY_RANK = Table(
     "pauses",
@@ -64,10 +65,7 @@ class RankPauses(Columnar):
 
     def by_step_ns(self) -> Counter[int]:
         """Return how long the pauses of each step are together."""
-        total_ns = Counter[int]()
-        for step, time_ns in zip(self.step.tolist(), self.duration_ns.tolist(), strict=True):
-            total_ns[step] += time_ns
-        return total_ns
+        return summed(zip(self.step.tolist(), self.duration_ns.tolist(), strict=True))
 
 
-PAUSE_TIMES = Part(name="pauses", type=RankPauses, empty=RankPauses.empty, merge=RankPauses.concatenate)
+PAUSE_TIMES = table_part("pauses", RankPauses)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import DerivedFrame, FilledTable, Frame
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,13 +163,8 @@ def closed_form_bubble_ratio(layout: PipelineLayout, ranks: int) -> float | None
     return (ranks - 1) / (layout.virtual_stages * layout.microbatches + ranks - 1)
 
 
-def pipeline_actions(run: Run) -> pd.DataFrame:
-    """Return every action of the steps that all ranks completed, as rows of tables.PIPELINE_ACTIONS."""
-    return action_table(run).frame
-
-
 def action_table(run: Run) -> FilledTable:
-    """Return the table behind `pipeline_actions`."""
+    """Return every action of the steps that all ranks completed."""
     common = sorted(run.common_steps())
     clocks = {clock.rank: clock for clock in run.clocks}
     rows: list[dict[str, object]] = []

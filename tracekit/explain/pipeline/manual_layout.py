@@ -38,8 +38,6 @@ from tracekit.stats.connected_components import connected_components
 
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 Edge = tuple[int, int]
-
-_FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _Place = tuple[int, int]  # a rank, and a row of its actions
 
 

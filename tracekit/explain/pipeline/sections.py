@@ -6,7 +6,7 @@ from tracekit.explain.pipeline import tables
 from tracekit.explain.pipeline.bubbles import Pipeline, pipeline
 from tracekit.explain.pipeline.per_rank import rank_actions
 from tracekit.explain.pipeline.tables import ACTIONS, Actions
-from tracekit.explain.section import AnalysisInput, Section, Unavailable
+from tracekit.explain.section import Section
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.segments import computing_or_loading
 
@@ -17,15 +17,10 @@ def _actions(recorded: RecordedSteps) -> Actions:
     return rank_actions(recorded.trace, recorded.lanes, recorded.messages, loading)
 
 
-def _analyze(given: AnalysisInput) -> Pipeline | Unavailable:
-
-    return given.once(pipeline)
-
-
 PIPELINE_SECTION: Section[Pipeline] = Section(
     name="pipeline",
     reads=(ACTIONS,),
     keeps={ACTIONS: _actions},
-    analyze=_analyze,
+    analyze=lambda given: given.once(pipeline),
     tables=(tables.PIPELINE_ACTIONS, tables.PIPELINE_RANKS, tables.PIPELINE_STAGES, tables.PIPELINE_WHATIF),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +9,9 @@ import numpy as np
 
 from tracekit.explain.pipeline.tables import Actions
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.model.run import ClockModel, Run, clocks_are_comparable
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
+from tracekit.stats.grouped import grouped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,9 +74,7 @@ def pipeline_steps(
     run: Run, members: Sequence[RankSummary], actions: Mapping[int, Actions]
 ) -> tuple[PipelineSteps, ...]:
     """Return the pipelines of a run. members: ranks that are part of one. actions: of each rank those to consider."""
-    by_pipeline: dict[tuple[int, ...], list[RankSummary]] = defaultdict(list)
-    for summary in members:
-        by_pipeline[() if summary.pipeline is None else summary.pipeline.ranks].append(summary)
+    by_pipeline = grouped((() if each.pipeline is None else each.pipeline.ranks, each) for each in members)
     clocks = {clock.rank: clock for clock in run.clocks}
     by_rank = {summary.rank: summary for summary in members}
     result = []
@@ -91,7 +89,9 @@ def pipeline_steps(
                 (clocks[rank].to_run(actions[rank].start_ns), clocks[rank].to_run(actions[rank].end_ns))
                 for rank in ranks
             ]
-            begins = [_begins_ns(by_rank[rank], clocks[rank]) for rank in ranks]
+            begins = [
+                {step.step: clocks[rank].moment_to_run(step.start_ns) for step in by_rank[rank].steps} for rank in ranks
+            ]
             action_orders = _action_orders([actions[rank] for rank in ranks], on_run, begins)
         result.append(PipelineSteps(ranks=ranks, action_orders=action_orders))
     return tuple(result)
@@ -110,9 +110,7 @@ def _action_orders(
     identity = np.stack((rank, every.kind, every.stage, every.microbatch))
     order = np.lexsort((every.start_ns, rank, every.step))
     edges = np.flatnonzero(np.diff(every.step[order], prepend=np.iinfo(np.int64).min))
-    alike: dict[bytes, list[Int64]] = defaultdict(list)
-    for rows in np.split(order, edges[1:]):
-        alike[identity[:, rows].tobytes()].append(rows)
+    alike = grouped((identity[:, rows].tobytes(), rows) for rows in np.split(order, edges[1:]))
     action_orders = []
     for together in alike.values():
         rows = np.stack(together, axis=1)
@@ -134,8 +132,3 @@ def _action_orders(
             )
         )
     return tuple(action_orders)
-
-
-def _begins_ns(summary: RankSummary, clock: ClockModel) -> dict[int, int]:
-    """Return when a rank began each step, on the run's clock."""
-    return {step.step: clock.moment_to_run(step.start_ns) for step in summary.steps}

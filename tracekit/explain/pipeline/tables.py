@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
-from tracekit.model.summary import Part
+from tracekit.model.summary import table_part
 from tracekit.model.table import RANK, Column, Display, Table
 
 PIPELINE_STAGES = Table(
@@ -105,4 +105,4 @@ class Actions(Columnar):
         return self.end_ns - self.start_ns - self.wait_ns
 
 
-ACTIONS = Part(name="actions", type=Actions, empty=Actions.empty, merge=Actions.concatenate)
+ACTIONS = table_part("actions", Actions)

@@ -20,7 +20,7 @@ from tracekit.job.message_times import fastest_messages, message_kernels, messag
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
-from tracekit.stats.rows_by_pair import rows_by_pair
+from tracekit.stats.rows_by_key import rows_by_key
 
 _NEVER = np.iinfo(np.int64).min
 _F, _B, _I = (ACTION_KINDS.index(kind) for kind in ("F", "B", "I"))
@@ -102,7 +102,7 @@ def message_exchanges(run: Run) -> dict[tuple[int, int], MessageExchange]:
     alone_ns = fastest_messages(run, message_transfers(run).took_ns)
     matched = run.messages
     result = {}
-    for (source, destination), of_pair in rows_by_pair(matched.source, matched.destination).items():
+    for (source, destination), of_pair in rows_by_key(matched.source, matched.destination).items():
         sends, receives = summaries[source], summaries[destination]
         rows = of_pair[receives.end_ns[matched.recv[of_pair]] != ABSENT]
         rows = rows[np.lexsort((sends.issue_ns[matched.send[rows]], matched.step[rows]))]

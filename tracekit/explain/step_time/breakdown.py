@@ -10,7 +10,6 @@ What recording cost the steps that it recorded, as each rank measured it.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 
 from tracekit.explain.step_time import tables
@@ -26,6 +25,7 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.model.table import Frame
 from tracekit.rank.lanes import Lanes
+from tracekit.stats.grouped import summed
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -52,10 +52,7 @@ def breakdown(run: Run) -> Breakdown:
     """Return tables over all ranks, and findings when they are idle or it is not known what communicates."""
     ranks = [_rank_row(summary) for summary in run.ranks]
     steps = [
-        {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
-        | {"data_ns": step.data_ns}
-        | {part: getattr(step, part) for part in _PARTS}
-        | {"overlap_ratio": _ratio(step.overlapped_comm_ns, step.comm_ns)}
+        tables.STEPS.row(step, rank=summary.rank, overlap_ratio=_ratio(step.overlapped_comm_ns, step.comm_ns))
         for summary in run.ranks
         for step in summary.steps
     ]
@@ -106,9 +103,7 @@ def _unclassified(run: Run) -> list[Finding]:
     kernels = [kernel for summary in run.ranks for kernel in summary[UNCLASSIFIED_KERNELS]]
     total_ns = sum(kernel.total_ns for kernel in kernels)
     if total_ns:
-        by_rule: Counter[tuple[str, str]] = Counter()
-        for kernel in kernels:
-            by_rule[kernel.pattern, kernel.kind] += kernel.total_ns
+        by_rule = summed(((kernel.pattern, kernel.kind), kernel.total_ns) for kernel in kernels)
         (pattern, kind), most_ns = by_rule.most_common(1)[0]
         found = unclassified_communication(
             cause="unclassified",
@@ -135,32 +130,24 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
     Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
     """
     windows = lanes.windows
-    lanes_to_sum = (
-        lanes.compute,
-        lanes.communication,
-        lanes.communication & lanes.compute,
-        lanes.exposed_communication,
-        lanes.exposed_copy,
-        lanes.idle,
-    )
-    covered_ns = zip(
-        *(lane.covered_ns(windows.start_ns, windows.end_ns).tolist() for lane in lanes_to_sum), strict=True
-    )
+    time_of = {
+        "compute_ns": lanes.compute,
+        "comm_ns": lanes.communication,
+        "overlapped_comm_ns": lanes.communication & lanes.compute,
+        "exposed_comm_ns": lanes.exposed_communication,
+        "exposed_copy_ns": lanes.exposed_copy,
+        "idle_ns": lanes.idle,
+    }
+    covered = {name: time.covered_ns(windows.start_ns, windows.end_ns).tolist() for name, time in time_of.items()}
     result = []
-    for i, (compute_ns, comm_ns, overlapped_ns, exposed_comm_ns, exposed_copy_ns, idle_ns) in enumerate(covered_ns):
-        window = int(windows.start_ns[i]), int(windows.end_ns[i])
+    for i, data_ns in enumerate(windows.data_ns.tolist()):
         parts = StepParts(
             step=int(windows.step[i]),
-            start_ns=window[0],
+            start_ns=int(windows.start_ns[i]),
             complete=bool(windows.complete[i]),
-            data_ns=int(windows.data_ns[i]) if windows.data_ns[i] != ABSENT else None,
-            step_ns=window[1] - window[0],
-            compute_ns=compute_ns,
-            comm_ns=comm_ns,
-            overlapped_comm_ns=overlapped_ns,
-            exposed_comm_ns=exposed_comm_ns,
-            exposed_copy_ns=exposed_copy_ns,
-            idle_ns=idle_ns,
+            data_ns=data_ns if data_ns != ABSENT else None,
+            step_ns=int(windows.end_ns[i] - windows.start_ns[i]),
+            **{name: covered_ns[i] for name, covered_ns in covered.items()},
         )
         total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
         assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"

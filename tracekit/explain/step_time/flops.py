@@ -24,10 +24,10 @@ from tracekit.explain.step_time.tables import FlopSum, FlopSums, RecomputeSource
 from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, RECOMPUTE_SPAN
-from tracekit.model.summary import StepParts
 from tracekit.rank.communication_rules import dtype_index
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.phases import innermost_span, is_autograd_node, outermost_first
+from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.read.decode.operators import ATTENTIONS, MULTIPLYING
 
 Dims = list[list[int]]
@@ -47,10 +47,11 @@ _TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
 _SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
 
 
-def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> FlopSums:
-    """Return the sums over the operators launched in the complete steps among `steps`."""
+def flop_sums(recorded: RecordedSteps) -> FlopSums:
+    """Return the sums over the operators launched in the complete steps."""
+    trace, lanes = recorded.trace, recorded.lanes
     events, arguments = trace.events, trace.events.operator_arguments
-    complete = complete_steps(lanes, steps).windows
+    complete = complete_steps(lanes, recorded.steps).windows
 
     def launched_in_steps(rows: Int64) -> Int64:
         window = lanes.windows.index_of(events.start_ns[rows])

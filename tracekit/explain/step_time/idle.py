@@ -6,7 +6,7 @@ How long one rank idles for each cause, and in which operator, annotation and so
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ import numpy as np
 from tracekit.explain.configuration import CONFIGURATION
 from tracekit.explain.step_time.tables import IDLE_PLACES, IDLE_SUMS, MOST_PLACES, NAMED_WAITS, HostPlace, IdleSum
 from tracekit.findings.finding import Finding
-from tracekit.findings.hosts import idle_entry, place_text
+from tracekit.findings.hosts import IDLE_ENTRIES, place_text
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE
-from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.names.modules import is_of_program
 from tracekit.model.run import Run
@@ -25,8 +25,9 @@ from tracekit.model.spans import LABEL_PREFIX
 from tracekit.model.table import Rows
 from tracekit.rank.idle_causes import idle_behind_calls, idle_by_cause
 from tracekit.rank.lanes import complete_steps
-from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost_first
+from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import summed
 
 _MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
@@ -88,12 +89,8 @@ def idle_findings(run: Run) -> list[Finding]:
     Loading data, pauses and named waits have separate findings.
     """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    causes_ns = Counter[str]()
-    for summary in run.ranks:
-        causes_ns.update({idle.cause: idle.total_ns for idle in summary[IDLE_SUMS]})
-    waits_ns = Counter[str]()
-    for summary in run.ranks:
-        waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
+    causes_ns = summed((idle.cause, idle.total_ns) for summary in run.ranks for idle in summary[IDLE_SUMS])
+    waits_ns = summed((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
     apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
     named_ns = waits_ns.total()
     causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)
@@ -124,7 +121,7 @@ def idle_findings(run: Run) -> list[Finding]:
     elif main.name not in _CLOSED_BY_HOST:
         evidence["no_replay"] = "no change of the host would close these gaps"
     return [
-        idle_entry(main.name)(
+        IDLE_ENTRIES[main.name](
             cause=main.name,
             time_ns=idle_ns // len(steps),
             evidence=evidence,
@@ -232,7 +229,7 @@ class HostPlaces:
         optimizer = events.named(lambda name: name.startswith(_OPTIMIZER)) & ~events.in_category("gpu_user_annotation")
         places = operators | optimizer
         self._operators = [
-            _outermost(events, np.flatnonzero(places & events.on_tracks(np.array([thread])))) for thread in threads
+            outermost(events, np.flatnonzero(places & events.on_tracks(np.array([thread])))) for thread in threads
         ]
         around |= events.in_category("user_annotation")
         around &= ~events.named(lambda name: name.startswith(_STEP))
@@ -312,13 +309,3 @@ class HostPlaces:
             if sums_ns[i]:
                 result.append((key, place_names, int(sums_ns[i])))
         return result
-
-
-def _outermost(events: EventTable, rows: Int64) -> Int64:
-    """Return those of the events that are in no other, in order of time."""
-    rows = outermost_first(events, rows)
-    if not len(rows):
-        return rows
-    reach_ns = np.maximum.accumulate(events.end_ns[rows])
-    is_outermost: Bool = np.append(True, events.start_ns[rows][1:] >= reach_ns[:-1])
-    return rows[is_outermost].astype(np.int64)

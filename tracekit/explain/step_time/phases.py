@@ -95,7 +95,7 @@ def _by_phase(run: Run) -> list[dict[str, object]]:
         worst = max(mean_ns, key=lambda rank: (mean_ns[rank], -rank))
         means = {
             field: statistics.fmean(getattr(of_rank[i], field) / steps[rank] for rank, of_rank in parts.items())
-            for field in ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+            for field in tables.PHASE_PARTS
         }
         row: dict[str, object] = {"phase": phase, "ranks": len(parts), "share": means["total_ns"] / step_ns, **means}
         rows.append(row | {"worst_rank": worst, "worst_total_ns": mean_ns[worst]})
@@ -156,24 +156,19 @@ def phase_sums(recorded: RecordedSteps) -> PhaseSums:
 
 
 def _parts(times: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
+    time_of = {
+        "compute_ns": lanes.compute,
+        "exposed_comm_ns": lanes.exposed_communication,
+        "exposed_copy_ns": lanes.exposed_copy,
+        "idle_ns": lanes.idle,
+    }
     parts = []
     for name, everywhere in zip(STEP_PHASES, times, strict=True):
         time = everywhere & inside
-        compute_ns, exposed_comm_ns, exposed_copy_ns, idle_ns = (
-            int(lane.covered_ns(time.start_ns, time.end_ns).sum())
-            for lane in (lanes.compute, lanes.exposed_communication, lanes.exposed_copy, lanes.idle)
-        )
-        part = PhasePart(
-            phase=name,
-            total_ns=time.len_ns,
-            compute_ns=compute_ns,
-            exposed_comm_ns=exposed_comm_ns,
-            exposed_copy_ns=exposed_copy_ns,
-            idle_ns=idle_ns,
-        )
-        total = part.compute_ns + part.exposed_comm_ns + part.exposed_copy_ns + part.idle_ns
-        assert total == part.total_ns, f"{name}: the parts sum to {total} ns of {part.total_ns} ns"
-        parts.append(part)
+        covered = {part: int(lane.covered_ns(time.start_ns, time.end_ns).sum()) for part, lane in time_of.items()}
+        total = sum(covered.values())
+        assert total == time.len_ns, f"{name}: the parts sum to {total} ns of {time.len_ns} ns"
+        parts.append(PhasePart(phase=name, total_ns=time.len_ns, **covered))
     total = sum(part.total_ns for part in parts)
     assert total == inside.len_ns, f"the phases sum to {total} ns of {inside.len_ns} ns"
     return tuple(parts)
@@ -192,7 +187,7 @@ def _recorded_facts(events: EventTable, lanes: Lanes, complete: CompleteSteps) -
     scaled, fused = rows(optimizer_span("scaled_step")), rows(optimizer_span("fused_scaled_step"))
     recompute = _recompute(events, lanes, recomputed) & complete.time
     return PhaseSums(
-        backward_passes=len(passes) if len(passes) or not _ran_backward(events) else None,
+        backward_passes=len(passes) if len(passes) or not events.named(is_autograd_node).any() else None,
         recompute_count=len(recomputed),
         recompute_ns=recompute.len_ns,
         recompute_compute_ns=(recompute & lanes.compute).len_ns,
@@ -206,10 +201,6 @@ def _recompute(events: EventTable, lanes: Lanes, rows: Int64) -> Intervals:
     if lanes.device == "cpu" or not len(spans):
         return spans
     return Intervals.union_of(device_times(events, lanes, spans.start_ns), device_times(events, lanes, spans.end_ns))
-
-
-def _ran_backward(events: EventTable) -> bool:
-    return bool(events.named(is_autograd_node).any())
 
 
 def _without_step(events: EventTable, scaled: Int64) -> int:

@@ -16,7 +16,6 @@ Which kernels of one rank look like communication although no rule is for them, 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,14 +29,15 @@ from tracekit.findings.finding import Finding
 from tracekit.findings.steps import float32_products
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.communication import KINDS
-from tracekit.model.events import EventTable
 from tracekit.model.intervals import Intervals
 from tracekit.model.names.collectives import kind_of_collective
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary, StepParts
+from tracekit.model.summary import RankSummary
 from tracekit.model.table import Frame
 from tracekit.rank.kernel_names import function_of_kernel
-from tracekit.rank.lanes import Lanes, complete_steps
+from tracekit.rank.lanes import complete_steps
+from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import grouped, summed
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
 # The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
@@ -128,9 +128,7 @@ def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable
 def _work(summary: RankSummary, known: KnownWork) -> _RankWork:
     complete = [step for step in summary.steps if step.complete]
     counted = summary[FLOPS]
-    by_dtype: dict[str, int] = {}
-    for row in counted.rows:
-        by_dtype[row.dtype] = by_dtype.get(row.dtype, 0) + row.flops
+    by_dtype = summed((row.dtype, row.flops) for row in counted.rows)
     recomputed: int | None = sum(row.flops for row in counted.rows if row.recomputed)
     flops: int | None = sum(by_dtype.values())
     if known.flops_per_step is not None:
@@ -244,17 +242,17 @@ def peak_tflops(device_name: str | None) -> dict[str, float]:
     return next((peaks for pattern, peaks in _DEVICES if re.search(pattern, device_name or "")), {})
 
 
-def unclassified_kernels(events: EventTable, lanes: Lanes, steps: Sequence[StepParts]) -> list[UnclassifiedKernel]:
-    """Return a row for each function: times within the complete steps among `steps`, counts by launch."""
+def unclassified_kernels(recorded: RecordedSteps) -> tuple[UnclassifiedKernel, ...]:
+    """Return a row for each function: times within the complete steps, counts by launch."""
+    events, lanes = recorded.trace.events, recorded.lanes
     communication = lanes.communication_events
     is_unclassified = communication.kind == KINDS.index("unclassified")
     if not is_unclassified.any():
-        return []
-    complete = complete_steps(lanes, steps)
+        return ()
+    complete = complete_steps(lanes, recorded.steps)
     name = events.name[communication.row]
-    names_of_function: dict[str, list[int]] = defaultdict(list)
-    for number in np.unique(name[is_unclassified]).tolist():
-        names_of_function[function_of_kernel(events.strings[number])].append(number)
+    numbers = np.unique(name[is_unclassified]).tolist()
+    names_of_function = grouped((function_of_kernel(events.strings[number]), number) for number in numbers)
     result = []
     for function, names in names_of_function.items():
         mask = is_unclassified & np.isin(name, names)
@@ -269,7 +267,7 @@ def unclassified_kernels(events: EventTable, lanes: Lanes, steps: Sequence[StepP
                     total_ns=time.len_ns,
                 )
             )
-    return result
+    return tuple(result)
 
 
 def _pattern(function: str, names: Sequence[str]) -> str:

@@ -24,9 +24,7 @@ from tracekit.explain.step_time.tables import (
     PHASE_SUMS,
     RECORDING_COST,
     UNCLASSIFIED_KERNELS,
-    FlopSums,
     RecordingCost,
-    UnclassifiedKernel,
 )
 from tracekit.findings.finding import Finding
 from tracekit.model.metadata import MemoryUse
@@ -68,14 +66,6 @@ def _recording_cost(recorded: RecordedSteps) -> RecordingCost | None:
     return RecordingCost(per_step_ns=cost.per_step_ns, steps=steps, options=tuple(cost.options))
 
 
-def _unclassified(recorded: RecordedSteps) -> tuple[UnclassifiedKernel, ...]:
-    return tuple(unclassified_kernels(recorded.trace.events, recorded.lanes, recorded.steps))
-
-
-def _flops(recorded: RecordedSteps) -> FlopSums:
-    return flop_sums(recorded.trace, recorded.lanes, recorded.steps)
-
-
 PHASES_SECTION: Section[StepPhases] = Section(
     name="phases",
     reads=(PHASE_SUMS,),
@@ -88,7 +78,7 @@ PHASES_SECTION: Section[StepPhases] = Section(
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
     reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
-    keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: _unclassified},
+    keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: unclassified_kernels},
     analyze=lambda given: breakdown(given.run),
     tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_PLACES),
 )
@@ -106,7 +96,7 @@ MEMORY_SECTION: Section[Memory] = Section(
 ROOFLINE_SECTION: Section[Roofline] = Section(
     name="roofline",
     reads=(FLOPS,),
-    keeps={FLOPS: _flops},
+    keeps={FLOPS: flop_sums},
     analyze=lambda given: roofline(given.run, given.known_work),
     tables=(tables.ROOFLINE,),
 )

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Literal
 
 from tracekit.explain.section import Unavailable
 from tracekit.model.metadata import MemoryUse, Precision
-from tracekit.model.summary import Part
+from tracekit.model.summary import Part, merge_sums, sums_part
 from tracekit.model.table import RANK, Column, Display, Table
 from tracekit.rank.phases import STEP_PHASES
 
@@ -85,7 +87,15 @@ IDLE_PLACES = Table(
         sort="total_ns",
     ),
 )
-_PHASE_PARTS = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+PHASE_PARTS = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_COUNTED = [
+    "backward_passes",
+    "recompute_count",
+    "recompute_ns",
+    "recompute_compute_ns",
+    "scaled_steps",
+    "skipped_steps",
+]
 _PHASE_PART_MEANINGS = {
     "total_ns": "Time in the phase: the phases sum to step_ns, the four parts to this.",
     "compute_ns": "Time covered by compute.",
@@ -101,7 +111,7 @@ _STEP_PHASE = Column(
 )
 PHASES = Table(
     "phases",
-    (RANK, _STEP_PHASE, *(Column(part, "int", "ns", _PHASE_PART_MEANINGS[part]) for part in _PHASE_PARTS)),
+    (RANK, _STEP_PHASE, *(Column(part, "int", "ns", _PHASE_PART_MEANINGS[part]) for part in PHASE_PARTS)),
 )
 PHASES_BY_PHASE = Table(
     "phases_by_phase",
@@ -109,7 +119,7 @@ PHASES_BY_PHASE = Table(
         _STEP_PHASE,
         Column("ranks", "int", "", "Ranks that the means are over, and over their complete steps."),
         Column("share", "float", "ratio", "Of the mean step."),
-        *(Column(part, "float", "ns", f"Mean a step. {_PHASE_PART_MEANINGS[part]}") for part in _PHASE_PARTS),
+        *(Column(part, "float", "ns", f"Mean a step. {_PHASE_PART_MEANINGS[part]}") for part in PHASE_PARTS),
         Column("worst_rank", "int", "", "The rank with the most time in the phase."),
         Column("worst_total_ns", "float", "ns", "Its time a step."),
     ),
@@ -337,15 +347,6 @@ def _merged_idle(windows: Sequence[tuple[IdleSum, ...]]) -> tuple[IdleSum, ...]:
     )
 
 
-def _merged_unclassified(windows: Sequence[tuple[UnclassifiedKernel, ...]]) -> tuple[UnclassifiedKernel, ...]:
-    merged: dict[str, UnclassifiedKernel] = {}
-    for kernel in (kernel for window in windows for kernel in window):
-        seen = merged.get(kernel.pattern)
-        sums = (0, 0) if seen is None else (seen.count, seen.total_ns)
-        merged[kernel.pattern] = replace(kernel, count=kernel.count + sums[0], total_ns=kernel.total_ns + sums[1])
-    return tuple(merged.values())
-
-
 def _last_known(windows: Sequence[MemoryUse | None]) -> MemoryUse | None:
     return next((memory for memory in reversed(windows) if memory is not None), None)
 
@@ -363,13 +364,6 @@ def _merged_costs(windows: Sequence[RecordingCost | None]) -> RecordingCost | No
     )
 
 
-def _merged_waits(windows: Sequence[tuple[NamedWait, ...]]) -> tuple[NamedWait, ...]:
-    total_ns: Counter[str] = Counter()
-    for window in windows:
-        total_ns.update({wait.what: wait.total_ns for wait in window})
-    return tuple(NamedWait(what=what, total_ns=sum_ns) for what, sum_ns in total_ns.items())
-
-
 def merge_phase_sums(windows: Sequence[PhaseSums]) -> PhaseSums:
     """Return the sums over all windows of one rank. A number that one of them does not know is not known."""
 
@@ -377,19 +371,13 @@ def merge_phase_sums(windows: Sequence[PhaseSums]) -> PhaseSums:
         values = [getattr(window, name) for window in windows]
         return None if None in values else sum(values)
 
-    fields = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
     parts: dict[str, Counter[str]] = {phase: Counter() for phase in STEP_PHASES}
     for window in windows:
         for part in window.parts:
-            parts[part.phase].update({field: getattr(part, field) for field in fields})
+            parts[part.phase].update({field: getattr(part, field) for field in PHASE_PARTS})
     return PhaseSums(
-        parts=tuple(PhasePart(phase=phase, **{f: sums[f] for f in fields}) for phase, sums in parts.items()),
-        backward_passes=total("backward_passes"),
-        recompute_count=total("recompute_count"),
-        recompute_ns=total("recompute_ns"),
-        recompute_compute_ns=total("recompute_compute_ns"),
-        scaled_steps=total("scaled_steps"),
-        skipped_steps=total("skipped_steps"),
+        parts=tuple(PhasePart(phase=phase, **{f: sums[f] for f in PHASE_PARTS}) for phase, sums in parts.items()),
+        **{name: total(name) for name in _COUNTED},
         precision=next((window.precision for window in reversed(windows) if window.precision is not None), None),
     )
 
@@ -398,20 +386,11 @@ def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
     """Return the sums over all windows of one rank. A number that one of them does not know is not known."""
     if unavailable := next((window.unavailable for window in windows if window.unavailable is not None), None):
         return FlopSums(unavailable=unavailable)
-    rows: dict[tuple[str, bool], list[FlopSum]] = defaultdict(list)
-    for window in windows:
-        for row in window.rows:
-            rows[row.dtype, row.recomputed].append(row)
+    rows = merge_sums(
+        chain.from_iterable(window.rows for window in windows), key=("dtype", "recomputed"), amounts=("count", "flops")
+    )
     return FlopSums(
-        rows=tuple(
-            FlopSum(
-                dtype=dtype,
-                recomputed=again,
-                count=sum(row.count for row in same),
-                flops=sum(row.flops for row in same),
-            )
-            for (dtype, again), same in sorted(rows.items())
-        ),
+        rows=tuple(sorted(rows, key=attrgetter("dtype", "recomputed"))),
         uncounted=tuple(sorted({name for window in windows for name in window.uncounted})),
         recompute=next((window.recompute for window in windows), None),
         scalar_float32=all(window.scalar_float32 for window in windows),
@@ -436,11 +415,9 @@ RECORDING_COST: Part[RecordingCost | None] = Part(
 )
 
 
-NAMED_WAITS: Part[tuple[NamedWait, ...]] = Part(
-    name="named_waits", type=tuple[NamedWait, ...], empty=tuple, merge=_merged_waits
-)
+NAMED_WAITS = sums_part("named_waits", NamedWait, key=("what",), amounts=("total_ns",))
 
 
-UNCLASSIFIED_KERNELS: Part[tuple[UnclassifiedKernel, ...]] = Part(
-    name="unclassified_kernels", type=tuple[UnclassifiedKernel, ...], empty=tuple, merge=_merged_unclassified
+UNCLASSIFIED_KERNELS = sums_part(
+    "unclassified_kernels", UnclassifiedKernel, key=("pattern",), amounts=("count", "total_ns")
 )

@@ -16,7 +16,7 @@ it, and send and receive the same sizes in the same order, such as the same stag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 from tracekit.stats.connected_components import connected_components
-from tracekit.stats.rows_by_pair import rows_by_value
+from tracekit.stats.rows_by_key import rows_by_value
 from tracekit.stats.uncertainty import leave_one_out_medians
 
 
@@ -64,14 +64,13 @@ class Arrivals:
 
 def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
     """Return all matched instances; sums by rank are over `steps`."""
-    place = {summary.rank: i for i, summary in enumerate(run.ranks)}
     counted = np.array(sorted(steps), dtype=np.int64)
     arrivals = np.zeros(len(run.ranks), dtype=np.int64)
     instance_of = [np.full(len(s.collectives), ABSENT, dtype=np.int64) for s in run.ranks]
     waited_ns, early_ns = ([np.zeros(len(s.collectives), dtype=np.int64) for s in run.ranks] for _ in range(2))
     parts, orders, total = [], [ArrivalOrder.empty()], 0
     for matched in run.collectives:
-        members = np.array([place[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
+        members = np.array([run.places[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
         part, order, waits = group_instances(run, matched, members)
         parts.append(part)
         orders.append(order)
@@ -84,7 +83,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
             waited_ns[member][rows] = waits.spun_ns[known, column]
             early_ns[member][rows] = np.where(within[known], waits.early_ns[known, column], 0)
         total += matched.row.shape[1]
-    messages = message_arrivals(run, place)
+    messages = message_arrivals(run)
     parts.append(_message_instances(run, messages))
     instances = CollectiveInstances.concatenate(parts)
     _follow_chains(run, instances, ArrivalOrder.concatenate(orders), total, instance_of)
@@ -110,36 +109,22 @@ def _waiting_ns(summary: RankSummary, clock: ClockModel, early_ns: Int64) -> int
 
 
 def _message_instances(run: Run, found: MessageArrivals) -> CollectiveInstances:
-    count = len(found.rank)
-    none = np.zeros(count, dtype=np.int64)
-    return CollectiveInstances(
-        group=np.full(count, ABSENT, dtype=np.int64),
-        kind=np.full(count, KINDS.index("send"), dtype=np.int64),
-        members=np.full(count, 2, dtype=np.int64),
+    return CollectiveInstances.of_rows(
+        len(found.rank),
+        kind=KINDS.index("send"),
+        members=2,
         rank=found.rank,
-        last_arrival=np.full(count, ABSENT, dtype=np.int64),
         row=found.row,
         step=run.messages.step,
         size_bytes=found.size_bytes,
         begin_ns=found.arrival_ns,
         end_ns=found.end_ns,
         transfer_ns=found.times.took_ns,
-        late_ns=none.copy(),
-        behind_ns=none.copy(),
-        waited_ns=none,
-        queued=np.zeros(count, dtype=np.bool_),
         released_ns=found.released_ns,
         since_ns=found.released_ns,
-        passed_row=np.full(count, ABSENT, dtype=np.int64),
         excess_ns=found.excess_ns,
-        compute_ns=none,
-        data_ns=none,
-        operations=none,
-        usual_operations=none,
-        differs=np.zeros(count, dtype=np.bool_),
-        detailed=np.zeros(count, dtype=np.bool_),
-        released_by=np.full(count, ABSENT, dtype=np.int64),
-        begins_with=np.full(count, ABSENT, dtype=np.int64),
+        **dict.fromkeys(("late_ns", "behind_ns", "waited_ns", "compute_ns", "data_ns"), 0),
+        **dict.fromkeys(("operations", "usual_operations"), 0),
     )
 
 
@@ -225,16 +210,16 @@ class MessageArrivals:
     size_bytes: Int64
 
 
-def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
-    """Return the arrivals at a run's matched messages. place: of each rank, its place among the run's ranks."""
+def message_arrivals(run: Run) -> MessageArrivals:
+    """Return the arrivals at a run's matched messages."""
     matched = run.messages
     count = len(matched)
-    since, excess = _segments(run, place)
+    since, excess = _segments(run)
     columns: dict[str, list[Int64]] = {}
     for side, rank, row in (("send", matched.source, matched.send), ("recv", matched.destination, matched.recv)):
         result = {name: np.full(count, ABSENT, dtype=np.int64) for name in ("at", "end", "since", "excess")}
         for number, here in rows_by_value(rank).items():
-            member = place[number]
+            member = run.places[number]
             messages, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
             result["at"][here] = clock.to_run(messages.arrival_ns[rows])
             ends_ns = messages.end_ns[rows]
@@ -243,8 +228,8 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
         columns[side] = [result[name] for name in ("at", "end", "since", "excess")]
     (sent, send_end, *of_sender), (received, recv_end, *of_receiver) = columns["send"], columns["recv"]
     by_sender = sent > received
-    place_of = np.zeros(max(place, default=0) + 1, dtype=np.int64)
-    place_of[list(place)] = list(place.values())
+    place_of = np.zeros(max(run.places, default=0) + 1, dtype=np.int64)
+    place_of[list(run.places)] = list(run.places.values())
     last = np.where(by_sender, place_of[matched.source], place_of[matched.destination])
     arrival_ns = np.maximum(sent, received)
     end_ns = np.where(recv_end != ABSENT, recv_end, np.where(send_end != ABSENT, send_end, arrival_ns))
@@ -263,7 +248,7 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
     )
 
 
-def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int64]]:
+def _segments(run: Run) -> tuple[list[Int64], list[Int64]]:
     """Return for each rank when it was last released before each message, and the excess of the time since then.
 
     A release is -1 where there is none. The beginning of the first step counts as a release. The excess is over the
@@ -284,7 +269,7 @@ def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int
         since.append(np.where(known, released_ns[np.maximum(before, 0)], ABSENT) if len(released_ns) else before)
         segment_ns.append(np.where(since[-1] == ABSENT, 0, arrival_ns - since[-1]))
     excess = [np.zeros(len(of_rank_ns), dtype=np.int64) for of_rank_ns in segment_ns]
-    for peers in _peer_sets(run, place):
+    for peers in _peer_sets(run):
         values = np.stack([segment_ns[member] for member in peers], axis=1)
         known = np.stack([since[member] != ABSENT for member in peers], axis=1)
         beyond_ns = np.where(
@@ -295,7 +280,7 @@ def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int
     return since, excess
 
 
-def _peer_sets(run: Run, place: Mapping[int, int]) -> list[list[int]]:
+def _peer_sets(run: Run) -> list[list[int]]:
     """Return sets of peers, two places or more: they share a group and exchange the same sizes in the same order."""
     signature = [
         (s.messages.is_send.tobytes(), s.messages.size_bytes.tobytes(), s.messages.step.tobytes()) for s in run.ranks
@@ -304,7 +289,7 @@ def _peer_sets(run: Run, place: Mapping[int, int]) -> list[list[int]]:
     for matched in run.collectives:
         seen: dict[tuple[bytes, ...], int] = {}
         for rank in matched.ranks.tolist():
-            member = place[rank]
+            member = run.places[rank]
             if len(run.ranks[member].messages):
                 pairs.append((member, seen.setdefault(signature[member], member)))
     return [peers for peers in connected_components(pairs) if len(peers) > 1]

@@ -20,6 +20,7 @@ from tracekit.model.events import Bool, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.stats.connected_components import connected_components
+from tracekit.stats.grouped import grouped
 from tracekit.stats.uncertainty import leave_one_out_medians
 
 _EXPLAINED = 0.25  # of how much longer ranks compute, by the share of additional operations
@@ -137,9 +138,7 @@ class WorkTimes:
     @cached_property
     def named_sets(self) -> list[tuple[int, ...]]:
         """Return the ranks of each machine and of each process group, two or more and not all."""
-        machines: dict[str | None, list[int]] = {}
-        for place in self.places:
-            machines.setdefault(self.run.ranks[place].machine, []).append(place)
+        machines = grouped((self.run.ranks[place].machine, place) for place in self.places)
         machines.pop(None, None)
         place_of = {self.run.ranks[place].rank: place for place in self.places}
         groups = [[place_of[rank] for rank in group.ranks if rank in place_of] for group in self.run.groups]
@@ -184,11 +183,10 @@ def _operations(summary: RankSummary, steps: Sequence[int]) -> Int64:
 def _same_program(run: Run, steps: Sequence[int]) -> list[list[int]]:
     """Return sets of places in the run's ranks that run the same program, two or more each."""
     wanted = np.array(sorted(steps), dtype=np.int64)
-    place = {summary.rank: i for i, summary in enumerate(run.ranks)}
     signature = [_signature(summary, wanted) for summary in run.ranks]
     pairs: list[tuple[int, int]] = []
     for matched in run.collectives:
-        members = [place[rank] for rank in matched.ranks.tolist()]
+        members = [run.places[rank] for rank in matched.ranks.tolist()]
         if len({signature[member] for member in members}) == 1:
             pairs += pairwise(members)
     sets = ([m for m in peers if run.ranks[m].is_measured] for peers in connected_components(pairs))

@@ -29,7 +29,7 @@ from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.job.message_times import awaited_soonest, fastest_of_each
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
-from tracekit.stats.rows_by_pair import number_rows
+from tracekit.stats.rows_by_key import number_rows
 from tracekit.stats.uncertainty import leave_one_out_medians, quartiles
 
 _ENOUGH = 4  # transfers, for which quartiles mean something

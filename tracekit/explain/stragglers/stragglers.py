@@ -39,7 +39,7 @@ from tracekit.explain.stragglers.verdict import Verdict, cause_of, name_culprit
 from tracekit.findings.finding import Finding
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run, clocks_are_comparable
-from tracekit.model.table import RANK, Column, DerivedFrame, Display, Frame, Rows, Table
+from tracekit.model.table import RANK, Column, DerivedFrame, Display, Frame, Table
 
 _HOST, _DATA = CAUSES.index("host"), CAUSES.index("data")
 
@@ -74,10 +74,6 @@ SLOW_LINKS = Table(
 )
 
 
-def _link_rows(result: Stragglers) -> Rows:
-    return [SLOW_LINKS.row(link, compared_with=link.reference) for link in result.links]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Stragglers:
     """Who holds up whom.
@@ -95,7 +91,9 @@ class Stragglers:
     by_rank: Frame = Frame(STRAGGLERS)
     findings: tuple[Finding, ...]
 
-    slow_links = DerivedFrame(SLOW_LINKS, _link_rows)
+    slow_links = DerivedFrame(
+        SLOW_LINKS, lambda result: [SLOW_LINKS.row(link, compared_with=link.reference) for link in result.links]
+    )
 
 
 def counted_steps(run: Run) -> list[int]:
@@ -164,7 +162,6 @@ def with_pipeline_delays(
     """Return the delays with those of pipelines. transfers: the slow ones of `instances`. steps: those of `charges`."""
     links = transfers.links
     ranks_ns, causes_ns, links_ns = charges.ranks_ns.copy(), charges.causes_ns.copy(), charges.links_ns.copy()
-    place = {summary.rank: i for i, summary in enumerate(run.ranks)}
     for measured in pipelines:
         inside = [i for i, link in enumerate(links) if link.carries_messages and _has_edges(measured, link.ranks)]
         slow = [SlowLink(ranks=links[i].ranks, slowdown=links[i].slowdown) for i in inside]
@@ -181,7 +178,7 @@ def with_pipeline_delays(
                     links_ns[i] = 0
                     links_ns[i, column] = added_ns
         for rank, host_ns, data_ns in zip(measured.ranks, delays.host_ns, delays.data_ns, strict=True):
-            member, of_rank_ns = place[rank], host_ns + data_ns
+            member, of_rank_ns = run.places[rank], host_ns + data_ns
             if of_rank_ns.sum() > ranks_ns[member].sum():
                 ranks_ns[member] = 0
                 ranks_ns[member, column] = of_rank_ns

@@ -28,6 +28,7 @@ from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobo
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.run import Run, largest_pair_error_ns
 from tracekit.model.summary import RankSummary
+from tracekit.stats.grouped import grouped
 
 _COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
 _EXPLAINED = 0.5  # of a delay, by the load of experts
@@ -112,7 +113,6 @@ def name_culprit(
         complete=missing is None,
     )
     overloaded = overloaded_ranks(run)
-    place_of = {summary.rank: place for place, summary in enumerate(run.ranks)}
     found = candidates(
         charges,
         trained,
@@ -121,7 +121,7 @@ def name_culprit(
         first=skipped,
         clock_ns=clock_ns,
         last_arrivals=count_last_arrivals(run, arrivals, steps),
-        less_loaded={place_of[rank]: [place_of[o] for o in load.others] for rank, load in overloaded.items()},
+        less_loaded={run.places[rank]: [run.places[o] for o in load.others] for rank, load in overloaded.items()},
     )
     judged = _Judged(
         run=run,
@@ -317,11 +317,8 @@ def _longer_share(slow: Sequence[RankSummary], others: Sequence[RankSummary], st
 def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> float:
     """Return the mean over the steps of the median over the ranks of a part of the step."""
     wanted = frozenset(steps)
-    by_step: dict[int, list[int]] = {}
-    for summary in ranks:
-        for step in summary.steps:
-            if step.step in wanted:
-                by_step.setdefault(step.step, []).append(getattr(step, part))
+    counted = (step for summary in ranks for step in summary.steps if step.step in wanted)
+    by_step = grouped((step.step, int(getattr(step, part))) for step in counted)
     return statistics.fmean(statistics.median(values) for values in by_step.values()) if by_step else 0.0
 
 

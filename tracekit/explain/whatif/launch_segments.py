@@ -338,16 +338,14 @@ def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, 
     quiet = first >= stop
     points_ns, last_ns, done_ns = points_ns[quiet], last_ns[quiet], done_ns[quiet]
     kernel_ns = np.append(kernels.reach_ns, ABSENT)[np.searchsorted(kernels.launch_ns, last_ns, side="right") - 1]
-    none = np.full(len(points_ns), ABSENT, dtype=np.int64)
-    return Cuts(
-        what=np.full(len(points_ns), _SYNCHRONISE, dtype=np.int64),
+    return Cuts.of_rows(
+        len(points_ns),
+        what=_SYNCHRONISE,
         position=np.searchsorted(kernels.launch_ns, points_ns, side="left"),
         begin_ns=np.minimum(last_ns + _LONG_NS // 4, points_ns),
         until_ns=np.minimum(done_ns, points_ns),
         awaited_kernel_ns=np.where(kernel_ns == done_ns, done_ns, ABSENT),
         awaited_communication_ns=np.where(kernel_ns == done_ns, ABSENT, done_ns),
-        communication_end_ns=none,
-        needs_kernels=none,
     )
 
 
@@ -373,16 +371,13 @@ def plain_cuts(
     what: index into `CUTS`. begin_ns: on the rank's wall clock. position: how many kernels were launched before each;
     None: by time. awaited_ns: the end of the communication that has to be over; None: of none.
     """
-    none = np.full(len(begin_ns), ABSENT, dtype=np.int64)
-    return Cuts(
-        what=np.full(len(begin_ns), what, dtype=np.int64),
+    return Cuts.of_rows(
+        len(begin_ns),
+        what=what,
         position=np.searchsorted(kernels.launch_ns, begin_ns, side="left") if position is None else position,
-        begin_ns=begin_ns.astype(np.int64),
-        until_ns=begin_ns.astype(np.int64),
-        awaited_kernel_ns=none,
-        awaited_communication_ns=none if awaited_ns is None else awaited_ns,
-        communication_end_ns=none,
-        needs_kernels=none,
+        begin_ns=begin_ns,
+        until_ns=begin_ns,
+        awaited_communication_ns=ABSENT if awaited_ns is None else awaited_ns,
     )
 
 

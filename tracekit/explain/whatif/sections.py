@@ -32,15 +32,11 @@ from tracekit.findings.thresholds import NOTABLE_SAVING, NOTABLE_SHARE
 from tracekit.model.metadata import SettingValue
 from tracekit.model.run import Run
 from tracekit.rank.ready_times import rank_waits
-from tracekit.rank.recorded_steps import WAITS, RecordedSteps, Waits
+from tracekit.rank.recorded_steps import WAITS, RecordedSteps
 
 _FULL = 0.95  # of a device's memory: beyond, an allocation may fail
 # Strategies of FSDP1 that gather again, with those that do not.
 _SHARDING = {"FULL_SHARD": "SHARD_GRAD_OP", "HYBRID_SHARD": "_HYBRID_SHARD_ZERO2"}
-
-
-def _waits(recorded: RecordedSteps) -> Waits:
-    return rank_waits(recorded.trace, recorded.lanes)
 
 
 def _segments(recorded: RecordedSteps) -> LaunchSegments:
@@ -165,6 +161,11 @@ WHATIF_SECTION: Section[WhatIf] = Section(
         *(ACTIONS, BUCKET_REDUCTIONS, WAITS, INTERRUPTIONS, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
         *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY_USE),
     ),
-    keeps={WAITS: _waits, INTERRUPTIONS: interruptions, EXCHANGES: exchanges, LAUNCH_SEGMENTS: _segments},
+    keeps={
+        WAITS: lambda recorded: rank_waits(recorded.trace, recorded.lanes),
+        INTERRUPTIONS: interruptions,
+        EXCHANGES: exchanges,
+        LAUNCH_SEGMENTS: _segments,
+    },
     tables=(tables.WHATIF, tables.WHATIF_SLOWDOWNS, tables.WHATIF_REPLAY),
 )

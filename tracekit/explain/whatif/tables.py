@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
-from tracekit.model.summary import Part
+from tracekit.model.summary import table_part
 from tracekit.model.table import Column, Display, Table
 from tracekit.replay.operation_graph import NO_TRAINING
 
@@ -144,14 +144,6 @@ class Exchanges(Columnar):
     received_bytes: Int64
 
 
-LAUNCH_SEGMENTS = Part(
-    name="launch_segments", type=LaunchSegments, empty=LaunchSegments.empty, merge=LaunchSegments.concatenate
-)
-
-
-INTERRUPTIONS = Part(
-    name="interruptions", type=Interruptions, empty=Interruptions.empty, merge=Interruptions.concatenate
-)
-
-
-EXCHANGES = Part(name="exchanges", type=Exchanges, empty=Exchanges.empty, merge=Exchanges.concatenate)
+LAUNCH_SEGMENTS = table_part("launch_segments", LaunchSegments)
+INTERRUPTIONS = table_part("interruptions", Interruptions)
+EXCHANGES = table_part("exchanges", Exchanges)

@@ -56,10 +56,6 @@ _NOT_REPLAYED = "no replay has this change"
 _NOTHING_SAVED = "no replay of this change saves more than its error"
 
 
-def _change_rows(result: WhatIf) -> Rows:
-    return [tables.WHATIF.row(change) for change in result.changes]
-
-
 def _slowdown_rows(result: WhatIf) -> Rows:
     kinds: dict[str, Mapping[Any, float]] = {"rank": result.by_rank, "stage": result.by_stage, "type": result.by_type}
     return [
@@ -122,7 +118,7 @@ class WhatIf:
     not_tried: Mapping[Remedy, str] = field(default_factory=dict)
     waited_for: frozenset[int] = frozenset()
 
-    fix = DerivedFrame(tables.WHATIF, _change_rows)
+    fix = DerivedFrame(tables.WHATIF, lambda result: [tables.WHATIF.row(change) for change in result.changes])
     slowdowns = DerivedFrame(tables.WHATIF_SLOWDOWNS, _slowdown_rows)
     replay = DerivedFrame(tables.WHATIF_REPLAY, _replay_rows)
 

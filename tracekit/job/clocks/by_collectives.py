@@ -19,6 +19,7 @@ from tracekit.job.clocks.fit import ClockFit, fit_clock, model_of_fit
 from tracekit.job.clocks.moments import FEWEST_MOMENTS, Moments
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel
+from tracekit.stats.grouped import grouped
 
 _SPREAD_PERCENTILE = 90
 
@@ -59,14 +60,8 @@ class FittedClocks:
 def fit_to_collectives(clocks: Sequence[UnfittedClock], moments: Sequence[Moments]) -> FittedClocks:
     """Return a model of each clock, of which those that share moments or a host are in one frame."""
     state = _State(clocks={clock.rank: clock for clock in clocks})
-    of_host: dict[str, list[int]] = {}
-    for clock in clocks:
-        if clock.host is not None:
-            of_host.setdefault(clock.host, []).append(clock.rank)
-    groups_of_rank: dict[int, list[int]] = {}
-    for i, group_moments in enumerate(moments):
-        for rank in group_moments.ranks:
-            groups_of_rank.setdefault(rank, []).append(i)
+    of_host = grouped((clock.host, clock.rank) for clock in clocks if clock.host is not None)
+    groups_of_rank = grouped((rank, i) for i, of_group in enumerate(moments) for rank in of_group.ranks)
     for anchor in sorted(clocks, key=_content_of_clocks(clocks, moments)):
         if anchor.rank in state.models:
             continue

@@ -25,7 +25,7 @@ from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 from tracekit.stats.connected_components import DisjointSets
-from tracekit.stats.rows_by_pair import rows_by_pair
+from tracekit.stats.rows_by_key import rows_by_key
 
 _RESOLUTION_NS = 1000  # of the time stamps of a message's two ends, together
 _RETURN_NS = 5000  # in which a kernel ends when it is done
@@ -149,7 +149,7 @@ def _links(
     These are the pairs that have messages in both directions, which steady clocks explain.
     """
     ends = _ends(ranks, models, frame, messages)
-    by_frames = {pair: ends.rows(rows) for pair, rows in rows_by_pair(ends.source, ends.destination).items()}
+    by_frames = {pair: ends.rows(rows) for pair, rows in rows_by_key(ends.source, ends.destination).items()}
     recorded: dict[int, list[int]] = {}  # when ranks of each frame begin and end their recordings, on its clock
     for rank, times_ns in recorded_ns.items():
         on_frame_ns = models[rank].to_run(np.array(times_ns, dtype=np.int64)).tolist()

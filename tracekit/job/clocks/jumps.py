@@ -16,6 +16,7 @@ from tracekit.job.clocks.fit import ODD_RATE
 from tracekit.job.clocks.moments import Moments
 from tracekit.model.events import Float64
 from tracekit.model.run import ClockModel, largest_pair_error_ns
+from tracekit.stats.grouped import grouped
 
 _BLOCKS = 32
 _FEWEST_ON_A_SIDE = 3  # blocks
@@ -43,9 +44,8 @@ def with_jumps(
         places = [r for r, rank in enumerate(group.ranks) if rank in known]
         if len(places) < 2:
             continue
-        of_host: dict[str, list[int]] = {}
-        for r in places:
-            of_host.setdefault(hosts.get(group.ranks[r], f"of rank {group.ranks[r]} alone"), []).append(group.ranks[r])
+        here = [group.ranks[r] for r in places]
+        of_host = grouped((hosts.get(rank, f"of rank {rank} alone"), rank) for rank in here)
         if len(of_host) < 2:
             continue
         are_known = all(group.ranks[r] in hosts for r in places)

@@ -6,22 +6,9 @@ import re
 from functools import lru_cache
 
 # Searched in this order, in a name without separators: some of the longer names contain a shorter one.
-_KINDS_IN_NAMES = (
-    ("allreduce", "all_reduce"),
-    ("reducescatter", "reduce_scatter"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("all2all", "all_to_all"),
-    ("sendrecv", "send_recv"),
-    ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send", "send"),
-    ("recv", "recv"),
-    ("dispatch", "dispatch"),
-    ("combine", "combine"),
+_KINDS = (
+    *("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send_recv", "broadcast", "barrier"),
+    *("gather", "scatter", "reduce", "send", "recv", "dispatch", "combine"),
 )
 _MOST_NAMES = 4096
 
@@ -35,4 +22,5 @@ def kind_of_collective(name: str) -> str:
     `nccl:all_gather_into_tensor_coalesced`.
     """
     bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
-    return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
+    bare = bare.replace("all2all", "alltoall")
+    return next((kind for kind in _KINDS if kind.replace("_", "") in bare), "unknown")

@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import re
 
+_NAMES_OF_PARALLELISM = {
+    "dp": "data ddp dp dp_mod_ep dp_replicate dp_shard dp_shard_in_ep dp_shard_mod_ep efsdp expert_data fsdp hsdp "
+    "replicate shard",
+    "tp": "etp expert_tensor model tensor tensor_model tp",
+    "pp": "pipe pipeline pipeline_model pp stage",
+    "ep": "ep expert expert_model",
+    "cp": "context cp ring sequence sp ulysses",
+}
 _PARALLELISM_OF_DIMENSION = {
-    "data": "dp",
-    "ddp": "dp",
-    "dp": "dp",
-    "dp_mod_ep": "dp",
-    "dp_replicate": "dp",
-    "dp_shard": "dp",
-    "dp_shard_in_ep": "dp",
-    "dp_shard_mod_ep": "dp",
-    "efsdp": "dp",
-    "expert_data": "dp",
-    "fsdp": "dp",
-    "hsdp": "dp",
-    "replicate": "dp",
-    "shard": "dp",
-    "etp": "tp",
-    "expert_tensor": "tp",
-    "model": "tp",
-    "tensor": "tp",
-    "tensor_model": "tp",
-    "tp": "tp",
-    "pipe": "pp",
-    "pipeline": "pp",
-    "pipeline_model": "pp",
-    "pp": "pp",
-    "stage": "pp",
-    "ep": "ep",
-    "expert": "ep",
-    "expert_model": "ep",
-    "context": "cp",
-    "cp": "cp",
-    "ring": "cp",
-    "sequence": "cp",
-    "sp": "cp",
-    "ulysses": "cp",
+    name: parallelism for parallelism, names in _NAMES_OF_PARALLELISM.items() for name in names.split()
 }
 _MESH_PREFIX = "mesh_"
 _NAMELESS = re.compile(r"dim_\d+|default")  # torch's names for dimensions, and for a mesh, without one

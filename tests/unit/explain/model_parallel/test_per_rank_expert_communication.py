@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.explain.model_parallel.tables import EXPERT_COMMUNICATION_SUMS, ExpertCommunicationSum
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 

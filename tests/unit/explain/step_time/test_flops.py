@@ -13,12 +13,12 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tests.unit.explain.summarized import summary_of
 from tracekit.explain.section import Unavailable
 from tracekit.explain.step_time.flops import flops_of
 from tracekit.explain.step_time.tables import FLOPS, FlopSum, FlopSums
 from tracekit.loading.options import SummaryOptions
-from tracekit.loading.summarize import summarize_trace
 from tracekit.read.decode.operators import ATTENTIONS
 from tracekit.read.decode.portable import decode
 

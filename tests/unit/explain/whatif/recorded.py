@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
+from tests.summarized_trace import summarize_trace
 from tracekit.loading.options import SummaryOptions
 from tracekit.loading.recording import Recording, recording_of
-from tracekit.loading.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.rank.communication_rules import DEFAULT_RULES
 from tracekit.read.decode.portable import decode

@@ -173,7 +173,7 @@ def _uneven(matched: MatchedGroup, summaries: dict[int, RankSummary]) -> Bool:
 
 def _collectives(summary: RankSummary, clock: ClockModel, rows: Int64, link: int) -> Communication:
     """Return rows of a rank's collectives. link: the number of their process group."""
-    collectives, count = summary.collectives, len(rows)
+    collectives = summary.collectives
     ready_ns = collectives.ready_ns if summary.device == "gpu" else collectives.launch_ns
     exchanges = summary[EXCHANGES]
     place = np.searchsorted(exchanges.launch_ns, collectives.launch_ns[rows])
@@ -182,24 +182,20 @@ def _collectives(summary: RankSummary, clock: ClockModel, rows: Int64, link: int
         np.where(known, np.append(column, ABSENT)[place], ABSENT)
         for column in (exchanges.sent_bytes, exchanges.received_bytes)
     )
-    return Communication(
+    return Communication.of_rows(
+        len(rows),
         ready_ns=clock.to_run(ready_ns[rows]),
         end_ns=clock.to_run(collectives.end_ns[rows]),
         own_launch_ns=collectives.launch_ns[rows],
         own_end_ns=collectives.end_ns[rows],
-        kind=collectives.kind[rows].astype(np.int64),
+        kind=collectives.kind[rows],
         size_bytes=collectives.size_bytes[rows],
-        purpose=np.full(count, OTHER, dtype=np.int64),
-        uneven=np.zeros(count, dtype=np.bool_),
+        purpose=OTHER,
         spins=SYNCHRONISING[collectives.kind[rows]] & (summary.device == "gpu"),
-        batched=np.zeros(count, dtype=np.bool_),
         sent=sent,
         received=received,
-        estimated=np.zeros(count, dtype=np.bool_),
-        members=np.ones(count, dtype=np.int64),
-        group=np.full(count, ABSENT, dtype=np.int64),
-        link=np.full(count, link, dtype=np.int64),
-        follows=np.full(count, ABSENT, dtype=np.int64),
+        members=1,
+        link=link,
     )
 
 
@@ -239,25 +235,20 @@ def _messages(
     result = {}
     for rank, summary in summaries.items():
         messages, known = summary.messages, np.flatnonzero(end_ns[rank] != ABSENT)
-        none = np.full(len(known), ABSENT, dtype=np.int64)
-        result[rank] = Communication(
+        result[rank] = Communication.of_rows(
+            len(known),
             ready_ns=ready_ns[rank][known],
             end_ns=end_ns[rank][known],
             own_launch_ns=messages.issue_ns[known],
             own_end_ns=messages.end_ns[known],
             kind=np.where(messages.is_send[known], _SEND, _RECV),
             size_bytes=messages.size_bytes[known],
-            purpose=np.full(len(known), OTHER, dtype=np.int64),
-            uneven=np.zeros(len(known), dtype=np.bool_),
-            spins=np.full(len(known), summary.device == "gpu"),
+            purpose=OTHER,
+            spins=summary.device == "gpu",
             batched=_batched(messages.end_ns[known]),
-            sent=none,
-            received=none,
-            estimated=np.zeros(len(known), dtype=np.bool_),
-            members=np.full(len(known), 2, dtype=np.int64),
+            members=2,
             group=group[rank][known],
             link=link_of[rank][known],
-            follows=none,
         )
     return result
 

@@ -1,4 +1,4 @@
-"""Which rows hold each value, or each pair of values, such as the messages from one rank to another.
+"""Which rows hold each value, or each combination of values, such as the messages from one rank to another.
 
 Rows of several columns get numbers, equal for equal rows.
 """
@@ -18,13 +18,16 @@ def rows_by_value(values: Int32 | Int64) -> dict[int, Int64]:
     return dict(zip(numbers.tolist(), of_values, strict=True))
 
 
-def rows_by_pair(first: Int32 | Int64, second: Int32 | Int64) -> dict[tuple[int, int], Int64]:
-    """Return the rows of each pair of values, int64 [m] in ascending order. first, second: int [n]."""
-    order = np.lexsort((second, first))
-    pairs = np.stack((first, second))[:, order]
-    bounds = np.flatnonzero((pairs[:, 1:] != pairs[:, :-1]).any(axis=0)) + 1
-    of_pairs = np.split(order, bounds) if len(order) else []
-    return {(int(first[rows[0]]), int(second[rows[0]])): rows for rows in of_pairs}
+def rows_by_key(*columns: Int32 | Int64) -> dict[tuple[int, ...], Int64]:
+    """Return the rows of each combination of values, int64 [m] in ascending order. columns: int [n] each.
+
+    Combinations are in ascending order.
+    """
+    order = np.lexsort(columns[::-1])
+    keys = np.stack(columns, axis=1)[order]
+    first = np.flatnonzero(np.append(True, (keys[1:] != keys[:-1]).any(axis=1))) if len(order) else order
+    of_keys = np.split(order, first[1:]) if len(order) else []
+    return dict(zip(map(tuple, keys[first].tolist()), of_keys, strict=True))
 
 
 def number_rows(*columns: Int32 | Int64) -> Int64:
