@@ -34,8 +34,9 @@ from tracekit.loading.workers import LOST, Progress, map_ranks
 from tracekit.model.run import Run
 from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.render.merged.derived_tracks import SliceFilter
+from tracekit.render.merged.formats import FORMATS
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view
-from tracekit.render.merged.plan import FORMATS, RankPlan, RunPlan, plan_of
+from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
 from tracekit.render.output import move_to_end, new_file, scratch_folder
