@@ -17,6 +17,7 @@ RENAMES: dict[str, str] = {
     "buckets_by_index[].exposed_ns": "buckets_by_index[].uncovered_ns",
     "buckets_by_index[].worst_exposed_ns": "buckets_by_index[].worst_uncovered_ns",
     "bucket_whatif[].exposed_ns": "bucket_whatif[].uncovered_ns",
+    "notes[].kind": "notes[].id",
     "findings[].evidence.next": "findings[].evidence.next_dimension",
     "findings[].evidence.bytes": "findings[].evidence.size_bytes",
 }
