@@ -337,9 +337,10 @@ def exposed_by_event(communication: CommunicationEvents, without_compute: Interv
     """Return the exposed time that is charged to each of n communication events, int64 [n], in ns.
 
     `without_compute` is when the rank does not compute, in the steps that count. Of events that end together the first
-    to start is charged, as a rule of thumb: nothing tells which one the step waits for.
+    to start is charged, as a rule of thumb: nothing tells which one the step waits for. Of events at the same time the
+    kind decides, so that the order of a file's events does not.
     """
-    order = np.lexsort((communication.end_ns, communication.start_ns))
+    order = np.lexsort((communication.kind, communication.end_ns, communication.start_ns))
     start_ns, end_ns = communication.start_ns[order], communication.end_ns[order]
     latest_ns = np.maximum.accumulate(end_ns)
     is_latest = np.diff(latest_ns, prepend=np.iinfo(np.int64).min) > 0
