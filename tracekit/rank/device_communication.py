@@ -26,7 +26,7 @@ from tracekit.rank.communication_rules import (
 )
 from tracekit.rank.groups import GroupResolver
 from tracekit.rank.kernel_launches import DeviceEvents
-from tracekit.rank.kernel_names import MOST_NAMES, function_of_kernel
+from tracekit.rank.kernel_names import COMPUTING_LIBRARIES, MOST_NAMES, function_of_kernel
 from tracekit.rank.message_operators import (
     MessageOperators,
     join_launches,
@@ -59,7 +59,6 @@ _DISTRIBUTED = re.compile(
     r"|deep_?ep(?![a-z])|\b(?:fused|hybridep)(?:dispatch|combine)|\b(?:intra|inter)node_(?:dispatch|combine)"
     r"|distributed_c10d\.py"
 )
-_COMPUTING_LIBRARIES = ("at::native::", "at_cuda_detail::", "cub::", "thrust::", "rocprim::", "cudnn::")
 _COMPUTES = ("aten::", "prims::", "triton_", "## Call CompiledFxGraph")
 
 
@@ -390,7 +389,7 @@ def _launched_by_distributed(
         kernel_names = events.name[device.row[candidates]]
         computes = np.zeros(len(events.strings), dtype=np.bool_)
         for number in np.unique(kernel_names).tolist():
-            computes[number] = function_of_kernel(events.strings[number]).startswith(_COMPUTING_LIBRARIES)
+            computes[number] = function_of_kernel(events.strings[number]).startswith(COMPUTING_LIBRARIES)
         result[candidates] = (innermost != ABSENT) & distributed[innermost] & ~computes[kernel_names]
     return result
 

@@ -1,4 +1,7 @@
-"""The function that a kernel's name names: without return type, template arguments and parameters.
+"""What a kernel's name says: its function, whose library computes, and how it multiplies.
+
+How a kernel is known to communicate, `communication_rules.py` lists. The function is the name without return type,
+template arguments and parameters:
 
     void dpsk::ep::internode::dispatch<false, 8>(int4*, float*)   dpsk::ep::internode::dispatch
     void (anonymous namespace)::one_shot_all_reduce_kernel<float> one_shot_all_reduce_kernel
@@ -17,6 +20,15 @@ from functools import lru_cache
 
 MOST_NAMES = 4096
 """How many names a cache keeps: a trace repeats few names, but a damaged one may have any number."""
+
+COMPUTING_LIBRARIES = ("at::native::", "at_cuda_detail::", "cub::", "thrust::", "rocprim::", "cudnn::")
+"""Functions that begin so compute, even inside an operator that communicates."""
+
+TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
+"""In the names of kernels of CUDA libraries that multiply float32 on tensor cores."""
+
+SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
+"""In the names of those that multiply float32 without tensor cores."""
 
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(unnamed\)|\{anonymous\})::")
 _FUNCTION = re.compile(r"(?:[\w:*&]+ )*([^\s<(]+)")

@@ -25,6 +25,7 @@ from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, RECOMPUTE_SPAN
 from tracekit.rank.communication_rules import dtype_index
+from tracekit.rank.kernel_names import SCALAR_KERNEL, TF32_KERNEL
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.phases import innermost_span, is_autograd_node, outermost_first
 from tracekit.rank.recorded_steps import RecordedSteps
@@ -41,10 +42,6 @@ _UNCOUNTED = re.compile(
     r"flash_attn\w*::|xformers\w*::.*fmha|\bflex_attention|unified_attention|_grouped_mm|_(?:cudnn|mi?open)_rnn|"
     r"mkldnn_rnn|triton_tem_|(?:cuda|hip)GraphLaunch"
 )
-# Names of kernels of CUDA libraries that multiply float32 on tensor cores.
-_TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
-# The same without tensor cores.
-_SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
 
 
 def flop_sums(recorded: RecordedSteps) -> FlopSums:
@@ -69,8 +66,8 @@ def flop_sums(recorded: RecordedSteps) -> FlopSums:
     done[recomputed] = _anything_in(events, inner[recomputed])
     inner, recomputed = inner[done], recomputed[done]
     kernel = events.in_category("kernel")
-    tf32 = bool((kernel & events.named(lambda name: _TF32_KERNEL.search(name) is not None)).any())
-    scalar = bool((kernel & events.named(lambda name: _SCALAR_KERNEL.search(name) is not None)).any())
+    tf32 = bool((kernel & events.named(lambda name: TF32_KERNEL.search(name) is not None)).any())
+    scalar = bool((kernel & events.named(lambda name: SCALAR_KERNEL.search(name) is not None)).any())
     at = np.searchsorted(arguments.row, inner)
     columns = (arguments.input_shapes, arguments.input_types, arguments.concrete_inputs)
     keys = (events.name[inner], *(column[at] for column in columns))
