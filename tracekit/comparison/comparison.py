@@ -1,6 +1,7 @@
 """Whether a run is slower than one or several baseline runs of the same job, and what the change consists of.
 
-Which phases, ranks, groups, operators and kernels changed, and which changes stand out: a search, not a verdict.
+The verdict is on the steps. Which phases, ranks, groups, operators and kernels changed, and which changes stand out, is
+a search and no verdict.
 
 Each row is a mean time a step, in the baseline and in the candidate. Rows of one dimension need not sum to the step.
 The p-value takes the noise within runs and the noise between runs as for the verdict, relative to the row's own time.

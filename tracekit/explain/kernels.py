@@ -1,15 +1,7 @@
 """Which kernels and operators take the most time over all ranks.
 
-The section on kernels and operators.
-
-How much time each kernel and each operator of one recording takes.
-
-This is part of every analysis, so it is cheap: it takes about 30 ns of CPU time for a device event, and of operators it
-looks at a limited number.
-
-Tables of kernels and operators.
-
-What is kept of one rank's kernels and operators: sums by name, of those that take the most time.
+A rank keeps sums by name, of those that take the most time. They are part of every analysis, so they are cheap: about
+30 ns of CPU time for a device event, and of operators only a limited number is looked at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which finding comes first, and which say nothing beside another.
+"""Which finding comes first, which say nothing beside another, and how much of the step no finding explains.
 
 What saves most comes first. A rank may be late by what it did before the recording, which no replay can change: there
 is no saving then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
@@ -7,8 +7,6 @@ That steps are too noisy to judge comes before all, but for ranks that are slowe
 judged by the steps of each rank.
 
 That all transfers took no time is a bound and no remedy. It follows a finding that says what to do about transfers.
-
-How much of the mean step the findings are about, and what no finding explains.
 """
 
 from __future__ import annotations

@@ -10,13 +10,10 @@ Messages may also cross the edges of steps. Then most steps of an edge would hav
 began, or of another size. In that case the sends of the first receives lie before the recording. As few first receives
 as possible are left out so that order and sizes fit, and the rest is paired in order.
 
-The table of matched messages.
-
-Who is at the other end of messages that do not name their peer, as in batches of torch before 2.5.
-
-In a group of two it is the other rank. A longer group may be a pipeline, whose ranks torch and Megatron-LM list in the
-order of their stages: activations go to the next rank, and gradients to the one before. That is assumed where all ranks
-of the group fit: each receives as many messages of each direction and size as its neighbour sends, in the same order.
+Batches of torch before 2.5 do not name the peers of their messages. In a group of two it is the other rank. A longer
+group may be a pipeline, whose ranks torch and Megatron-LM list in the order of their stages: activations go to the next
+rank, and gradients to the one before. That is assumed where all ranks of the group fit: each receives as many messages
+of each direction and size as its neighbour sends, in the same order.
 
 Ranks with several stages may run a forward and a backward, and then exchange messages for both. If there is only one,
 the rank is the first of the group, which has no gradient to send and no activation to receive, or the last one.

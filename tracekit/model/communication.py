@@ -1,11 +1,7 @@
-"""The communication events of one rank, on any device.
+"""What is known of one rank's communication: events, collectives and messages, and how they are matched over ranks.
 
 A communication event is a kernel on a GPU rank and a `gloo:*` span on a CPU rank. Kind, group and size come from the
 operator that issued it, if that is known. `bus_factor` makes the bandwidths of different collectives comparable.
-
-Point-to-point messages: the sends and receives of one rank, and which send met which receive.
-
-The collectives of one rank, and the instances of a process group's collectives over all ranks.
 
 `MatchedGroup` is dense, so that questions about instances are array operations. A rank arrives at an instance when it
 is ready for it. On the run's clock, the wait of rank r is `max arrival - arrival_r`. The transfer is from the last

@@ -1,8 +1,6 @@
-"""A run: the summaries of its ranks, their clocks, matches and notes.
+"""What a run is: the summaries of its ranks, their clocks, matches and notes.
 
-Text for sets of ranks or steps.
-
-The clock of each rank: how it maps to the run's, and how far off that may be.
+The clock of a rank (`ClockModel`) says how it maps to the run's, and how far off that may be.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The launch decides only to which step, phase or operator an event belongs. Sums 
 kernel begins before its launch. Where kernels seem to, Kineto has converted the times of the device wrongly
 (kineto#919), and all of them are later by at least the largest such lead.
 
-It follows when the device ran what the host launched in a span of host time.
+From the launches follows when the device ran what the host launched in a span of host time (`device_extent`).
 """
 
 from __future__ import annotations

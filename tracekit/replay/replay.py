@@ -7,9 +7,8 @@
 The order is worked out once. A replay then computes all operations of a level, and all replicas, at a time. Replicas
 are steps, or other instances, with the same graph. So replays with other durations are cheap.
 
-What evening out a pipeline's stages means: by which factor the work of each stage changes.
-
-Which operations bound a replay: the chain of those that waited for each other until the last one ended.
+From a replay follows which operations bound it: the chain of those that waited for each other until the last one ended.
+`even_stage_factors` tells by which factor the work of each stage of a pipeline changes when its stages are evened out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which rows hold each value, or each combination of values, such as the messages from one rank to another.
-
-Rows of several columns get numbers, equal for equal rows.
-"""
+"""Which rows hold each value, or each combination of values, such as the messages from one rank to another."""
 
 from __future__ import annotations
 

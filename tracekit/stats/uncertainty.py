@@ -1,17 +1,14 @@
 """How well a number is known, whether it differs from zero by more than chance, and whether it is worth a word.
 
-The error of a saving is one standard error: 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases.
-
-What is worth a word is in `findings/thresholds`.
+The error of a saving is one standard error: 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases. What is worth a word
+is in `findings/thresholds`.
 
 Where the values of a sample lie, and by how much two samples are apart, is estimated so that a few values that are far
 off hardly move it. The estimates of a normal distribution are nearly as precise as means (J. L. Hodges and E. L.
 Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963).
 
-What is typical of the other ranks: medians of each row without one of its values.
-
-The inputs are values [n, k] of k ranks in n instances, and a mask [n, k] of those that are known. The order of the
-ranks does not matter.
+What is typical of the other ranks is a median of each row without one of its values. The inputs are values [n, k] of k
+ranks in n instances, and a mask [n, k] of those that are known. The order of the ranks does not matter.
 """
 
 from __future__ import annotations

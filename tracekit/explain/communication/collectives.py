@@ -1,13 +1,12 @@
-"""Collectives over ranks: how late ranks arrive, how long the transfer takes, and at what bandwidth.
+"""How late ranks arrive at collectives, how long transfers take, and at what bandwidth.
 
 Compared are the steps that all recorded ranks completed, on the run's clock. A rank arrives when it is ready. The skew
 of an instance is the time from the first to the last arrival. A rank's wait is the time from its arrival to the last
 one. Both are null where they are below the clocks' uncertainty. A collective is queued from the last arrival until its
 transfer begins.
 
-How skews and transfer times of collectives are spread, and how late each rank comes to those of each step.
-
-The table of collectives has medians and maxima of the same times. What draws more than a table asks here.
+The table has medians and maxima of these times. `collective_distributions` and `lateness_by_step` have more, for
+pictures: how the times are spread, and how late each rank comes in each step.
 """
 
 from __future__ import annotations

@@ -1,27 +1,22 @@
 """Between which ranks of GPU jobs messages take longer than the same messages between others.
 
-A link is the two ranks of a message, in one direction. Its messages may wait for others (`matching.message_times`), but
-in most jobs not all do, and the fastest one tells what the link can do. The link is slow if even that takes longer than
+A network link is the two ranks of a message, in one direction. Its messages may wait for others (`message_times`), but
+in most jobs not all do. The fastest one tells what the link can do. The link is slow if even that one takes longer than
 the fastest ones of other links, of the same size and across as many hosts. Messages of unknown size are not compared.
 
-Where no other link carries that size across as many hosts, `link_references` has others.
+Where no other link carries that size across as many hosts, there are two more references:
+
+* Links elsewhere: those within hosts for the only link between hosts, although a network may be slower without anything
+  being wrong.
+* NVLink, for two GPUs that it joins: how long messages take over it is known without another link. It joins the GPUs of
+  hosts whose boards have it. Messages that take longer than a single NVLink needs do not use it, as where peer access
+  is off and they pass through the memory of the host.
 
 A link most of whose messages share kernels with those of a slower one is left out: all of them may have waited.
 
-What the time of a link is compared with, and from when on the link is slow.
-
-Others that carry the same size across as many hosts come first. Where there are none, there are two more references.
-Links elsewhere are one: those within hosts for the only link between hosts, although a network may be slower without
-anything being wrong. The other one is NVLink, for two GPUs that it joins: how long messages take over it is known
-without another link.
-
-NVLink joins the GPUs of hosts whose boards have it. Messages that take longer than a single NVLink needs do not use it,
-as where peer access is off and they pass through the memory of the host.
-
-How long transfers take: the one definition for the table of collectives, buckets and slow links.
-
-A transfer begins when the last rank's part of it begins. That is at the last arrival, or at the end of the operation
-before on a stream or queue, whichever is later. It ends with the last end.
+How long a transfer takes is defined here for the table of collectives, for buckets and for slow links. A transfer
+begins when the last rank's part of it begins. That is at the last arrival, or at the end of the operation before on a
+stream or queue, whichever is later. It ends with the last end.
 
 The part of the rank that begins last takes as long as the transfer, if no rank can leave early. Its duration is on one
 clock, so it is exact even where clocks are not.

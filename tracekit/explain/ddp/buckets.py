@@ -1,6 +1,6 @@
-"""DDP buckets: which parameters are reduced together, and when.
+"""Which parameters DDP reduces together, when each bucket was reduced, and what other buckets would expose.
 
-The section on data parallelism: DDP's buckets, and gradients that are averaged by hand.
+The section has gradients that the training loop averages by hand, too.
 """
 
 from __future__ import annotations

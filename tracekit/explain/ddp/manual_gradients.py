@@ -1,13 +1,8 @@
 """Gradients that the training loop averages by hand: how long that is exposed, and what DDP would save.
 
-Each backward pass is replayed with DDP's buckets, as those of DDP are with other limits (`bucket_whatif`). What it is
-compared with is not replayed but measured. So the error of the saving has what transfers took longer than usual, as on
-a busy machine: buckets may or may not escape that.
-
-Gradients that one rank's training loop averages by hand, in groups whose use for gradients the capture recorded.
-
-A gradient is there when the autograd engine accumulates it. A backward pass lasts until the next one of its step
-begins, so that reductions after it belong to it.
+The gradients are those in groups whose use for gradients the capture recorded. A gradient is there when the autograd
+engine accumulates it. A backward pass lasts until the next one of its step begins, so that reductions after it belong
+to it.
 
 Where the rank waits for a reduction, what follows is late by that wait. Gradients have the times that they would have
 had without the waits since the pass began. What is left between the last gradient and the end of the last reduction is
@@ -15,6 +10,10 @@ what the loop does with each reduced gradient, such as dividing it: DDP does tha
 
     measured           |--backward--|== all-reduce ==|div|== all-reduce ==|div|
     without the waits  |--backward--||div||div|
+
+Each backward pass is replayed with DDP's buckets, as those of DDP are with other limits (`bucket_whatif`). What it is
+compared with is not replayed but measured. So the error of the saving has what transfers took longer than usual, as on
+a busy machine: buckets may or may not escape that.
 """
 
 from __future__ import annotations

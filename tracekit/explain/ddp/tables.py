@@ -1,6 +1,6 @@
-"""Tables of DDP's buckets.
+"""Which columns the tables of DDP's buckets have, and what is kept of each rank's gradients for them.
 
-What is kept of one rank's gradients: its DDP modules, the reductions of their buckets, gradients reduced by hand.
+A rank keeps its DDP modules, the reductions of their buckets, and the gradients that it reduced by hand.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
 """The chain of work and communication over all ranks that bounds the steps, and what each rank did on it.
 
 A step of the job begins when the last rank begins it, and ends when the last rank ends it, on the run's clock.
-`BackwardWalk` finds the chain of a step. It is clamped where clocks disagree, so that every instant of the step belongs
-to exactly one stretch.
+`BackwardWalk` walks back from that end, on the rank that ends the step last, to that rank's last release from
+communication. The walk goes on with the rank that came last to that communication, or with the sender, until the step's
+beginning.
+
+* From communication that was queued behind other communication, the walk goes on with that.
+* Where the released rank was itself busy after the others had come, only the rest of the transfer held it up. The walk
+  goes on with that rank.
 
     rank 0   |-- compute --|- wait -|==transfer==|- compute -|    the chain: rank 1's compute, the transfer, and the
     rank 1   |------ compute -------|==transfer==|- compute |     compute of rank 0 after it
 
-What a rank did is told for any stretch of its time in which it did not wait in communication.
-
-Walks back from the end of a step, over all ranks, along what it waited for.
-
-A step is walked backwards from its end, on the rank that ends it last, to that rank's last release from communication.
-The walk goes on with the rank that came last to that communication, or with the sender, until the step's beginning.
-From communication that was queued behind other communication, it goes on with that. Where the released rank was itself
-busy after the others had come, only the rest of the transfer held it up: the walk goes on with that rank.
+The chain is clamped where clocks disagree, so that every instant of the step belongs to exactly one stretch.
+`RankActivities` tells what a rank did in any stretch of its time in which it did not wait in communication.
 """
 
 from __future__ import annotations

@@ -12,9 +12,7 @@ Every instant of the chain that bounds the steps has one cause, so that causes s
   bubbles are.
 * `compute`, `copy`, and the causes of idle time (`IDLE_CAUSES`): what is left.
 
-Divides the time of one rank into phases, and each stretch of a phase into activities.
-
-Sections on the critical path, and on the causes of the step.
+What one rank did is divided into phases, and each stretch of a phase into activities (`phase_activities`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tables of the sections on the critical path and on the causes of the step.
+"""Which columns the tables of the critical path and of step causes have, and what is kept of each rank for them.
 
-What is kept of one rank to divide its time: how long it did what in each stretch of one phase.
+A rank keeps how long it did what in each stretch of one phase.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ and many that are mostly latency.
   With blocks as separate units, most of both could hide under compute. The saving is an upper bound.
 * Small units are bound by latency. Latency and bandwidth are fitted to the run's all-gathers, so this needs units of
   different sizes. If g units are wrapped as one, g - 1 latencies vanish.
-
-The section on FSDP and ZeRO.
 """
 
 from __future__ import annotations

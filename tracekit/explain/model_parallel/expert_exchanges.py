@@ -1,4 +1,4 @@
-"""What all-to-alls of expert parallelism bring to one rank.
+"""What all-to-alls of expert parallelism bring to one rank, how long they take, and how much of that compute hides.
 
 An all-to-all that brings tokens to experts is followed by one that takes them back. The second receives what the first
 has sent, and sends what it has received. Gradients go the same two ways. So the first of such a pair shows the load. An
@@ -8,10 +8,8 @@ NCCL's arguments.
 The purpose of a group may be unknown. Then it counts if tokens go there and back within a forward pass. Other
 all-to-alls (of embedding tables, of sequences) come back as gradients only.
 
-How long one rank brings tokens to experts and takes them back, and how much of that compute hides.
-
-Libraries for expert parallelism name their kernels (`events/default_rules.py`). Of all-to-alls the first of a pair is a
-dispatch, and the one that takes the tokens back a combine (`expert_exchanges`).
+Of two all-to-alls the first is a dispatch, and the one that takes the tokens back a combine. Libraries for expert
+parallelism name their kernels so (`rank/communication_rules.py`).
 """
 
 from __future__ import annotations

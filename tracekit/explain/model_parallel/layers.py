@@ -1,9 +1,5 @@
 """Which module tensor, expert and context parallelism communicate for, over all ranks.
 
-Of experts: how long all ranks bring tokens to them and take them back, and how much of that compute hides.
-
-Which module one rank's collectives of tensor, expert and context parallelism are for, and how long modules took.
-
 Every collective of a tp, ep or cp group is in a row. Where its module is not known, the row has no name, so that
 nothing is lost. Without the capture's metadata, what DTensor redistributes counts as tensor parallelism, marked as
 inferred.
@@ -11,6 +7,8 @@ inferred.
 The time of a module contains what is inside it. Forward, it is the time of the module's spans on the host; backward,
 the time of the autograd nodes that they made. On a GPU rank it is the time of the device on what was launched there,
 from the first start to the last end.
+
+Of experts there is also how long all ranks bring tokens to them and take them back, and how much of that compute hides.
 """
 
 from __future__ import annotations

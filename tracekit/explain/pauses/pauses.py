@@ -1,10 +1,6 @@
 """Which ranks pause their training for checkpoints, evaluation or logging, what that costs, and what to do about it.
 
 A pause costs the steps of its rank, and the time that other ranks wait in communication for it.
-
-The section on pauses: checkpoints, evaluation and logging.
-
-When one rank pauses its training, and for what.
 """
 
 from __future__ import annotations

@@ -13,11 +13,9 @@ An action waits for the one before it on its rank, and for the transfer of what 
 transfer took is known if the receiving rank waited all that time. Otherwise the transfer is hidden. It then takes the
 median between its stages, but no longer than what is known of it.
 
-The same replays tell the causes of the idle time before each action of a step apart.
-
-How long a pipeline's actions and transfers typically take, by kind and stage.
-
 Means of equal stages differ by chance, too. How much they do is told by the means of single steps.
+
+The same replays tell the causes of the idle time before each action of a step apart.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
-"""Finds pipelines whose stages no span names, in the messages of all ranks.
+"""Which ranks form a pipeline, and which stage each holds, in recordings without tracekit's metadata.
 
-Ranks are a pipeline if every microbatch can be followed from rank to rank through all stages. A message leads from the
-action before its send to the action that waits for its receive, the next one of the same kind. So forwards form
-chains, one a microbatch: the place of a forward in its chain is its stage. The chains of backwards lead from the last
-stage to the first. Rings, such as context parallelism, have no first action. A rank may have several stages.
+Spans that name their stages tell the layout of a process group. Its ranks are one pipeline if they hold each stage
+once. Without such groups all ranks together are one, if they hold each stage once.
+
+Where no span names a stage, the messages of all ranks tell the layout. Ranks are a pipeline if every microbatch can be
+followed from rank to rank through all stages. A message leads from the action before its send to the action that waits
+for its receive, the next one of the same kind. So forwards form chains, one a microbatch: the position of a forward in
+its chain is its stage. The chains of backwards lead from the last stage to the first. Rings, such as context
+parallelism, have no first action. A rank may have several stages.
 
 Where messages or ranks are missing, the messages that are there may still show a line: a message is a forward message
 if it was sent in or after a forward action and received in or before one. Ranks are a pipeline if those messages lead
 from one to the next along a line. That leaves out rings, and stars, such as results that are sent to one rank. A rank's
-stage is its place in the line. A rank that gets results of forwards and returns what backwards need is a stage, whether
-its own passes are known or not.
-
-Infers the layout of pipelines that were recorded without tracekit's metadata, from the actions that spans name.
-
-The ranks of a process group are one pipeline if they hold each stage once. Without such groups all ranks together are
-one, if they hold each stage once.
+stage is its position in the line. A rank that gets results of forwards and returns what backwards need is a stage,
+whether its own passes are known or not.
 """
 
 from __future__ import annotations

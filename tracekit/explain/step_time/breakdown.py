@@ -1,10 +1,7 @@
 """Where the time of each rank and step goes: compute, exposed communication, exposed copies, idle.
 
-Where it is not known which kernels communicate, nobody may conclude that all is well.
-
-Of each step of one rank the time of its parts.
-
-What recording cost the steps that it recorded, as each rank measured it.
+Where it is not known which kernels communicate, nobody may conclude that all is well: a finding says so. The section
+also has what recording cost the steps, as each rank measured it.
 """
 
 from __future__ import annotations

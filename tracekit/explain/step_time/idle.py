@@ -1,6 +1,7 @@
 """Why ranks idle, what their hosts do then, and what to do about it.
 
-How long one rank idles for each cause, and in which operator, annotation and source line its host was then.
+Each rank keeps how long it idles for each cause. For causes that are the host's it also keeps where its host was: in
+which operator, annotation and source line.
 """
 
 from __future__ import annotations

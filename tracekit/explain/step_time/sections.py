@@ -1,8 +1,7 @@
-"""Sections on a step's time: breakdown, phases, memory, roofline.
+"""Which sections a step's time has: breakdown, phases, memory, roofline.
 
-Memory of each rank: parameters, gradients, optimizer state, peak.
-
-The capture counts them as its last window closes.
+Memory is parameters, gradients, optimizer state and the peak of each rank. The capture counts them as its last window
+closes.
 """
 
 from __future__ import annotations

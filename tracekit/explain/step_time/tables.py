@@ -1,6 +1,6 @@
-"""Tables of where a rank's time and memory go.
+"""Which columns the tables of a rank's time and memory have, and what is kept of each rank's steps for them.
 
-What is kept of one rank's steps: causes of idle time, phases, floating-point work, memory, the cost of recording.
+A rank keeps causes of idle time, phases, floating-point work, memory, and the cost of recording.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the rank is late by itself. The stretch is a part of the program, from one insta
 contains the segment: all ranks run the same program there. So a rank that launched more in it has more work, and one
 whose operations took longer for the same is slow.
 
-By how much the last rank delays each instance, where others are queued behind communication that it delayed before.
+Where an instance is queued behind communication that was delayed before, its own delay is only the rest:
 
     rank 0  |gradients|gradients|      |==== bucket 0 ====|==== bucket 1 ====|
     rank 1  |   gradients  |   gradients  |== bucket 0 ===|==== bucket 1 ====|

@@ -8,10 +8,6 @@ reaches the others through messages, and part of it falls into their bubbles. So
 pipeline (`pipeline.uneven_stage`). Collectives of the same rank may show the same delay; the larger one counts. Of a
 slow link between stages the replay counts: slow messages that release a rank may end in a bubble. Slow collectives
 within a stage, such as those of tensor parallelism, make its actions longer, or the transfers after.
-
-The section on ranks that hold up the others.
-
-Tables of the section on stragglers.
 """
 
 from __future__ import annotations

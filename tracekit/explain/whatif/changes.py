@@ -1,6 +1,6 @@
 """Which changes would shorten the step, and by how much: each candidate is tried in a replay.
 
-How long the steps of a job take with measured durations, with ideal ones, and with any mixture of the two.
+`Replays` tells how long the steps take with measured durations, with ideal ones, and with any mixture of the two.
 """
 
 from __future__ import annotations

@@ -3,13 +3,11 @@
 The host's time is cut where it launched communication, and where it waited for its device. Each cut has what had to be
 waited for. The cuts are made before it is known what was launched between them.
 
-How much one rank gives and gets in each all-to-all of tokens for experts.
+Why a kernel started when it did decides what it depends on. A kernel starts when the last of three has happened: the
+kernel before it has ended, its launch has come through, and the communication that its stream waits for has ended. A
+trace shows the times, not the reason. The reason is taken to be the last one that happened.
 
-Why each kernel of a GPU rank started when it did: the one before, its launch, or communication that it waited for.
-
-A kernel starts when the last of three has happened: the kernel before it has ended, its launch has come through, and
-the communication that its stream waits for has ended. A trace shows the times, not the reason. The reason is taken to
-be the last one that happened.
+How much the rank gives and gets in each all-to-all of tokens for experts is kept for replays, too (`exchanges`).
 """
 
 from __future__ import annotations

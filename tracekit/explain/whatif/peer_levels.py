@@ -1,7 +1,4 @@
-"""How long tasks would last if ranks worked as fast as their peers.
-
-Which links take longer than others for the same, and how long transfers would take at the speed of the others.
-"""
+"""How long tasks and transfers would last at the speed of their peers, and which links are slower."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The section on what a change would save.
 
-Which savings of a what-if are worth a finding, and what to set so that FSDP keeps parameters where that pays.
+It decides which savings are worth a finding, and what to set so that FSDP keeps parameters where that pays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tables of what changes would save, and of where the slowness comes from.
+"""Which columns the tables of what changes would save have, and what is kept of each rank for replays.
 
-What is kept of a rank for replays: what its host launched, when it does not train, how much it exchanges.
+A rank keeps what its host launched, when it does not train, and how much it exchanges.
 """
 
 from __future__ import annotations

@@ -12,11 +12,10 @@ T / measured step - 1 says how far to trust the other figures.
 
 Others wait for a rank if one of them ends its steps earlier when that rank is faster.
 
-The saving that a finding states: that of a replay of this run with what the finding advises.
-
-A finding names its remedy as `Change` does, and whom it concerns in `ranks`, or in its rank. Some sections replay what
-they advise themselves: their findings have an error of the saving from the start. Any other saving is an estimate. It
-is dropped, and `no_replay` in the evidence says why there is none.
+The saving that a finding states is that of a replay of this run with what the finding advises. A finding names its
+remedy as `Change` does, and whom it concerns in `ranks`, or in its rank. Some sections replay what they advise
+themselves: their findings have an error of the saving from the start. Any other saving is an estimate. It is dropped,
+and `no_replay` in the evidence says why there is none.
 """
 
 from __future__ import annotations

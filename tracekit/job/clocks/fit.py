@@ -1,17 +1,13 @@
 """How far one clock is ahead of another, fitted to moments that both show: offset and drift, and their errors.
 
-The fit is robust: a moment that is far off (a rank that leaves a collective late) does not count. Large numbers stay
-integers; only differences become floats.
+A line is fitted to the moments. The fit is robust: a moment far off the line, such as a rank that leaves a collective
+late, does not count. It is an M-estimate with Tukey's biweight. Its covariance is that of Huber, "Robust Statistics",
+1981, section 7.6. With few points it is the line of least squares, whose errors are exact in Student's distribution.
+Deviations of neighbours that are alike count as fewer independent ones (von Storch and Zwiers, "Statistical Analysis in
+Climate Research", 1999, section 6.6.8). Large numbers stay integers; only differences become floats.
 
 The error at time t is that of a line, `hypot(level error, drift error * (t - middle of the moments))` (Draper and
 Smith, "Applied Regression Analysis", 1998, section 3.1). So it is largest at the ends of a recording.
-
-The line through points, and how precise its slope and level are.
-
-The fit is robust: a point far off its line does not count. It is an M-estimate with Tukey's biweight. Its covariance is
-that of Huber, "Robust Statistics", 1981, section 7.6. With few points it is the line of least squares, whose errors are
-exact in Student's distribution. Deviations of neighbours that are alike count as fewer independent ones
-(von Storch and Zwiers, "Statistical Analysis in Climate Research", 1999, section 6.6.8).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Moments that the clocks of several ranks show: the ends of synchronising collectives.
+"""At which moments the clocks of several ranks can be compared: the ends of synchronising collectives.
 
 No rank leaves a synchronising collective before the last has entered, and all leave together, up to some microseconds.
 Members of other collectives leave early: the root of a broadcast, the senders of a gather. Kernels of messages end when
 their message is through, and kernels of an unknown kind may be such kernels. Ranks that exchange unequal shares end at
 different times, so such exchanges serve only where there is too little else.
 
-The clock of one rank against that of another, given both against a third.
+`relative` gives the clock of one rank against that of another, from both clocks against a third.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which tasks the operations of a GPU rank belong to: what is compared with the work of other ranks and steps.
-
-What the host and the device of a GPU rank did in a stretch of steps.
-"""
+"""Which tasks the operations of a GPU rank belong to: what is compared with the work of other ranks and steps."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A label is a number for what tasks are compared by: the same place of a step, or the same transfer.
 
-Which waits for communication are the program's doing, and would vanish if only data had to be waited for.
+`ProgramOrder` notes which waits for communication are the program's doing. They would vanish if only data had to be
+waited for.
 """
 
 from __future__ import annotations
