@@ -53,7 +53,7 @@ from tracekit.explain.step_time.tables import (
     UNCLASSIFIED_KERNELS,
     FlopSum,
     FlopSums,
-    HostPlace,
+    HostLocation,
     IdleSum,
     NamedWait,
     PhasePart,
@@ -146,7 +146,7 @@ LATER: dict[Part[Any], Any] = {
         IdleSum(
             cause="synchronisation",
             total_ns=9,
-            places=(HostPlace(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
+            locations=(HostLocation(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
         ),
     ),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),

@@ -79,7 +79,7 @@ BREAKDOWN_SECTION: Section[Breakdown] = Section(
     reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
     keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: unclassified_kernels},
     analyze=lambda given: breakdown(given.run),
-    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_PLACES),
+    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS),
 )
 
 
