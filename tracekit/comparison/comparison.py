@@ -272,9 +272,9 @@ def _phases(report: Report) -> _Times:
     """Yield the time of each phase on the chain that bounds the step."""
     path = report.critical_path
     rows: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for stretch in () if path is None else path.stretches:
-        for (_, phase), time_ns in stretch.times_ns.items():
-            rows[phase].append((stretch.step, time_ns))
+    for interval in () if path is None else path.intervals:
+        for (_, phase), time_ns in interval.times_ns.items():
+            rows[phase].append((interval.step, time_ns))
     for phase, of_phase in rows.items():
         step, times_ns = np.array(of_phase, dtype=np.int64).T
         yield ("phase", phase), step, times_ns.astype(np.float64)

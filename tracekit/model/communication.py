@@ -248,7 +248,7 @@ class Collectives(Columnar):
         compute_ns: how long the rank computed in the segment, int64 [n].
         data_ns: how long the rank loaded data in the segment, int64 [n].
         operations: how many compute operations or kernels the host had begun or launched in the recording before it,
-            int64 [n]. Differences between collectives count what a stretch of the program consists of.
+            int64 [n]. Differences between collectives count what a part of the program consists of.
         work_ns: how long these take: of kernels the sum, of operators the time that they cover. int64 [n].
         work: a hash of their names and shapes that does not depend on their order, int64 [n]; differences likewise.
     """

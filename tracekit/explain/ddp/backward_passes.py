@@ -30,7 +30,7 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import Part, RankSummary
-from tracekit.stats.transfer_fit import Stretches, stretches_of
+from tracekit.stats.transfer_fit import BusyPeriods, busy_periods_of
 
 Reductions = TypeVar("Reductions", bound=BucketReductions)
 
@@ -62,7 +62,7 @@ class GroupPasses:
         travels_ratio: bytes transferred by bytes of the buckets.
         dispatch_ns: median time from ready to start of the first bucket.
         in_flight: how many transfers run at once.
-        stretches: of time in which the group transfers.
+        busy_periods: of time in which the group transfers.
     """
 
     ranks: int
@@ -72,7 +72,7 @@ class GroupPasses:
     travels_ratio: float
     dispatch_ns: float
     in_flight: int
-    stretches: Stretches
+    busy_periods: BusyPeriods
     passes: tuple[GroupPass, ...]
 
 
@@ -176,8 +176,8 @@ def joined_passes(
     times, in_flight = group_times(run, matched), transfers_at_once(run.ranks[members[0]].device)
     reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
     begin_ns, sizes = times.begin_ns[reduces], matched.size_bytes[times.place][reduces]
-    stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
-    if stretches is None:
+    busy_periods = busy_periods_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
+    if busy_periods is None:
         return Unavailable(reason="no step has all reductions on all ranks")
     return GroupPasses(
         ranks=len(members),
@@ -189,7 +189,7 @@ def joined_passes(
             ns for each in reduced for ns in np.maximum(each.start_ns - each.ready_ns, 0)[each.index == 0].tolist()
         ),
         in_flight=in_flight,
-        stretches=stretches,
+        busy_periods=busy_periods,
         passes=passes,
     )
 

@@ -55,9 +55,9 @@ class Transfers:
     Attributes:
         latency_ns: of each transfer.
         moved_ns: float64 [b], how long the bytes of each bucket take.
-        until_ns: float64 [s], ascending, on the run's clock: ends of the measured stretches.
-        late_ns: float64 [s], how much longer than expected transfers of each measured stretch took; those replayed at
-            that time take as much longer.
+        until_ns: float64 [s], ascending, on the run's clock: ends of the measured busy periods.
+        late_ns: float64 [s], how much longer than expected transfers of each measured busy period took; those replayed
+            at that time take as much longer.
         dispatch_ns: from the last gradient to the start.
         in_flight: how many transfers a rank runs at once.
     """

@@ -115,7 +115,7 @@ def manual_whatif(run: Run) -> CapOutcome | Unavailable:
     groups = list(_groups(run))
     if not groups:
         return Unavailable(reason=_NOT_RECORDED)
-    fits = [fit_transfers(group.stretches) for group in groups]
+    fits = [fit_transfers(group.busy_periods) for group in groups]
     now = [[(each.measured_ns, each.ended_ns) for each in group.passes] for group in groups]
     late_ns = max(statistics.median(_late_ns(group, fit)) for group, fit in zip(groups, fits, strict=True))
     caps = outcomes(groups, fits, now, _DEFAULT_BYTES, CAPS_MB, np.inf, late_ns).caps
@@ -143,9 +143,9 @@ def _groups(run: Run) -> Iterator[GroupPasses]:
 
 def _late_ns(group: GroupPasses, fit: TransferFit) -> Iterator[float]:
     """Yield by how much the transfers of each pass together took another time than usual."""
-    late_ns = fit.late_ns(group.stretches) * group.stretches.transfers
+    late_ns = fit.late_ns(group.busy_periods) * group.busy_periods.transfers
     for each in group.passes:
-        until_ns = group.stretches.end_ns - each.observed.origin_ns
+        until_ns = group.busy_periods.end_ns - each.observed.origin_ns
         yield abs(float(late_ns[(until_ns > 0) & (until_ns <= each.ended_ns)].sum()))
 
 

@@ -12,8 +12,8 @@ beginning.
     rank 0   |-- compute --|- wait -|==transfer==|- compute -|    the chain: rank 1's compute, the transfer, and the
     rank 1   |------ compute -------|==transfer==|- compute |     compute of rank 0 after it
 
-The chain is clamped where clocks disagree, so that every instant of the step belongs to exactly one stretch.
-`RankActivities` tells what a rank did in any stretch of its time in which it did not wait in communication.
+The chain is clamped where clocks disagree, so that every instant of the step belongs to exactly one interval.
+`RankActivities` tells what a rank did in any interval of its time in which it did not wait in communication.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _MOST_ERROR = 0.05  # of the step, by which clocks may be off: what is shorter t
 
 _OTHER = ACTIVITIES.index("other")
 _NO_PHASE = STEP_PHASES.index("other")
-_AT_ONCE = 10_000  # stretches, which bounds the memory
+_AT_ONCE = 10_000  # intervals, which bounds the memory
 Times = dict[tuple[str, str], int]  # of each activity and phase, in ns
 
 _END = "end of step"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class PathInterval:
     """A part of the chain on one rank.
 
     Attributes:
@@ -89,13 +89,13 @@ class CriticalPath:
     Attributes:
         parts: rows of tables.CRITICAL_PATH, the longest first.
         steps: how many steps were walked.
-        stretches: what the chains consist of, in order of time; those of a step are the whole step.
+        intervals: what the chains consist of, in order of time; those of a step are the whole step.
         findings: none; the diagnosis reads the chain.
     """
 
     parts: Frame = Frame(tables.CRITICAL_PATH)
     steps: int
-    stretches: tuple[Stretch, ...] = ()
+    intervals: tuple[PathInterval, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -106,14 +106,14 @@ def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
     do not communicate, so that no chain leads from one to another.
     """
     steps = sorted(run.common_steps()) if _order_of_ranks_is_known(run) else []
-    stretches: list[Stretch] = []
+    intervals: list[PathInterval] = []
     if steps:
         walk = BackwardWalk(run, arrivals)
-        stretches = _stretches(walk, [part for step in steps for part in reversed(list(_chain(walk, step)))])
+        intervals = _path_intervals(walk, [part for step in steps for part in reversed(list(_chain(walk, step)))])
     total_ns = summed(
-        ((stretch.rank, kind, stretch.name), length_ns)
-        for stretch in stretches
-        for kind, length_ns in stretch.parts_ns.items()
+        ((interval.rank, kind, interval.name), length_ns)
+        for interval in intervals
+        for kind, length_ns in interval.parts_ns.items()
     )
     whole_ns = sum(total_ns.values())
     rows: list[dict[str, object]] = [
@@ -121,7 +121,7 @@ def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
         for (rank, kind, name), length_ns in sorted(total_ns.items(), key=lambda item: (-item[1], item[0]))
         if length_ns > 0
     ]
-    return CriticalPath(parts=rows, steps=len(steps), stretches=tuple(stretches))
+    return CriticalPath(parts=rows, steps=len(steps), intervals=tuple(intervals))
 
 
 def _order_of_ranks_is_known(run: Run) -> bool:
@@ -148,17 +148,17 @@ def _chain(walk: BackwardWalk, step: int) -> Iterator[_Part]:
         yield step, last, begin_ns, until_ns
 
 
-def _stretches(walk: BackwardWalk, parts: Sequence[_Part]) -> list[Stretch]:
+def _path_intervals(walk: BackwardWalk, parts: Sequence[_Part]) -> list[PathInterval]:
     """Return the parts of a chain, divided by activity and phase."""
     times_ns = _times_ns(walk.run, parts)
-    stretches = []
+    intervals = []
     for (step, part, start_ns, end_ns), part_times_ns in zip(parts, times_ns, strict=True):
-        if isinstance(part, Link):
+        if isinstance(part, Transfer):
             name, instance = walk.name(part.instance), part.instance
         else:
             name, instance = part.leads_to, part.leads_to_instance
-        stretches.append(
-            Stretch(
+        intervals.append(
+            PathInterval(
                 step=step,
                 rank=walk.run.ranks[part.place].rank,
                 name=name,
@@ -168,7 +168,7 @@ def _stretches(walk: BackwardWalk, parts: Sequence[_Part]) -> list[Stretch]:
                 times_ns=part_times_ns,
             )
         )
-    return stretches
+    return intervals
 
 
 def _times_ns(run: Run, parts: Sequence[_Part]) -> list[Times]:
@@ -181,7 +181,7 @@ def _times_ns(run: Run, parts: Sequence[_Part]) -> list[Times]:
             if part.place != place:
                 continue
             begin_ns, length_ns = part.begin_ns + start_ns - part.start_ns, end_ns - start_ns
-            if isinstance(part, Link):
+            if isinstance(part, Transfer):
                 result[row] = {(_TRANSFER_ACTIVITY, activities.phase_at(begin_ns)): length_ns}
                 continue
             is_whole = begin_ns == part.begin_ns and length_ns == part.until_ns - part.begin_ns
@@ -196,23 +196,23 @@ def _times_ns(run: Run, parts: Sequence[_Part]) -> list[Times]:
 
 
 class RankActivities:
-    """The activities of one rank by stretch of a phase.
+    """The activities of one rank by interval of a phase.
 
-    Within a stretch of a phase, activities are taken as spread evenly: their sums over whole phases are exact.
+    Within an interval of a phase, activities are taken as spread evenly: their sums over whole phases are exact.
     """
 
     def __init__(self, table: PhaseActivities) -> None:
-        self._begin_ns, first, stretch = np.unique(table.begin_ns, return_index=True, return_inverse=True)
+        self._begin_ns, first, interval = np.unique(table.begin_ns, return_index=True, return_inverse=True)
         self._end_ns, self._phase = table.end_ns[first], table.phase[first]
         time_ns = np.zeros((len(first), len(ACTIVITIES)))
-        np.add.at(time_ns, (stretch, table.activity), table.time_ns)
+        np.add.at(time_ns, (interval, table.activity), table.time_ns)
         self._share = time_ns / np.maximum(time_ns.sum(axis=1, keepdims=True), 1.0)
 
     def divide(self, begin_ns: Int64, end_ns: Int64, known_ns: Sequence[Mapping[str, int]]) -> list[Times]:
-        """Return the time of each of s stretches by activity and phase.
+        """Return the time of each of s intervals by activity and phase.
 
-        begin_ns, end_ns: of the stretches, on the rank's wall clock, int64 [s].
-        known_ns: ns of each stretch by activity, where they were measured. The remaining time is divided among the
+        begin_ns, end_ns: of the intervals, on the rank's wall clock, int64 [s].
+        known_ns: ns of each interval by activity, where they were measured. The remaining time is divided among the
         other activities as is usual in its phases. With an empty mapping all time is. Outside of recorded phases it is
         compute.
         """
@@ -231,17 +231,17 @@ class RankActivities:
         np.add.at(usual, which, weights)
         by_phase = np.zeros((len(first), len(STEP_PHASES), len(ACTIVITIES)))
         np.add.at(by_phase, (which, phase), weights)
-        # Of an activity that is unusual in these phases, each phase has as much as the stretch has of the phase.
-        of_stretch = np.zeros((len(first), len(STEP_PHASES)))
-        np.add.at(of_stretch, (which, phase), overlap_ns)
-        of_stretch[count == 0, _NO_PHASE] = 1.0
-        by_phase = np.where(by_phase.any(axis=1, keepdims=True), by_phase, of_stretch[..., None])
+        # Of an activity that is unusual in these phases, each phase has as much as the interval has of the phase.
+        of_interval = np.zeros((len(first), len(STEP_PHASES)))
+        np.add.at(of_interval, (which, phase), overlap_ns)
+        of_interval[count == 0, _NO_PHASE] = 1.0
+        by_phase = np.where(by_phase.any(axis=1, keepdims=True), by_phase, of_interval[..., None])
         times_ns = apportion(_by_activity(end_ns - begin_ns, usual, known_ns), by_phase.swapaxes(1, 2).copy())
         result: list[Times] = [{} for _ in known_ns]
         found = np.nonzero(times_ns)
         columns = (rows.tolist() for rows in (*found, times_ns[found]))
-        for stretch, activity, number, time_ns in zip(*columns, strict=True):
-            result[stretch][ACTIVITIES[activity], STEP_PHASES[number]] = time_ns
+        for interval, activity, number, time_ns in zip(*columns, strict=True):
+            result[interval][ACTIVITIES[activity], STEP_PHASES[number]] = time_ns
         return result
 
     def phase_at(self, time_ns: int) -> str:
@@ -253,12 +253,12 @@ class RankActivities:
 def _by_activity(total_ns: Int64, usual: NDArray[np.float64], known_ns: Sequence[Mapping[str, int]]) -> Int64:
     """Return how long each of `ACTIVITIES` took of each time: as known, and the rest in the usual proportion."""
     times_ns = np.zeros(usual.shape, dtype=np.int64)
-    for stretch, known in enumerate(known_ns):
+    for interval, known in enumerate(known_ns):
         for name, time_ns in known.items():
             activity = ACTIVITIES.index(name)
-            times_ns[stretch, activity], usual[stretch, activity] = time_ns, 0.0
-        if known and not usual[stretch].any():
-            usual[stretch, _OTHER] = 1.0
+            times_ns[interval, activity], usual[interval, activity] = time_ns, 0.0
+        if known and not usual[interval].any():
+            usual[interval, _OTHER] = 1.0
     return times_ns + apportion(total_ns - times_ns.sum(axis=1), usual)
 
 
@@ -306,7 +306,7 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class Transfer:
     """A transfer between two segments.
 
     Attributes:
@@ -322,7 +322,7 @@ class Link:
     begin_ns: int
 
 
-_Part = tuple[int, Segment | Link, int, int]
+_Part = tuple[int, Segment | Transfer, int, int]
 """Number of a step, and what is on its chain from when to when, on the run's clock."""
 
 
@@ -343,7 +343,7 @@ class BackwardWalk:
         begin_ns = max(self._run_ns(place, part.start_ns) for place, part in parts)
         return begin_ns, max(self._run_ns(place, part.start_ns + part.step_ns) for place, part in parts)
 
-    def back_from_end(self, number: int, begin_ns: int) -> Iterator[Segment | Link]:
+    def back_from_end(self, number: int, begin_ns: int) -> Iterator[Segment | Transfer]:
         """Yield the chain that bounds a step, backwards from its end, to `begin_ns` on the run's clock or beyond.
 
         Each begins where the one before it in the chain ends, but for the errors of clocks.
@@ -371,7 +371,7 @@ class BackwardWalk:
         label = self.run.groups[group].label
         return f"{kind} ({label})" if label else kind
 
-    def _step_back(self, segment: Segment) -> tuple[Segment | None, Link | None]:
+    def _step_back(self, segment: Segment) -> tuple[Segment | None, Transfer | None]:
         """Return the segment of the rank that came last to what released this one, and the transfer between them."""
         which = segment.released_by
         if which == ABSENT:
@@ -393,7 +393,7 @@ class BackwardWalk:
             arrived_ns = self._run_ns(before.place, waits_since_ns)
         if arrived_ns >= self._run_ns(segment.place, segment.until_ns):
             return None, None
-        return before, Link(place=before.place, instance=which, start_ns=arrived_ns, begin_ns=before.until_ns)
+        return before, Transfer(place=before.place, instance=which, start_ns=arrived_ns, begin_ns=before.until_ns)
 
     def _segment_before_beginning(self, which: int) -> Segment | None:
         """Return the segment of the last rank before it arrived at an instance; one of no length if that was queued."""

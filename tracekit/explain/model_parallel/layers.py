@@ -33,7 +33,7 @@ from tracekit.model.run import Run
 from tracekit.model.table import Frame
 from tracekit.rank.kernel_launches import device_extent
 from tracekit.rank.lanes import Lanes, complete_steps
-from tracekit.rank.modules import HostStretches, modules_of_launches, stretches_of_modules
+from tracekit.rank.modules import HostIntervals, intervals_of_modules, modules_of_launches
 from tracekit.rank.phases import PHASES, PhaseTimeline, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.grouped import grouped
@@ -211,7 +211,7 @@ def layer_times(
 ) -> dict[tuple[str | None, int], Intervals]:
     """Return when each module that has spans ran in each phase (index into `PHASES`)."""
     result: dict[tuple[str | None, int], Intervals] = {}
-    for name, host in stretches_of_modules(events, sorted(names)).items():
+    for name, host in intervals_of_modules(events, sorted(names)).items():
         start_ns, end_ns = (host.start_ns, host.end_ns) if lanes.device == "cpu" else _on_device(events, lanes, host)
         phase = phases.at(host.start_ns)
         for index in np.unique(phase).tolist():
@@ -219,8 +219,8 @@ def layer_times(
     return result
 
 
-def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[Int64, Int64]:
-    """Return begin and end of what was launched in each stretch, int64 [k] each; equal where nothing was."""
+def _on_device(events: EventTable, lanes: Lanes, host: HostIntervals) -> tuple[Int64, Int64]:
+    """Return begin and end of what was launched in each interval, int64 [k] each; equal where nothing was."""
     device = lanes.device_events
     linked = np.flatnonzero(device.launch_row != ABSENT)
     row, launch_ns = device.row[linked], device.launch_ns[linked]

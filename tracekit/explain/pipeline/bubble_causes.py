@@ -244,7 +244,7 @@ def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float
 
 @dataclass(frozen=True, kw_only=True)
 class StepBubble:
-    """A stretch of a step in which a rank has no action.
+    """An interval of a step in which a rank has no action.
 
     Attributes:
         rank: the global rank.

@@ -4,7 +4,7 @@
 ranks is a handful of array operations.
 
 Two things are compared. The segment is the time from the last release until the rank was ready: it tells by how much
-the rank is late by itself. The stretch is a part of the program, from one instance of the group to another, that
+the rank is late by itself. The program interval goes from one instance of the group to another, and
 contains the segment: all ranks run the same program there. So a rank that launched more in it has more work, and one
 whose operations took longer for the same is slow.
 
@@ -73,9 +73,9 @@ class CollectiveInstances(Columnar):
         passed_row: int64 [n], row of that instance in the last rank's `Collectives`, or -1.
         excess_ns: int64 [n], by how much the segment is longer from then on than the median of its peers'; 0 if queued.
         data_ns: int64 [n], by how much longer than its peers' median the rank loaded data.
-        compute_ns: int64 [n], by how much longer than its peers' median the rank's operations took in the stretch of
+        compute_ns: int64 [n], by how much longer than its peers' median the rank's operations took in the interval of
             the program that contains the segment: from one instance of the group to another.
-        operations: int64 [n], how many more than its peers' median the rank began in that stretch.
+        operations: int64 [n], how many more than its peers' median the rank began in that interval.
         usual_operations: int64 [n], that median.
         differs: bool [n], whether the rank's work there was other than its peers'.
         detailed: bool [n], whether more than the excess is known.
@@ -243,7 +243,7 @@ class PeerComparison:
         since_ns: when it was ready for that, else its release: from then on the segments are compared.
         excess_ns: by how much its segment is longer.
         data_ns: by how much longer it loaded data.
-        compute_ns: by how much longer its operations took in the stretch.
+        compute_ns: by how much longer its operations took in the interval.
         operations: how many more it began there.
         usual_operations: the median of its peers.
         differs: whether its work there was other than its peers'.
@@ -275,20 +275,20 @@ def compare_with_peers(of: GroupColumns, last: Int64) -> PeerComparison:
     others = known.sum(axis=1) > 1
     excess_ns = ready_ns - since_ns - median_excluding(segment_ns, known, last)
     data_ns = loaded_ns[each, last] - loaded_before_ns - median_excluding(loaded_ns, known, last)
-    stretch = _stretches(of, last, since_ns)
-    took_ns, operations, work = map(stretch.of_column, ("work_ns", "operations", "work"))
-    usual = median_excluding(operations, stretch.known, last)
-    alike = stretch.known.sum(axis=1) > 1
+    interval = _program_intervals(of, last, since_ns)
+    took_ns, operations, work = map(interval.of_column, ("work_ns", "operations", "work"))
+    usual = median_excluding(operations, interval.known, last)
+    alike = interval.known.sum(axis=1) > 1
     return PeerComparison(
         released_ns=released_ns,
         passed_row=passed_row,
         since_ns=since_ns,
         excess_ns=np.where(others, excess_ns, 0),
         data_ns=np.where(others, data_ns, 0),
-        compute_ns=np.where(alike, took_ns[each, last] - median_excluding(took_ns, stretch.known, last), 0),
+        compute_ns=np.where(alike, took_ns[each, last] - median_excluding(took_ns, interval.known, last), 0),
         operations=np.where(alike, operations[each, last] - usual, 0),
         usual_operations=usual,
-        differs=alike & (work[each, last] != majority_excluding(work, stretch.known, last)),
+        differs=alike & (work[each, last] != majority_excluding(work, interval.known, last)),
     )
 
 
@@ -324,7 +324,7 @@ def _last_passed(run: Run, rank: Int64, row: Int64, before_peers_ns: Int64) -> I
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Stretches:
+class _ProgramIntervals:
     """Parts of the program, the same on the k ranks of each of m instances.
 
     Attributes:
@@ -342,8 +342,8 @@ class _Stretches:
         return values - np.where((self.begin >= 0)[:, None], values[self.begin], 0)
 
 
-def _stretches(of: GroupColumns, last: Int64, since_ns: Int64) -> _Stretches:
-    """Return the stretch before each instance, from the last one of the group that had ended at `since_ns` (int64 [m],
+def _program_intervals(of: GroupColumns, last: Int64, since_ns: Int64) -> _ProgramIntervals:
+    """Return the interval before each instance, from the last one of the group that had ended at `since_ns` (int64 [m],
     on the last rank's clock) to this one.
     """
     ended_ns = of.column("end_ns")
@@ -354,7 +354,7 @@ def _stretches(of: GroupColumns, last: Int64, since_ns: Int64) -> _Stretches:
         begin[here] = np.minimum(found, here - 1)
     known = of.known & (of.known[begin] | (begin < 0)[:, None])
     known[np.arange(len(last)), last] = True
-    return _Stretches(of=of, begin=begin, known=known)
+    return _ProgramIntervals(of=of, begin=begin, known=known)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -148,7 +148,7 @@ def _largest_of_each_segment(instances: CollectiveInstances, caused_ns: Int64, c
     """Return, of the instances that share a rank, the beginning of its segment and a step, the one with the largest
     delay.
 
-    Collectives that do not block lie in one stretch of computing, and each shows all of the delay in it.
+    Collectives that do not block lie in one interval of computing, and each shows all of the delay in it.
     """
     segment = (instances.step[charged], instances.since_ns[charged], instances.rank[charged])
     order = np.lexsort((-instances.begin_ns[charged], caused_ns[charged], *segment))

@@ -1,4 +1,4 @@
-"""What a GPU rank does in a stretch of steps, as operations to replay: its host, its device and its communication.
+"""What a GPU rank does in a range of steps, as operations to replay: its host, its device and its communication.
 
     host      --| launch a |--| launch all_reduce |--| launch b |--| synchronise   |-->
                    '---limit---.     '----------------.    '---limit---.   ^

@@ -217,7 +217,7 @@ class DeviceTasks:
         return result
 
     def of_communication(self) -> tuple[Int64, Int64]:
-        """Return a task and a type for all communication of the stretch, int64 [c] each."""
+        """Return a task and a type for all communication of the range of steps, int64 [c] each."""
         launched, place = self.communication.rows(self.timeline.rows), self.place[self.timeline.row_of]
         label, slot = self.label[place], self.slot[place]
         task = self.operations.add_tasks(
@@ -256,7 +256,7 @@ def segments_of_steps(segments: LaunchSegments, steps: Sequence[int]) -> LaunchS
 
 
 class DeviceTimeline:
-    """The n rows of the segments of a stretch, on the rank's wall clock. The last row only ends the one before.
+    """The n rows of the segments of a range of steps, on the rank's wall clock. The last row only ends the one before.
 
     Attributes:
         host: rows that cut the host's time, int64 [h].

@@ -84,7 +84,7 @@ class Interner:
 
 @dataclass(frozen=True, kw_only=True)
 class Interners:
-    """Numbers of kinds, comparison classes and types, the same in all stretches."""
+    """Numbers of kinds, comparison classes and types, the same in all ranges of steps."""
 
     kinds: Interner = field(default_factory=Interner)
     comparison_classes: Interner = field(default_factory=Interner)
@@ -93,7 +93,7 @@ class Interners:
 
 @dataclass(kw_only=True)
 class Operations:
-    """The operations of all ranks in a stretch of steps, in blocks.
+    """The operations of all ranks in a range of steps, in blocks.
 
     Attributes:
         begin_ns: to which times of the run's clock refer.

@@ -1,4 +1,4 @@
-"""What one CPU rank does in a stretch of steps, as operations to replay.
+"""What one CPU rank does in a range of steps, as operations to replay.
 
 The rank's time is cut where it issues communication, where it waits for some, where an action of a pipeline begins or
 ends, and where a step ends. A task is an action with all its parts, or the work between two collectives or messages of
