@@ -82,7 +82,7 @@ class GraphSteps:
         host_task: int64 [w], of data, synchronisations and limits the task of the host's work at the same place, or -1.
         device_task: int64 [w], of limits the task of the last kernels, or -1.
         host_share: float64 [w], of limits the share that is the host's time.
-        link: int64 [n], of transfers an index into the links of `OperationGraph`, or -1; None where not known.
+        network_link: int64 [n], of transfers an index into `OperationGraph.network_links`, or -1; None where not known.
         exchanges: those of tokens, and other all-to-alls.
     """
 
@@ -103,7 +103,7 @@ class GraphSteps:
     host_task: Int64 | None = None
     device_task: Int64 | None = None
     host_share: Float64 | None = None
-    link: Int64 | None = None
+    network_link: Int64 | None = None
     exchanges: Exchanges = field(default_factory=Exchanges.empty)
 
     def step_ns(self, duration_ns: Float64) -> Float64:
@@ -188,7 +188,7 @@ class OperationGraph:
             they take `NEVER_NS`.
         transfers_are_known: whether transfers are without waiting for ranks that are missing.
         stage_kinds: kinds of tasks that a stage of a pipeline consists of: only ranks of the same stage do the same.
-        links: the ranks that each link connects.
+        network_links: the ranks that each connects.
         machines: the name of each rank's machine, None where it is not known.
         devices: the name of each rank's device, None where it is not known.
         message_bytes: the size of messages, by their kind of task.
@@ -203,7 +203,7 @@ class OperationGraph:
     order_kinds: frozenset[int] = frozenset()
     transfers_are_known: bool = True
     stage_kinds: frozenset[int] = frozenset()
-    links: tuple[tuple[int, ...], ...] = ()
+    network_links: tuple[tuple[int, ...], ...] = ()
     machines: Mapping[int, str | None] = field(default_factory=dict)
     devices: Mapping[int, str | None] = field(default_factory=dict)
     message_bytes: Mapping[int, int] = field(default_factory=dict)

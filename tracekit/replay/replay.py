@@ -280,7 +280,7 @@ def group_values(label: Int64, values: Float64) -> Iterator[tuple[int, Float64]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ChainLinks(Columnar):
+class ChainOperations(Columnar):
     """m operations of the chains of k replicas, each chain from the begin of its replica to the end, without gaps.
 
     Attributes:
@@ -294,7 +294,7 @@ class ChainLinks(Columnar):
     length_ns: Float64
 
 
-def critical_chains(graph: DependencyGraph, duration_ns: Float64) -> ChainLinks:
+def critical_chains(graph: DependencyGraph, duration_ns: Float64) -> ChainOperations:
     """Return the chains of a replay with these durations, float64 [n, k].
 
     A chain is walked backwards from the operation that ends last. Of the operations that one waits for, the one that
@@ -318,7 +318,7 @@ def critical_chains(graph: DependencyGraph, duration_ns: Float64) -> ChainLinks:
         replicas.append(np.full(len(chain), replica))
         operations.append(np.array(chain, dtype=np.int64))
         lengths.append(np.diff(ends_ns, prepend=0.0))
-    return ChainLinks(
+    return ChainOperations(
         replica=np.concatenate(replicas),
         operation=np.concatenate(operations),
         length_ns=np.concatenate(lengths),

@@ -81,7 +81,7 @@ class SlowMessages:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Link:
+class _NetworkLink:
     """The messages of one size from one rank to another.
 
     Attributes:
@@ -129,20 +129,20 @@ def slow_messages(run: Run, took_ns: Int64, comparable: Bool) -> SlowMessages:
     )
 
 
-def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_Link]:
+def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_NetworkLink]:
     """Return the links, one for each size that they carry, with what is usual for it."""
     machine = {summary.rank: summary.machine for summary in run.ranks}
     messages = run.messages
     columns = (size_bytes, messages.source, messages.destination)
     cargo = zip(*(column[rows].tolist() for column in columns), strict=True)
     rows_of = grouped(zip(cargo, rows.tolist(), strict=True))
-    by_size: dict[int, dict[int, list[_Link]]] = {}
+    by_size: dict[int, dict[int, list[_NetworkLink]]] = {}
     for (size, source, destination), of_link in rows_of.items():
         if len(of_link) >= _ENOUGH:
             at = np.array(of_link, dtype=np.int64)
             fastest_ns = int(fastest_of_each(took_ns[at], np.zeros_like(at))[0])
             hosts = len({machine[source], machine[destination]})
-            link = _Link(ends=(source, destination), rows=at, fastest_ns=fastest_ns)
+            link = _NetworkLink(ends=(source, destination), rows=at, fastest_ns=fastest_ns)
             by_size.setdefault(size, {}).setdefault(hosts, []).append(link)
     names = {summary.rank: summary.device_name for summary in run.ranks}
     hosts_known = None not in machine.values()
@@ -163,7 +163,7 @@ def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_Li
     return result
 
 
-def _fastest_by_pair(links: Sequence[_Link]) -> dict[_Pair, int]:
+def _fastest_by_pair(links: Sequence[_NetworkLink]) -> dict[_Pair, int]:
     """Return the time of the fastest message between two ranks, in the faster direction."""
     fastest: dict[_Pair, int] = {}
     for link in links:
@@ -171,7 +171,7 @@ def _fastest_by_pair(links: Sequence[_Link]) -> dict[_Pair, int]:
     return fastest
 
 
-def _compared_alike(links: Sequence[_Link], fastest_ns: dict[_Pair, int]) -> list[_Link]:
+def _compared_alike(links: Sequence[_NetworkLink], fastest_ns: dict[_Pair, int]) -> list[_NetworkLink]:
     """Return the links compared with the median over other pairs of ranks."""
     of_pairs_ns = np.array([list(fastest_ns.values())], dtype=np.int64)
     usual_ns = leave_one_out_medians(of_pairs_ns, np.ones_like(of_pairs_ns, dtype=np.bool_))[0]
@@ -179,7 +179,7 @@ def _compared_alike(links: Sequence[_Link], fastest_ns: dict[_Pair, int]) -> lis
     return [replace(link, usual=usual_of_alike(usual_ns_of[link.pair])) for link in links]
 
 
-def _without_companions(run: Run, slow: Sequence[_Link], every: Sequence[_Link]) -> list[_Link]:
+def _without_companions(run: Run, slow: Sequence[_NetworkLink], every: Sequence[_NetworkLink]) -> list[_NetworkLink]:
     """Return the slow links without those most of whose messages share kernels with messages of a slower link.
 
     A slower link is one between two other ranks.

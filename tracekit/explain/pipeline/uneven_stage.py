@@ -165,7 +165,7 @@ def _ranks_of_stages(pipelines: Sequence[MeasuredPipeline], stages: int) -> list
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowLink:
+class SlowStageLink:
     """Two ranks whose messages to each other take `slowdown` times as long as those of other ranks."""
 
     ranks: tuple[int, ...]
@@ -189,7 +189,7 @@ class PipelineDelays:
     links_ns: Int64
 
 
-def pipeline_delays(measured: MeasuredPipeline, links: Sequence[SlowLink]) -> PipelineDelays:
+def pipeline_delays(measured: MeasuredPipeline, links: Sequence[SlowStageLink]) -> PipelineDelays:
     """Return the delays of a pipeline. links: those whose messages take longer than others."""
     parts = [
         _delays_of_order(measured, order, edges, transfers, replay, links)
@@ -212,7 +212,7 @@ def _delays_of_order(
     edges: Edges,
     transfers: Transfers,
     replay: PipelineReplay,
-    links: Sequence[SlowLink],
+    links: Sequence[SlowStageLink],
 ) -> PipelineDelays:
     late_ns = _late_actions_ns(order, edges, transfers)
     loading_ns = np.minimum(late_ns, order.data_ns)
@@ -324,7 +324,7 @@ def _usual_elsewhere(rank: Int64, values: Int64) -> Int64:
 
 
 def _slow_part_ns(
-    ranks: Sequence[int], order: ActionOrder, edges: Edges, transfers: Transfers, link: SlowLink
+    ranks: Sequence[int], order: ActionOrder, edges: Edges, transfers: Transfers, link: SlowStageLink
 ) -> Float64:
     """Return by how much transfers over a link exceed what is usual on others, float64 [e, k]."""
     ends = np.array(ranks)[np.stack((order.rank[edges.producers], order.rank[edges.consumers]))]

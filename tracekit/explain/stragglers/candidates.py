@@ -16,7 +16,7 @@ from tracekit.explain.stragglers.arrivals import Arrivals
 from tracekit.explain.stragglers.certainty import Evidence, Grading, LastArrivals
 from tracekit.explain.stragglers.delay_attribution import CausedDelays
 from tracekit.explain.stragglers.slow_ranks import WorkTimes
-from tracekit.explain.stragglers.slow_transfers import Link
+from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
 from tracekit.findings.finding import Certainty
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
@@ -131,7 +131,7 @@ def _of_work(work: WorkTimes, places: tuple[int, ...], first: int) -> Evidence:
     )
 
 
-def first_to_name(found: Sequence[Candidate], links: Sequence[Link]) -> Candidate:
+def first_to_name(found: Sequence[Candidate], links: Sequence[SlowNetworkLink]) -> Candidate:
     """Return the surest candidate, and of those the one that causes the most delay.
 
     A link that may be slower by nature comes after all that may be named. Of one rank's two measures the delay

@@ -24,13 +24,13 @@ from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.explain.pipeline.bubbles import pipeline
 from tracekit.explain.pipeline.tables import ACTIONS
-from tracekit.explain.pipeline.uneven_stage import SlowLink, gaps_before_ns, pipeline_delays, replay_with_less
+from tracekit.explain.pipeline.uneven_stage import SlowStageLink, gaps_before_ns, pipeline_delays, replay_with_less
 from tracekit.explain.section import AnalysisInput, Section, Unavailable
 from tracekit.explain.step_time.step_rates import slow_rates_of_ranks
 from tracekit.explain.stragglers.arrivals import Arrivals, arrivals_of
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays, attribute_delays, limited_by_waits
-from tracekit.explain.stragglers.slow_transfers import Link, SlowTransfers, slow_transfers
+from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink, SlowTransfers, slow_transfers
 from tracekit.explain.stragglers.verdict import Verdict, cause_of, name_culprit
 from tracekit.findings.finding import Finding
 from tracekit.model.events import ABSENT, Int64
@@ -83,7 +83,7 @@ class Stragglers:
     """
 
     verdict: Verdict
-    links: tuple[Link, ...]
+    links: tuple[SlowNetworkLink, ...]
     by_rank: Frame = Frame(STRAGGLERS)
     findings: tuple[Finding, ...]
 
@@ -160,7 +160,7 @@ def with_pipeline_delays(
     ranks_ns, causes_ns, links_ns = charges.ranks_ns.copy(), charges.causes_ns.copy(), charges.links_ns.copy()
     for measured in pipelines:
         inside = [i for i, link in enumerate(links) if link.carries_messages and _has_edges(measured, link.ranks)]
-        slow = [SlowLink(ranks=links[i].ranks, slowdown=links[i].slowdown) for i in inside]
+        slow = [SlowStageLink(ranks=links[i].ranks, slowdown=links[i].slowdown) for i in inside]
         delays = pipeline_delays(measured, slow)
         column = np.searchsorted(steps, delays.steps)
         for i, added_ns in zip(inside, delays.links_ns, strict=True):

@@ -22,7 +22,7 @@ from tracekit.explain.stragglers.candidates import (
 from tracekit.explain.stragglers.certainty import Grading
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
 from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
-from tracekit.explain.stragglers.slow_transfers import Link
+from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
 from tracekit.findings.finding import Certainty, Condition, Finding
 from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobody_text, slow_link, straggler
 from tracekit.findings.thresholds import NOTABLE_SAVING
@@ -60,7 +60,7 @@ class Verdict:
     ranks: tuple[int, ...] = ()
     host: str | None = None
     cause: str | None = None
-    link: Link | None = None
+    link: SlowNetworkLink | None = None
     caused_delay_ns: int = 0
     significance_ns: int | None = None
     share_of_step: float = 0.0
@@ -80,7 +80,7 @@ def name_culprit(
     run: Run,
     arrivals: Arrivals,
     charges: CausedDelays,
-    links: Sequence[Link],
+    links: Sequence[SlowNetworkLink],
     steps: Sequence[int],
     *,
     comparable: bool,
@@ -173,7 +173,7 @@ class _Judged:
     run: Run
     arrivals: Arrivals
     charges: CausedDelays
-    links: Sequence[Link]
+    links: Sequence[SlowNetworkLink]
     steps: Sequence[int]
     trained: Sequence[int]
     work: WorkTimes | None
@@ -240,7 +240,7 @@ class _Judged:
             return self._link_finding(self.links[candidate.places[0]], evidence, numbers)
         return self._rank_finding(candidate, others, evidence, numbers)
 
-    def _link_finding(self, link: Link, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
+    def _link_finding(self, link: SlowNetworkLink, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
         slow = {"directed": link.directed, "slowdown": link.slowdown, "reference": link.reference}
         return slow_link(
             severity="info" if link.may_be_slower_by_nature else "warning",

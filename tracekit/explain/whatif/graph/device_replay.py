@@ -142,7 +142,7 @@ class _Builder:
         timeline, launched, row_of = self.timeline, self.launched, self.timeline.row_of
         task, kind = self.tasks.of_communication()
         nothing = np.zeros(len(launched), dtype=np.int64)
-        self.transfer = self._block(task, kind, nothing, group=launched.group, link=launched.link)
+        self.transfer = self._block(task, kind, nothing, group=launched.group, network_link=launched.network_link)
         behind = self.tasks.device[self.tasks.place[row_of]]
         self.operations.exchanges.append(launched.exchanges(self.transfer, behind))
         needs = self.segments.needs_kernels[row_of] != 0
@@ -248,7 +248,7 @@ class _Builder:
         *,
         stage: Int64 | None = None,
         group: Int64 | None = None,
-        link: Int64 | None = None,
+        network_link: Int64 | None = None,
     ) -> Int64:
         """Add operations, and return their places. kind: names of types, or one for all."""
         return self.operations.add(
@@ -258,7 +258,7 @@ class _Builder:
             rank=self.tasks.rank,
             stage=self.tasks.stage if stage is None else stage,
             group=ABSENT if group is None else group,
-            link=ABSENT if link is None else link,
+            network_link=ABSENT if network_link is None else network_link,
         )
 
 

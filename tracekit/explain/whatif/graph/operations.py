@@ -121,12 +121,12 @@ class Operations:
         rank: int,
         stage: Int64 | int = ABSENT,
         group: Int64 | int = ABSENT,
-        link: Int64 | int = ABSENT,
+        network_link: Int64 | int = ABSENT,
     ) -> Int64:
         """Add k operations, and return their places, int64 [k]. All is as in `GraphSteps` and `build_graph`."""
         count = len(duration_ns)
         self._append(count, {"duration_ns": duration_ns, "task": task, "type": type, "rank": rank})
-        self._append(count, {"stage": stage, "group": group, "link": link})
+        self._append(count, {"stage": stage, "group": group, "network_link": network_link})
         self.count += count
         return np.arange(self.count - count, self.count)
 

@@ -292,7 +292,7 @@ class _Builder:
             rank=self.rank,
             stage=self.stage,
             group=issued.group,
-            link=issued.link,
+            network_link=issued.network_link,
         )
         known, behind = self._exchanges
         operations.exchanges.append(issued.rows(known).exchanges(places[known], behind))

@@ -96,7 +96,7 @@ def build_run_graph(run: Run) -> OperationGraph:
         order_kinds=frozenset(number for _, number in interners.kinds.tuples({PROGRAM_ORDER})),
         transfers_are_known=not some_are_missing,
         stage_kinds=_stage_kinds(interners, trained),
-        links=communication.links,
+        network_links=communication.network_links,
         machines=_machines(trained),
         devices={summary.rank: summary.device_name for summary in trained},
         message_bytes={number: int(str(name[2])) for name, number in transfers if name[1] in ("send", "recv")},
@@ -237,7 +237,18 @@ def _graph_steps(
     step_ends_ns = np.array([of_rank[1:] for of_rank in bounds.values()]).max(axis=0)
     count = operations.count
     graph = build_graph(count, *operations.edges(), operations.column("group"))
-    columns = ("task", "kind", "comparison_class", "type", "rank", "stage", "link", "role", "host_task", "device_task")
+    columns = (
+        "task",
+        "kind",
+        "comparison_class",
+        "type",
+        "rank",
+        "stage",
+        "network_link",
+        "role",
+        "host_task",
+        "device_task",
+    )
     return GraphSteps(
         graph=graph,
         duration_ns=operations.column("duration_ns").astype(np.float64)[:, None],

@@ -13,7 +13,7 @@ from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel
 
 _LONGER = 1.2  # times the least: so much longer a message took because of another one of its batch
-_LEAST = 0.05  # of the messages over a link: so many may seem to be shorter than they are, as clocks drift
+_LEAST = 0.05  # of the messages over a network link: so many may seem to be shorter than they are, as clocks drift
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +27,7 @@ class Transfers(Columnar):
         group: int64 [c], equal for what ends together, or -1.
         follows: the operation that has to end on this rank before this one begins, or -1, int64 [c].
         rank: int64 [c].
-        link: int64 [c].
+        network_link: int64 [c].
         size_bytes: int64 [c].
         spins: as in `Communication`, bool [c].
         batched: as in `Communication`, bool [c].
@@ -42,7 +42,7 @@ class Transfers(Columnar):
     group: Int64
     follows: Int64
     rank: Int64
-    link: Int64
+    network_link: Int64
     size_bytes: Int64
     spins: Bool
     batched: Bool
@@ -73,7 +73,7 @@ class Transfers(Columnar):
             group=communication.group[rows],
             follows=follows,
             rank=np.full(len(rows), clock.rank, dtype=np.int64),
-            link=communication.link[rows],
+            network_link=communication.network_link[rows],
             size_bytes=communication.comparable_size_bytes[rows],
             spins=communication.spins[rows],
             batched=communication.batched[rows],
@@ -151,7 +151,7 @@ def _least_messages_ns(transfers: Transfers, number: Int64, shortest_ns: Int64) 
     ahead_ns[~share_clock] = 0
     there_ns, back_ns = (transfers.end_ns[pairs] - transfers.arrived_ns[pairs[:, ::-1]]).T
     there_ns, back_ns = there_ns - ahead_ns, back_ns + ahead_ns
-    cargo = np.stack((transfers.link[pairs[:, 0]], transfers.size_bytes[pairs].max(axis=1)))
+    cargo = np.stack((transfers.network_link[pairs[:, 0]], transfers.size_bytes[pairs].max(axis=1)))
     cargo = np.unique(cargo, axis=1, return_inverse=True)[1]
     cargo = cargo.reshape(-1)
     for label in np.unique(cargo[transfers.batched[pairs].any(axis=1)]).tolist():

@@ -44,7 +44,7 @@ def communication_of(*rows: Comm) -> Communication:
         estimated=np.zeros(count, dtype=np.bool_),
         members=np.full(count, 2),
         group=np.array([row.group for row in rows], dtype=np.int64),
-        link=np.zeros(count, dtype=np.int64),
+        network_link=np.zeros(count, dtype=np.int64),
         follows=np.array([row.follows for row in rows], dtype=np.int64),
     )
 
