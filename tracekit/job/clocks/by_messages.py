@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracekit.job.clocks.collective_samples import relative
 from tracekit.job.clocks.fit import LARGEST_DRIFT
 from tracekit.job.clocks.measured import recorded_time
-from tracekit.job.clocks.moments import relative
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import MatchedMessages
 from tracekit.model.events import ABSENT, Float64, Int64

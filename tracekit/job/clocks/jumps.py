@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from tracekit.job.clocks.collective_samples import CollectiveSamples
 from tracekit.job.clocks.fit import ODD_RATE
-from tracekit.job.clocks.moments import Moments
 from tracekit.model.events import Float64
 from tracekit.model.run import ClockModel, largest_pair_error_ns
 from tracekit.stats.grouped import grouped
@@ -28,7 +28,7 @@ _AGREEING = 2 / 3
 
 
 def with_jumps(
-    models: Sequence[ClockModel], moments: Sequence[Moments], hosts: Mapping[int, str]
+    models: Sequence[ClockModel], samples: Sequence[CollectiveSamples], hosts: Mapping[int, str]
 ) -> tuple[ClockModel, ...]:
     """Return the models, of which those of clocks that jump say by how much.
 
@@ -40,7 +40,7 @@ def with_jumps(
     known = {model.rank: model for model in models if model.method != "none"}
     jumping: dict[int, int] = {}
     unclear: dict[int, int] = {}
-    for group in moments:
+    for group in samples:
         places = [r for r, rank in enumerate(group.ranks) if rank in known]
         if len(places) < 2:
             continue
@@ -70,16 +70,16 @@ def with_jumps(
 
 
 def _impossible_ns(
-    models: Mapping[int, ClockModel], moments: Moments, places: Sequence[int], least_ns: float
+    models: Mapping[int, ClockModel], samples: CollectiveSamples, places: Sequence[int], least_ns: float
 ) -> dict[int, int]:
     """Return the ranks that alone seem to enter a collective when all others have left it, or to leave before any other
     enters, and by how much.
     """
-    chosen = np.flatnonzero(moments.there[places].all(axis=0))
+    chosen = np.flatnonzero(samples.there[places].all(axis=0))
     if not len(chosen):
         return {}
-    clocks = [models[moments.ranks[r]] for r in places]
-    ends_ns, took_ns = moments.end_ns[places][:, chosen], moments.duration_ns[places][:, chosen]
+    clocks = [models[samples.ranks[r]] for r in places]
+    ends_ns, took_ns = samples.end_ns[places][:, chosen], samples.duration_ns[places][:, chosen]
     end_ns = np.stack([clock.to_run(of_rank) for clock, of_rank in zip(clocks, ends_ns, strict=True)])
     start_ns = end_ns - took_ns
     least_ns += largest_pair_error_ns(clocks)
@@ -91,19 +91,19 @@ def _impossible_ns(
         for i in np.flatnonzero(by_ns > least_ns).tolist():
             alone = np.delete(enters_ns[:, i], last[i]).max() - others_left_ns[i] <= least_ns
             if alone and (len(places) > 2 or sign > 0):
-                result.setdefault(moments.ranks[places[last[i]]], sign * int(by_ns[i]))
+                result.setdefault(samples.ranks[places[last[i]]], sign * int(by_ns[i]))
     return result
 
 
-def _jumps_ns(moments: Moments, places: Sequence[int], least_ns: float) -> dict[int, int]:
+def _jumps_ns(samples: CollectiveSamples, places: Sequence[int], least_ns: float) -> dict[int, int]:
     """Return by how much the clocks of ranks, given as places in a group, jump by more than `least_ns`, by rank.
 
     The level of a rank is how much later than at first it leaves collectives, less what the ranks have in common.
     """
-    chosen = np.flatnonzero(moments.there[places].all(axis=0))
+    chosen = np.flatnonzero(samples.there[places].all(axis=0))
     if len(chosen) < 2 * _FEWEST_ON_A_SIDE:
         return {}
-    end_ns = moments.end_ns[places][:, chosen]
+    end_ns = samples.end_ns[places][:, chosen]
     end_ns = end_ns[:, np.argsort(end_ns[0], kind="stable")]
     x = (end_ns[0] - end_ns[0, 0]).astype(np.float64)
     level = (end_ns - end_ns[0]).astype(np.float64)
@@ -113,7 +113,7 @@ def _jumps_ns(moments: Moments, places: Sequence[int], least_ns: float) -> dict[
     edges = np.linspace(0, len(x), min(_BLOCKS, len(x)) + 1).astype(np.int64).tolist()
     at = np.array([np.median(x[begin:end]) for begin, end in pairwise(edges)])
     blocks = np.stack([np.median(level[rows, begin:end], axis=1) for begin, end in pairwise(edges)], axis=1)
-    jumps_ns = {moments.ranks[places[r]]: _jump(at, of_rank) for r, of_rank in zip(rows.tolist(), blocks, strict=True)}
+    jumps_ns = {samples.ranks[places[r]]: _jump(at, of_rank) for r, of_rank in zip(rows.tolist(), blocks, strict=True)}
     return {rank: round(jump_ns) for rank, jump_ns in jumps_ns.items() if abs(jump_ns) > least_ns}
 
 
@@ -122,7 +122,7 @@ def _jump(at: Float64, blocks: Float64) -> float:
 
     The two levels must explain what a line through all of it does not: a drift is no jump.
 
-    at, blocks: times and levels of blocks of moments, float64 [b] each, in order of time.
+    at, blocks: times and levels of blocks of samples, float64 [b] each, in order of time.
     """
     if np.ptp(blocks) <= _SMALLEST_NS:
         return 0.0
