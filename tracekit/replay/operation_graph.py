@@ -79,7 +79,7 @@ class GraphSteps:
         begin_ns: when the last rank began the first of steps that follow one another. A step lasts from the last
             rank's begin to the last rank's end.
         role: int64 [w], index into `ROLES`; None: all are work.
-        host_task: int64 [w], of data, synchronisations and limits the task of the host's work at the same place, or -1.
+        host_task: int64 [w], of data, synchronisations and limits the host's task at the same position, or -1.
         device_task: int64 [w], of limits the task of the last kernels, or -1.
         host_share: float64 [w], of limits the share that is the host's time.
         network_link: int64 [n], of transfers an index into `OperationGraph.network_links`, or -1; None where not known.
@@ -162,16 +162,16 @@ class GraphSteps:
         The operations of a task change in proportion; where it took no time, each gets the same part.
         """
         changed = np.flatnonzero((task_ns != self.task_ns).any(axis=1))
-        place = np.full(len(self.kind), -1)
-        place[changed] = np.arange(len(changed))
-        place = place[self.task]
-        operations = np.flatnonzero(place >= 0)
-        place, result = place[operations], self.duration_ns.copy()
+        index = np.full(len(self.kind), -1)
+        index[changed] = np.arange(len(changed))
+        index = index[self.task]
+        operations = np.flatnonzero(index >= 0)
+        index, result = index[operations], self.duration_ns.copy()
         target_ns, measured_ns = task_ns[changed], self.task_ns[changed]
         ratio = np.divide(target_ns, measured_ns, out=np.zeros_like(measured_ns), where=measured_ns != 0)
-        counts = np.bincount(place, minlength=len(changed))[:, None]
+        counts = np.bincount(index, minlength=len(changed))[:, None]
         equal_part_ns = np.where(measured_ns == 0, target_ns / np.maximum(counts, 1), 0.0)
-        result[operations] = result[operations] * ratio[place] + equal_part_ns[place]
+        result[operations] = result[operations] * ratio[index] + equal_part_ns[index]
         return result
 
 

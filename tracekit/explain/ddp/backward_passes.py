@@ -104,7 +104,7 @@ def groups_that_reduce(
     """
     for matched in run.collectives:
         present = matched.ranks.tolist()
-        summaries = [run.ranks[run.places[rank]] for rank in present]
+        summaries = [run.ranks[run.index_of_rank[rank]] for rank in present]
         reduced = []
         for summary, row in zip(summaries, matched.row, strict=True):
             reductions = summary[part]
@@ -165,7 +165,7 @@ def joined_passes(
     reduced, gradients: of each rank. layout: the parameters of each module. copies: when each rank copied gradients
     back.
     """
-    members = [run.places[rank] for rank in matched.ranks.tolist()]
+    members = [run.index_of_rank[rank] for rank in matched.ranks.tolist()]
     known = tuple(layout.values())
     first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
     clocks = [run.clocks[member] for member in members]
@@ -174,8 +174,8 @@ def joined_passes(
     if not passes:
         return Unavailable(reason="no step has all gradients on all ranks")
     times, in_flight = group_times(run, matched), transfers_at_once(run.ranks[members[0]].device)
-    reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
-    begin_ns, sizes = times.begin_ns[reduces], matched.size_bytes[times.place][reduces]
+    reduces = (matched.kind[times.instance] == KINDS.index("all_reduce")) & (matched.size_bytes[times.instance] > 0)
+    begin_ns, sizes = times.begin_ns[reduces], matched.size_bytes[times.instance][reduces]
     busy_periods = busy_periods_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
     if busy_periods is None:
         return Unavailable(reason="no step has all reductions on all ranks")
@@ -208,7 +208,7 @@ def _copies_back(
         if not len(here):
             continue
         back_ns = [
-            int(here.back_ns[(here.module == module) & np.isin(here.place, layout[module].buckets[index])].sum())
+            int(here.back_ns[(here.module == module) & np.isin(here.parameter, layout[module].buckets[index])].sum())
             for module, index in zip(reductions.module.tolist(), reductions.index.tolist(), strict=True)
         ]
         last_ns = clock.to_run(here.ready_ns.max(keepdims=True))[0]
@@ -222,18 +222,18 @@ def _copies_back(
 
 
 def elements_of(gradients: GradientTimes, module: int) -> list[int]:
-    """Return the elements of the module's parameters by place; empty unless gradients of all of them were seen."""
+    """Return the elements of the module's parameters by index; empty unless gradients of all of them were seen."""
     of_module = gradients.rows(gradients.module == module)
-    places, at = np.unique(of_module.place, return_index=True)
-    return of_module.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
+    parameters, at = np.unique(of_module.parameter, return_index=True)
+    return of_module.elements[at].tolist() if np.array_equal(parameters, np.arange(len(parameters))) else []
 
 
-def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
+def _parameter_indexes(times: GradientTimes, offsets: dict[int, int]) -> Int64:
     """Return the position of each gradient's parameter in the group's list, int64 [n]."""
     lookup = np.zeros(max(offsets) + 1, dtype=np.int64)
     for module, first in offsets.items():
         lookup[module] = first
-    return lookup[times.module] + times.place
+    return lookup[times.module] + times.parameter
 
 
 def _passes(
@@ -253,8 +253,8 @@ def _passes(
             here = times.rows((times.step == step) & (times.backward_pass == backward_pass))
             here = here.rows(np.argsort(here.ready_ns, kind="stable"))
             at_ns = clock.to_run(here.ready_ns).astype(float)
-            place = _places(here, offsets)
-            ready_ns[r, place], back_ns[r, place] = at_ns, here.back_ns
+            parameter = _parameter_indexes(here, offsets)
+            ready_ns[r, parameter], back_ns[r, parameter] = at_ns, here.back_ns
             curves.append(at_ns)
             sums.append(np.maximum.accumulate(here.compute_ns).astype(float))
             of_pass = of_rank.rows((of_rank.step == step) & (of_rank.backward_pass == backward_pass))

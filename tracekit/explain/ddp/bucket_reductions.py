@@ -157,10 +157,10 @@ def _ready_ns(trace: DecodedTrace, lanes: Lanes, launch_ns: Int64) -> Int64:
     if lanes.device == "gpu":
         return device_starts(events, launch_ns, lanes.device_events, lanes.computes)
     copied_ns = np.sort(events.end_ns[copies_into_buckets(events, lanes)])
-    place = np.searchsorted(copied_ns, launch_ns, side="right") - 1
-    latest_ns = copied_ns[np.maximum(place, 0)] if len(copied_ns) else launch_ns
+    index = np.searchsorted(copied_ns, launch_ns, side="right") - 1
+    latest_ns = copied_ns[np.maximum(index, 0)] if len(copied_ns) else launch_ns
     before_ns = np.concatenate(([np.iinfo(np.int64).min], launch_ns[:-1]))
-    return np.where((place >= 0) & (latest_ns > before_ns), latest_ns, launch_ns)
+    return np.where((index >= 0) & (latest_ns > before_ns), latest_ns, launch_ns)
 
 
 def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) -> tuple[DdpModule, ...]:

@@ -220,7 +220,7 @@ def _buckets(group: GroupPasses, cap_mb: float | None) -> tuple[list[tuple[int, 
     buckets, modules = [], []
     for module, (parameters, first) in enumerate(zip(group.parameters, group.first, strict=False)):
         of_module = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
-        buckets += [tuple(first + place for place in bucket) for bucket in of_module]
+        buckets += [tuple(first + index for index in bucket) for bucket in of_module]
         modules += [module] * len(of_module)
     return buckets, modules
 

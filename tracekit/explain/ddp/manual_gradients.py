@@ -241,7 +241,7 @@ def _times(step: int, number: int, elements: Int64, ends_ns: Int64) -> GradientT
         module=0,
         step=step,
         backward_pass=number,
-        place=np.arange(len(elements)),
+        parameter=np.arange(len(elements)),
         ready_ns=ready_ns,
         back_ns=back_ns.astype(np.int64),
         elements=elements,

@@ -160,7 +160,7 @@ def _path_intervals(walk: BackwardWalk, parts: Sequence[_Part]) -> list[PathInte
         intervals.append(
             PathInterval(
                 step=step,
-                rank=walk.run.ranks[part.place].rank,
+                rank=walk.run.ranks[part.rank_index].rank,
                 name=name,
                 instance=instance,
                 start_ns=start_ns,
@@ -174,11 +174,11 @@ def _path_intervals(walk: BackwardWalk, parts: Sequence[_Part]) -> list[PathInte
 def _times_ns(run: Run, parts: Sequence[_Part]) -> list[Times]:
     """Return the time of each part by activity and phase."""
     result: list[Times] = [{} for _ in parts]
-    for place in sorted({part.place for _, part, _, _ in parts}):
-        activities = RankActivities(run.ranks[place][PHASE_ACTIVITIES])
+    for rank_index in sorted({part.rank_index for _, part, _, _ in parts}):
+        activities = RankActivities(run.ranks[rank_index][PHASE_ACTIVITIES])
         rows, begins_ns, lengths_ns, known_ns = [], [], [], []
         for row, (_, part, start_ns, end_ns) in enumerate(parts):
-            if part.place != place:
+            if part.rank_index != rank_index:
                 continue
             begin_ns, length_ns = part.begin_ns + start_ns - part.start_ns, end_ns - start_ns
             if isinstance(part, Transfer):
@@ -223,10 +223,10 @@ class RankActivities:
         first = np.searchsorted(self._end_ns, begin_ns, side="right")
         count = np.maximum(np.searchsorted(self._begin_ns, end_ns, side="left") - first, 0)
         which = np.repeat(np.arange(len(first)), count)
-        place = np.arange(len(which)) + np.repeat(first - np.cumsum(count) + count, count)
-        phase = self._phase[place]
-        overlap_ns = np.minimum(self._end_ns[place], end_ns[which]) - np.maximum(self._begin_ns[place], begin_ns[which])
-        weights = self._share[place] * overlap_ns[:, None]
+        row = np.arange(len(which)) + np.repeat(first - np.cumsum(count) + count, count)
+        phase = self._phase[row]
+        overlap_ns = np.minimum(self._end_ns[row], end_ns[which]) - np.maximum(self._begin_ns[row], begin_ns[which])
+        weights = self._share[row] * overlap_ns[:, None]
         usual = np.zeros((len(first), len(ACTIVITIES)))
         np.add.at(usual, which, weights)
         by_phase = np.zeros((len(first), len(STEP_PHASES), len(ACTIVITIES)))
@@ -282,7 +282,7 @@ class Segment:
     """What a rank did between two communications.
 
     Attributes:
-        place: place of the rank in the run's ranks.
+        rank_index: index of the rank in the run's ranks.
         start_ns: its beginning, on the run's clock.
         begin_ns: its beginning, on the rank's clock.
         until_ns: its end, on the rank's clock.
@@ -294,7 +294,7 @@ class Segment:
             clock.
     """
 
-    place: int
+    rank_index: int
     start_ns: int
     begin_ns: int
     until_ns: int
@@ -310,13 +310,13 @@ class Transfer:
     """A transfer between two segments.
 
     Attributes:
-        place: place in the run's ranks of the rank that came last; of a queued one, that was ready last.
+        rank_index: index in the run's ranks of the rank that came last; of a queued one, that was ready last.
         instance: index of the instance.
         start_ns: its beginning, on the run's clock.
         begin_ns: its beginning, on the rank's clock.
     """
 
-    place: int
+    rank_index: int
     instance: int
     start_ns: int
     begin_ns: int
@@ -334,26 +334,28 @@ class BackwardWalk:
         self.arrivals = arrivals
         self.instances = arrivals.instances
         self._releases: dict[int, _Releases] = {}
-        trained = [(place, summary) for place, summary in enumerate(run.ranks) if summary.is_measured]
-        self._steps = {place: {part.step: part for part in summary.steps} for place, summary in trained}
+        trained = [(rank_index, summary) for rank_index, summary in enumerate(run.ranks) if summary.is_measured]
+        self._steps = {rank_index: {part.step: part for part in summary.steps} for rank_index, summary in trained}
 
     def job_step(self, number: int) -> tuple[int, int]:
         """Return when the last rank begins and ends a step, on the run's clock."""
-        parts = [(place, steps[number]) for place, steps in self._steps.items() if number in steps]
-        begin_ns = max(self._run_ns(place, part.start_ns) for place, part in parts)
-        return begin_ns, max(self._run_ns(place, part.start_ns + part.step_ns) for place, part in parts)
+        parts = [(rank_index, steps[number]) for rank_index, steps in self._steps.items() if number in steps]
+        begin_ns = max(self._run_ns(rank_index, part.start_ns) for rank_index, part in parts)
+        return begin_ns, max(self._run_ns(rank_index, part.start_ns + part.step_ns) for rank_index, part in parts)
 
     def back_from_end(self, number: int, begin_ns: int) -> Iterator[Segment | Transfer]:
         """Yield the chain that bounds a step, backwards from its end, to `begin_ns` on the run's clock or beyond.
 
         Each begins where the one before it in the chain ends, but for the errors of clocks.
         """
-        parts = {place: steps[number] for place, steps in self._steps.items() if number in steps}
-        ends_ns = {place: part.start_ns + part.step_ns for place, part in parts.items()}
-        place = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))
-        end_ns = ends_ns[place]
-        segment: Segment | None = self._step_end_segment(place, end_ns) or self._segment_since_release(place, end_ns)
-        while segment is not None and segment.place in parts:
+        parts = {rank_index: steps[number] for rank_index, steps in self._steps.items() if number in steps}
+        ends_ns = {rank_index: part.start_ns + part.step_ns for rank_index, part in parts.items()}
+        rank_index = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))
+        end_ns = ends_ns[rank_index]
+        segment: Segment | None = self._step_end_segment(rank_index, end_ns) or self._segment_since_release(
+            rank_index, end_ns
+        )
+        while segment is not None and segment.rank_index in parts:
             yield segment
             if segment.start_ns <= begin_ns:
                 return
@@ -376,105 +378,107 @@ class BackwardWalk:
         which = segment.released_by
         if which == ABSENT:
             return None, None
-        place = int(self.instances.rank[which])
-        if place == ABSENT:  # several came last: the released one is taken, which may well be one of them
-            place = segment.place
-            before = self._segment_before_release(place, segment.begin_ns, which)
+        rank_index = int(self.instances.rank[which])
+        if rank_index == ABSENT:  # several came last: the released one is taken, which may well be one of them
+            rank_index = segment.rank_index
+            before = self._segment_before_release(rank_index, segment.begin_ns, which)
         else:
             before = self._segment_before_beginning(which)
         if before is None:
             return None, None
-        arrived_ns = self._run_ns(before.place, before.until_ns)
+        arrived_ns = self._run_ns(before.rank_index, before.until_ns)
         waits_since_ns = segment.ready_ns
         if waits_since_ns is None:
-            waits_since_ns = self._waits_since_ns(segment.place, segment.begin_ns)
-        if waits_since_ns is not None and arrived_ns < self._run_ns(segment.place, waits_since_ns):
-            before = self._segment_since_release(segment.place, waits_since_ns, which)
-            arrived_ns = self._run_ns(before.place, waits_since_ns)
-        if arrived_ns >= self._run_ns(segment.place, segment.until_ns):
+            waits_since_ns = self._waits_since_ns(segment.rank_index, segment.begin_ns)
+        if waits_since_ns is not None and arrived_ns < self._run_ns(segment.rank_index, waits_since_ns):
+            before = self._segment_since_release(segment.rank_index, waits_since_ns, which)
+            arrived_ns = self._run_ns(before.rank_index, waits_since_ns)
+        if arrived_ns >= self._run_ns(segment.rank_index, segment.until_ns):
             return None, None
-        return before, Transfer(place=before.place, instance=which, start_ns=arrived_ns, begin_ns=before.until_ns)
+        return before, Transfer(
+            rank_index=before.rank_index, instance=which, start_ns=arrived_ns, begin_ns=before.until_ns
+        )
 
     def _segment_before_beginning(self, which: int) -> Segment | None:
         """Return the segment of the last rank before it arrived at an instance; one of no length if that was queued."""
-        instances, place, row = self.instances, int(self.instances.rank[which]), int(self.instances.row[which])
+        instances, rank_index, row = self.instances, int(self.instances.rank[which]), int(self.instances.row[which])
         released_ns = int(instances.released_ns[which])
         if instances.queued[which]:
-            return self._segment_before_queued(which, *self._last_ready(which, place, row))
+            return self._segment_before_queued(which, *self._last_ready(which, rank_index, row))
         if which < self.arrivals.collectives:
-            return self._segment_of_collective(place, row, int(instances.released_by[which]))
-        until_ns = int(self.run.ranks[place].messages.arrival_ns[row])
+            return self._segment_of_collective(rank_index, row, int(instances.released_by[which]))
+        until_ns = int(self.run.ranks[rank_index].messages.arrival_ns[row])
         if released_ns == ABSENT:
-            return self._segment_since_release(place, until_ns, which)
-        return self._segment(place, released_ns, until_ns, int(instances.released_by[which]), which)
+            return self._segment_since_release(rank_index, until_ns, which)
+        return self._segment(rank_index, released_ns, until_ns, int(instances.released_by[which]), which)
 
-    def _last_ready(self, which: int, place: int, row: int) -> tuple[int, int]:
+    def _last_ready(self, which: int, rank_index: int, row: int) -> tuple[int, int]:
         """Return the rank that was ready last for a queued collective, and its row there; what is given if that rank
         did not queue, or is not known.
         """
         last = int(self.instances.last_arrival[which])
-        if last in {ABSENT, place}:
-            return place, row
+        if last in {ABSENT, rank_index}:
+            return rank_index, row
         row_of_last = int(np.flatnonzero(self.arrivals.instance_of[last] == which)[0])
         queued = int(self.run.ranks[last].collectives.queued_ns[row_of_last]) != ABSENT
-        return (last, row_of_last) if queued else (place, row)
+        return (last, row_of_last) if queued else (rank_index, row)
 
-    def _segment_before_queued(self, which: int, place: int, row: int) -> Segment:
+    def _segment_before_queued(self, which: int, rank_index: int, row: int) -> Segment:
         """Return a segment of no length on a rank where a collective queued, at the end of what it queued behind."""
-        collectives = self.run.ranks[place].collectives
+        collectives = self.run.ranks[rank_index].collectives
         begun_ns = int(collectives.queued_ns[row])
-        segment = self._segment(place, begun_ns, begun_ns, self._released_by(place, begun_ns), which)
+        segment = self._segment(rank_index, begun_ns, begun_ns, self._released_by(rank_index, begun_ns), which)
         return replace(segment, ready_ns=int(collectives.ready_ns[row]))
 
-    def _segment_of_collective(self, place: int, row: int, released_by: int) -> Segment:
+    def _segment_of_collective(self, rank_index: int, row: int, released_by: int) -> Segment:
         """Return the segment of a rank before one of its collectives."""
-        collectives = self.run.ranks[place].collectives
+        collectives = self.run.ranks[rank_index].collectives
         begin_ns, until_ns = int(collectives.released_ns[row]), int(collectives.ready_ns[row])
         known_ns = _known(until_ns - begin_ns, int(collectives.compute_ns[row]), int(collectives.data_ns[row]))
-        instance = int(self.arrivals.instance_of[place][row])
-        return self._segment(place, begin_ns, until_ns, released_by, instance, known_ns)
+        instance = int(self.arrivals.instance_of[rank_index][row])
+        return self._segment(rank_index, begin_ns, until_ns, released_by, instance, known_ns)
 
-    def _segment_before_release(self, place: int, released_ns: int, which: int) -> Segment | None:
+    def _segment_before_release(self, rank_index: int, released_ns: int, which: int) -> Segment | None:
         """Return the segment of a rank before it arrived at the instance that released it."""
-        releases = self._releases_of(place)
+        releases = self._releases_of(rank_index)
         found = np.flatnonzero((releases.ends_ns == released_ns) & (releases.instance == which) & (releases.row >= 0))
         if not len(found):
             return None
         row = int(releases.row[found[0]])
         return self._segment_of_collective(
-            place, row, self._released_by(place, int(self.run.ranks[place].collectives.released_ns[row]))
+            rank_index, row, self._released_by(rank_index, int(self.run.ranks[rank_index].collectives.released_ns[row]))
         )
 
-    def _step_end_segment(self, place: int, until_ns: int) -> Segment | None:
+    def _step_end_segment(self, rank_index: int, until_ns: int) -> Segment | None:
         """Return what a rank did before a step's end, if it was recorded."""
-        tails = self.run.ranks[place][STEP_ENDS]
+        tails = self.run.ranks[rank_index][STEP_ENDS]
         at = int(np.searchsorted(tails.until_ns, until_ns))
         if at == len(tails) or int(tails.until_ns[at]) != until_ns:
             return None
         begin_ns = int(tails.released_ns[at])
         known_ns = _known(until_ns - begin_ns, int(tails.compute_ns[at]), int(tails.data_ns[at]))
-        return self._segment(place, begin_ns, until_ns, self._released_by(place, begin_ns), ABSENT, known_ns)
+        return self._segment(rank_index, begin_ns, until_ns, self._released_by(rank_index, begin_ns), ABSENT, known_ns)
 
-    def _segment_since_release(self, place: int, until_ns: int, which: int = ABSENT) -> Segment:
+    def _segment_since_release(self, rank_index: int, until_ns: int, which: int = ABSENT) -> Segment:
         """Return the segment of a rank from its last release on, of which only the length is known.
 
         A release ends a wait. Where waits were not kept, the end of any communication counts.
         """
-        waits, releases = self.run.ranks[place][WAITS], self._releases_of(place)
+        waits, releases = self.run.ranks[rank_index][WAITS], self._releases_of(rank_index)
         ends_ns = waits.until_ns if len(waits) else releases.ends_ns
         at = int(np.searchsorted(ends_ns, until_ns, side="right")) - 1
         begin_ns = int(ends_ns[at]) if at >= 0 else 0
-        return self._segment(place, begin_ns, until_ns, self._released_by(place, begin_ns), which)
+        return self._segment(rank_index, begin_ns, until_ns, self._released_by(rank_index, begin_ns), which)
 
-    def _waits_since_ns(self, place: int, until_ns: int) -> int | None:
+    def _waits_since_ns(self, rank_index: int, until_ns: int) -> int | None:
         """Return since when a rank has waited for what ended at a time, on its clock; None if that is not known."""
-        waits = self.run.ranks[place][WAITS]
+        waits = self.run.ranks[rank_index][WAITS]
         at = int(np.searchsorted(waits.until_ns, until_ns))
         return int(waits.since_ns[at]) if at < len(waits) and int(waits.until_ns[at]) == until_ns else None
 
     def _segment(
         self,
-        place: int,
+        rank_index: int,
         begin_ns: int,
         until_ns: int,
         released_by: int,
@@ -483,8 +487,8 @@ class BackwardWalk:
     ) -> Segment:
         """Return a segment that leads to an instance, or to the step's end where that is -1."""
         return Segment(
-            place=place,
-            start_ns=self._run_ns(place, begin_ns),
+            rank_index=rank_index,
+            start_ns=self._run_ns(rank_index, begin_ns),
             begin_ns=begin_ns,
             until_ns=until_ns,
             released_by=released_by,
@@ -493,26 +497,26 @@ class BackwardWalk:
             known_ns=known_ns,
         )
 
-    def _released_by(self, place: int, at_ns: int) -> int:
+    def _released_by(self, rank_index: int, at_ns: int) -> int:
         """Return the index of the instance that ended on a rank at a time, or -1."""
-        releases = self._releases_of(place)
+        releases = self._releases_of(rank_index)
         at = int(np.searchsorted(releases.ends_ns, at_ns, side="left"))
         known = at < len(releases.ends_ns) and int(releases.ends_ns[at]) == at_ns
         return int(releases.instance[at]) if known else ABSENT
 
-    def _releases_of(self, place: int) -> _Releases:
-        if place not in self._releases:
-            summary, messages = self.run.ranks[place], self.run.messages
+    def _releases_of(self, rank_index: int) -> _Releases:
+        if rank_index not in self._releases:
+            summary, messages = self.run.ranks[rank_index], self.run.messages
             received = np.flatnonzero(messages.destination == summary.rank)
             ends_ns = np.concatenate((summary.collectives.end_ns, summary.messages.end_ns[messages.recv[received]]))
-            instance = np.concatenate((self.arrivals.instance_of[place], self.arrivals.collectives + received))
+            instance = np.concatenate((self.arrivals.instance_of[rank_index], self.arrivals.collectives + received))
             row = np.concatenate((np.arange(len(summary.collectives)), np.full(len(received), ABSENT)))
             order = np.argsort(ends_ns, kind="stable")
-            self._releases[place] = _Releases(ends_ns=ends_ns[order], instance=instance[order], row=row[order])
-        return self._releases[place]
+            self._releases[rank_index] = _Releases(ends_ns=ends_ns[order], instance=instance[order], row=row[order])
+        return self._releases[rank_index]
 
-    def _run_ns(self, place: int, time_ns: int) -> int:
-        return self.run.clocks[place].moment_to_run(time_ns)
+    def _run_ns(self, rank_index: int, time_ns: int) -> int:
+        return self.run.clocks[rank_index].moment_to_run(time_ns)
 
 
 def _known(length_ns: int, compute_ns: int, data_ns: int) -> dict[str, int]:

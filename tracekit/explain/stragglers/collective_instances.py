@@ -51,8 +51,8 @@ class CollectiveInstances(Columnar):
         group: int64 [n], index into the run's groups, -1 for messages.
         kind: int64 [n], index into `KINDS`.
         members: int64 [n], how many ranks recorded it.
-        rank: int64 [n], place in the run's ranks of the last rank, or -1 where several were last.
-        last_arrival: int64 [n], place of the rank that was ready last, or -1 where the clocks cannot tell, and for
+        rank: int64 [n], index in the run's ranks of the last rank, or -1 where several were last.
+        last_arrival: int64 [n], index of the rank that was ready last, or -1 where the clocks cannot tell, and for
             messages.
         row: int64 [n], row of the last rank's `Collectives`, or `Messages`.
         step: int64 [n], as recorded, or -1.
@@ -261,7 +261,7 @@ class PeerComparison:
 
 
 def compare_with_peers(of: GroupColumns, last: Int64) -> PeerComparison:
-    """Compare the last rank of each of m instances with the others. last: int64 [m], its place among the members."""
+    """Compare the last rank of each of m instances with the others. last: int64 [m], its index among the members."""
     known, each = of.known, np.arange(len(last))
     rank, row = of.members[last], of.row[each, last]
     released_ns, ready_ns = of.column("released_ns"), of.column("ready_ns")
@@ -306,7 +306,7 @@ def _last_passed(run: Run, rank: Int64, row: Int64, before_peers_ns: Int64) -> I
     A rank that is always last never waits, so that its segment goes back further than its peers'. What it did before
     that collective must not be compared with them; -1 where there is none.
 
-    rank: int64 [m], place of the last rank. row: int64 [m], of its collectives. before_peers_ns: int64 [m], how much
+    rank: int64 [m], index of the last rank. row: int64 [m], of its collectives. before_peers_ns: int64 [m], how much
     earlier it was released than any of its peers.
     """
     result = np.full(len(row), ABSENT, dtype=np.int64)
@@ -316,10 +316,10 @@ def _last_passed(run: Run, rank: Int64, row: Int64, before_peers_ns: Int64) -> I
         collectives = run.ranks[member].collectives
         order = np.argsort(collectives.ready_ns, kind="stable")
         released_ns = collectives.released_ns[row[here]] + before_peers_ns[here]
-        place = np.searchsorted(collectives.ready_ns[order], released_ns, side="right") - 1
-        earlier = order[np.maximum(place, 0)]
+        index = np.searchsorted(collectives.ready_ns[order], released_ns, side="right") - 1
+        earlier = order[np.maximum(index, 0)]
         same_segment = collectives.released_ns[earlier] == collectives.released_ns[row[here]]
-        result[here] = np.where((place >= 0) & (earlier != row[here]) & same_segment, earlier, ABSENT)
+        result[here] = np.where((index >= 0) & (earlier != row[here]) & same_segment, earlier, ABSENT)
     return result
 
 
@@ -364,7 +364,7 @@ class GroupColumns:
 
     Attributes:
         row: int64 [m, k], of each rank's `Collectives`, or -1.
-        members: int64 [k], places in the run's ranks.
+        members: int64 [k], indexes in the run's ranks.
     """
 
     run: Run
@@ -397,7 +397,7 @@ class GroupColumns:
 def column_at(run: Run, rank: Int64, row: Int64, name: str) -> Int64:
     """Return a column of each rank's collectives at its row, int64 [m]; -1 where the row is -1.
 
-    rank: int64 [m], places in the run's ranks. row: int64 [m].
+    rank: int64 [m], indexes in the run's ranks. row: int64 [m].
     """
     result = np.full(len(row), ABSENT, dtype=np.int64)
     known = np.flatnonzero(row != ABSENT)
@@ -416,7 +416,7 @@ class ArrivalOrder(Columnar):
         second_ns: when the second to last was ready; equal to `last_ns` if there is none.
         median_ns: the median of the others.
         free_ns: when the last stream got free of the communication before; far in the past if none was busy.
-        busy: place in the run's ranks of the one with that stream, or -1.
+        busy: index in the run's ranks of the one with that stream, or -1.
         busy_row: of that rank's `Collectives`, or -1.
         error_ns: what the clocks cannot tell apart.
     """

@@ -97,7 +97,7 @@ def limited_by_waits(charges: CausedDelays, run: Run, steps: Sequence[int]) -> C
     waits_ns, known = _waits(run, steps)
     limit_ns = np.full(charges.ranks_ns.shape, -1, dtype=np.int64)
     for matched in run.collectives:
-        members = np.array([run.places[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
+        members = np.array([run.index_of_rank[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
         others_ns = leave_one_out_medians(waits_ns[members].T, known[members].T).T
         beyond_ns = np.maximum(others_ns - waits_ns[members], 0)
         comparable = known[members] & (known[members].sum(axis=0) > 1)

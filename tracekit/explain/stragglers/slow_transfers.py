@@ -142,9 +142,9 @@ def _with_messages(slow: SlowTransfers, messages: SlowMessages, collectives: int
     """Add the slow links of messages. The two directions between two ranks are one link if both are slow."""
     links, names = list(slow.links), np.full(len(messages.links) + 1, ABSENT)
     of_messages = zip(messages.links, messages.slowdown, messages.references, strict=True)
-    place = {ends: i for i, ends in enumerate(messages.links)}
+    index_of = {ends: i for i, ends in enumerate(messages.links)}
     for i, (ends, slowdown, reference) in enumerate(of_messages):
-        back = place.get(ends[::-1])
+        back = index_of.get(ends[::-1])
         both = back is not None
         if back is not None and ends[0] > ends[1]:
             names[i] = names[back]
@@ -178,14 +178,18 @@ def _name_links(slow: Int64, ends: Sequence[tuple[int, ...]], groups: int) -> tu
 
     The two directions between two ranks are one link if both are slow. The first `groups` links are groups.
     """
-    places = slow.tolist()
-    messages = {ends[place] for place in places if place >= groups}
+    link_indexes = slow.tolist()
+    messages = {ends[link_index] for link_index in link_indexes if link_index >= groups}
     named: dict[_Name, int] = {}
     number = []
-    for place in places:
-        both = place >= groups and ends[place][::-1] in messages
-        carries_messages = place >= groups
-        name = (tuple(sorted(ends[place])) if both else ends[place], carries_messages, carries_messages and not both)
+    for link_index in link_indexes:
+        both = link_index >= groups and ends[link_index][::-1] in messages
+        carries_messages = link_index >= groups
+        name = (
+            tuple(sorted(ends[link_index])) if both else ends[link_index],
+            carries_messages,
+            carries_messages and not both,
+        )
         number.append(named.setdefault(name, len(named)))
     return list(named), np.array(number, dtype=np.int64)
 

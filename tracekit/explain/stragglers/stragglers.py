@@ -119,18 +119,20 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
     late = instances.last_arrival[np.isin(instances.step, np.array(counted, dtype=np.int64))]
     last = np.bincount(late[late != ABSENT], minlength=len(run.ranks))
     count = max(len(counted), 1)
-    delays_ns = {summary.rank: charges.ranks_ns[place].sum() / count for place, summary in enumerate(run.ranks)}
+    delays_ns = {
+        summary.rank: charges.ranks_ns[rank_index].sum() / count for rank_index, summary in enumerate(run.ranks)
+    }
     pauses = pauses_behind_delays(run, delays_ns)
     rows: list[dict[str, object]] = [
         {
             "rank": summary.rank,
-            "caused_delay_ns": int(charges.ranks_ns[place].sum()) // count if comparable else None,
-            "wait_ns": int(arrivals.wait_ns[place]) // count if comparable else None,
-            "last_arrivals": int(last[place]) if comparable else None,
-            "arrivals": int(arrivals.arrivals[place]),
-            "cause": pauses.get(summary.rank) or cause_of(run, place, charges, counted),
+            "caused_delay_ns": int(charges.ranks_ns[rank_index].sum()) // count if comparable else None,
+            "wait_ns": int(arrivals.wait_ns[rank_index]) // count if comparable else None,
+            "last_arrivals": int(last[rank_index]) if comparable else None,
+            "arrivals": int(arrivals.arrivals[rank_index]),
+            "cause": pauses.get(summary.rank) or cause_of(run, rank_index, charges, counted),
         }
-        for place, summary in enumerate(run.ranks)
+        for rank_index, summary in enumerate(run.ranks)
         if summary.is_measured
     ]
     verdict, findings = name_culprit(run, arrivals, charges, transfers.links, steps, comparable=comparable)
@@ -174,7 +176,7 @@ def with_pipeline_delays(
                     links_ns[i] = 0
                     links_ns[i, column] = added_ns
         for rank, host_ns, data_ns in zip(measured.ranks, delays.host_ns, delays.data_ns, strict=True):
-            member, of_rank_ns = run.places[rank], host_ns + data_ns
+            member, of_rank_ns = run.index_of_rank[rank], host_ns + data_ns
             if of_rank_ns.sum() > ranks_ns[member].sum():
                 ranks_ns[member] = 0
                 ranks_ns[member, column] = of_rank_ns

@@ -93,7 +93,9 @@ class _Builder:
         self._add_waits_for_communication(*kernels)
         self._add_synchronisations()
         ends = self._add_step_ends()
-        return RankReplay(ends=ends, rows=timeline.rows, places=self.transfer, arrived_ns=self.clock.to_run(arrived_ns))
+        return RankReplay(
+            ends=ends, rows=timeline.rows, operations=self.transfer, arrived_ns=self.clock.to_run(arrived_ns)
+        )
 
     def _add_host(self, begin_task: int, begin_ns: int) -> None:
         """Add what the host does until each cut. The first operation is the time until the rank begins."""
@@ -111,8 +113,8 @@ class _Builder:
         self.host_of_row[host] = self.work_of_row[host]
         self.synchronised = np.flatnonzero(timeline.what == _SYNCHRONISE)
         nothing = np.zeros(len(self.synchronised), dtype=np.int64)
-        place = self.tasks.place[self.synchronised]
-        self.host_of_row[self.synchronised] = self._block(self.tasks.host[place], "host", nothing)
+        position = self.tasks.position[self.synchronised]
+        self.host_of_row[self.synchronised] = self._block(self.tasks.host[position], "host", nothing)
         self.operations.wait(self.host_of_row[host[:-1]], self.work_of_row[host[1:]])
 
     def _add_kernels(self, begin: int) -> tuple[Int64, Int64]:
@@ -143,7 +145,7 @@ class _Builder:
         task, kind = self.tasks.of_communication()
         nothing = np.zeros(len(launched), dtype=np.int64)
         self.transfer = self._block(task, kind, nothing, group=launched.group, network_link=launched.network_link)
-        behind = self.tasks.device[self.tasks.place[row_of]]
+        behind = self.tasks.device[self.tasks.position[row_of]]
         self.operations.exchanges.append(launched.exchanges(self.transfer, behind))
         needs = self.segments.needs_kernels[row_of] != 0
         self.order.launched_after(self.work_of_row[row_of], self.transfer)
@@ -250,7 +252,7 @@ class _Builder:
         group: Int64 | None = None,
         network_link: Int64 | None = None,
     ) -> Int64:
-        """Add operations, and return their places. kind: names of types, or one for all."""
+        """Add operations, and return their indexes. kind: names of types, or one for all."""
         return self.operations.add(
             duration_ns,
             task=task,

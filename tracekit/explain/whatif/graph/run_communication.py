@@ -130,9 +130,9 @@ def run_communication(run: Run) -> RunCommunication:
         members = (matched.row >= 0).sum(axis=0)
         uneven = _uneven(matched, summaries)
         one_by_one = True
-        for place, rank in enumerate(matched.ranks.tolist()):
-            collectives, present = summaries[rank].collectives, np.flatnonzero(matched.row[place] >= 0)
-            rows = matched.row[place, present]
+        for member, rank in enumerate(matched.ranks.tolist()):
+            collectives, present = summaries[rank].collectives, np.flatnonzero(matched.row[member] >= 0)
+            rows = matched.row[member, present]
             order = np.argsort(collectives.start_ns[rows], kind="stable")
             start_ns, end_ns = collectives.start_ns[rows][order], collectives.end_ns[rows][order]
             one_by_one &= bool((start_ns[1:] >= end_ns[:-1]).all())
@@ -142,7 +142,7 @@ def run_communication(run: Run) -> RunCommunication:
                 part, purpose=purpose, uneven=uneven[present], members=members[present], group=number + present
             )
             if matched.group in amounts:
-                sent, received = (column[place, present] for column in amounts[matched.group])
+                sent, received = (column[member, present] for column in amounts[matched.group])
                 part = replace(part, sent=sent, received=received, estimated=received != ABSENT)
             parts[rank].append(part)
         serial[matched.group] = one_by_one
@@ -176,10 +176,10 @@ def _collectives(summary: RankSummary, clock: ClockModel, rows: Int64, network_l
     collectives = summary.collectives
     ready_ns = collectives.ready_ns if summary.device == "gpu" else collectives.launch_ns
     exchanges = summary[EXCHANGES]
-    place = np.searchsorted(exchanges.launch_ns, collectives.launch_ns[rows])
-    known = np.append(exchanges.launch_ns, ABSENT)[place] == collectives.launch_ns[rows]
+    index = np.searchsorted(exchanges.launch_ns, collectives.launch_ns[rows])
+    known = np.append(exchanges.launch_ns, ABSENT)[index] == collectives.launch_ns[rows]
     sent, received = (
-        np.where(known, np.append(column, ABSENT)[place], ABSENT)
+        np.where(known, np.append(column, ABSENT)[index], ABSENT)
         for column in (exchanges.sent_bytes, exchanges.received_bytes)
     )
     return Communication.of_rows(
@@ -316,7 +316,7 @@ def _amounts(compute: ExpertCompute, matched: MatchedGroup) -> tuple[Int64, Int6
 
 
 def _usual_load_ns(compute: ExpertCompute) -> Float64:
-    """Return the load of each rank, float64 [k, p]: the mean over steps of the pairs at the same place of each.
+    """Return the load of each rank, float64 [k, p]: the mean over steps of the pairs at the same position in each.
 
     A layer with a hot expert has it in all steps. The largest load of a single step would be that of the longest kernel
     by chance.

@@ -229,7 +229,7 @@ def _graph_steps(
             )
         ends.append(replay.ends)
         machine = machines.index(summary.machine) if summary.machine else -1 - rank
-        placed = (replay.rows, replay.places, replay.arrived_ns)
+        placed = (replay.rows, replay.operations, replay.arrived_ns)
         transfers.append(Transfers.of_rank(clocks[rank], machine, of_rank, *placed))
     synchronise(operations, Transfers.concatenate(transfers))
     del transfers  # which takes much memory

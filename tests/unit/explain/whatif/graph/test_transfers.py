@@ -25,7 +25,7 @@ def synchronised(
     for rank, group in enumerate(of_group):
         operations.add(np.array([-1]), task=np.array([0]), type=0, rank=rank, group=np.array([group]))
     transfers = Transfers(
-        place=np.arange(count),
+        operation=np.arange(count),
         arrived_ns=np.array([arrived for arrived, _ in members]),
         end_ns=np.array([end for _, end in members]),
         group=np.array(of_group),
