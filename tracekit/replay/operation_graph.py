@@ -24,7 +24,7 @@ ROLES = ("work", "data", "synchronisation", "limit", "regather", "checkpoint", "
 """What a task is beside its kind.
 
 work: anything else. data: the rank loads data. synchronisation: the host waits for its device; the task takes no time,
-and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's segment of time its kernels
+and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's interval of time its kernels
 can end at the earliest, because they were not launched earlier. regather: an all-gather of parameters that FSDP freed
 after the forward pass. checkpoint, evaluation, logging: what the rank does instead of training.
 """

@@ -54,7 +54,7 @@ class ReplayTimes:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Level:
+class _TopologicalLevel:
     """The m operations, in g groups, that wait only for operations of earlier levels.
 
     Attributes:
@@ -84,7 +84,7 @@ class DependencyGraph:
     """
 
     order: Int64
-    levels: tuple[_Level, ...]
+    levels: tuple[_TopologicalLevel, ...]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -162,7 +162,7 @@ def build_graph(count: int, before: Int32 | Int64, after: Int32 | Int64, group: 
     levels = []
     for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         levels.append(
-            _Level(
+            _TopologicalLevel(
                 first=first,
                 stop=stop,
                 waits=waits[first_wait[first] : first_wait[stop]],

@@ -21,8 +21,8 @@ import numpy as np
 
 from tracekit.explain.communication.slow_messages import Reference
 from tracekit.explain.model_parallel.expert_load import HIGHEST_RATIO, LEAST_OVERLOAD
-from tracekit.explain.whatif.peer_levels import (
-    at_peers_level,
+from tracekit.explain.whatif.peer_speed import (
+    at_peers_speed,
     find_slow_links,
     link_at_others_speed,
     median_by_class,
@@ -123,7 +123,7 @@ def made_together(graph: OperationGraph, candidates: list[Candidate]) -> Candida
 
 
 def _at_peers(graph: OperationGraph, what: str, ranks: tuple[int, ...]) -> Candidate:
-    return Candidate(what=what, remedy="ranks", durations=partial(at_peers_level, graph, ranks), ranks=ranks)
+    return Candidate(what=what, remedy="ranks", durations=partial(at_peers_speed, graph, ranks), ranks=ranks)
 
 
 def _single_ranks(graph: OperationGraph, ranks: Iterable[int]) -> Iterator[Candidate]:

@@ -33,7 +33,7 @@ from tracekit.explain.step_time.step_rates import INDEPENDENT
 from tracekit.explain.whatif import tables
 from tracekit.explain.whatif.changes import Change, Replays, find_worthwhile_changes
 from tracekit.explain.whatif.graph.run_graph import build_run_graph
-from tracekit.explain.whatif.peer_levels import at_peers_level
+from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.communication import REPLAYED_ACTIONS
 from tracekit.findings.finding import Finding, Remedy
 from tracekit.model.events import Bool
@@ -225,7 +225,7 @@ def ranks_waited_for(graph: OperationGraph, changes: Iterable[Change]) -> frozen
 
 
 def _is_waited_for(graph: OperationGraph, rank: int) -> bool:
-    for group, faster_ns in zip(graph.step_groups, at_peers_level(graph, (rank,)), strict=True):
+    for group, faster_ns in zip(graph.step_groups, at_peers_speed(graph, (rank,)), strict=True):
         before_ns, after_ns = group.rank_ends_ns(group.duration_ns), group.rank_ends_ns(faster_ns)
         gains_ns = {other: end_ns - after_ns[other] for other, end_ns in before_ns.items()}
         own_ns = gains_ns.pop(rank, 0.0)

@@ -16,7 +16,7 @@ from tracekit.explain.whatif.graph.operations import (
     signature_of_step,
 )
 from tracekit.explain.whatif.graph.run_communication import Communication
-from tracekit.explain.whatif.tables import CUTS, LaunchSegments
+from tracekit.explain.whatif.tables import CUTS, LaunchIntervals
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
 from tracekit.model.spans import ACTION_KINDS, ACTION_NAMES
@@ -73,8 +73,8 @@ class DeviceTasks:
         if not len(actions):
             return result
         starts_ns, ends_ns = actions.start_ns, actions.end_ns
-        rows = np.flatnonzero(timeline.segments.device_ns != ABSENT)
-        middle_ns = timeline.end_ns[rows] - timeline.segments.device_ns[rows] // 2
+        rows = np.flatnonzero(timeline.intervals.device_ns != ABSENT)
+        middle_ns = timeline.end_ns[rows] - timeline.intervals.device_ns[rows] // 2
         action = np.searchsorted(starts_ns, middle_ns, side="right") - 1
         inside = (action >= 0) & (middle_ns < ends_ns[action]) & (actions.stage[action] != ABSENT)
         result[rows[inside]] = action[inside]
@@ -177,27 +177,27 @@ class DeviceTasks:
         return task
 
     def of_limits(self, rows: Int64, device_task: Int64) -> Int64:
-        """Return a task for the limit that launches set in each host segment; rows: the last row of each.
+        """Return a task for the limit that launches set in each host interval; rows: the last row of each.
 
         Limits are compared where the host's time is cut alike. device_task: of the last kernels of each, int64 [k].
         """
         timeline = self.timeline
-        segments, host = timeline.host_row[rows], timeline.host[:-1]
+        intervals, host = timeline.host_row[rows], timeline.host[:-1]
         number = _number_in_group(self.position[host])
-        cuts = self._cuts_at_positions(host)[self.position[segments]]
-        of_segment = number[np.searchsorted(host, segments)]
-        host_ns, device_ns = timeline.segments.limit_host_ns[rows], timeline.segments.limit_device_ns[rows]
+        cuts = self._cuts_at_positions(host)[self.position[intervals]]
+        of_interval = number[np.searchsorted(host, intervals)]
+        host_ns, device_ns = timeline.intervals.limit_host_ns[rows], timeline.intervals.limit_device_ns[rows]
         share = host_ns / np.maximum(host_ns + device_ns, 1)
-        host_task = self.host[self.position[segments]]
+        host_task = self.host[self.position[intervals]]
         task = np.empty(len(rows), dtype=np.int64)
-        variants = cuts * (int(of_segment.max(initial=0)) + 1) + of_segment
+        variants = cuts * (int(of_interval.max(initial=0)) + 1) + of_interval
         for variant in np.unique(variants).tolist():
             here = variants == variant
             task[here] = self._at_positions(
                 "limit",
                 int(cuts[here][0]),
-                int(of_segment[here][0]),
-                positions=self.position[segments[here]],
+                int(of_interval[here][0]),
+                positions=self.position[intervals[here]],
                 role=LIMIT,
                 host=host_task[here],
                 device=device_task[here],
@@ -240,29 +240,29 @@ def _number_in_group(group: Int64) -> Int64:
     return result
 
 
-def segments_of_steps(segments: LaunchSegments, steps: Sequence[int]) -> LaunchSegments | None:
-    """Return the segments from the begin of the first step to the row that ends the last; None if they are not known.
+def intervals_of_steps(intervals: LaunchIntervals, steps: Sequence[int]) -> LaunchIntervals | None:
+    """Return the intervals from the begin of the first step to the row that ends the last; None if they are not known.
 
     steps: numbers of steps that follow one another.
     """
-    begins = np.flatnonzero((segments.what == _STEP) & (segments.step == steps[0]))
-    last = np.flatnonzero((segments.what == _STEP) & (segments.step == steps[-1]))
+    begins = np.flatnonzero((intervals.what == _STEP) & (intervals.step == steps[0]))
+    last = np.flatnonzero((intervals.what == _STEP) & (intervals.step == steps[-1]))
     if not len(begins) or not len(last):
         return None
-    ends = np.flatnonzero(np.isin(segments.what, (_STEP, _END)))
+    ends = np.flatnonzero(np.isin(intervals.what, (_STEP, _END)))
     after = ends[ends > last[0]]
     if not len(after):
         return None
-    found = segments.rows(np.arange(begins[0], after[0] + 1))
+    found = intervals.rows(np.arange(begins[0], after[0] + 1))
     return found if np.count_nonzero(found.what[:-1] == _STEP) == len(steps) else None
 
 
 class DeviceTimeline:
-    """The n rows of the segments of a range of steps, on the rank's wall clock. The last row only ends the one before.
+    """The n rows of the intervals of a range of steps, on the rank's wall clock. The last row only ends the one before.
 
     Attributes:
         host: rows that cut the host's time, int64 [h].
-        host_row: of each row the row that begins its host segment, int64 [n].
+        host_row: of each row the row that begins its host interval, int64 [n].
         end_ns: when the kernels that were launched until the end of each row had ended, int64 [n].
         free_ns: when the kernels that were launched before each row had ended, int64 [n].
         step: int64 [n], from 0.
@@ -271,23 +271,23 @@ class DeviceTimeline:
         slot: how much communication of the step was launched up to each row, int64 [n].
     """
 
-    def __init__(self, begin_ns: int, segments: LaunchSegments, communication: Communication) -> None:
+    def __init__(self, begin_ns: int, intervals: LaunchIntervals, communication: Communication) -> None:
         """begin_ns: when the device began the first step."""
-        count = len(segments)
-        self.what, self.segments = segments.what, segments
-        self.begin_ns, self.until_ns = segments.begin_ns, segments.until_ns
+        count = len(intervals)
+        self.what, self.intervals = intervals.what, intervals
+        self.begin_ns, self.until_ns = intervals.begin_ns, intervals.until_ns
         self.host = np.flatnonzero(self.what != _WAIT)
         self.host_row = np.maximum.accumulate(np.where(self.what != _WAIT, np.arange(count), 0))
-        self.end_ns = np.maximum(segments.device_end_ns, begin_ns)
+        self.end_ns = np.maximum(intervals.device_end_ns, begin_ns)
         self.free_ns = np.concatenate(([begin_ns], self.end_ns[:-1]))
         self.step = np.cumsum(self.what == _STEP) - 1
         self.step[-1] = self.step[-2]
         launch_ns, end_ns = communication.own_launch_ns, communication.own_end_ns
         rows = np.flatnonzero((launch_ns >= self.begin_ns[0]) & (launch_ns < self.begin_ns[-1]))
         row_of = self.host[np.searchsorted(self.begin_ns[self.host], launch_ns[rows], side="right") - 1]
-        launches = np.flatnonzero(segments.communication_end_ns != ABSENT)
-        launches = launches[np.argsort(segments.communication_end_ns[launches], kind="stable")]
-        ends_ns = segments.communication_end_ns[launches]
+        launches = np.flatnonzero(intervals.communication_end_ns != ABSENT)
+        launches = launches[np.argsort(intervals.communication_end_ns[launches], kind="stable")]
+        ends_ns = intervals.communication_end_ns[launches]
         index = np.searchsorted(ends_ns, end_ns[rows])
         known = np.append(ends_ns, ABSENT)[index] == end_ns[rows]
         row_of = np.where(known, np.append(launches, ABSENT)[index], row_of)

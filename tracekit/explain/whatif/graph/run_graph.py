@@ -25,12 +25,12 @@ import numpy as np
 from tracekit.errors import InputError
 from tracekit.explain.pipeline.tables import ACTIONS
 from tracekit.explain.whatif.graph.device_replay import add_device_rank
-from tracekit.explain.whatif.graph.device_tasks import segments_of_steps
+from tracekit.explain.whatif.graph.device_tasks import intervals_of_steps
 from tracekit.explain.whatif.graph.operations import PROGRAM_ORDER, Interners, Operations
 from tracekit.explain.whatif.graph.rank_replay import add_rank
 from tracekit.explain.whatif.graph.run_communication import Communication, run_communication
 from tracekit.explain.whatif.graph.transfers import Transfers, synchronise
-from tracekit.explain.whatif.tables import CUTS, LAUNCH_SEGMENTS
+from tracekit.explain.whatif.tables import CUTS, LAUNCH_INTERVALS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import ClockModel, Run, clocks_are_comparable, format_ranges
 from tracekit.model.summary import RankSummary
@@ -155,11 +155,11 @@ def _sample(step_ranges: list[list[int]], of_step: float, notes: list[str]) -> l
 
 def _operation_count(summary: RankSummary, communication: Communication) -> int:
     """Return about how many operations `add_device_rank` or `add_rank` adds for all steps of a rank."""
-    segments = summary[LAUNCH_SEGMENTS]
-    if not len(segments):
+    intervals = summary[LAUNCH_INTERVALS]
+    if not len(intervals):
         return 2 * len(communication) + len(summary[WAITS]) + 2 * len(summary[ACTIONS]) + len(summary.steps)
-    begun = (segments.what != CUTS.index("wait"), segments.device_ns != ABSENT, segments.limit_host_ns != ABSENT)
-    synchronised = segments.what == CUTS.index("synchronise")
+    begun = (intervals.what != CUTS.index("wait"), intervals.device_ns != ABSENT, intervals.limit_host_ns != ABSENT)
+    synchronised = intervals.what == CUTS.index("synchronise")
     return len(communication) + sum(map(np.count_nonzero, (*begun, synchronised, synchronised)))
 
 
@@ -207,7 +207,7 @@ def _graph_steps(
     """
     own_bounds = {s.rank: _bounds(s, steps) for s in ranks}
     bounds = {rank: clocks[rank].to_run(own) for rank, own in own_bounds.items()}
-    launched = {s.rank: segments_of_steps(s[LAUNCH_SEGMENTS], steps) for s in ranks}
+    launched = {s.rank: intervals_of_steps(s[LAUNCH_INTERVALS], steps) for s in ranks}
     begins_ns = [int(of_rank[0]) for of_rank in bounds.values()]
     begins_ns += [
         clocks[rank].moment_to_run(int(of_rank.begin_ns[0]))
@@ -218,14 +218,14 @@ def _graph_steps(
     machines = [summary.machine for summary in ranks]
     ends, transfers = [], []
     for summary in ranks:
-        rank, segments = summary.rank, launched[summary.rank]
+        rank, intervals = summary.rank, launched[summary.rank]
         of_rank = communication.pop(rank) if last else communication[rank]
         given = (of_rank, operations, interners)
-        if segments is None:
+        if intervals is None:
             replay = add_rank(summary, clocks[rank], bounds[rank], *given)
         else:
             replay = add_device_rank(
-                summary, clocks[rank], own_bounds[rank], segments, *given, has_replicas=replicas > 1
+                summary, clocks[rank], own_bounds[rank], intervals, *given, has_replicas=replicas > 1
             )
         ends.append(replay.ends)
         machine = machines.index(summary.machine) if summary.machine else -1 - rank
@@ -275,6 +275,6 @@ def _clock_error_ns(run: Run, step_groups: Sequence[GraphSteps], ranks: Sequence
     A GPU rank's times are its own. Clocks decide only when it begins, which the first step of a range may show.
     """
     error_ns = max(clock.error_ns or 0 for clock in run.clocks)
-    if all(len(summary[LAUNCH_SEGMENTS]) for summary in ranks):
+    if all(len(summary[LAUNCH_INTERVALS]) for summary in ranks):
         error_ns = error_ns * len(step_groups) // sum(len(group.steps) for group in step_groups)
     return error_ns

@@ -19,7 +19,7 @@ import numpy as np
 
 from tracekit.explain.model_parallel.expert_exchanges import expert_all_to_alls
 from tracekit.explain.pipeline.tables import Actions
-from tracekit.explain.whatif.tables import CUTS, Exchanges, Interruptions, LaunchSegments
+from tracekit.explain.whatif.tables import CUTS, Exchanges, Interruptions, LaunchIntervals
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, Int64
@@ -62,7 +62,7 @@ _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassifi
 
 
 def interruptions(recorded: RecordedSteps) -> Interruptions:
-    """Return when a CPU rank does not train; a GPU rank's segments tell it."""
+    """Return when a CPU rank does not train; a GPU rank's intervals tell it."""
     return Interruptions.empty() if recorded.lanes.device == "gpu" else recorded.once(_interruptions)
 
 
@@ -86,21 +86,21 @@ def _long(time: Intervals) -> Intervals:
     return Intervals(time.start_ns[is_long], time.end_ns[is_long])
 
 
-def launch_segments(recorded: RecordedSteps, actions: Actions) -> LaunchSegments:
-    """Return the segments of one recording; none for a CPU rank, or if the trace does not show the launches.
+def launch_intervals(recorded: RecordedSteps, actions: Actions) -> LaunchIntervals:
+    """Return the intervals of one recording; none for a CPU rank, or if the trace does not show the launches.
 
-    actions: of a pipeline; segments are cut where their kernels begin and end.
+    actions: of a pipeline; intervals are cut where their kernels begin and end.
     """
     lanes = recorded.lanes
     device = lanes.device_events
     if lanes.device == "cpu":
-        return LaunchSegments.empty()
+        return LaunchIntervals.empty()
     known = device.linked | device.before_recording
     if not known.any() or known.mean() < _LINKED_SHARE:
-        return LaunchSegments.empty()
+        return LaunchIntervals.empty()
     kernels = kernel_starts(recorded.trace, lanes)
     cuts = _cuts(recorded, kernels, actions)
-    return _segments(recorded, kernels, cuts)
+    return _intervals(recorded, kernels, cuts)
 
 
 def _cuts(recorded: RecordedSteps, kernels: KernelStarts, actions: Actions) -> Cuts:
@@ -139,7 +139,7 @@ def _cuts(recorded: RecordedSteps, kernels: KernelStarts, actions: Actions) -> C
     return cuts.rows(np.lexsort((cuts.what, last, cuts.begin_ns, cuts.position)))
 
 
-def _segments(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> LaunchSegments:
+def _intervals(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> LaunchIntervals:
     count, windows = len(cuts.what), recorded.lanes.windows
     of_kernel = np.cumsum(np.bincount(cuts.position, minlength=len(kernels) + 1))[: len(kernels)] - 1
     first = int(np.searchsorted(of_kernel, 0))  # the kernels before it were launched before the first cut
@@ -150,7 +150,7 @@ def _segments(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> Lau
     device_end_ns = np.append(kernels.reach_ns, ABSENT)[launched_so_far - 1]
     limit_host_ns, limit_device_ns = _limits(kernels.rows(slice(first, None)), cuts, of_kernel[first:])
     window = windows.index_of(cuts.begin_ns)
-    return LaunchSegments(
+    return LaunchIntervals(
         what=cuts.what.astype(np.int32),
         step=np.where(window >= 0, windows.step[window], ABSENT),
         begin_ns=cuts.begin_ns,
@@ -167,10 +167,10 @@ def _segments(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> Lau
 
 
 def _limits(kernels: KernelStarts, cuts: Cuts, of_kernel: Int64) -> tuple[Int64, Int64]:
-    """Return `limit_host_ns` and `limit_device_ns` of `LaunchSegments`.
+    """Return `limit_host_ns` and `limit_device_ns` of `LaunchIntervals`.
 
     After each kernel's launch come its latency, its own time, and the time of the kernels behind it. The last kernel of
-    a host segment ends no earlier than the latest of these.
+    a host interval ends no earlier than the latest of these.
 
     of_kernel: the cut before each kernel, int64 [n].
     """
@@ -179,7 +179,7 @@ def _limits(kernels: KernelStarts, cuts: Cuts, of_kernel: Int64) -> tuple[Int64,
         return limit_host_ns, limit_device_ns
     is_host = cuts.what != _WAIT
     cuts_host = np.flatnonzero(is_host)
-    number = (np.cumsum(is_host) - 1)[of_kernel]  # of the host segment
+    number = (np.cumsum(is_host) - 1)[of_kernel]  # of the host interval
     opening = np.diff(number, prepend=-1) != 0
     opens, place = np.flatnonzero(opening), np.cumsum(opening) - 1
     done_ns = np.cumsum(kernels.gap_ns + kernels.busy_ns)
@@ -349,7 +349,7 @@ def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cuts(Columnar):
-    """k cuts; the columns are those of `LaunchSegments`. position: how many kernels were launched before, int64 [k]."""
+    """k cuts; the columns are those of `LaunchIntervals`. position: number of kernels launched before, int64 [k]."""
 
     what: Int64
     position: Int64

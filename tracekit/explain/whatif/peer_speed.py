@@ -22,7 +22,7 @@ from tracekit.replay.operation_graph import (
 _NO_TRAINING = tuple(map(ROLES.index, NO_TRAINING))
 
 
-def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float64]:
+def at_peers_speed(graph: OperationGraph, ranks: Collection[int]) -> list[Float64]:
     """Return the durations, float64 [n, k] of each group of steps, with the ranks' work as long as that of others.
 
     A task takes the median of its comparison class over the other ranks, or of its kind if no other rank is in that
