@@ -262,9 +262,9 @@ def _samples(report: Report) -> _Samples:
     samples: dict[_Key, Float64] = defaultdict(lambda: np.zeros(len(numbers)))
     for dimension in _DIMENSIONS:
         for key, step, time_ns in dimension(report):
-            place = np.minimum(np.searchsorted(numbers, step), len(numbers) - 1)
-            counts = numbers[place] == step
-            samples[key] += np.bincount(place[counts], weights=time_ns[counts], minlength=len(numbers))
+            index = np.minimum(np.searchsorted(numbers, step), len(numbers) - 1)
+            counts = numbers[index] == step
+            samples[key] += np.bincount(index[counts], weights=time_ns[counts], minlength=len(numbers))
     return dict(samples)
 
 

@@ -87,12 +87,12 @@ def mesh_dimension(
 
     misplaced: a dimension within hosts that should change places with it, since it communicates in every layer.
     """
-    place = ""
+    groups = ""
     if group_size is not None:
         where = "" if hosts is None else " within a host" if hosts == 1 else f" on {hosts} hosts"
-        place = f", in groups of {group_size} ranks{where}"
+        groups = f", in groups of {group_size} ranks{where}"
     text = (
-        f"communication over {dimension}{' (inferred)' * inferred} holds up the step most: {share:.0%} of it{place}; "
+        f"communication over {dimension}{' (inferred)' * inferred} holds up the step most: {share:.0%} of it{groups}; "
         f"{'about as much' if alike else 'next'} is {next_dimension or 'what is in no known group'} with "
         f"{next_share:.0%}"
     )

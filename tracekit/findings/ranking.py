@@ -43,9 +43,9 @@ def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
     ranked = _remedies_before_bounds(sorted(findings, key=lambda finding: _rank(finding, step_ns)))
     blamed = {_cause_of_ranks(finding) for finding in ranked if finding.remedy == "ranks"}
     result: dict[object, Finding] = {}
-    for place, finding in enumerate(ranked):
+    for index, finding in enumerate(ranked):
         if finding.remedy == "ranks" or not finding.concerned or _cause_of_ranks(finding) not in blamed:
-            result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else place, finding)
+            result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else index, finding)
     return list(result.values())
 
 
@@ -63,8 +63,8 @@ def _remedies_before_bounds(ranked: list[Finding]) -> list[Finding]:
     if bound is None or not remedies:
         return ranked
     others = [finding for finding in ranked if finding is not bound]
-    place = max(ranked.index(bound), 1 + others.index(remedies[0]))
-    return [*others[:place], bound, *others[place:]]
+    index = max(ranked.index(bound), 1 + others.index(remedies[0]))
+    return [*others[:index], bound, *others[index:]]
 
 
 def reason_for_place(finding: Finding, step_ns: float) -> str:

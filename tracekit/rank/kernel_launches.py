@@ -120,8 +120,8 @@ def _launch_rows(events: EventTable, device_row: Int64) -> tuple[Int64, Bool]:
     for alike in np.split(shared, np.flatnonzero(np.diff(wanted_ids[shared])) + 1) if len(shared) else ():
         calls = runtime[first[alike[0]] : np.searchsorted(ids, wanted_ids[alike[0]], side="right")]
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-        place = np.searchsorted(events.start_ns[calls], events.start_ns[device_row[alike]], side="right") - 1
-        result[alike] = calls[np.maximum(place, 0)]
+        index = np.searchsorted(events.start_ns[calls], events.start_ns[device_row[alike]], side="right") - 1
+        result[alike] = calls[np.maximum(index, 0)]
         is_ambiguous[alike] = np.ptp(events.start_ns[calls]) > 0
     return result, is_ambiguous
 

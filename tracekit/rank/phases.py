@@ -300,10 +300,10 @@ def innermost_span(events: EventTable, spans: Int64, track: Int64, time_ns: Int6
         start_ns, end_ns = events.start_ns[on_thread], events.end_ns[on_thread]
         parent = _parents(end_ns, start_ns)
         queries = np.flatnonzero(track == thread)
-        place = np.searchsorted(start_ns, time_ns[queries], side="right") - 1
-        while len(ended := np.flatnonzero((place >= 0) & (end_ns[place] <= time_ns[queries]))):
-            place[ended] = parent[place[ended]]
-        result[queries] = np.where(place >= 0, on_thread[place], ABSENT)
+        index = np.searchsorted(start_ns, time_ns[queries], side="right") - 1
+        while len(ended := np.flatnonzero((index >= 0) & (end_ns[index] <= time_ns[queries]))):
+            index[ended] = parent[index[ended]]
+        result[queries] = np.where(index >= 0, on_thread[index], ABSENT)
     return result
 
 
@@ -405,9 +405,9 @@ def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
 def _phase_spans(events: EventTable, on_host: Bool) -> tuple[Int64, Int64]:
     """Return the rows in the mask [n] whose names show a phase, and what each shows (`_FORWARD_CALL`): int64 [k]."""
     rows = np.flatnonzero(events.named(lambda name: name.startswith(_ANY_PREFIX)) & on_host)
-    names, place = np.unique(events.name[rows], return_inverse=True)
+    names, index = np.unique(events.name[rows], return_inverse=True)
     kinds = np.array([_kind(events.strings[name]) for name in names.tolist()], dtype=np.int64)
-    kind = kinds[place]
+    kind = kinds[index]
     return rows[kind != ABSENT], kind[kind != ABSENT]
 
 

@@ -213,13 +213,13 @@ def _dependencies(
     # They may depend on nothing that is recorded, on the work of a stream, or on the communication of another group.
     depends_ns = np.full((1 + len(work) + len(transfers), len(start_ns)), _NEVER)
     last_launch_ns, last = np.full(len(start_ns), _NEVER), np.zeros(len(start_ns), dtype=np.int64)
-    for place, launches in enumerate(work.values(), start=1):
-        launched_ns, depends_ns[place] = launches.last_before(launch_ns)
-        last = np.where(launched_ns > last_launch_ns, place, last)
+    for index, launches in enumerate(work.values(), start=1):
+        launched_ns, depends_ns[index] = launches.last_before(launch_ns)
+        last = np.where(launched_ns > last_launch_ns, index, last)
         last_launch_ns = np.maximum(last_launch_ns, launched_ns)
-    for place, (number, launches) in enumerate(transfers.items(), start=1 + len(work)):
+    for index, (number, launches) in enumerate(transfers.items(), start=1 + len(work)):
         others = np.flatnonzero(communicator != number)
-        depends_ns[place, others] = launches.last_before(launch_ns[others])[1]
+        depends_ns[index, others] = launches.last_before(launch_ns[others])[1]
     keys = np.stack((stream, communicator, lanes.communication_events.kind.astype(np.int64)))
     classes, of_class = np.unique(keys, axis=1, return_inverse=True)
     size = [0, *(len(launches.launch_ns) for launches in work.values()), *[0] * len(transfers)]

@@ -91,10 +91,10 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
     shares = shares_by_key(run, LAYERS, attrgetter(*key), ("count", "size_bytes", "exposed_ns", "layer_ns"))
     inferred = any(row.inferred for summary in run.ranks for row in summary[LAYERS])
     rows = []
-    for place, of_ranks in shares.items():
+    for key_values, of_ranks in shares.items():
         means = means_over_ranks(of_ranks)
         share = _share(means["exposed_ns"], means["layer_ns"])
-        rows.append(dict(zip(key, place, strict=True)) | means | {"layer_share": share, "inferred": inferred})
+        rows.append(dict(zip(key, key_values, strict=True)) | means | {"layer_share": share, "inferred": inferred})
     # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
@@ -135,14 +135,15 @@ def _means(run: Run) -> list[dict[str, Any]]:
     )
     shares = shares_by_key(run, EXPERT_COMMUNICATION_SUMS, attrgetter(*key), amounts)
     return [
-        dict(zip(key, place, strict=True)) | means_over_ranks(shares[place]) for place in sorted(shares, key=_order)
+        dict(zip(key, key_values, strict=True)) | means_over_ranks(shares[key_values])
+        for key_values in sorted(shares, key=_order)
     ]
 
 
 def _order(key: _Key) -> tuple[int, int, bool]:
     direction, phase, microbatch = key
-    place = PHASES.index(phase) if phase in PHASES else len(PHASES)
-    return (-1 if microbatch is None else microbatch, place, direction == "combine")
+    phase_index = PHASES.index(phase) if phase in PHASES else len(PHASES)
+    return (-1 if microbatch is None else microbatch, phase_index, direction == "combine")
 
 
 def tensor_sums(recorded: RecordedSteps) -> tuple[TensorSum, ...]:

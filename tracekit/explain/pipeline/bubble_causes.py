@@ -303,11 +303,13 @@ def _bubbles(ranks: tuple[int, ...], order: ActionOrder, number: int, idle_ns: F
     begin_ns, last = order.start_ns[:, number].min(), _last_actions(order)
     from_ns = np.concatenate((np.where(order.first, begin_ns, np.roll(end_ns, 1)), end_ns[last]))
     to_ns = np.concatenate((start_ns, np.full(len(last), end_ns.max())))
-    place = np.concatenate((order.rank, order.rank[last]))
+    rank_index = np.concatenate((order.rank, order.rank[last]))
     causes = idle_ns.argmax(axis=1)
     return [
-        StepBubble(rank=ranks[place[at]], start_ns=int(from_ns[at]), end_ns=int(to_ns[at]), cause=CAUSES[causes[at]])
-        for at in np.lexsort((from_ns, place)).tolist()
+        StepBubble(
+            rank=ranks[rank_index[at]], start_ns=int(from_ns[at]), end_ns=int(to_ns[at]), cause=CAUSES[causes[at]]
+        )
+        for at in np.lexsort((from_ns, rank_index)).tolist()
         if to_ns[at] > from_ns[at]
     ]
 

@@ -244,8 +244,8 @@ class Replays:
         beyond_ns: dict[int, float] = defaultdict(float)
         for group, measured, ideal in zip(self.graph.step_groups, self.measured, self.ideal, strict=True):
             by_operation_ns = np.maximum(measured - ideal, 0).sum(axis=1)
-            ranks, place = np.unique(group.rank, return_inverse=True)
-            for rank, rank_ns in zip(ranks.tolist(), np.bincount(place, by_operation_ns).tolist(), strict=True):
+            ranks, index = np.unique(group.rank, return_inverse=True)
+            for rank, rank_ns in zip(ranks.tolist(), np.bincount(index, by_operation_ns).tolist(), strict=True):
                 if rank >= 0:
                     beyond_ns[rank] += rank_ns
         steps = sum(len(group.measured_ns) for group in self.graph.step_groups)

@@ -181,13 +181,13 @@ def _limits(kernels: KernelStarts, cuts: Cuts, of_kernel: Int64) -> tuple[Int64,
     cuts_host = np.flatnonzero(is_host)
     number = (np.cumsum(is_host) - 1)[of_kernel]  # of the host interval
     opening = np.diff(number, prepend=-1) != 0
-    opens, place = np.flatnonzero(opening), np.cumsum(opening) - 1
+    opens, index = np.flatnonzero(opening), np.cumsum(opening) - 1
     done_ns = np.cumsum(kernels.gap_ns + kernels.busy_ns)
     last_ns = done_ns[np.append(opens[1:], len(kernels)) - 1]
-    tail_ns = last_ns[place] - done_ns + kernels.busy_ns
+    tail_ns = last_ns[index] - done_ns + kernels.busy_ns
     begun_ns = kernels.launch_ns + kernels.latency_ns - cuts.until_ns[cuts_host][number]
     begun_ns = np.maximum(begun_ns, 0)
-    deciding = _last_maximum(begun_ns + tail_ns, place, opens)
+    deciding = _last_maximum(begun_ns + tail_ns, index, opens)
     last_row = np.append(cuts_host[1:], len(cuts))[number[opens]] - 1
     limit_host_ns[last_row], limit_device_ns[last_row] = begun_ns[deciding], tail_ns[deciding]
     return limit_host_ns, limit_device_ns
@@ -243,16 +243,16 @@ def _awaited_communication(start_ns: Int64, end_ns: Int64, stream: Int64, since_
     stream: of each event, int64 [n]. since_ns: when each could have begun but for other communication, int64 [n].
     """
     by_end = np.argsort(end_ns, kind="stable")
-    place = np.searchsorted(end_ns[by_end], start_ns + ROUNDED_NS, side="right") - 1
+    index = np.searchsorted(end_ns[by_end], start_ns + ROUNDED_NS, side="right") - 1
     result = np.full(len(start_ns), ABSENT, dtype=np.int64)
     ended_ns = _ends_before(start_ns, end_ns, stream)
     since_ns = np.maximum(since_ns, ended_ns)
     for _ in range(_EARLIER_ENDS):
-        at = by_end[np.maximum(place, 0)]
-        found = (place >= 0) & (stream[at] != stream) & (result == ABSENT)
+        at = by_end[np.maximum(index, 0)]
+        found = (index >= 0) & (stream[at] != stream) & (result == ABSENT)
         found &= (start_ns - end_ns[at] <= RELEASED_NS) & (end_ns[at] > since_ns + ROUNDED_NS)
         result[found] = end_ns[at[found]]
-        place = place - 1
+        index = index - 1
     return np.where(result == ABSENT, ended_ns, result)
 
 
@@ -319,10 +319,10 @@ def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, 
     launch_ns = device.launch_ns[linked]
     steps_ns = np.append(lanes.windows.host_start_ns, lanes.windows.host_end_ns)
     points_ns = np.sort(np.concatenate((launch_ns[1:][np.diff(launch_ns) >= _LONG_NS], steps_ns)))
-    place = np.searchsorted(launch_ns, points_ns, side="left") - 1
-    points_ns, place = points_ns[place >= 0], place[place >= 0]
-    last_ns = launch_ns[place]
-    done_ns = np.maximum.accumulate(events.end_ns[device.row[linked]])[place]
+    index = np.searchsorted(launch_ns, points_ns, side="left") - 1
+    points_ns, index = points_ns[index >= 0], index[index >= 0]
+    last_ns = launch_ns[index]
+    done_ns = np.maximum.accumulate(events.end_ns[device.row[linked]])[index]
     woken_ns = points_ns - done_ns
     found = (points_ns - last_ns >= _LONG_NS) & (done_ns - last_ns >= _LONG_NS // 2)
     found &= (woken_ns >= -ROUNDED_NS) & (woken_ns <= _WOKEN_NS)
@@ -485,13 +485,13 @@ def _releases(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> _Releases:
     rows = np.flatnonzero(~np.isin(communication.kind, _RELEASES_NOBODY))
     rows = rows[np.argsort(communication.end_ns[rows], kind="stable")]
     ends_ns, sends = communication.end_ns[rows], communication.kind[rows] == _SEND
-    place = np.searchsorted(ends_ns, start_ns + ROUNDED_NS, side="right") - 1
-    latest_ns = np.append(ends_ns, ABSENT)[place]
-    follows = (place >= 0) & (start_ns - latest_ns <= RELEASED_NS)
+    index = np.searchsorted(ends_ns, start_ns + ROUNDED_NS, side="right") - 1
+    latest_ns = np.append(ends_ns, ABSENT)[index]
+    follows = (index >= 0) & (start_ns - latest_ns <= RELEASED_NS)
     releases = _Releases(
         end_ns=np.concatenate((ends_ns, latest_ns[follows])),
         released_ns=np.concatenate((ends_ns, end_ns[follows])),
-        sends=np.concatenate((sends, np.append(sends, False)[place[follows]])),
+        sends=np.concatenate((sends, np.append(sends, False)[index[follows]])),
     )
     return releases.rows(np.argsort(releases.released_ns, kind="stable"))
 
@@ -504,9 +504,9 @@ def _last_release(releases: _Releases, since_ns: Int64, start_ns: Int64) -> tupl
     """
     result = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
     for possible in (releases.rows(~releases.sends), releases) if releases.sends.any() else (releases,):
-        place = np.searchsorted(possible.released_ns, start_ns + ROUNDED_NS, side="right") - 1
-        end_ns, latest_ns = (np.append(column, ABSENT)[place] for column in (possible.end_ns, possible.released_ns))
-        found = (place >= 0) & (latest_ns > since_ns + ROUNDED_NS) & (start_ns - latest_ns <= RELEASED_NS)
+        index = np.searchsorted(possible.released_ns, start_ns + ROUNDED_NS, side="right") - 1
+        end_ns, latest_ns = (np.append(column, ABSENT)[index] for column in (possible.end_ns, possible.released_ns))
+        found = (index >= 0) & (latest_ns > since_ns + ROUNDED_NS) & (start_ns - latest_ns <= RELEASED_NS)
         rows = np.flatnonzero(found & (result[0] == ABSENT))
         result[0, rows], result[1, rows] = end_ns[rows], latest_ns[rows]
     return result[0], result[1]

@@ -95,13 +95,13 @@ def _content_of_clocks(
     """
     count, durations_ns, mixed = (Counter[int]() for _ in range(3))
     for group_samples in samples:
-        place = np.arange(1, group_samples.count + 1)
+        position = np.arange(1, group_samples.count + 1)
         for r, rank in enumerate(group_samples.ranks):
             present = group_samples.there[r]
             duration_ns = group_samples.duration_ns[r, present]
             count[rank] += len(duration_ns)
             durations_ns[rank] += int(duration_ns.sum())
-            mixed[rank] += int((duration_ns * place[present]).sum())
+            mixed[rank] += int((duration_ns * position[present]).sum())
 
     def key(clock: UnfittedClock) -> tuple[int, ...]:
         rank = clock.rank
@@ -280,7 +280,7 @@ def common_samples(
 ) -> tuple[Int64, Bool]:
     """Return when each collective ended in the frame, and for which collectives this is known: int64 [n] and bool [n].
 
-    The end is the median over `members`, places in the group whose `models` are known.
+    The end is the median over `members`, indexes in the group whose `models` are known.
     """
     there = samples.there[members]
     ends_ns = np.stack([models[samples.ranks[r]].to_run(samples.end_ns[r]) for r in members])
