@@ -77,13 +77,13 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     ),
     "durations times 1000": DamagedRun(
         write=of_trace(e.durations_times_1000),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="clock-drift",
         says="its times are 1e+03 times those of the other ranks",
     ),
     "all durations 0": DamagedRun(
         write=of_trace(e.durations_of_zero),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="nothing-ran",
         says=f"it has no kernel, operator or collective that took any time: {_NO_TIMES}",
     ),
@@ -101,18 +101,18 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     ),
     "events of another file": DamagedRun(
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(2))),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="mixed-processes",
         says=f"it mixes the operators of 2 processes (pid 4020, 4080): {_NO_TIMES}",
     ),
     "events of another file of the same process": DamagedRun(
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(at_us=-60_000))),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="step-order",
         says=f"steps 3-8 are in it more than once: {_NO_TIMES}",
     ),
     "all starts equal": DamagedRun(
-        write=of_trace(e.equal_starts), bad_rank="n/a", kind="step-order", says="steps 3 and 4 overlap in time"
+        write=of_trace(e.equal_starts), bad_rank="excluded", kind="step-order", says="steps 3 and 4 overlap in time"
     ),
     # ---- duplicate correlation ids
     "duplicate correlation ids": DamagedRun(
@@ -220,13 +220,13 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     ),
     "a repeated step number": DamagedRun(
         write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n - (n > 5))),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="step-order",
         says="step 5 is in it more than once",
     ),
     "step numbers beyond 64 bits": DamagedRun(
         write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n + 2**70)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="step-mismatch",
         says="the other ranks completed 3-8",
     ),
@@ -237,18 +237,18 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         says="step 4 is incomplete and does not count",
     ),
     "no ProfilerStep": DamagedRun(
-        write=of_trace(e.without_steps), bad_rank="n/a", kind="step-mismatch", says="the other ranks completed 3-8"
+        write=of_trace(e.without_steps), bad_rank="excluded", kind="step-mismatch", says="the other ranks completed 3-8"
     ),
     # ---- lost GPU records
     "no device records": DamagedRun(
         write=of_trace(e.without_device_records),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="no-device-records",
         says="it was recorded without CUDA activity",
     ),
     "no device records, nor anything that tells of a device": DamagedRun(
         write=of_trace(lambda trace: e.without_signs_of_device(e.without_device_records(trace))),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="no-device-records",
         says=f"it has no kernels, though other ranks have some, and communicates with none of them: {_NO_TIMES}",
     ),
@@ -293,43 +293,43 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     ),
     "a clock that runs 5 % fast": DamagedRun(
         write=of_trace(lambda trace: e.clock_at_rate(trace, Decimal("1.05"))),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="clock-drift",
         says="its times are 1.05 times those of the other ranks",
     ),
     "a clock that runs at half the rate": DamagedRun(
         write=of_trace(lambda trace: e.clock_at_rate(trace, Decimal("0.5"))),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="clock-drift",
         says="its times are 0.5 times those of the other ranks",
     ),
     "a clock that jumps": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="clock-step",
         says=f"its clock jumps by +500.000 ms within the recording: {_NO_TIMES}",
     ),
     "a clock that jumps in the first step": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=0.3 * STEP_US, by_us=500_000)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="clock-step",
         says=f"its clock jumps by -499.830 ms within the recording: {_NO_TIMES}",
     ),
     "a clock that jumps in the last step": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=5.5 * STEP_US, by_us=500_000)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="clock-step",
         says=f"its clock jumps by +499.550 ms within the recording: {_NO_TIMES}",
     ),
     "a clock that is set back": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_wall_clock(trace, at_us=3.2 * STEP_US, by_us=-2000)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="step-order",
         says="its steps are not in the order of their numbers (its clock was set back?)",
     ),
     "the clock of the host alone jumps": DamagedRun(
         write=of_trace(lambda trace: e.step_of_the_host_clock(trace, at_us=3.2 * STEP_US, by_us=500_000)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="device-clock",
         says="ms before they are launched, which is too much to correct",
     ),
@@ -341,7 +341,7 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
     ),
     "kernels long before their launch": DamagedRun(
         write=of_trace(lambda trace: e.kernels_before_their_launch(trace, by_us=5000)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="device-clock",
         says=f"kernels begin 4.991 ms before they are launched, which is too much to correct: {_NO_TIMES}",
     ),

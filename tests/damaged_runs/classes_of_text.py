@@ -27,7 +27,7 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     # ---- truncated file, missing `]}`, array form never closed
     "cut off, operators first as Kineto writes them": DamagedRun(
         write=of_text(lambda text: t.cut_off(text, 0.2)),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="truncated",
         says="no step counts: the file ends before its kernels",
     ),
@@ -163,7 +163,7 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     ),
     "gzip with a wrong checksum": DamagedRun(
         write=of_text(t.bad_checksum, suffix=".gz"),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="truncated",
         says="no step counts: any part of the file may be wrong",
         file=_GZ,
@@ -177,7 +177,7 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     ),
     "gzip with a changed byte": DamagedRun(
         write=of_text(t.flipped_byte, suffix=".gz", ordered=True),
-        bad_rank="n/a",
+        bad_rank="excluded",
         kind="truncated",
         says="no step counts: any part of the file may be wrong",
         file=_GZ,
@@ -218,7 +218,7 @@ CLASSES_OF_TEXT: dict[str, DamagedRun] = {
     ),
     "gzip bomb": DamagedRun(
         write=of_text(t.gzip_bomb, suffix=".gz"),
-        bad_rank="n/a",
+        bad_rank="excluded",
         says="no step counts: the file ends before its kernels",
         file=_GZ,
     ),

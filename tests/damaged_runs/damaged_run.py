@@ -16,7 +16,7 @@ from tests.trace_text import Layout
 __all__ = ["DamagedRun", "Outcome", "of_text", "of_trace", "with_one_event"]
 
 
-Outcome = Literal["as undamaged", "n/a", "missing"]
+Outcome = Literal["as undamaged", "excluded", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,19 @@ RENAMES: dict[str, str] = {
     "notes[].kind": "notes[].id",
     "findings[].evidence.next": "findings[].evidence.next_dimension",
     "findings[].evidence.bytes": "findings[].evidence.size_bytes",
+    "idle_places": "idle_locations",
+    "idle_places[].annotation": "idle_locations[].annotation",
+    "idle_places[].cause": "idle_locations[].cause",
+    "idle_places[].operator": "idle_locations[].operator",
+    "idle_places[].ranks": "idle_locations[].ranks",
+    "idle_places[].source": "idle_locations[].source",
+    "idle_places[].total_ns": "idle_locations[].total_ns",
+    "idle_places[].worst_ns": "idle_locations[].worst_ns",
+    "idle_places[].worst_rank": "idle_locations[].worst_rank",
+    "findings[].evidence.main.place": "findings[].evidence.main.location",
+    "findings[].evidence.main.place_share": "findings[].evidence.main.location_share",
+    "findings[].evidence.second.place": "findings[].evidence.second.location",
+    "findings[].evidence.second.place_share": "findings[].evidence.second.location_share",
 }
 """Fields by their old path, and their path now, whose old values do not count. Kept until the next release."""
 

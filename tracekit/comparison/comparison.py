@@ -1,6 +1,7 @@
 """Whether a run is slower than one or several baseline runs of the same job, and what the change consists of.
 
-Which phases, ranks, groups, operators and kernels changed, and which changes stand out: a search, not a verdict.
+The verdict is on the steps. Which phases, ranks, groups, operators and kernels changed, and which changes stand out, is
+a search and no verdict.
 
 Each row is a mean time a step, in the baseline and in the candidate. Rows of one dimension need not sum to the step.
 The p-value takes the noise within runs and the noise between runs as for the verdict, relative to the row's own time.
@@ -261,9 +262,9 @@ def _samples(report: Report) -> _Samples:
     samples: dict[_Key, Float64] = defaultdict(lambda: np.zeros(len(numbers)))
     for dimension in _DIMENSIONS:
         for key, step, time_ns in dimension(report):
-            place = np.minimum(np.searchsorted(numbers, step), len(numbers) - 1)
-            counts = numbers[place] == step
-            samples[key] += np.bincount(place[counts], weights=time_ns[counts], minlength=len(numbers))
+            index = np.minimum(np.searchsorted(numbers, step), len(numbers) - 1)
+            counts = numbers[index] == step
+            samples[key] += np.bincount(index[counts], weights=time_ns[counts], minlength=len(numbers))
     return dict(samples)
 
 
@@ -271,9 +272,9 @@ def _phases(report: Report) -> _Times:
     """Yield the time of each phase on the chain that bounds the step."""
     path = report.critical_path
     rows: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for stretch in () if path is None else path.stretches:
-        for (_, phase), time_ns in stretch.times_ns.items():
-            rows[phase].append((stretch.step, time_ns))
+    for interval in () if path is None else path.intervals:
+        for (_, phase), time_ns in interval.times_ns.items():
+            rows[phase].append((interval.step, time_ns))
     for phase, of_phase in rows.items():
         step, times_ns = np.array(of_phase, dtype=np.int64).T
         yield ("phase", phase), step, times_ns.astype(np.float64)

@@ -8,11 +8,10 @@ layout for as long as it lasts. Three or more runs of the baseline do. Few of th
 So the floor counts as much as four runs more would, whose deviation it is (Smyth, "Linear models and empirical Bayes
 methods", 2004, section 3).
 
-What the change of the step consists of: the causes of the baseline's mean step against those of the candidate's.
-
-The verdict is on the pseudomedian of the steps, and causes divide the mean. What the pseudomedian changed by beyond the
-mean is the row `uneven_steps`. A single step that is longer, such as one with a checkpoint, changes the mean alone. So
-the rows sum to the change of the step that is judged, exactly, in integers.
+The causes of the baseline's mean step against those of the candidate's tell what the change consists of. The verdict is
+on the pseudomedian of the steps, and causes divide the mean. What the pseudomedian changed by beyond the mean is the
+row `uneven_steps`. A single step that is longer, such as one with a checkpoint, changes the mean alone. So the rows sum
+to the change of the step that is judged, exactly, in integers.
 """
 
 from __future__ import annotations

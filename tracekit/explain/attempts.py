@@ -1,9 +1,4 @@
-"""How each attempt of a restarted job went, by the progress files of its ranks, and what each restart cost.
-
-The section on the attempts of a job.
-
-The table of the attempts of a job.
-"""
+"""How each attempt of a restarted job went, by the progress files of its ranks, and what each restart cost."""
 
 from __future__ import annotations
 

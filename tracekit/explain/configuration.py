@@ -1,14 +1,7 @@
 """How the job is configured, over all ranks, and which ranks are configured otherwise than their like.
 
-The configuration of one rank, as its capture recorded it.
-
-Settings have the names under which a program sets them: `bucket_cap_mb`, not `bucket_cap_bytes`.
-
-The section on configuration.
-
-The table of settings.
-
-What is kept of one rank's configuration.
+The settings of one rank are those that its capture recorded. They have the names under which a program sets them:
+`bucket_cap_mb`, not `bucket_cap_bytes`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,7 @@
 """Which kernels and operators take the most time over all ranks.
 
-The section on kernels and operators.
-
-How much time each kernel and each operator of one recording takes.
-
-This is part of every analysis, so it is cheap: it takes about 30 ns of CPU time for a device event, and of operators it
-looks at a limited number.
-
-Tables of kernels and operators.
-
-What is kept of one rank's kernels and operators: sums by name, of those that take the most time.
+A rank keeps sums by name, of those that take the most time. They are part of every analysis, so they are cheap: about
+30 ns of CPU time for a device event, and of operators only a limited number is looked at.
 """
 
 from __future__ import annotations
@@ -141,13 +133,13 @@ class OperationTimes:
 
 def _merged(windows: Sequence[OperationTimes]) -> OperationTimes:
     sums = OperationSums.concatenate([window.sums for window in windows])
-    places: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str], int] = {}
     pairs = zip(sums.name.tolist(), sums.kind.tolist(), strict=True)
-    which = np.array([places.setdefault(pair, len(places)) for pair in pairs], dtype=np.int64)
-    amounts = {name: np.zeros(len(places), dtype=np.int64) for name in ("count", "total_ns", "self_ns", "exposed_ns")}
+    which = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64)
+    amounts = {name: np.zeros(len(numbers), dtype=np.int64) for name in ("count", "total_ns", "self_ns", "exposed_ns")}
     for name, column in amounts.items():
         np.add.at(column, which, getattr(sums, name))
-    names, kinds = (np.array([pair[i] for pair in places], dtype=object) for i in (0, 1))
+    names, kinds = (np.array([pair[i] for pair in numbers], dtype=object) for i in (0, 1))
     merged = OperationSums(name=names, kind=kinds, **amounts)
     return OperationTimes(
         steps=sum(window.steps for window in windows), sums=merged.rows(longest(merged, MOST_OF_RANK))
@@ -242,10 +234,10 @@ def _rows(by_rank: Sequence[tuple[int, OperationTimes]]) -> list[dict[str, objec
     by_rank = [(rank, times) for rank, times in by_rank if times.steps and len(times.sums)]
     if not by_rank:
         return []
-    places: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str], int] = {}
     which = np.array(
         [
-            places.setdefault(pair, len(places))
+            numbers.setdefault(pair, len(numbers))
             for _, times in by_rank
             for pair in zip(times.sums.name.tolist(), times.sums.kind.tolist(), strict=True)
         ],
@@ -263,8 +255,8 @@ def _rows(by_rank: Sequence[tuple[int, OperationTimes]]) -> list[dict[str, objec
     ranks = np.bincount(which)
     sums = [np.bincount(which, weights=column) for column in (count, total_ns, self_ns, exposed_ns)]
     worst_first = np.lexsort((rank, -total_ns, which))
-    worst = worst_first[np.searchsorted(which[worst_first], np.arange(len(places)))]
-    names = list(places)
+    worst = worst_first[np.searchsorted(which[worst_first], np.arange(len(numbers)))]
+    names = list(numbers)
     return [
         {
             "name": names[i][0],

@@ -1,9 +1,9 @@
-"""What an analysis provides: the parts that it keeps of each rank, its result over all ranks, and its tables.
+"""What a section provides: the parts that it keeps of each rank, its result over all ranks, and its tables.
 
-`explain/sections.py` lists the sections. How their tables look, their columns say.
-docs/add-an-analysis.md adds one step by step.
+`explain/sections.py` lists the sections. Their columns say how the tables look. docs/add-an-analysis.md adds a section
+step by step.
 
-What becomes of an error of tracekit's own in an analysis over ranks: it costs that analysis, and no other.
+A `Guard` runs each analysis over ranks. An error of tracekit's own costs that analysis, and no other.
 """
 
 from __future__ import annotations

@@ -112,5 +112,5 @@ def catalogue() -> Mapping[str, Entry]:
     """Return all entries by id, in the order of the documentation."""
     for module in MODULES:
         importlib.import_module(module)
-    order = {name: place for place, name in enumerate(MODULES)}
+    order = {name: index for index, name in enumerate(MODULES)}
     return dict(sorted(_ENTRIES.items(), key=lambda item: order[item[1].compose.__module__]))

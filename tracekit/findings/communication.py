@@ -7,7 +7,7 @@ from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
 
 REPLAYED_ACTIONS = {
     "communication": "overlap it with compute",
-    "network": "send less, or use a faster link: it would save as much if it took no time",
+    "network": "send less, or use a faster network link: it would save as much if it took no time",
 }
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
 
@@ -28,7 +28,7 @@ def exposed_transfers(share: float, unseen: bool, kind: str | None, group: str |
     what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"
     return (
         f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}",
-        "overlap it with compute, send less, or use a faster link",
+        "overlap it with compute, send less, or use a faster network link",
     )
 
 
@@ -87,12 +87,12 @@ def mesh_dimension(
 
     misplaced: a dimension within hosts that should change places with it, since it communicates in every layer.
     """
-    place = ""
+    groups = ""
     if group_size is not None:
         where = "" if hosts is None else " within a host" if hosts == 1 else f" on {hosts} hosts"
-        place = f", in groups of {group_size} ranks{where}"
+        groups = f", in groups of {group_size} ranks{where}"
     text = (
-        f"communication over {dimension}{' (inferred)' * inferred} holds up the step most: {share:.0%} of it{place}; "
+        f"communication over {dimension}{' (inferred)' * inferred} holds up the step most: {share:.0%} of it{groups}; "
         f"{'about as much' if alike else 'next'} is {next_dimension or 'what is in no known group'} with "
         f"{next_share:.0%}"
     )
@@ -107,5 +107,5 @@ def slow_host(host: str, slowdown: float) -> Sentence:
     """All groups of a host take longer for their transfers than equal groups on other hosts."""
     return (
         f"transfers on host {host} take {slowdown:.1f} times as long as those on other hosts",
-        "check the links and the network card of that host",
+        "check the network links and the network card of that host",
     )

@@ -101,9 +101,11 @@ def _idle(
 ) -> Sentence:
     """Return the sentence on idle time.
 
-    aside: what else the devices wait for, with findings of their own. main, second: the cause with the most time, and
-    another one worth naming: its `cause`, `share` of the idle time, `place` where the host was longest and the share of
-    that (None if no place stands out), and whether that is mostly Python outside of operators.
+    aside: what else the devices wait for, with findings of their own.
+    main: the cause with the most time: its `cause`, its `share` of the idle time, the `location` where the host was
+        longest and the share of that (None if no location stands out), and whether that is mostly Python outside of
+        operators.
+    second: the same of another cause that is worth naming.
     """
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
     text = f"{what[device]} for {idle_share:.0%} of the step"
@@ -112,10 +114,10 @@ def _idle(
     text += f": {main['share']:.0%} of it as {_idle_reason(main, device)}"
     if second is not None:
         text += f", {second['share']:.0%} as {_idle_reason(second, device)}"
-        if second["cause"] == "synchronisation" and second["place"] is not None:
-            text = _with_room(text, f" in {second['place']}")
-    elif main["place_share"] is not None:
-        text = _with_room(text, f", longest in {main['place']} ({main['place_share']:.0%})")
+        if second["cause"] == "synchronisation" and second["location"] is not None:
+            text = _with_room(text, f" in {second['location']}")
+    elif main["location_share"] is not None:
+        text = _with_room(text, f", longest in {main['location']} ({main['location_share']:.0%})")
     causes = [cause for cause in (main, second) if cause is not None]
     actions = [action for cause in causes if (action := _idle_action(cause, device, compiled)) is not None]
     return text, "; ".join(actions) or None
@@ -132,8 +134,8 @@ def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str |
         return _PYTHON
     if name == "host_bound" and compiled:
         return _OF_COMPILED
-    if name == "synchronisation" and cause["place"] is not None:
-        return f"{_IDLE_CAUSES[name].action}; {cause['place']} does"
+    if name == "synchronisation" and cause["location"] is not None:
+        return f"{_IDLE_CAUSES[name].action}; {cause['location']} does"
     return _IDLE_CAUSES[name].action
 
 
@@ -143,8 +145,14 @@ def _with_room(text: str, more: str) -> str:
 
 
 def _idle_example(cause: str) -> dict[str, object]:
-    place = {"host_bound": "aten::index", "synchronisation": "aten::item (train.py:41)"}.get(cause)
-    main = {"cause": cause, "share": 0.81, "place": place, "place_share": 0.4 if place else None, "in_python": False}
+    location = {"host_bound": "aten::index", "synchronisation": "aten::item (train.py:41)"}.get(cause)
+    main = {
+        "cause": cause,
+        "share": 0.81,
+        "location": location,
+        "location_share": 0.4 if location else None,
+        "in_python": False,
+    }
     return {"device": "gpu", "idle_share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
 
 
@@ -154,7 +162,9 @@ IDLE_ENTRIES = {
 }
 
 
-def place_text(operator: str | None, annotation: str | None, source: str | None = None, *, short: bool = False) -> str:
+def location_text(
+    operator: str | None, annotation: str | None, source: str | None = None, *, short: bool = False
+) -> str:
     """Return `aten::index`, `Python in ## forward ##` or `Python`, with the source if it is given.
 
     short: of the source only the file and line, and few letters.

@@ -1,4 +1,4 @@
-"""Which finding comes first, and which say nothing beside another.
+"""Which finding comes first, which say nothing beside another, and how much of the step no finding explains.
 
 What saves most comes first. A rank may be late by what it did before the recording, which no replay can change: there
 is no saving then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
@@ -7,8 +7,6 @@ That steps are too noisy to judge comes before all, but for ranks that are slowe
 judged by the steps of each rank.
 
 That all transfers took no time is a bound and no remedy. It follows a finding that says what to do about transfers.
-
-How much of the mean step the findings are about, and what no finding explains.
 """
 
 from __future__ import annotations
@@ -45,9 +43,9 @@ def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
     ranked = _remedies_before_bounds(sorted(findings, key=lambda finding: _rank(finding, step_ns)))
     blamed = {_cause_of_ranks(finding) for finding in ranked if finding.remedy == "ranks"}
     result: dict[object, Finding] = {}
-    for place, finding in enumerate(ranked):
+    for index, finding in enumerate(ranked):
         if finding.remedy == "ranks" or not finding.concerned or _cause_of_ranks(finding) not in blamed:
-            result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else place, finding)
+            result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else index, finding)
     return list(result.values())
 
 
@@ -65,8 +63,8 @@ def _remedies_before_bounds(ranked: list[Finding]) -> list[Finding]:
     if bound is None or not remedies:
         return ranked
     others = [finding for finding in ranked if finding is not bound]
-    place = max(ranked.index(bound), 1 + others.index(remedies[0]))
-    return [*others[:place], bound, *others[place:]]
+    index = max(ranked.index(bound), 1 + others.index(remedies[0]))
+    return [*others[:index], bound, *others[index:]]
 
 
 def reason_for_place(finding: Finding, step_ns: float) -> str:

@@ -59,13 +59,13 @@ def _exposed_comm_ratio(report: Report) -> float | Unavailable:
 
 def _exposed_comm_ratios(report: Report) -> Float64:
     """Return the exposed communication of all ranks as a share of their time, in each step that all completed."""
-    places = {number: place for place, number in enumerate(sorted(report.run.common_steps()))}
-    exposed_ns, step_ns = np.zeros(len(places)), np.zeros(len(places))
+    step_indexes = {number: step_index for step_index, number in enumerate(sorted(report.run.common_steps()))}
+    exposed_ns, step_ns = np.zeros(len(step_indexes)), np.zeros(len(step_indexes))
     for summary in report.run.ranks:
         for step in summary.steps:
-            if step.step in places:
-                exposed_ns[places[step.step]] += step.exposed_comm_ns
-                step_ns[places[step.step]] += step.step_ns
+            if step.step in step_indexes:
+                exposed_ns[step_indexes[step.step]] += step.exposed_comm_ns
+                step_ns[step_indexes[step.step]] += step.step_ns
     return exposed_ns / np.maximum(step_ns, 1.0)
 
 

@@ -56,8 +56,8 @@ def step_order(evidence: Evidence) -> Iterator[Doubt]:
     elif (np.diff(steps.step) < 0).any():
         yield Doubt(reason="its steps are not in the order of their numbers (its clock was set back?)")
     elif overlaps.any():
-        place = int(np.argmax(overlaps))
-        pair = f"steps {steps.step[place]} and {steps.step[place + 1]}"
+        index = int(np.argmax(overlaps))
+        pair = f"steps {steps.step[index]} and {steps.step[index + 1]}"
         yield Doubt(reason=f"{pair} overlap in time (its clock was set back?)")
 
 
@@ -199,10 +199,10 @@ def _with_steps_that_count(notes: Sequence[Note], lanes: Lanes, whole: Bool, cut
     counting, lacking = (format_ranges(lanes.windows.step[mask].tolist()) for mask in (whole, ~whole))
     lack = "" if whole.all() else f" and step {lacking} does not"
     what = f"step {counting} counts{lack}: {cut.text}" if whole.any() else f"no step counts: {cut.text}"
-    place = next((i for i, note in enumerate(notes) if note.id in ("truncated", "limit")), None)
-    if place is None:
+    index = next((i for i, note in enumerate(notes) if note.id in ("truncated", "limit")), None)
+    if index is None:
         return list(notes)
-    return [*notes[:place], replace(notes[place], text=f"{notes[place].text}; {what}"), *notes[place + 1 :]]
+    return [*notes[:index], replace(notes[index], text=f"{notes[index].text}; {what}"), *notes[index + 1 :]]
 
 
 def _other_device(evidence: Evidence) -> Iterator[Doubt]:

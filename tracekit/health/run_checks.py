@@ -1,8 +1,7 @@
 """The checks of a run: which ranks cannot be compared with the others, as their recordings contradict those of most.
 
 Such a rank would make the steps, the means or the verdict of all others wrong. So its times are n/a, as if its device
-records were lost, and a note says why. The checks of clocks run later, as clocks need the
-collectives of all ranks.
+records were lost, and a note says why. The checks of clocks run later, as clocks need the collectives of all ranks.
 """
 
 from __future__ import annotations

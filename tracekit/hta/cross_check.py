@@ -385,7 +385,7 @@ def _communication(analysis: Any) -> dict[tuple[str, int], float]:
 
 
 def _exact_communication(analysis: Any) -> dict[tuple[str, int], float]:
-    """Return the time of communication as HTA works it out, before it cuts each stretch to whole microseconds."""
+    """Return the time of communication as HTA works it out, before it cuts each interval to whole microseconds."""
     utils: Any = importlib.import_module("hta.utils.utils")
     symbols = analysis.t.symbol_table.get_sym_table()
     communicates = [number for number, name in enumerate(symbols) if utils.is_comm_kernel(name)]

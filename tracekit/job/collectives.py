@@ -2,7 +2,7 @@
 
 Instances are matched by (group, sequence id) if every rank of the group has ids. Otherwise they are matched by order:
 the k-th collective of a kind and step in a group is the same one on all ranks. If a rank has fewer or more of them than
-most ranks, only those are matched whose place their sizes prove. So the gap of one rank never shifts another. A
+most ranks, only those are matched whose position their sizes prove. So the gap of one rank never shifts another. A
 collective whose trace names no group counts as one of all ranks.
 
 Ranks differ in kind, size or data type, or by absence. The value that most ranks have counts as right; each other rank
@@ -157,9 +157,9 @@ def _keys(ids: Int64) -> Int64:
 # ---- by order -------------------------------------------------------------------------------------------------------
 def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
     """Return rows int64 [k, m] in order of steps and launches, and how many collectives of each rank's steps have no
-    place.
+    position.
 
-    What was launched outside of the recorded steps has no place either, and is not counted. A GPU that is behind its
+    What was launched outside of the recorded steps has no position either, and is not counted. A GPU that is behind its
     host still runs such collectives as a recording begins, and the other ranks may have ended theirs by then.
     """
     columns = [(member.column("step"), member.column("kind")) for member in members]
@@ -196,8 +196,8 @@ def _stream(members: Sequence[Member], rows: dict[int, Int64]) -> Int64:
     usual_sizes = _agreed_sizes(members, block)
     for r, rank_rows in rows.items():
         if len(rank_rows) != count:
-            places = _places_by_size(members[r].summary.collectives.size_bytes[rank_rows], usual_sizes)
-            block[r, places[places != ABSENT]] = rank_rows[places != ABSENT]
+            positions = _positions_by_size(members[r].summary.collectives.size_bytes[rank_rows], usual_sizes)
+            block[r, positions[positions != ABSENT]] = rank_rows[positions != ABSENT]
     return block
 
 
@@ -212,31 +212,31 @@ def _agreed_sizes(members: Sequence[Member], block: Int64) -> Int64:
     return np.where((sizes == sizes[0]).all(axis=0), sizes[0], ABSENT)
 
 
-def _places_by_size(sizes: Int64, usual: Int64) -> Int64:
-    """Return int64 [n]: the only place in the `usual` sizes (int64 [m]) that each of `sizes` can have, or ABSENT.
+def _positions_by_size(sizes: Int64, usual: Int64) -> Int64:
+    """Return int64 [n]: the only position in the `usual` sizes (int64 [m]) that each of `sizes` can have, or ABSENT.
 
     For a rank that lacks some instances, its sizes are a subsequence of the usual ones. A rank with more instances has
-    no certain place.
+    no certain position.
     """
     if len(sizes) >= len(usual) or (usual == ABSENT).any() or (sizes == ABSENT).any():
         return np.full(len(sizes), ABSENT, dtype=np.int64)
     few, many = sizes.tolist(), usual.tolist()
-    return certain_places(len(few), len(many), lambda member, place: bool(few[member] == many[place]))
+    return certain_positions(len(few), len(many), lambda member, position: bool(few[member] == many[position]))
 
 
 def _launch_order(members: Sequence[Member], row: Int64) -> Int64:
-    """Return int64 [m]: the order of instances by step, then by place on the lowest rank that has them."""
+    """Return int64 [m]: the order of instances by step, then by position on the lowest rank that has them."""
     first = np.argmax(row >= 0, axis=0)
     step = np.full(row.shape[1], ABSENT, dtype=np.int64)
-    place = np.zeros(row.shape[1])
+    position = np.zeros(row.shape[1])
     for r, member in enumerate(members):
         is_first = first == r
         rank_rows = row[r, is_first]
         if len(rank_rows):
             # A share of the rank's collectives: a rank that lacks some would put its others too early.
             step[is_first] = member.summary.collectives.step[rank_rows]
-            place[is_first] = rank_rows / len(member.summary.collectives)
-    return np.lexsort((np.arange(row.shape[1]), place, step))
+            position[is_first] = rank_rows / len(member.summary.collectives)
+    return np.lexsort((np.arange(row.shape[1]), position, step))
 
 
 # ---- where ranks differ ----------------------------------------------------------------------------------------------
@@ -262,38 +262,38 @@ class _Differences:
     """Where a rank differs from most ranks.
 
     Attributes:
-        places: the instances, int64 [d].
+        instances: the instances, int64 [d].
         values: what the rank has there, int64 [d].
     """
 
-    places: Int64
+    instances: Int64
     values: Int64
 
 
 def majority_values(members: Sequence[Member], row: Int64, name: str) -> tuple[Int64, Mapping[int, _Differences]]:
-    """Return int64 [m]: the value of a column that most ranks have; and the ranks that differ, by their place.
+    """Return int64 [m]: the value of a column that most ranks have; and the ranks that differ, by their index.
 
     `row` is int64 [k, m]. ABSENT values do not count. Of equally frequent values the smallest is taken.
     """
     usual = np.full(row.shape[1], ABSENT, dtype=np.int64)
     conflict = np.zeros(row.shape[1], dtype=np.bool_)
-    for places, values in _columns(members, row, name):
-        earlier = usual[places]
+    for instances, values in _columns(members, row, name):
+        earlier = usual[instances]
         unknown = earlier == ABSENT
-        usual[places[unknown]] = values[unknown]
-        conflict[places] |= ~unknown & (values != earlier) & (values != ABSENT)
+        usual[instances[unknown]] = values[unknown]
+        conflict[instances] |= ~unknown & (values != earlier) & (values != ABSENT)
     disputed = np.flatnonzero(conflict)
     if not len(disputed):
         return usual, {}
     table = np.full((len(members), len(disputed)), ABSENT, dtype=np.int64)
-    for r, (places, values) in enumerate(_columns(members, row[:, disputed], name)):
-        table[r, places] = values
-    for i, place in enumerate(disputed.tolist()):
+    for r, (instances, values) in enumerate(_columns(members, row[:, disputed], name)):
+        table[r, instances] = values
+    for i, instance in enumerate(disputed.tolist()):
         known, votes = np.unique(table[table[:, i] != ABSENT, i], return_counts=True)
-        usual[place] = known[np.argmax(votes)]
+        usual[instance] = known[np.argmax(votes)]
     differs = (table != ABSENT) & (table != usual[disputed])
     return usual, {
-        r: _Differences(places=disputed[differs[r]], values=table[r, differs[r]])
+        r: _Differences(instances=disputed[differs[r]], values=table[r, differs[r]])
         for r in np.flatnonzero(differs.any(axis=1)).tolist()
     }
 
@@ -306,8 +306,8 @@ def _columns(members: Sequence[Member], row: Int64, name: str) -> Iterable[tuple
         if rank_rows.min(initial=0) > ABSENT:
             yield all_places, values[rank_rows]
         else:
-            places = np.flatnonzero(rank_rows != ABSENT)
-            yield places, values[rank_rows[places]]
+            instances = np.flatnonzero(rank_rows != ABSENT)
+            yield instances, values[rank_rows[instances]]
 
 
 def drop_other_kinds(members: Sequence[Member], row: Int64, group: str) -> tuple[Int64, Int64, list[Note]]:
@@ -316,21 +316,21 @@ def drop_other_kinds(members: Sequence[Member], row: Int64, group: str) -> tuple
     if differences:
         row = row.copy()
         for r, difference in differences.items():
-            row[r, difference.places] = ABSENT
+            row[r, difference.instances] = ABSENT
     return row, kind, _notes(members, group, differences, kind, KINDS.__getitem__)
 
 
 def check_sizes(members: Sequence[Member], row: Int64, kind: Int64, group: str) -> tuple[Int64, list[Note]]:
     """Return int64 [m]: the largest size that a rank shows; and notes where sizes differ that must be equal."""
     largest = np.full(row.shape[1], ABSENT, dtype=np.int64)
-    for places, values in _columns(members, row, "size_bytes"):
-        largest[places] = np.maximum(largest[places], values)
+    for instances, values in _columns(members, row, "size_bytes"):
+        largest[instances] = np.maximum(largest[instances], values)
     usual, differences = majority_values(members, row, "size_bytes")
     must_be_equal = {}
     for r, difference in differences.items():
-        counts = np.isin(kind[difference.places], _EQUAL_SIZES)
+        counts = np.isin(kind[difference.instances], _EQUAL_SIZES)
         if counts.any():
-            must_be_equal[r] = _Differences(places=difference.places[counts], values=difference.values[counts])
+            must_be_equal[r] = _Differences(instances=difference.instances[counts], values=difference.values[counts])
     return largest, _notes(members, group, must_be_equal, usual, lambda size: f"of {size} bytes")
 
 
@@ -350,8 +350,8 @@ def _notes(
     """Return a note for each rank that differs, about its first difference."""
     notes = []
     for r, difference in differences.items():
-        i, rank = int(difference.places[0]), members[r].summary.rank
-        more = f", and so in {len(difference.places) - 1} more" if len(difference.places) > 1 else ""
+        i, rank = int(difference.instances[0]), members[r].summary.rank
+        more = f", and so in {len(difference.instances) - 1} more" if len(difference.instances) > 1 else ""
         text = (
             f"rank {rank}: collective {i} of group {group} is {describe(int(difference.values[0]))} there and "
             f"{describe(int(usual[i]))} on most ranks{more}"
@@ -395,29 +395,29 @@ def unplaced_notes(members: Sequence[Member], unplaced: Iterable[int], group: st
     return notes
 
 
-# ---- certain places --------------------------------------------------------------------------------------------------
-def certain_places(count: int, places: int, fits: Callable[[int, int], bool]) -> Int64:
-    """Return int64 [count]: the only place that each of `count` members can have among the `places`, or ABSENT.
+# ---- certain positions -----------------------------------------------------------------------------------------------
+def certain_positions(count: int, positions: int, fits: Callable[[int, int], bool]) -> Int64:
+    """Return int64 [count]: the only position that each of `count` members can have among the `positions`, or ABSENT.
 
-    Members keep their order, and no two share a place. `fits(member, place)` says whether a member may stand at a
-    place. All members are laid as far left and as far right as possible. Any other layout lies between these two, so a
-    place is certain if both agree. All are ABSENT if there is no layout.
+    Members keep their order, and no two share a position. `fits(member, position)` says whether a member may stand at a
+    position. All members are laid as far left and as far right as possible. Any other layout lies between these two, so
+    a position is certain if both agree. All are ABSENT if there is no layout.
     """
-    first = _leftmost(count, places, fits)
-    last = _leftmost(count, places, lambda member, place: fits(count - 1 - member, places - 1 - place))
+    first = _leftmost(count, positions, fits)
+    last = _leftmost(count, positions, lambda member, position: fits(count - 1 - member, positions - 1 - position))
     if first is None or last is None:
         return np.full(count, ABSENT, dtype=np.int64)
-    return np.where(first == places - 1 - last[::-1], first, ABSENT)
+    return np.where(first == positions - 1 - last[::-1], first, ABSENT)
 
 
-def _leftmost(count: int, places: int, fits: Callable[[int, int], bool]) -> Int64 | None:
+def _leftmost(count: int, positions: int, fits: Callable[[int, int], bool]) -> Int64 | None:
     """Return the leftmost layout, int64 [count]; None if there is none."""
-    result, place = [], 0
+    result, position = [], 0
     for member in range(count):
-        while place < places and not fits(member, place):
-            place += 1
-        if place == places:
+        while position < positions and not fits(member, position):
+            position += 1
+        if position == positions:
             return None
-        result.append(place)
-        place += 1
+        result.append(position)
+        position += 1
     return np.array(result, dtype=np.int64)

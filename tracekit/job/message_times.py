@@ -50,8 +50,8 @@ def message_kernels(run: Run) -> tuple[Int64, Int64]:
     matched = run.messages
     send_kernel, recv_kernel = np.full((2, len(matched)), ABSENT)
     sent, received = rows_by_value(matched.source), rows_by_value(matched.destination)
-    for place, summary in enumerate(run.ranks):
-        kernels = (place << 32) + kernels_of_messages(summary.messages)
+    for rank_index, summary in enumerate(run.ranks):
+        kernels = (rank_index << 32) + kernels_of_messages(summary.messages)
         sends, receives = sent.get(summary.rank, _NONE), received.get(summary.rank, _NONE)
         send_kernel[sends], recv_kernel[receives] = kernels[matched.send[sends]], kernels[matched.recv[receives]]
     return send_kernel, recv_kernel
@@ -105,8 +105,8 @@ def message_transfers(run: Run) -> MessageTimes:
     ended_ns, awaited_ns = np.full((2, len(matched)), ABSENT)
     on_gpu = np.zeros(len(matched), dtype=np.bool_)
     sent, received = rows_by_value(matched.source), rows_by_value(matched.destination)
-    for place, summary in enumerate(run.ranks):
-        messages, clock = summary.messages, run.clocks[place]
+    for rank_index, summary in enumerate(run.ranks):
+        messages, clock = summary.messages, run.clocks[rank_index]
         since_ns = clock.to_run(np.where(messages.start_ns == ABSENT, messages.ready_ns, messages.start_ns))
         until_ns = np.where(messages.end_ns == ABSENT, ABSENT, clock.to_run(messages.end_ns))
         duration_ns = np.where(messages.start_ns == ABSENT, _EVER, messages.end_ns - messages.start_ns)

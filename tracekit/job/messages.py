@@ -3,20 +3,17 @@
 An edge is (source, destination, group, tag). Messages of an edge arrive in the order in which they were sent. Windows
 begin with the same step on all ranks, so the k-th send of a step meets the k-th receive of that step on its edge.
 
-A step whose two sides of an edge have different counts lacks records. Only those messages are then matched whose place
-is certain: no receive ends before its send begins, and sizes agree. The other steps are not affected.
+A step whose two sides of an edge have different counts lacks records. Only those messages are then matched whose
+position is certain: no receive ends before its send begins, and sizes agree. The other steps are not affected.
 
 Messages may also cross the edges of steps. Then most steps of an edge would have receives that ended before their sends
 began, or of another size. In that case the sends of the first receives lie before the recording. As few first receives
 as possible are left out so that order and sizes fit, and the rest is paired in order.
 
-The table of matched messages.
-
-Who is at the other end of messages that do not name their peer, as in batches of torch before 2.5.
-
-In a group of two it is the other rank. A longer group may be a pipeline, whose ranks torch and Megatron-LM list in the
-order of their stages: activations go to the next rank, and gradients to the one before. That is assumed where all ranks
-of the group fit: each receives as many messages of each direction and size as its neighbour sends, in the same order.
+Batches of torch before 2.5 do not name the peers of their messages. In a group of two it is the other rank. A longer
+group may be a pipeline, whose ranks torch and Megatron-LM list in the order of their stages: activations go to the next
+rank, and gradients to the one before. That is assumed where all ranks of the group fit: each receives as many messages
+of each direction and size as its neighbour sends, in the same order.
 
 Ranks with several stages may run a forward and a backward, and then exchange messages for both. If there is only one,
 the rank is the first of the group, which has no gradient to send and no activation to receive, or the last one.
@@ -31,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.job.collectives import certain_places
+from tracekit.job.collectives import certain_positions
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey, MatchedMessages, Messages
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
@@ -255,15 +252,15 @@ def _match_incomplete_step(table: _Table, sends: Int64, receives: Int64, unlinke
     unlinked[_OUTSIDE] += len(sends) + len(receives) - sum(count)
     fits = _pair_test(table, inner_sends, inner_receives)
     if count[0] <= count[1]:
-        places = certain_places(*count, fits)
+        positions = certain_positions(*count, fits)
     else:
-        places = certain_places(*count[::-1], lambda receive, send: fits(send, receive))
-    is_certain = places != ABSENT
+        positions = certain_positions(*count[::-1], lambda receive, send: fits(send, receive))
+    is_certain = positions != ABSENT
     reason = _LOST if is_certain.all() else _UNCERTAIN if count[0] != count[1] else _DISAGREE
     unlinked[reason] += sum(count) - 2 * int(is_certain.sum())
     if count[0] <= count[1]:
-        return inner_sends[is_certain], inner_receives[places[is_certain]]
-    return inner_sends[places[is_certain]], inner_receives[is_certain]
+        return inner_sends[is_certain], inner_receives[positions[is_certain]]
+    return inner_sends[positions[is_certain]], inner_receives[is_certain]
 
 
 def _pair_test(table: _Table, sends: Int64, receives: Int64) -> Callable[[int, int], bool]:
@@ -371,8 +368,8 @@ def _neighbours(order: Sequence[int], messages: Mapping[int, Messages]) -> dict[
     result: dict[int, Int64] = {rank: np.full(len(messages[rank]), ABSENT, dtype=np.int64) for rank in order}
     kinds = {rank: _kinds(of_rank, rank == order[0], rank == order[-1]) for rank, of_rank in messages.items()}
     for kind, shift in _DIRECTIONS:
-        for place, rank in enumerate(order):
-            following = order[(place + shift) % count]
+        for index, rank in enumerate(order):
+            following = order[(index + shift) % count]
             sends = messages[rank].is_send & (kinds[rank] == kind)
             receives = ~messages[following].is_send & (kinds[following] == kind)
             if not _are_alike(messages[rank].rows(sends), messages[following].rows(receives)):

@@ -1,20 +1,17 @@
-"""From paths to a `Run`: find the files, summarise each rank in a worker, match the ranks.
+"""Which ranks, files and steps of some paths become one run, and what a reader must know of the whole.
 
-A rank that cannot be used gives a note and counts as missing; the other ranks are analysed.
+`load` finds the files, summarises each rank in a worker, matches the ranks and aligns their clocks. A rank that cannot
+be used gives a note and counts as missing; the other ranks are analysed.
 
-How the outcomes of ranks become one run: which files and steps count, and what a reader must know of the whole.
-
-Ranks are matched and their clocks aligned. Where several files say that they are of one rank, or one is of no rank of
-the job, only reading them whole may show it.
+Where several files say that they are of one rank, or one is of no rank of the job, only reading them whole may show it.
 
 All ranks leave out the same first steps. A worker knows one rank, so ranks that must leave out other steps than they
 did are summarised again.
 
 Notes tell of missing ranks, of steps that not all ranks have, and of what was inferred.
 
-Which pseudonyms the names of a run have: all names are collected before the run is loaded.
-
-Runs that are compared share their pseudonyms. Workers read each of their files one more time, for the names in it.
+Runs that are compared share their pseudonyms, so all names are collected before a run is loaded. Workers read each file
+one more time for that.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""From the trace files of one rank to its `RankSummary`. Runs in a worker, and the events stay there.
+"""What is kept of one rank, from all of its trace files. Runs in a worker, and the events stay there.
 
-How several recordings of one rank become one summary, and which of its files count.
-
-Every field is merged by a stated rule. Which files are of the same recording, only decoding them shows. A copy may be
-filtered or trimmed, so that it begins elsewhere, or number its steps otherwise. A process has one profiler, so what it
-recorded at one time is one recording.
+Several recordings of one rank become one summary, each field merged by a stated rule. Which files are of the same
+recording, only decoding them shows. A copy may be filtered or trimmed, so that it begins elsewhere, or number its steps
+otherwise. A process has one profiler, so what it recorded at one time is one recording.
 """
 
 from __future__ import annotations

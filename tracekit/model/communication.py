@@ -1,11 +1,7 @@
-"""The communication events of one rank, on any device.
+"""What is known of one rank's communication: events, collectives and messages, and how they are matched over ranks.
 
 A communication event is a kernel on a GPU rank and a `gloo:*` span on a CPU rank. Kind, group and size come from the
 operator that issued it, if that is known. `bus_factor` makes the bandwidths of different collectives comparable.
-
-Point-to-point messages: the sends and receives of one rank, and which send met which receive.
-
-The collectives of one rank, and the instances of a process group's collectives over all ranks.
 
 `MatchedGroup` is dense, so that questions about instances are array operations. A rank arrives at an instance when it
 is ready for it. On the run's clock, the wait of rank r is `max arrival - arrival_r`. The transfer is from the last
@@ -252,7 +248,7 @@ class Collectives(Columnar):
         compute_ns: how long the rank computed in the segment, int64 [n].
         data_ns: how long the rank loaded data in the segment, int64 [n].
         operations: how many compute operations or kernels the host had begun or launched in the recording before it,
-            int64 [n]. Differences between collectives count what a stretch of the program consists of.
+            int64 [n]. Differences between collectives count what a part of the program consists of.
         work_ns: how long these take: of kernels the sum, of operators the time that they cover. int64 [n].
         work: a hash of their names and shapes that does not depend on their order, int64 [n]; differences likewise.
     """

@@ -142,9 +142,9 @@ class Intervals:
         """Return int64 [m]: how much of this set is before each time."""
         if not len(self):
             return np.zeros(len(time_ns), dtype=np.int64)
-        place = np.searchsorted(self.start_ns, time_ns, side="right")
-        beyond_ns = np.where(place > 0, np.maximum(self.end_ns[np.maximum(place - 1, 0)] - time_ns, 0), 0)
-        return np.asarray(self._before_ns[place] - beyond_ns)
+        index = np.searchsorted(self.start_ns, time_ns, side="right")
+        beyond_ns = np.where(index > 0, np.maximum(self.end_ns[np.maximum(index - 1, 0)] - time_ns, 0), 0)
+        return np.asarray(self._before_ns[index] - beyond_ns)
 
     def when_covered(self, amount_ns: Int64) -> Int64:
         """Return int64 [m]: when so much of this set is past; the largest integer if the set is shorter.
@@ -152,9 +152,9 @@ class Intervals:
         amount_ns: more than 0, int64 [m].
         """
         so_far_ns = self._before_ns[1:]
-        place = np.searchsorted(so_far_ns, amount_ns, side="left")
-        latest_ns = np.append(self.end_ns - so_far_ns, 0)[place] + amount_ns
-        return np.where(place < len(self), latest_ns, np.iinfo(np.int64).max)
+        index = np.searchsorted(so_far_ns, amount_ns, side="left")
+        latest_ns = np.append(self.end_ns - so_far_ns, 0)[index] + amount_ns
+        return np.where(index < len(self), latest_ns, np.iinfo(np.int64).max)
 
     @cached_property
     def _before_ns(self) -> Int64:

@@ -1,6 +1,6 @@
-"""Times, sizes, shares and counts as text: the one place that says how each is written.
+"""How times, sizes, shares and counts are written as text, and how text from traces and paths is made safe to print.
 
-Text from traces and of paths, made fit for terminals, which it must not control, and for files in UTF-8.
+Such text must not control a terminal, and must fit a file in UTF-8.
 """
 
 from __future__ import annotations

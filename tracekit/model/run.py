@@ -1,8 +1,6 @@
-"""A run: the summaries of its ranks, their clocks, matches and notes.
+"""What a run is: the summaries of its ranks, their clocks, matches and notes.
 
-Text for sets of ranks or steps.
-
-The clock of each rank: how it maps to the run's, and how far off that may be.
+The clock of a rank (`ClockModel`) says how it maps to the run's, and how far off that may be.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ class Run:
     Attributes:
         paths: as the user typed them.
         selected_ranks: None: all of them.
-        groups: of all ranks; tables refer to a group by its place here.
+        groups: of all ranks; tables refer to a group by its index here.
         sections: the sections of a report for which the summaries were made; None: any.
         communication_rules: those that the user gave, as regex=kind.
         left_out: first steps that are longer than the others; `ranks` are without them.
@@ -156,14 +154,14 @@ class Run:
         return self._common_steps
 
     @cached_property
-    def places(self) -> dict[int, int]:
-        """Return the place in `ranks`, and in `clocks`, of each rank by its number."""
-        return {summary.rank: place for place, summary in enumerate(self.ranks)}
+    def index_of_rank(self) -> dict[int, int]:
+        """Return the index in `ranks`, and in `clocks`, of each rank by its number."""
+        return {summary.rank: index for index, summary in enumerate(self.ranks)}
 
     @cached_property
     def index_of_group(self) -> dict[GroupKey | None, int | None]:
-        """Return the place of each group in `groups`; None of None, a group that is not known."""
-        return {None: None, **{group: place for place, group in enumerate(self.groups)}}
+        """Return the index of each group in `groups`; None of None, a group that is not known."""
+        return {None: None, **{group: index for index, group in enumerate(self.groups)}}
 
     @cached_property
     def step_lengths_ns(self) -> Mapping[int, int]:

@@ -1,7 +1,4 @@
-"""Names of the spans that the capture writes into a trace and the analysis looks for.
-
-What programs call an evaluation in a label.
-"""
+"""How the spans that the capture writes into a trace are named, and what programs call an evaluation in a label."""
 
 from __future__ import annotations
 

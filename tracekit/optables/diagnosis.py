@@ -166,19 +166,19 @@ def _critical_path(named: NamedGraph) -> pd.DataFrame:
     """Return the time on the longest chains. The times of a step sum to its replayed length, to the ns."""
     chains = []
     for group in named.graph.step_groups:
-        links = critical_chains(group.graph, group.duration_ns)
-        type_ = group.type[links.operation]
-        transfers = np.isin(group.kind[links.operation], list(named.graph.communication_kinds))
+        chain = critical_chains(group.graph, group.duration_ns)
+        type_ = group.type[chain.operation]
+        transfers = np.isin(group.kind[chain.operation], list(named.graph.communication_kinds))
         part = np.where(transfers, "transfer", np.where(np.isin(type_, named.pause_types), "pause", "compute"))
-        reached_ns = pd.Series(links.length_ns).groupby(links.replica).cumsum().round().astype(np.int64)
-        chain = {
-            "step": group.steps[links.replica],
-            "rank": group.rank[links.operation],
+        reached_ns = pd.Series(chain.length_ns).groupby(chain.replica).cumsum().round().astype(np.int64)
+        columns = {
+            "step": group.steps[chain.replica],
+            "rank": group.rank[chain.operation],
             "operation": np.array(named.graph.types)[type_],
             "part": part,
-            "total_ns": reached_ns - reached_ns.groupby(links.replica).shift(fill_value=0),
+            "total_ns": reached_ns - reached_ns.groupby(chain.replica).shift(fill_value=0),
         }
-        chains.append(pd.DataFrame(chain))
+        chains.append(pd.DataFrame(columns))
     keys = ["step", "rank", "operation", "part"]
     return pd.concat(chains).groupby(keys)["total_ns"].sum().reset_index()
 

@@ -8,9 +8,8 @@ A kernel that multiplies matrices and communicates meanwhile counts as compute. 
 device before or after their exchange (`permute`, `moe_combine`), and one that joins the partial results of an attention
 (`flash_fwd_splitkv_combine_kernel`).
 
-Regular expressions of users that are searched in names: which could take too long.
-
-They may come from settings that somebody else wrote.
+A user's rules may come from settings that somebody else wrote. Regular expressions that could take too long are refused
+(`reason_to_refuse`).
 """
 
 from __future__ import annotations

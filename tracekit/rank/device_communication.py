@@ -304,8 +304,8 @@ def unclassified(
     annotation = events.named(lambda name: _COLLECTIVE_ANNOTATION.match(name) is not None)
     ids = np.sort(events.external_id[collective])
     external_ids = events.external_id[device.row]
-    place = np.searchsorted(ids, external_ids)  # np.isin would sort what is wanted, too
-    is_issued = undecided & (external_ids != ABSENT) & (np.append(ids, ABSENT)[place] == external_ids)
+    index = np.searchsorted(ids, external_ids)  # np.isin would sort what is wanted, too
+    is_issued = undecided & (external_ids != ABSENT) & (np.append(ids, ABSENT)[index] == external_ids)
     host = events.in_category("cpu_op", "python_function")
     others = undecided & ~is_issued
     others &= _first_is_launched_by_distributed(events, device, others, host, collective | annotation)
@@ -354,15 +354,15 @@ def _launched_within(events: EventTable, device: DeviceEvents, wanted: Bool, enc
     the events `enclosing` [n].
     """
     result = np.zeros(len(device.row), dtype=np.bool_)
-    places = np.flatnonzero(wanted & device.linked)
-    if not len(places):
+    indexes = np.flatnonzero(wanted & device.linked)
+    if not len(indexes):
         return result
-    rows, calls = np.flatnonzero(enclosing), device.launch_row[places]
+    rows, calls = np.flatnonzero(enclosing), device.launch_row[indexes]
     track, thread = events.track[rows], events.track[calls]
     for number in np.intersect1d(track, thread).tolist():
         on_thread = thread == number
         running = Intervals.of_events(events, rows[track == number])
-        result[places[on_thread]] = running.covers(events.start_ns[calls[on_thread]])
+        result[indexes[on_thread]] = running.covers(events.start_ns[calls[on_thread]])
     return result
 
 

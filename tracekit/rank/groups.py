@@ -1,8 +1,7 @@
 """Which process group a collective belongs to, as a key that is the same on all ranks.
 
-A group's name differs between ranks; its key is its description and its members.
-
-Which kinds of parallelism a trace shows, as slugs of the JSON contract.
+A group's name differs between ranks; its key is its description and its members. The groups also show which kinds of
+parallelism a trace has, as slugs of the JSON contract.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Communication of a CPU rank: `gloo:*` spans, matched to the operators that issued them.
+"""Which `c10d::*` operator issued each `gloo:*` span of a CPU rank, or each span of a similar backend.
 
 A span is matched to the earliest unmatched operator of its kind and shape that began before it: per group and kind,
 Gloo starts operations in the order of issue. Group, sequence id and sizes come from the flight-recorder entries that
@@ -7,10 +7,7 @@ the capture saved; an entry was created inside its operator.
 An operator may have several entries: a reduce-scatter of a list runs an all-reduce per chunk. It then has as many
 spans, and all of them are one collective.
 
-Which `c10d::*` operator issued each span of Gloo or of a similar backend.
-
-Per group and kind Gloo starts operations in the order in which they were issued. The capture notes which group a thread
-of Gloo works for.
+The capture notes which group a thread of Gloo works for.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _before_unlinked(events: EventTable, lanes: Lanes) -> Intervals:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IdleBehindCalls:
-    """n disjoint stretches of idle time with nothing queued, within or behind calls that waited for the device.
+    """n disjoint intervals of idle time with nothing queued, within or behind calls that waited for the device.
 
     Attributes:
         start_ns: int64 [n].
@@ -193,7 +193,7 @@ def idle_behind_calls(recorded: RecordedSteps) -> IdleBehindCalls:
 
 
 def _cut(time: Intervals, at_ns: Int64) -> tuple[Int64, Int64]:
-    """Return some time in stretches that do not go on over any of the times `at_ns`, as starts and ends."""
+    """Return some time in intervals that do not go on over any of the times `at_ns`, as starts and ends."""
     edges_ns = np.sort(np.concatenate((time.start_ns, time.end_ns, at_ns)))
     inside = time.covers(edges_ns[:-1]) & (edges_ns[1:] > edges_ns[:-1])
     return edges_ns[:-1][inside], edges_ns[1:][inside]
@@ -202,7 +202,7 @@ def _cut(time: Intervals, at_ns: Int64) -> tuple[Int64, Int64]:
 def _stalls(recorded: RecordedSteps, around: Intervals) -> Intervals:
     """Return when nothing is recorded of the host's threads for long: no operator begins or ends, and no call.
 
-    around: only stretches that overlap it are wanted; not empty.
+    around: only intervals that overlap it are wanted; not empty.
     """
     events, idle = recorded.trace.events, recorded.lanes.idle
     threads = recorded.once(host_threads)

@@ -4,7 +4,7 @@ The launch decides only to which step, phase or operator an event belongs. Sums 
 kernel begins before its launch. Where kernels seem to, Kineto has converted the times of the device wrongly
 (kineto#919), and all of them are later by at least the largest such lead.
 
-It follows when the device ran what the host launched in a span of host time.
+From the launches follows when the device ran what the host launched in a span of host time (`device_extent`).
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def _launch_rows(events: EventTable, device_row: Int64) -> tuple[Int64, Bool]:
     for alike in np.split(shared, np.flatnonzero(np.diff(wanted_ids[shared])) + 1) if len(shared) else ():
         calls = runtime[first[alike[0]] : np.searchsorted(ids, wanted_ids[alike[0]], side="right")]
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-        place = np.searchsorted(events.start_ns[calls], events.start_ns[device_row[alike]], side="right") - 1
-        result[alike] = calls[np.maximum(place, 0)]
+        index = np.searchsorted(events.start_ns[calls], events.start_ns[device_row[alike]], side="right") - 1
+        result[alike] = calls[np.maximum(index, 0)]
         is_ambiguous[alike] = np.ptp(events.start_ns[calls]) > 0
     return result, is_ambiguous
 

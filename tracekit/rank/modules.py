@@ -26,8 +26,8 @@ _LOSS = "cross_entropy_loss"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HostStretches:
-    """k stretches of host time in which a module, or a module inside it, ran.
+class HostIntervals:
+    """k intervals of host time in which a module, or a module inside it, ran.
 
     Attributes:
         track: int64 [k].
@@ -83,12 +83,12 @@ def _module_of(span: str) -> str | None:
     return _LOSS if span in _LOSS_OPERATORS else parse_module_span(span)
 
 
-def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, HostStretches]:
-    """Return the stretches of each of the `names` that has spans: its forwards, and the backward nodes that they
+def intervals_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, HostIntervals]:
+    """Return the intervals of each of the `names` that has spans: its forwards, and the backward nodes that they
     created.
 
-    Nodes of a module that follow one another on a thread are one stretch, from the first to the last. A node of unknown
-    module belongs to the module of the node before it, such as the accumulation of a gradient.
+    Nodes of a module that follow one another on a thread are one interval, from the first to the last. A node of
+    unknown module belongs to the module of the node before it, such as the accumulation of a gradient.
     """
     spans = _module_spans(events)
     nodes = events.each_once(events.named(is_autograd_node))
@@ -110,7 +110,7 @@ def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, 
         begin = np.flatnonzero(inside & ~goes_on)
         ends_ns = np.where(inside, events.end_ns[nodes], 0)
         last_ns = np.maximum.reduceat(ends_ns, begin) if len(begin) else ends_ns[:0]
-        result[module] = HostStretches(
+        result[module] = HostIntervals(
             track=np.concatenate((events.track[module_spans], events.track[nodes[begin]])).astype(np.int64),
             start_ns=np.concatenate((events.start_ns[module_spans], events.start_ns[nodes[begin]])),
             end_ns=np.concatenate((events.end_ns[module_spans], last_ns)),

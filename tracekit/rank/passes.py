@@ -108,11 +108,11 @@ def kinds_in_order(
     the kinds of the pass before and after each, int32 [n], which hold where only one kind is between two exchanges.
     """
     after, before = after.copy(), before.copy()
-    place = np.searchsorted(passes.start_ns, issue_ns, side="right")
+    index = np.searchsorted(passes.start_ns, issue_ns, side="right")
     window, window_of_pass = windows.index_of(issue_ns), windows.index_of(passes.start_ns)
-    first = np.flatnonzero(np.diff(place, prepend=ABSENT)).tolist()
-    stops = [*first[1:], len(place)]
-    bounds = [0, *place[first].tolist(), len(passes)]
+    first = np.flatnonzero(np.diff(index, prepend=ABSENT)).tolist()
+    stops = [*first[1:], len(index)]
+    bounds = [0, *index[first].tolist(), len(passes)]
     for i, (start, stop) in enumerate(zip(first, stops, strict=True)):
         for kinds, of_side, since, until in (
             (after, is_send[start:stop], bounds[i], bounds[i + 1]),
@@ -189,8 +189,8 @@ def _launched_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passe
     computes, launch_ns, kind = computes[kind != ABSENT], launch_ns[kind != ABSENT], kind[kind != ABSENT]
     if not len(computes):
         return Passes.empty()
-    place = np.stack((kind, np.searchsorted(issue_ns, launch_ns), lanes.windows.index_of(launch_ns)))
-    first, last = _runs(place)
+    columns = np.stack((kind, np.searchsorted(issue_ns, launch_ns), lanes.windows.index_of(launch_ns)))
+    first, last = _runs(columns)
     kept = _long_enough(np.add.reduceat(events.duration_ns[device.row[computes]], first), kind[first])
     first, last = first[kept], last[kept]
     return _nameless(launch_ns[first], launch_ns[last] + 1, kind[first])
@@ -243,10 +243,10 @@ def receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
     return Intervals.of_events(events, waits[np.searchsorted(ended_ns, events.end_ns[waits], side="right") > first])
 
 
-def _runs(place: Int64) -> tuple[Int64, Int64]:
-    """Return the first and the last item of each run of items with equal columns; `place` is int64 [c, n]."""
-    first = np.flatnonzero(np.append(True, (place[:, 1:] != place[:, :-1]).any(axis=0)))
-    return first, np.append(first[1:], place.shape[1]) - 1
+def _runs(columns: Int64) -> tuple[Int64, Int64]:
+    """Return the first and the last item of each run of items with equal columns; `columns` is int64 [c, n]."""
+    first = np.flatnonzero(np.append(True, (columns[:, 1:] != columns[:, :-1]).any(axis=0)))
+    return first, np.append(first[1:], columns.shape[1]) - 1
 
 
 def _long_enough(work_ns: Int64, kind: Int32) -> Bool:

@@ -1,26 +1,25 @@
-"""The phases of a step on the host. Every number and track about phases comes from here.
+"""In which phase of its step a host was at each moment. Every number and track about phases comes from here.
 
-A phase lasts until an event of another phase begins (`events/phase_evidence.py` says what is one):
-
-* A step begins with forward.
-* `Optimizer.step`, gradient clipping and the actions of a gradient scaler are optimizer, and so is setting gradients to
-  zero, after which the phase around it goes on. What follows them is other.
-* An optimizer may call a closure that runs forward and backward within `Optimizer.step`, once (Lightning does so) or
-  often (L-BFGS). Then the backward pass in it is backward, and the forward before that pass is forward.
-* Data loading, checkpoints, evaluation and logging are phases of their own, after which the phase around them goes on
-  (`events/pauses/`).
-
-So what runs after the backward without a graph, such as copies of reduced gradients, still counts as backward.
-
-Which span was open at a moment of host time: the module, phase or action that launched something.
-
-What a trace shows of forward, backward and optimizer: the operators and spans of each.
+A phase lasts until an event of another phase begins. These events show forward, backward and optimizer:
 
 * Forward: an operator that becomes part of the autograd graph (it has a sequence number), a wrapper's forward, a module
   that the step calls. What runs inside backward, in a data loader or in an evaluation is none: a forward may be
   computed again.
 * Backward: spans in which the autograd engine runs nodes, the call of a backward pass, graphs of compiled autograd.
 * Optimizer: `Optimizer.step`, gradient clipping, the actions of a gradient scaler.
+
+A step begins with forward. The rules for the rest:
+
+* `Optimizer.step`, gradient clipping and the actions of a gradient scaler are optimizer, and so is setting gradients to
+  zero, after which the phase around it goes on. What follows them is other.
+* An optimizer may call a closure that runs forward and backward within `Optimizer.step`, once (Lightning does so) or
+  often (L-BFGS). Then the backward pass in it is backward, and the forward before that pass is forward.
+* Data loading, checkpoints, evaluation and logging are phases of their own, after which the phase around them goes on
+  (`rank/pauses.py`).
+
+So what runs after the backward without a graph, such as copies of reduced gradients, still counts as backward.
+
+`innermost_span` tells which module, phase or action was open when something was launched.
 """
 
 from __future__ import annotations
@@ -301,10 +300,10 @@ def innermost_span(events: EventTable, spans: Int64, track: Int64, time_ns: Int6
         start_ns, end_ns = events.start_ns[on_thread], events.end_ns[on_thread]
         parent = _parents(end_ns, start_ns)
         queries = np.flatnonzero(track == thread)
-        place = np.searchsorted(start_ns, time_ns[queries], side="right") - 1
-        while len(ended := np.flatnonzero((place >= 0) & (end_ns[place] <= time_ns[queries]))):
-            place[ended] = parent[place[ended]]
-        result[queries] = np.where(place >= 0, on_thread[place], ABSENT)
+        index = np.searchsorted(start_ns, time_ns[queries], side="right") - 1
+        while len(ended := np.flatnonzero((index >= 0) & (end_ns[index] <= time_ns[queries]))):
+            index[ended] = parent[index[ended]]
+        result[queries] = np.where(index >= 0, on_thread[index], ABSENT)
     return result
 
 
@@ -406,9 +405,9 @@ def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
 def _phase_spans(events: EventTable, on_host: Bool) -> tuple[Int64, Int64]:
     """Return the rows in the mask [n] whose names show a phase, and what each shows (`_FORWARD_CALL`): int64 [k]."""
     rows = np.flatnonzero(events.named(lambda name: name.startswith(_ANY_PREFIX)) & on_host)
-    names, place = np.unique(events.name[rows], return_inverse=True)
+    names, index = np.unique(events.name[rows], return_inverse=True)
     kinds = np.array([_kind(events.strings[name]) for name in names.tolist()], dtype=np.int64)
-    kind = kinds[place]
+    kind = kinds[index]
     return rows[kind != ABSENT], kind[kind != ABSENT]
 
 

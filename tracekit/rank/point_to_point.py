@@ -185,8 +185,8 @@ def _awaited_ns(events: EventTable, lanes: Lanes, end_ns: Int64) -> Int64:
     if not len(waits):
         return np.full(len(end_ns), ABSENT, dtype=np.int64)
     waits = waits[np.argsort(events.end_ns[waits], kind="stable")]
-    place = np.minimum(np.searchsorted(events.end_ns[waits], end_ns, side="left"), len(waits) - 1)
-    since_ns, until_ns = events.start_ns[waits[place]], events.end_ns[waits[place]]
+    index = np.minimum(np.searchsorted(events.end_ns[waits], end_ns, side="left"), len(waits) - 1)
+    since_ns, until_ns = events.start_ns[waits[index]], events.end_ns[waits[index]]
     return np.where((since_ns <= end_ns) & (end_ns <= until_ns), since_ns, ABSENT)
 
 
@@ -201,15 +201,15 @@ def _neighbours(passes: Passes, windows: StepWindows, window: Int64, time_ns: In
     inside = (last >= 0) & (time_ns < _at(passes.end_ns, last))
     following = np.where(inside, last, last + 1)
     results = []
-    for place in (last, following):
-        valid = (place >= 0) & (place < len(passes)) & (window >= 0)
-        valid &= np.where(valid, _at(window_of_pass, place), ABSENT) == window
-        results.append(np.where(valid, _at(passes.kind, place), ABSENT).astype(np.int32))
+    for index in (last, following):
+        valid = (index >= 0) & (index < len(passes)) & (window >= 0)
+        valid &= np.where(valid, _at(window_of_pass, index), ABSENT) == window
+        results.append(np.where(valid, _at(passes.kind, index), ABSENT).astype(np.int32))
     return results[0], results[1]
 
 
-def _at(values: np.ndarray, place: Int64) -> np.ndarray:
-    """Return the values at `place`; any value for places that do not exist."""
+def _at(values: np.ndarray, index: Int64) -> np.ndarray:
+    """Return the values at `index`; any value for those that do not exist."""
     if not len(values):
-        return np.full(len(place), ABSENT, dtype=np.int64)
-    return np.asarray(values[np.clip(place, 0, len(values) - 1)])
+        return np.full(len(index), ABSENT, dtype=np.int64)
+    return np.asarray(values[np.clip(index, 0, len(values) - 1)])

@@ -1,9 +1,9 @@
-"""When a GPU rank was ready for its communication, which may be long before the kernel starts.
+"""When a rank was ready for its communication, which may be long before the kernel starts, and when it waited for it.
 
-A kernel of communication starts when three things are over: its launch, the device work that it depends on, and the
-operation before it in its queue. A queue is a stream, or a communicator: NCCL runs one operation of a communicator at a
-time, whatever the streams. What a kernel depends on is not recorded: `ProcessGroupNCCL` lets its stream wait for an
-event on the stream that is current at the call, and a trace does not say which stream that is.
+A kernel of communication on a GPU rank starts when three things are over: its launch, the device work that it depends
+on, and the operation before it in its queue. A queue is a stream, or a communicator: NCCL runs one operation of a
+communicator at a time, whatever the streams. What a kernel depends on is not recorded: `ProcessGroupNCCL` lets its
+stream wait for an event on the stream that is current at the call, and a trace does not say which stream that is.
 
     compute stream   | gradients of bucket 0 | gradients of bucket 1 |
     its stream                               |  bucket 0: waits for a slower rank  | bucket 1 |
@@ -17,12 +17,6 @@ taken that ended closest to the starts. A kernel that queued was ready when that
 Some kernels do not queue, but depend on the one before them, and are ready when it ends. That is so on a stream that
 computes as well, and where the job waits for each operation before it launches the next.
 
-Sources: `ProcessGroupNCCL::syncStream`, `ProcessGroupNCCL::collective` and `WorkNCCL::synchronize` in
-torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; "Using multiple NCCL communicators concurrently" and "CUDA Stream
-Semantics" in the NCCL user guide.
-
-When one rank waited for its communication.
-
 If nothing computed when a communication event ended, the rank had waited for it. The wait began with the last of three:
 the end of its last compute, the issue of the event, or the beginning of a recorded wait.
 
@@ -32,6 +26,10 @@ computes in the last moment of a span was released by it:
     communicates  |================ all_reduce =================|
     computes    |====|                                        |copy|
                      |---------------- waits -------------------|
+
+Sources: `ProcessGroupNCCL::syncStream`, `ProcessGroupNCCL::collective` and `WorkNCCL::synchronize` in
+torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; "Using multiple NCCL communicators concurrently" and "CUDA Stream
+Semantics" in the NCCL user guide.
 """
 
 from __future__ import annotations
@@ -215,13 +213,13 @@ def _dependencies(
     # They may depend on nothing that is recorded, on the work of a stream, or on the communication of another group.
     depends_ns = np.full((1 + len(work) + len(transfers), len(start_ns)), _NEVER)
     last_launch_ns, last = np.full(len(start_ns), _NEVER), np.zeros(len(start_ns), dtype=np.int64)
-    for place, launches in enumerate(work.values(), start=1):
-        launched_ns, depends_ns[place] = launches.last_before(launch_ns)
-        last = np.where(launched_ns > last_launch_ns, place, last)
+    for index, launches in enumerate(work.values(), start=1):
+        launched_ns, depends_ns[index] = launches.last_before(launch_ns)
+        last = np.where(launched_ns > last_launch_ns, index, last)
         last_launch_ns = np.maximum(last_launch_ns, launched_ns)
-    for place, (number, launches) in enumerate(transfers.items(), start=1 + len(work)):
+    for index, (number, launches) in enumerate(transfers.items(), start=1 + len(work)):
         others = np.flatnonzero(communicator != number)
-        depends_ns[place, others] = launches.last_before(launch_ns[others])[1]
+        depends_ns[index, others] = launches.last_before(launch_ns[others])[1]
     keys = np.stack((stream, communicator, lanes.communication_events.kind.astype(np.int64)))
     classes, of_class = np.unique(keys, axis=1, return_inverse=True)
     size = [0, *(len(launches.launch_ns) for launches in work.values()), *[0] * len(transfers)]

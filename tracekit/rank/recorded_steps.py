@@ -1,6 +1,6 @@
-"""One recording in a worker, with the selected steps: the input of every part that is kept of a rank.
+"""What every part that is kept of a rank starts from: one recording in a worker, with the selected steps.
 
-What is kept of one rank's timeline: its waits, the ends of its steps, and its flight recorder's entries.
+Of the rank's timeline itself these are kept: its waits, the ends of its steps, and the entries of its flight recorder.
 """
 
 from __future__ import annotations

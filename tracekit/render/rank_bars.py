@@ -133,8 +133,8 @@ def _critical(report: Report) -> list[int]:
     """Return the rank that the chain that bounds the steps is on for longest."""
     path = report.critical_path
     times: Counter[int] = Counter()
-    for stretch in () if path is None else path.stretches:
-        times[stretch.rank] += stretch.end_ns - stretch.start_ns
+    for interval in () if path is None else path.intervals:
+        times[interval.rank] += interval.end_ns - interval.start_ns
     return [rank for rank, _ in times.most_common(1)]
 
 

@@ -24,7 +24,7 @@ ROLES = ("work", "data", "synchronisation", "limit", "regather", "checkpoint", "
 """What a task is beside its kind.
 
 work: anything else. data: the rank loads data. synchronisation: the host waits for its device; the task takes no time,
-and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's segment of time its kernels
+and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's interval of time its kernels
 can end at the earliest, because they were not launched earlier. regather: an all-gather of parameters that FSDP freed
 after the forward pass. checkpoint, evaluation, logging: what the rank does instead of training.
 """
@@ -79,10 +79,10 @@ class GraphSteps:
         begin_ns: when the last rank began the first of steps that follow one another. A step lasts from the last
             rank's begin to the last rank's end.
         role: int64 [w], index into `ROLES`; None: all are work.
-        host_task: int64 [w], of data, synchronisations and limits the task of the host's work at the same place, or -1.
+        host_task: int64 [w], of data, synchronisations and limits the host's task at the same position, or -1.
         device_task: int64 [w], of limits the task of the last kernels, or -1.
         host_share: float64 [w], of limits the share that is the host's time.
-        link: int64 [n], of transfers an index into the links of `OperationGraph`, or -1; None where not known.
+        network_link: int64 [n], of transfers an index into `OperationGraph.network_links`, or -1; None where not known.
         exchanges: those of tokens, and other all-to-alls.
     """
 
@@ -103,7 +103,7 @@ class GraphSteps:
     host_task: Int64 | None = None
     device_task: Int64 | None = None
     host_share: Float64 | None = None
-    link: Int64 | None = None
+    network_link: Int64 | None = None
     exchanges: Exchanges = field(default_factory=Exchanges.empty)
 
     def step_ns(self, duration_ns: Float64) -> Float64:
@@ -162,16 +162,16 @@ class GraphSteps:
         The operations of a task change in proportion; where it took no time, each gets the same part.
         """
         changed = np.flatnonzero((task_ns != self.task_ns).any(axis=1))
-        place = np.full(len(self.kind), -1)
-        place[changed] = np.arange(len(changed))
-        place = place[self.task]
-        operations = np.flatnonzero(place >= 0)
-        place, result = place[operations], self.duration_ns.copy()
+        index = np.full(len(self.kind), -1)
+        index[changed] = np.arange(len(changed))
+        index = index[self.task]
+        operations = np.flatnonzero(index >= 0)
+        index, result = index[operations], self.duration_ns.copy()
         target_ns, measured_ns = task_ns[changed], self.task_ns[changed]
         ratio = np.divide(target_ns, measured_ns, out=np.zeros_like(measured_ns), where=measured_ns != 0)
-        counts = np.bincount(place, minlength=len(changed))[:, None]
+        counts = np.bincount(index, minlength=len(changed))[:, None]
         equal_part_ns = np.where(measured_ns == 0, target_ns / np.maximum(counts, 1), 0.0)
-        result[operations] = result[operations] * ratio[place] + equal_part_ns[place]
+        result[operations] = result[operations] * ratio[index] + equal_part_ns[index]
         return result
 
 
@@ -188,7 +188,7 @@ class OperationGraph:
             they take `NEVER_NS`.
         transfers_are_known: whether transfers are without waiting for ranks that are missing.
         stage_kinds: kinds of tasks that a stage of a pipeline consists of: only ranks of the same stage do the same.
-        links: the ranks that each link connects.
+        network_links: the ranks that each connects.
         machines: the name of each rank's machine, None where it is not known.
         devices: the name of each rank's device, None where it is not known.
         message_bytes: the size of messages, by their kind of task.
@@ -203,7 +203,7 @@ class OperationGraph:
     order_kinds: frozenset[int] = frozenset()
     transfers_are_known: bool = True
     stage_kinds: frozenset[int] = frozenset()
-    links: tuple[tuple[int, ...], ...] = ()
+    network_links: tuple[tuple[int, ...], ...] = ()
     machines: Mapping[int, str | None] = field(default_factory=dict)
     devices: Mapping[int, str | None] = field(default_factory=dict)
     message_bytes: Mapping[int, int] = field(default_factory=dict)

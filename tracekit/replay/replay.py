@@ -7,9 +7,8 @@
 The order is worked out once. A replay then computes all operations of a level, and all replicas, at a time. Replicas
 are steps, or other instances, with the same graph. So replays with other durations are cheap.
 
-What evening out a pipeline's stages means: by which factor the work of each stage changes.
-
-Which operations bound a replay: the chain of those that waited for each other until the last one ended.
+From a replay follows which operations bound it: the chain of those that waited for each other until the last one ended.
+`even_stage_factors` tells by which factor the work of each stage of a pipeline changes when its stages are evened out.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ class ReplayTimes:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Level:
+class _TopologicalLevel:
     """The m operations, in g groups, that wait only for operations of earlier levels.
 
     Attributes:
-        first: place of the first of them in replay order.
-        stop: place behind the last of them.
-        waits: int32, places of the operations that they wait for, those of one operation together.
+        first: position of the first of them in replay order.
+        stop: position behind the last of them.
+        waits: int32, positions of the operations that they wait for, those of one operation together.
         waits_first: int32 [m], where in `waits` those of each operation begin.
         group_first: int64 [g], where each group begins among the m operations.
         group: int32 [m], the group of each operation.
@@ -85,7 +84,7 @@ class DependencyGraph:
     """
 
     order: Int64
-    levels: tuple[_Level, ...]
+    levels: tuple[_TopologicalLevel, ...]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -108,14 +107,14 @@ class DependencyGraph:
 
         operations: int64 [m].
         """
-        return np.asarray(self._ends(duration)[self._place[operations]])
+        return np.asarray(self._ends(duration)[self._position[operations]])
 
     @cached_property
-    def _place(self) -> Int64:
+    def _position(self) -> Int64:
         """Where each operation is in replay order, int64 [n]."""
-        place = np.empty_like(self.order)
-        place[self.order] = np.arange(len(self.order))
-        return place
+        position = np.empty_like(self.order)
+        position[self.order] = np.arange(len(self.order))
+        return position
 
     def _ends(self, duration: Float64, start: Float64 | None = None) -> Float64:
         """Return when the operations end, in replay order, float64 [n + 1, k]; `start` gets when they begin.
@@ -147,14 +146,14 @@ def build_graph(count: int, before: Int32 | Int64, after: Int32 | Int64, group: 
     """
     numbered = _numbered(group)
     level = _levels(before, after, numbered)
-    place = _places(level, numbered)
+    position = _positions(level, numbered)
     order = np.empty(count, dtype=np.int64)
-    order[place] = np.arange(count)
+    order[position] = np.arange(count)
     level = level[numbered]
-    # An operation that waits for no other waits for the begin, whose place is behind the last.
+    # An operation that waits for no other waits for the begin, whose position is behind the last.
     free = np.flatnonzero(np.bincount(after, minlength=count) == 0)
-    waits = np.concatenate((place[before], np.full(len(free), count, dtype=np.int32)))
-    waiting = np.concatenate((place[after], place[free]))
+    waits = np.concatenate((position[before], np.full(len(free), count, dtype=np.int32)))
+    waiting = np.concatenate((position[after], position[free]))
     waits = waits[stable_order(waiting)]
     first_wait = np.concatenate(([0], np.cumsum(np.bincount(waiting, minlength=count))))
     edges = np.searchsorted(level[order], np.arange(int(level.max(initial=-1)) + 2))
@@ -163,7 +162,7 @@ def build_graph(count: int, before: Int32 | Int64, after: Int32 | Int64, group: 
     levels = []
     for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         levels.append(
-            _Level(
+            _TopologicalLevel(
                 first=first,
                 stop=stop,
                 waits=waits[first_wait[first] : first_wait[stop]],
@@ -202,7 +201,7 @@ def _numbered(group: Int64) -> Int32:
     return result
 
 
-def _places(level: Int32, group: Int32) -> Int32:
+def _positions(level: Int32, group: Int32) -> Int32:
     """Return where each operation is in replay order, int32 [n]: level after level, the members of a group together.
 
     level: of each group, int32 [g]. group: of each operation, int32 [n].
@@ -211,13 +210,13 @@ def _places(level: Int32, group: Int32) -> Int32:
     by_level = stable_order(level)
     first = np.empty(len(level), dtype=np.int64)
     first[by_level] = np.cumsum(counts[by_level]) - counts[by_level]
-    place = first[group].astype(np.int32)
+    position = first[group].astype(np.int32)
     together = np.flatnonzero(counts[group] > 1)
     members = together[stable_order(group[together])]
     opens = np.flatnonzero(np.diff(group[members], prepend=-1))
     sizes = np.diff(np.append(opens, len(members)))
-    place[members] += (np.arange(len(members)) - np.repeat(opens, sizes)).astype(np.int32)
-    return place
+    position[members] += (np.arange(len(members)) - np.repeat(opens, sizes)).astype(np.int32)
+    return position
 
 
 def _levels(before: Int32 | Int64, after: Int32 | Int64, group: Int32) -> Int32:
@@ -240,9 +239,9 @@ def _levels(before: Int32 | Int64, after: Int32 | Int64, group: Int32) -> Int32:
         reached = target[offsets + np.arange(len(offsets))]
         np.subtract.at(open_ends, reached, 1)
         ready = reached[open_ends[reached] == 0]
-        places = np.arange(len(ready))
-        last[ready] = places
-        ready = ready[last[ready] == places]  # each group once; np.unique takes ten times as long for a few
+        positions = np.arange(len(ready))
+        last[ready] = positions
+        ready = ready[last[ready] == positions]  # each group once; np.unique takes ten times as long for a few
         number += 1
     if (level < 0).any():
         raise CyclicGraphError(np.flatnonzero(level[group] < 0))
@@ -281,7 +280,7 @@ def group_values(label: Int64, values: Float64) -> Iterator[tuple[int, Float64]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ChainLinks(Columnar):
+class ChainOperations(Columnar):
     """m operations of the chains of k replicas, each chain from the begin of its replica to the end, without gaps.
 
     Attributes:
@@ -295,7 +294,7 @@ class ChainLinks(Columnar):
     length_ns: Float64
 
 
-def critical_chains(graph: DependencyGraph, duration_ns: Float64) -> ChainLinks:
+def critical_chains(graph: DependencyGraph, duration_ns: Float64) -> ChainOperations:
     """Return the chains of a replay with these durations, float64 [n, k].
 
     A chain is walked backwards from the operation that ends last. Of the operations that one waits for, the one that
@@ -319,7 +318,7 @@ def critical_chains(graph: DependencyGraph, duration_ns: Float64) -> ChainLinks:
         replicas.append(np.full(len(chain), replica))
         operations.append(np.array(chain, dtype=np.int64))
         lengths.append(np.diff(ends_ns, prepend=0.0))
-    return ChainLinks(
+    return ChainOperations(
         replica=np.concatenate(replicas),
         operation=np.concatenate(operations),
         length_ns=np.concatenate(lengths),
@@ -343,7 +342,7 @@ def _waits(graph: DependencyGraph) -> list[Int64]:
     waits: list[Int64] = [np.empty(0, dtype=np.int64)] * count
     for level in graph.levels:
         bounds = [*level.waits_first.tolist(), len(level.waits)]
-        for place, operation in enumerate(graph.order[level.first : level.stop].tolist()):
-            before = level.waits[bounds[place] : bounds[place + 1]]
+        for position, operation in enumerate(graph.order[level.first : level.stop].tolist()):
+            before = level.waits[bounds[position] : bounds[position + 1]]
             waits[operation] = graph.order[before[before < count]]
     return waits

@@ -1,7 +1,4 @@
-"""Which rows hold each value, or each combination of values, such as the messages from one rank to another.
-
-Rows of several columns get numbers, equal for equal rows.
-"""
+"""Which rows hold each value, or each combination of values, such as the messages from one rank to another."""
 
 from __future__ import annotations
 
@@ -34,6 +31,6 @@ def number_rows(*columns: Int32 | Int64) -> Int64:
     """Return a number for each row, int64 [n], equal for equal rows, and 0 <= i < g. columns: int [n] each."""
     result = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        result = np.unique(result * len(values) + place, return_inverse=True)[1]
+        values, index = np.unique(column, return_inverse=True)
+        result = np.unique(result * len(values) + index, return_inverse=True)[1]
     return result

@@ -1,15 +1,15 @@
 """How long transfers, such as the all-reduces of a group, take by their size: a latency and a bandwidth.
 
-Transfers in flight at once share the connections, and a small one waits behind a large one. So the fit is made to
-stretches: times in which the group transfers without a pause. A wave is as many transfers as run at once. A stretch of
-b bytes in w waves takes w * latency + b * ns_per_byte.
+Transfers in flight at once share the connections, and a small one waits behind a large one. So the fit is made to busy
+periods: times in which the group transfers without a pause. A wave is as many transfers as run at once. A busy period
+of b bytes in w waves takes w * latency + b * ns_per_byte.
 
-Transfers take longer while ranks copy gradients back on the processors that the transfers need. Stretches with such
+Transfers take longer while ranks copy gradients back on the processors that the transfers need. Busy periods with such
 copies are left out where there are enough others.
 
-Stretches of equal waves and bytes count by their median, and deviations count relatively: a machine that is busy now
-and then makes single stretches many times as long. The latency is at most the time of the quickest size. It counts as
-zero where the sizes differ too little to tell it.
+Busy periods of equal waves and bytes count by their median, and deviations count relatively: a machine that is busy now
+and then makes single busy periods many times as long. The latency is at most the time of the quickest size. It counts
+as zero where the sizes differ too little to tell it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tracekit.model.events import Bool, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.stats.uncertainty import median_error
 
-_COPYING = 0.05  # share of a stretch, from which on it is one with copies
-_ENOUGH = 3  # stretches without copies, to fit those alone
+_COPYING = 0.05  # share of a busy period, from which on it is one with copies
+_ENOUGH = 3  # busy periods without copies, to fit those alone
 _APART = 1.5  # ratio of largest to smallest size; closer sizes tell no latency
-_LEAST_ERROR = 0.02  # relative, of the median of equal stretches: the model is not better than this
+_LEAST_ERROR = 0.02  # relative, of the median of equal busy periods: the model is not better than this
 _INDEPENDENT = 1e-4  # with less, latencies and bytes are proportional, and cannot be told apart
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Stretches:
-    """n stretches of transfers, in order of time.
+class BusyPeriods:
+    """n busy periods of transfers, in order of time.
 
     Attributes:
         begin_ns: int64 [n].
@@ -54,22 +54,22 @@ class Stretches:
     copying_ns: np.ndarray
     quickest_ns: float
 
-    def rows(self, which: Bool) -> Stretches:
-        """Return the stretches of a mask, bool [n]."""
+    def rows(self, which: Bool) -> BusyPeriods:
+        """Return the busy periods of a mask, bool [n]."""
         names = ("begin_ns", "end_ns", "transfers", "waves", "size_bytes", "copying_ns")
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferFit:
-    """The fitted time of a stretch: `waves * latency_ns + size_bytes * ns_per_byte`.
+    """The fitted time of a busy period: `waves * latency_ns + size_bytes * ns_per_byte`.
 
     Attributes:
         latency_error_ns: how far the latency may be off. The bandwidth is then off the other way, so that a typical
-            stretch takes as long.
-        error_ratio: how far the time of a typical stretch may be off, relatively.
-        waves: of the typical stretch.
-        size_bytes: of the typical stretch.
+            busy period takes as long.
+        error_ratio: how far the time of a typical busy period may be off, relatively.
+        waves: of the typical busy period.
+        size_bytes: of the typical busy period.
     """
 
     latency_ns: float
@@ -79,14 +79,14 @@ class TransferFit:
     waves: float
     size_bytes: float
 
-    def late_ns(self, stretches: Stretches) -> np.ndarray:
-        """Return float64 [n]: how much longer than the fit each stretch took, per transfer."""
-        expected_ns = stretches.waves * self.latency_ns + stretches.size_bytes * self.ns_per_byte
-        return np.asarray((stretches.end_ns - stretches.begin_ns - expected_ns) / stretches.transfers)
+    def late_ns(self, busy_periods: BusyPeriods) -> np.ndarray:
+        """Return float64 [n]: how much longer than the fit each busy period took, per transfer."""
+        expected_ns = busy_periods.waves * self.latency_ns + busy_periods.size_bytes * self.ns_per_byte
+        return np.asarray((busy_periods.end_ns - busy_periods.begin_ns - expected_ns) / busy_periods.transfers)
 
     def with_latency(self, latency_ns: float) -> TransferFit:
-        """Return the fit with another latency, not below zero, and the bandwidth at which the typical stretch takes as
-        long.
+        """Return the fit with another latency, not below zero, and the bandwidth at which the typical busy period takes
+        as long.
         """
         latency_ns = max(latency_ns, 0.0)
         usual_ns = self.waves * self.latency_ns + self.size_bytes * self.ns_per_byte
@@ -99,10 +99,10 @@ class TransferFit:
         return self.with_latency(latency_ns - error_ns), self.with_latency(latency_ns + error_ns)
 
 
-def stretches_of(
+def busy_periods_of(
     begin_ns: Int64, end_ns: Int64, size_bytes: Int64, in_flight: int, copies: Sequence[Intervals] = ()
-) -> Stretches | None:
-    """Return the stretches of transfers from `begin_ns` to `end_ns` (int64 [n] each); None if no transfer took time.
+) -> BusyPeriods | None:
+    """Return the busy periods of transfers from `begin_ns` to `end_ns` (int64 [n] each); None if no transfer took time.
 
     `in_flight` says how many transfers run at once. `copies` says when each rank copies gradients back.
     """
@@ -116,48 +116,48 @@ def stretches_of(
     opens = np.concatenate(([True], begin_ns[order][1:] >= reach_ns[:-1]))
     first = np.flatnonzero(opens)
     last = np.append(first[1:], len(opens)) - 1
-    stretch_ns = begin_ns[order][first], reach_ns[last]
-    return Stretches(
+    period_ns = begin_ns[order][first], reach_ns[last]
+    return BusyPeriods(
         begin_ns=begin_ns[order][first],
         end_ns=reach_ns[last],
         transfers=last - first + 1,
         waves=-(-(last - first + 1) // in_flight),
         size_bytes=np.add.reduceat(size_bytes[order], first),
         copying_ns=np.array(
-            [rank_copies.covered_ns(*stretch_ns) for rank_copies in copies] or [np.zeros(len(first), dtype=np.int64)]
+            [rank_copies.covered_ns(*period_ns) for rank_copies in copies] or [np.zeros(len(first), dtype=np.int64)]
         ).mean(axis=0),
         quickest_ns=min(float(np.median(durations_ns[size_bytes == size])) for size in np.unique(size_bytes)),
     )
 
 
-def fit_transfers(stretches: Stretches) -> TransferFit:
-    """Return latency and bandwidth, neither below zero. Stretches with copies are left out where there are enough
+def fit_transfers(busy_periods: BusyPeriods) -> TransferFit:
+    """Return latency and bandwidth, neither below zero. Busy periods with copies are left out where there are enough
     others.
     """
-    copying = stretches.copying_ns > _COPYING * (stretches.end_ns - stretches.begin_ns)
+    copying = busy_periods.copying_ns > _COPYING * (busy_periods.end_ns - busy_periods.begin_ns)
     if not copying.any() or (~copying).sum() < _ENOUGH:
-        return _latency_and_bandwidth(stretches.rows(_usual(stretches)))
-    free = stretches.rows(~copying)
+        return _latency_and_bandwidth(busy_periods.rows(_usual(busy_periods)))
+    free = busy_periods.rows(~copying)
     return _latency_and_bandwidth(free.rows(_usual(free)))
 
 
-def _usual(stretches: Stretches) -> Bool:
-    """Return a mask of the typical stretches.
+def _usual(busy_periods: BusyPeriods) -> Bool:
+    """Return a mask of the typical busy periods.
 
     These are the single transfers, where most transfers are alone: two came together then because one of them was slow.
-    Elsewhere all stretches are typical.
+    Elsewhere all busy periods are typical.
     """
-    alone = stretches.transfers == 1
-    return alone if 2 * int(alone.sum()) > int(stretches.transfers.sum()) else np.ones(len(alone), dtype=np.bool_)
+    alone = busy_periods.transfers == 1
+    return alone if 2 * int(alone.sum()) > int(busy_periods.transfers.sum()) else np.ones(len(alone), dtype=np.bool_)
 
 
-def _latency_and_bandwidth(stretches: Stretches) -> TransferFit:
-    waves, sizes, medians_ns, errors = _medians(stretches)
+def _latency_and_bandwidth(busy_periods: BusyPeriods) -> TransferFit:
+    waves, sizes, medians_ns, errors = _medians(busy_periods)
     line = fit_latency_bandwidth(sizes, medians_ns, error_ns=errors * medians_ns, latencies=waves)
     inflation = max(1.0, line.misfit)
     spread_ns = line.latency_error_ns * math.sqrt(inflation) if sizes.max() >= _APART * sizes.min() else math.inf
-    least_ns = float(np.clip(line.latency_ns - spread_ns, 0.0, stretches.quickest_ns))
-    most_ns = float(np.clip(line.latency_ns + spread_ns, 0.0, stretches.quickest_ns))
+    least_ns = float(np.clip(line.latency_ns - spread_ns, 0.0, busy_periods.quickest_ns))
+    most_ns = float(np.clip(line.latency_ns + spread_ns, 0.0, busy_periods.quickest_ns))
     weight = 1 / errors**2
     likely_ns = line.latency_ns if spread_ns < line.latency_ns <= most_ns else least_ns
     fit = TransferFit(
@@ -171,15 +171,17 @@ def _latency_and_bandwidth(stretches: Stretches) -> TransferFit:
     return fit.with_latency(likely_ns)
 
 
-def _medians(stretches: Stretches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return waves, bytes, median time and its relative error for each group of equal stretches: float64 [k] each."""
-    durations_ns = stretches.end_ns - stretches.begin_ns
-    kinds, kind_of_stretch = np.unique(np.stack((stretches.waves, stretches.size_bytes)), axis=1, return_inverse=True)
+def _medians(busy_periods: BusyPeriods) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return waves, bytes, median time and its relative error for each group of equal periods: float64 [k] each."""
+    durations_ns = busy_periods.end_ns - busy_periods.begin_ns
+    kinds, kind_of_period = np.unique(
+        np.stack((busy_periods.waves, busy_periods.size_bytes)), axis=1, return_inverse=True
+    )
     medians_ns, errors = [], []
     for i in range(kinds.shape[1]):
-        alike_ns = durations_ns[kind_of_stretch.reshape(-1) == i]
+        alike_ns = durations_ns[kind_of_period.reshape(-1) == i]
         medians_ns.append(float(np.median(alike_ns)))
-        # One or two stretches may agree by chance.
+        # One or two busy periods may agree by chance.
         error = median_error(alike_ns) / medians_ns[-1] if len(alike_ns) > 2 else 1.0
         errors.append(float(np.hypot(error, _LEAST_ERROR)))
     return kinds[0].astype(float), kinds[1].astype(float), np.array(medians_ns), np.array(errors)

@@ -1,17 +1,14 @@
 """How well a number is known, whether it differs from zero by more than chance, and whether it is worth a word.
 
-The error of a saving is one standard error: 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases.
-
-What is worth a word is in `findings/thresholds`.
+The error of a saving is one standard error: 20 +- 3 ms is between 14 and 26 ms in 95 of 100 cases. What is worth a word
+is in `findings/thresholds`.
 
 Where the values of a sample lie, and by how much two samples are apart, is estimated so that a few values that are far
 off hardly move it. The estimates of a normal distribution are nearly as precise as means (J. L. Hodges and E. L.
 Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963).
 
-What is typical of the other ranks: medians of each row without one of its values.
-
-The inputs are values [n, k] of k ranks in n instances, and a mask [n, k] of those that are known. The order of the
-ranks does not matter.
+What is typical of the other ranks is a median of each row without one of its values. The inputs are values [n, k] of k
+ranks in n instances, and a mask [n, k] of those that are known. The order of the ranks does not matter.
 """
 
 from __future__ import annotations
@@ -167,8 +164,8 @@ def shift_between(before: Float64, after: Float64, confidence: float) -> Shift:
     differences = np.sort(np.subtract.outer(after, before), axis=None)
     pairs = len(differences)
     deviation = math.sqrt(pairs * (len(before) + len(after) + 1) / 12)  # of the count of pairs below 0
-    place = max(pairs / 2 - NormalDist().inv_cdf(0.5 + confidence / 2) * deviation, 0.0)
-    ends = np.interp([place, pairs - 1 - place], np.arange(pairs), differences)
+    position = max(pairs / 2 - NormalDist().inv_cdf(0.5 + confidence / 2) * deviation, 0.0)
+    ends = np.interp([position, pairs - 1 - position], np.arange(pairs), differences)
     return Shift(float(ends[0]), float(np.median(differences)), float(ends[1]))
 
 
@@ -184,11 +181,11 @@ def median_excluding(values: Int64, known: Bool, excluded: Int64) -> Int64:
 def leave_one_out_medians(values: Int64, known: Bool) -> Int64:
     """Return int64 [n, k]: for every rank the result of `median_excluding`."""
     order = np.argsort(np.where(known, values, _MISSING), axis=1, kind="stable")
-    place = np.argsort(order, axis=1, kind="stable")
+    position = np.argsort(order, axis=1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=1)
     others = known.sum(axis=1, keepdims=True) - known
     low, high = (
-        np.take_along_axis(ordered, np.minimum(middle + (middle >= place), values.shape[1] - 1), axis=1)
+        np.take_along_axis(ordered, np.minimum(middle + (middle >= position), values.shape[1] - 1), axis=1)
         for middle in (np.maximum(others - 1, 0) // 2, others // 2)
     )
     return np.where(others > 0, low + (high - low) // 2, 0)
@@ -221,10 +218,10 @@ def _middle_two(values: Int64, known: Bool, excluded: Int64) -> tuple[Int64, Int
 def _middle_two_of(values: Int64, known: Bool, excluded: Int64, others: Int64) -> tuple[Int64, Int64]:
     row = np.arange(len(values))
     known_values = np.where(known, values, _MISSING)
-    place = (known_values < known_values[row, excluded][:, None]).sum(
+    position = (known_values < known_values[row, excluded][:, None]).sum(
         axis=1
     )  # of the excluded value among the sorted ones
     first, second = (others - 1) // 2, others // 2
     positions = np.unique((first, second, first + 1, second + 1))
     known_values.partition(positions[positions < values.shape[1]].tolist(), axis=1)
-    return known_values[row, first + (first >= place)], known_values[row, second + (second >= place)]
+    return known_values[row, first + (first >= position)], known_values[row, second + (second >= position)]

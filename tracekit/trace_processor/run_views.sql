@@ -66,11 +66,11 @@ FROM tracekit_run_slices
 WHERE track = 'findings';
 
 -- The critical path: the chain of work and transfers over all ranks that determines how long the steps take. It has a
--- row for each stretch on one rank. The sum of `dur` is the report's total.
+-- row for each interval on one rank. The sum of `dur` is the report's total.
 CREATE PERFETTO VIEW tracekit_critical_path(
-  -- The rank of the stretch.
+  -- The rank of the interval.
   rank LONG,
-  -- What the stretch leads to or transfers: a collective, a send, the end of the step.
+  -- What the interval leads to or transfers: a collective, a send, the end of the step.
   leads_to STRING,
   -- Its time in compute, ns; this and the next three add up to `dur`, with NULL as 0.
   compute_ns DURATION,

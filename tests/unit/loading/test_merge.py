@@ -53,7 +53,7 @@ from tracekit.explain.step_time.tables import (
     UNCLASSIFIED_KERNELS,
     FlopSum,
     FlopSums,
-    HostPlace,
+    HostLocation,
     IdleSum,
     NamedWait,
     PhasePart,
@@ -61,7 +61,7 @@ from tracekit.explain.step_time.tables import (
     RecordingCost,
     UnclassifiedKernel,
 )
-from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS
+from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_INTERVALS
 from tracekit.loading.summarize import merge_recordings, without_repeated_steps
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import FlightRecorderMatch
@@ -146,7 +146,7 @@ LATER: dict[Part[Any], Any] = {
         IdleSum(
             cause="synchronisation",
             total_ns=9,
-            places=(HostPlace(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
+            locations=(HostLocation(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
         ),
     ),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
@@ -159,7 +159,7 @@ LATER: dict[Part[Any], Any] = {
     part: one_row(part.type)
     for part in (
         *(BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, FSDP_REGATHERS, STEP_ENDS, WAITS, PHASE_ACTIVITIES),
-        *(LAUNCH_SEGMENTS, INTERRUPTIONS, EXCHANGES, PAUSE_TIMES),
+        *(LAUNCH_INTERVALS, INTERRUPTIONS, EXCHANGES, PAUSE_TIMES),
     )
 }
 

@@ -49,12 +49,12 @@ def test_findings_and_notes_are_those_of_the_report(tmp_path: Path) -> None:
     findings, notes, run = (report.tables[name] for name in ("findings", "notes", "run"))
     assert list(findings["text"]) == [finding.text for finding in report.findings]
     assert findings["evidence"][0] == json.loads(json.dumps(dict(report.findings[0].evidence)))
-    assert "missing-rank" in list(notes["kind"])
+    assert "missing-rank" in list(notes["id"])
     assert (run["ranks"][0], run["world_size"][0], run["missing_ranks"][0]) == (3, 4, [3])
     assert (run["steps"][0], run["step_median_ns"][0]) == (3, 100_000)
 
 
 def test_sections_that_were_not_asked_for_have_no_tables() -> None:
     report = analyze(DATA / "ddp_slow_rank", only="breakdown")
-    of_section = [table.name for table in TABLES if table.name in ("ranks", "steps", "idle_causes", "idle_places")]
+    of_section = [table.name for table in TABLES if table.name in ("ranks", "steps", "idle_causes", "idle_locations")]
     assert list(report.tables) == ["run", "findings", "notes", "groups", "clock", "point_to_point", *of_section]

@@ -1,13 +1,12 @@
-"""Collectives over ranks: how late ranks arrive, how long the transfer takes, and at what bandwidth.
+"""How late ranks arrive at collectives, how long transfers take, and at what bandwidth.
 
 Compared are the steps that all recorded ranks completed, on the run's clock. A rank arrives when it is ready. The skew
 of an instance is the time from the first to the last arrival. A rank's wait is the time from its arrival to the last
 one. Both are null where they are below the clocks' uncertainty. A collective is queued from the last arrival until its
 transfer begins.
 
-How skews and transfer times of collectives are spread, and how late each rank comes to those of each step.
-
-The table of collectives has medians and maxima of the same times. What draws more than a table asks here.
+The table has medians and maxima of these times. `collective_distributions` and `lateness_by_step` have more, for
+pictures: how the times are spread, and how late each rank comes in each step.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class GroupTimes:
     """The n instances of one group in which all of its k recorded ranks take part, in steps that may be compared.
 
     Attributes:
-        place: int64 [n], of each instance in the matched group.
+        instance: int64 [n], of each instance in the matched group.
         skew_ns: int64 [n].
         late_ns: int64 [k, n], from the first arrival to each rank's.
         wait_ns: int64 [k, n].
@@ -62,7 +61,7 @@ class GroupTimes:
         error_ns: uncertainty of differences between two ranks; None where clocks cannot be compared.
     """
 
-    place: Int64
+    instance: Int64
     skew_ns: Int64
     late_ns: Int64
     wait_ns: Int64
@@ -80,12 +79,12 @@ TimesOfGroup = tuple[MatchedGroup, GroupTimes]
 def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
     """Return the times of the instances of a group."""
     steps = np.array(sorted(run.common_steps()), dtype=np.int64)
-    place = np.flatnonzero((matched.row != ABSENT).all(axis=0) & np.isin(matched.step, steps))
-    members = [run.places[rank] for rank in matched.ranks.tolist()]
-    shape = (len(members), len(place))
+    instance = np.flatnonzero((matched.row != ABSENT).all(axis=0) & np.isin(matched.step, steps))
+    members = [run.index_of_rank[rank] for rank in matched.ranks.tolist()]
+    shape = (len(members), len(instance))
     arrival_ns, start_ns, end_ns, took_ns = (np.zeros(shape, dtype=np.int64) for _ in range(4))
     for r, member in enumerate(members):
-        row, collectives, clock = matched.row[r, place], run.ranks[member].collectives, run.clocks[member]
+        row, collectives, clock = matched.row[r, instance], run.ranks[member].collectives, run.clocks[member]
         took_ns[r] = collectives.end_ns[row] - collectives.start_ns[row]
         arrival_ns[r] = clock.to_run(collectives.ready_ns[row])
         start_ns[r], end_ns[r] = clock.to_run(collectives.start_ns[row]), clock.to_run(collectives.end_ns[row])
@@ -97,14 +96,14 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
     held = end_ns + (error_ns or 0) >= last_ns  # ranks that only send or receive may leave before the last arrives
     everyone = np.ones(shape, dtype=np.bool_)
     return GroupTimes(
-        place=place,
+        instance=instance,
         skew_ns=late_ns.max(axis=0),
         late_ns=late_ns,
         wait_ns=np.where(held, last_ns - arrival_ns, 0),
         spun_ns=np.where(held, np.maximum(last_ns - start_ns, 0), 0),
         begin_ns=begin_ns,
         queued_ns=begin_ns - last_ns,
-        transfer_ns=transfer_times(start_ns, end_ns, took_ns, matched.kind[place], everyone, error_ns),
+        transfer_ns=transfer_times(start_ns, end_ns, took_ns, matched.kind[instance], everyone, error_ns),
         error_ns=error_ns,
     )
 
@@ -193,7 +192,7 @@ def _rows(run: Run, matched: MatchedGroup) -> Iterator[_Row]:
 
 def _link_class(run: Run, ranks: Sequence[int]) -> _LinkClass | None:
     """Return whether the ranks share a host, each have a different one, or neither; None where a host is not known."""
-    of_ranks = [run.ranks[run.places[rank]].machine if rank in run.places else None for rank in ranks]
+    of_ranks = [run.ranks[run.index_of_rank[rank]].machine if rank in run.index_of_rank else None for rank in ranks]
     if None in of_ranks or len(of_ranks) < 2:
         return None
     different = len(set(of_ranks))
@@ -262,7 +261,7 @@ def times_of_groups(run: Run) -> list[TimesOfGroup]:
 def collective_distributions(groups: Iterable[TimesOfGroup]) -> Iterator[CollectiveTimesOfSize]:
     """Yield the times of each kind and size of collective in each group."""
     for matched, times in groups:
-        same = rows_by_key(matched.kind[times.place], matched.size_bytes[times.place])
+        same = rows_by_key(matched.kind[times.instance], matched.size_bytes[times.instance])
         for (kind, size), here in same.items():
             yield CollectiveTimesOfSize(
                 group=matched.group,
@@ -284,10 +283,10 @@ def lateness_by_step(groups: Iterable[TimesOfGroup]) -> dict[tuple[int, int], in
     """
     latest_ns: dict[tuple[int, int], int] = {}
     for matched, times in groups:
-        if times.error_ns is None or not len(times.place):
+        if times.error_ns is None or not len(times.instance):
             continue
         late_ns = np.where(times.late_ns > times.error_ns, times.late_ns, 0)
-        step = matched.step[times.place]
+        step = matched.step[times.instance]
         order = np.argsort(step, kind="stable")
         numbers, first = np.unique(step[order], return_index=True)
         of_step_ns = np.maximum.reduceat(late_ns[:, order], first, axis=1)

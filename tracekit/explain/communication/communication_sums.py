@@ -1,8 +1,6 @@
-"""Sums of communication, of one rank's events and recordings and over ranks.
+"""How long ranks communicate, by group, kind and phase, and by group alone.
 
-The tables by kind (`overlap.py`), by FSDP module and by layer share them. A sum with an unknown size is not known.
-
-One rank's communication by group, kind and phase, and by group alone.
+The tables by kind (`overlap.py`), by FSDP module and by layer share these sums. A sum with an unknown size is unknown.
 """
 
 from __future__ import annotations

@@ -1,27 +1,22 @@
 """Between which ranks of GPU jobs messages take longer than the same messages between others.
 
-A link is the two ranks of a message, in one direction. Its messages may wait for others (`matching.message_times`), but
-in most jobs not all do, and the fastest one tells what the link can do. The link is slow if even that takes longer than
+A network link is the two ranks of a message, in one direction. Its messages may wait for others (`message_times`), but
+in most jobs not all do. The fastest one tells what the link can do. The link is slow if even that one takes longer than
 the fastest ones of other links, of the same size and across as many hosts. Messages of unknown size are not compared.
 
-Where no other link carries that size across as many hosts, `link_references` has others.
+Where no other link carries that size across as many hosts, there are two more references:
+
+* Links elsewhere: those within hosts for the only link between hosts, although a network may be slower without anything
+  being wrong.
+* NVLink, for two GPUs that it joins: how long messages take over it is known without another link. It joins the GPUs of
+  hosts whose boards have it. Messages that take longer than a single NVLink needs do not use it, as where peer access
+  is off and they pass through the memory of the host.
 
 A link most of whose messages share kernels with those of a slower one is left out: all of them may have waited.
 
-What the time of a link is compared with, and from when on the link is slow.
-
-Others that carry the same size across as many hosts come first. Where there are none, there are two more references.
-Links elsewhere are one: those within hosts for the only link between hosts, although a network may be slower without
-anything being wrong. The other one is NVLink, for two GPUs that it joins: how long messages take over it is known
-without another link.
-
-NVLink joins the GPUs of hosts whose boards have it. Messages that take longer than a single NVLink needs do not use it,
-as where peer access is off and they pass through the memory of the host.
-
-How long transfers take: the one definition for the table of collectives, buckets and slow links.
-
-A transfer begins when the last rank's part of it begins. That is at the last arrival, or at the end of the operation
-before on a stream or queue, whichever is later. It ends with the last end.
+How long a transfer takes is defined here for the table of collectives, for buckets and for slow links. A transfer
+begins when the last rank's part of it begins. That is at the last arrival, or at the end of the operation before on a
+stream or queue, whichever is later. It ends with the last end.
 
 The part of the rank that begins last takes as long as the transfer, if no rank can leave early. Its duration is on one
 clock, so it is exact even where clocks are not.
@@ -86,7 +81,7 @@ class SlowMessages:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Link:
+class _NetworkLink:
     """The messages of one size from one rank to another.
 
     Attributes:
@@ -134,20 +129,20 @@ def slow_messages(run: Run, took_ns: Int64, comparable: Bool) -> SlowMessages:
     )
 
 
-def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_Link]:
+def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_NetworkLink]:
     """Return the links, one for each size that they carry, with what is usual for it."""
     machine = {summary.rank: summary.machine for summary in run.ranks}
     messages = run.messages
     columns = (size_bytes, messages.source, messages.destination)
     cargo = zip(*(column[rows].tolist() for column in columns), strict=True)
     rows_of = grouped(zip(cargo, rows.tolist(), strict=True))
-    by_size: dict[int, dict[int, list[_Link]]] = {}
+    by_size: dict[int, dict[int, list[_NetworkLink]]] = {}
     for (size, source, destination), of_link in rows_of.items():
         if len(of_link) >= _ENOUGH:
             at = np.array(of_link, dtype=np.int64)
             fastest_ns = int(fastest_of_each(took_ns[at], np.zeros_like(at))[0])
             hosts = len({machine[source], machine[destination]})
-            link = _Link(ends=(source, destination), rows=at, fastest_ns=fastest_ns)
+            link = _NetworkLink(ends=(source, destination), rows=at, fastest_ns=fastest_ns)
             by_size.setdefault(size, {}).setdefault(hosts, []).append(link)
     names = {summary.rank: summary.device_name for summary in run.ranks}
     hosts_known = None not in machine.values()
@@ -168,7 +163,7 @@ def _links(run: Run, took_ns: Int64, size_bytes: Int64, rows: Int64) -> list[_Li
     return result
 
 
-def _fastest_by_pair(links: Sequence[_Link]) -> dict[_Pair, int]:
+def _fastest_by_pair(links: Sequence[_NetworkLink]) -> dict[_Pair, int]:
     """Return the time of the fastest message between two ranks, in the faster direction."""
     fastest: dict[_Pair, int] = {}
     for link in links:
@@ -176,7 +171,7 @@ def _fastest_by_pair(links: Sequence[_Link]) -> dict[_Pair, int]:
     return fastest
 
 
-def _compared_alike(links: Sequence[_Link], fastest_ns: dict[_Pair, int]) -> list[_Link]:
+def _compared_alike(links: Sequence[_NetworkLink], fastest_ns: dict[_Pair, int]) -> list[_NetworkLink]:
     """Return the links compared with the median over other pairs of ranks."""
     of_pairs_ns = np.array([list(fastest_ns.values())], dtype=np.int64)
     usual_ns = leave_one_out_medians(of_pairs_ns, np.ones_like(of_pairs_ns, dtype=np.bool_))[0]
@@ -184,7 +179,7 @@ def _compared_alike(links: Sequence[_Link], fastest_ns: dict[_Pair, int]) -> lis
     return [replace(link, usual=usual_of_alike(usual_ns_of[link.pair])) for link in links]
 
 
-def _without_companions(run: Run, slow: Sequence[_Link], every: Sequence[_Link]) -> list[_Link]:
+def _without_companions(run: Run, slow: Sequence[_NetworkLink], every: Sequence[_NetworkLink]) -> list[_NetworkLink]:
     """Return the slow links without those most of whose messages share kernels with messages of a slower link.
 
     A slower link is one between two other ranks.

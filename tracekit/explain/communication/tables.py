@@ -1,6 +1,6 @@
-"""Tables of communication, by rank and over ranks.
+"""Which columns the tables of communication have, and what is kept of each rank's communication for them.
 
-What is kept of one rank's communication: sums by group, kind and phase, and by group.
+A rank keeps sums by group, kind and phase, and by group.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import Part, RankSummary
-from tracekit.stats.transfer_fit import Stretches, stretches_of
+from tracekit.stats.transfer_fit import BusyPeriods, busy_periods_of
 
 Reductions = TypeVar("Reductions", bound=BucketReductions)
 
@@ -62,7 +62,7 @@ class GroupPasses:
         travels_ratio: bytes transferred by bytes of the buckets.
         dispatch_ns: median time from ready to start of the first bucket.
         in_flight: how many transfers run at once.
-        stretches: of time in which the group transfers.
+        busy_periods: of time in which the group transfers.
     """
 
     ranks: int
@@ -72,7 +72,7 @@ class GroupPasses:
     travels_ratio: float
     dispatch_ns: float
     in_flight: int
-    stretches: Stretches
+    busy_periods: BusyPeriods
     passes: tuple[GroupPass, ...]
 
 
@@ -104,7 +104,7 @@ def groups_that_reduce(
     """
     for matched in run.collectives:
         present = matched.ranks.tolist()
-        summaries = [run.ranks[run.places[rank]] for rank in present]
+        summaries = [run.ranks[run.index_of_rank[rank]] for rank in present]
         reduced = []
         for summary, row in zip(summaries, matched.row, strict=True):
             reductions = summary[part]
@@ -165,7 +165,7 @@ def joined_passes(
     reduced, gradients: of each rank. layout: the parameters of each module. copies: when each rank copied gradients
     back.
     """
-    members = [run.places[rank] for rank in matched.ranks.tolist()]
+    members = [run.index_of_rank[rank] for rank in matched.ranks.tolist()]
     known = tuple(layout.values())
     first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
     clocks = [run.clocks[member] for member in members]
@@ -174,10 +174,10 @@ def joined_passes(
     if not passes:
         return Unavailable(reason="no step has all gradients on all ranks")
     times, in_flight = group_times(run, matched), transfers_at_once(run.ranks[members[0]].device)
-    reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
-    begin_ns, sizes = times.begin_ns[reduces], matched.size_bytes[times.place][reduces]
-    stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
-    if stretches is None:
+    reduces = (matched.kind[times.instance] == KINDS.index("all_reduce")) & (matched.size_bytes[times.instance] > 0)
+    begin_ns, sizes = times.begin_ns[reduces], matched.size_bytes[times.instance][reduces]
+    busy_periods = busy_periods_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
+    if busy_periods is None:
         return Unavailable(reason="no step has all reductions on all ranks")
     return GroupPasses(
         ranks=len(members),
@@ -189,7 +189,7 @@ def joined_passes(
             ns for each in reduced for ns in np.maximum(each.start_ns - each.ready_ns, 0)[each.index == 0].tolist()
         ),
         in_flight=in_flight,
-        stretches=stretches,
+        busy_periods=busy_periods,
         passes=passes,
     )
 
@@ -208,7 +208,7 @@ def _copies_back(
         if not len(here):
             continue
         back_ns = [
-            int(here.back_ns[(here.module == module) & np.isin(here.place, layout[module].buckets[index])].sum())
+            int(here.back_ns[(here.module == module) & np.isin(here.parameter, layout[module].buckets[index])].sum())
             for module, index in zip(reductions.module.tolist(), reductions.index.tolist(), strict=True)
         ]
         last_ns = clock.to_run(here.ready_ns.max(keepdims=True))[0]
@@ -222,18 +222,18 @@ def _copies_back(
 
 
 def elements_of(gradients: GradientTimes, module: int) -> list[int]:
-    """Return the elements of the module's parameters by place; empty unless gradients of all of them were seen."""
+    """Return the elements of the module's parameters by index; empty unless gradients of all of them were seen."""
     of_module = gradients.rows(gradients.module == module)
-    places, at = np.unique(of_module.place, return_index=True)
-    return of_module.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
+    parameters, at = np.unique(of_module.parameter, return_index=True)
+    return of_module.elements[at].tolist() if np.array_equal(parameters, np.arange(len(parameters))) else []
 
 
-def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
+def _parameter_indexes(times: GradientTimes, offsets: dict[int, int]) -> Int64:
     """Return the position of each gradient's parameter in the group's list, int64 [n]."""
     lookup = np.zeros(max(offsets) + 1, dtype=np.int64)
     for module, first in offsets.items():
         lookup[module] = first
-    return lookup[times.module] + times.place
+    return lookup[times.module] + times.parameter
 
 
 def _passes(
@@ -253,8 +253,8 @@ def _passes(
             here = times.rows((times.step == step) & (times.backward_pass == backward_pass))
             here = here.rows(np.argsort(here.ready_ns, kind="stable"))
             at_ns = clock.to_run(here.ready_ns).astype(float)
-            place = _places(here, offsets)
-            ready_ns[r, place], back_ns[r, place] = at_ns, here.back_ns
+            parameter = _parameter_indexes(here, offsets)
+            ready_ns[r, parameter], back_ns[r, parameter] = at_ns, here.back_ns
             curves.append(at_ns)
             sums.append(np.maximum.accumulate(here.compute_ns).astype(float))
             of_pass = of_rank.rows((of_rank.step == step) & (of_rank.backward_pass == backward_pass))

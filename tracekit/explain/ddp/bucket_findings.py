@@ -347,15 +347,15 @@ def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int]
         if step not in common or not names:
             continue
         bucket_of = np.repeat(np.arange(len(buckets)), [len(bucket.parameters) for bucket in buckets])
-        place, ready_ns = times.place[here], times.ready_ns[here]
+        parameter, ready_ns = times.parameter[here], times.ready_ns[here]
         last_ns = np.full(len(buckets), np.iinfo(np.int64).min)
-        np.maximum.at(last_ns, bucket_of[place], ready_ns)
+        np.maximum.at(last_ns, bucket_of[parameter], ready_ns)
         latest = 0
         for bucket in range(len(buckets)):
             if last_ns[bucket] > last_ns[latest]:
                 latest = bucket
             came = last_ns[bucket] > np.iinfo(np.int64).min
             held_ns = int(last_ns[latest] - last_ns[bucket]) if came else 0
-            culprit = names[place[np.argmax(np.where(bucket_of[place] == latest, ready_ns, -1))]]
+            culprit = names[parameter[np.argmax(np.where(bucket_of[parameter] == latest, ready_ns, -1))]]
             result[module, bucket].append((held_ns, latest, culprit))
     return result

@@ -11,16 +11,16 @@ it. On a GPU rank it waited for the last kernel launched before it.
     gradients   |--g--|--g--|--g--|                       ready and launch: the last gradient is in the bucket
     bucket 0                      |queued|= all-reduce =|  queued: Gloo's threads or NCCL's stream were busy
 
-What PyTorch's labels show of DDP: its buckets, inferred from the all-reduces of a trace that has no bucket map.
-
-DDP reduces the same buckets in the same order in every backward pass. It does so in hooks that run as a gradient is
-accumulated. So in a trace with labels of DDP, its buckets are the all-reduces that fulfil all of these:
+The buckets are those that the capture recorded. In a trace with labels of DDP but without a bucket map, they are
+inferred from the all-reduces, and only their sizes are known. DDP reduces the same buckets in the same order in every
+backward pass, in hooks that run as a gradient is accumulated. So its buckets are the all-reduces that fulfil all of
+these:
 
 * they are of floating-point numbers, and issued while a gradient is accumulated;
 * they are of one group;
 * their sizes have the same order in most steps.
 
-A loop that averages gradients by hand has no such label. Of the buckets only the sizes are known.
+A loop that averages gradients by hand has no such label.
 
 A step may have several backward passes that reduce. It has no more of them than forward passes, which tells two passes
 from a bucket list with the same sizes twice.
@@ -157,10 +157,10 @@ def _ready_ns(trace: DecodedTrace, lanes: Lanes, launch_ns: Int64) -> Int64:
     if lanes.device == "gpu":
         return device_starts(events, launch_ns, lanes.device_events, lanes.computes)
     copied_ns = np.sort(events.end_ns[copies_into_buckets(events, lanes)])
-    place = np.searchsorted(copied_ns, launch_ns, side="right") - 1
-    latest_ns = copied_ns[np.maximum(place, 0)] if len(copied_ns) else launch_ns
+    index = np.searchsorted(copied_ns, launch_ns, side="right") - 1
+    latest_ns = copied_ns[np.maximum(index, 0)] if len(copied_ns) else launch_ns
     before_ns = np.concatenate(([np.iinfo(np.int64).min], launch_ns[:-1]))
-    return np.where((place >= 0) & (latest_ns > before_ns), latest_ns, launch_ns)
+    return np.where((index >= 0) & (latest_ns > before_ns), latest_ns, launch_ns)
 
 
 def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) -> tuple[DdpModule, ...]:

@@ -55,9 +55,9 @@ class Transfers:
     Attributes:
         latency_ns: of each transfer.
         moved_ns: float64 [b], how long the bytes of each bucket take.
-        until_ns: float64 [s], ascending, on the run's clock: ends of the measured stretches.
-        late_ns: float64 [s], how much longer than expected transfers of each measured stretch took; those replayed at
-            that time take as much longer.
+        until_ns: float64 [s], ascending, on the run's clock: ends of the measured busy periods.
+        late_ns: float64 [s], how much longer than expected transfers of each measured busy period took; those replayed
+            at that time take as much longer.
         dispatch_ns: from the last gradient to the start.
         in_flight: how many transfers a rank runs at once.
     """
@@ -89,7 +89,7 @@ def transfers_at_once(device: str) -> int:
 
 
 def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: Transfers) -> Replayed:
-    """Return when reductions of these buckets end. `buckets`: places of parameters, in order of launch."""
+    """Return when reductions of these buckets end. `buckets`: indexes of parameters, in order of launch."""
     launch_ns = np.stack([observed.ready_ns[:, list(members)].max(axis=1) for members in buckets], axis=1)
     begun_ns = np.array([[curve_ns[0]] for curve_ns in observed.curve_ns])
     launch_ns = np.maximum(np.maximum.accumulate(launch_ns, axis=1), begun_ns) + transfers.dispatch_ns
@@ -148,7 +148,7 @@ class Parameters:
     """Parameters of one module, one bucket after the other.
 
     Attributes:
-        buckets: the present ones, each as places in the list of parameters.
+        buckets: the present ones, each as indexes in the list of parameters.
     """
 
     size_bytes: tuple[int, ...]
@@ -188,7 +188,7 @@ def assigned_buckets(parameters: Parameters, cap_bytes: int) -> tuple[tuple[int,
     """Return the buckets, in order of launch, that an explicit `bucket_cap_mb` of `cap_bytes` makes."""
     if parameters.rebuilt:
         return _filled(parameters, range(len(parameters.size_bytes)), cap_bytes, cap_bytes)
-    in_order = [place for bucket in reversed(parameters.buckets) for place in bucket]
+    in_order = [index for bucket in reversed(parameters.buckets) for index in bucket]
     return tuple(reversed(_filled(parameters, in_order, cap_bytes, cap_bytes)))
 
 
@@ -205,10 +205,10 @@ def _filled(
     closed: list[tuple[int, ...]] = []
     members: dict[str, list[int]] = {}
     filled_bytes: dict[str, int] = {}
-    for place in order:
-        dtype = parameters.dtypes[place]
-        members.setdefault(dtype, []).append(place)
-        filled_bytes[dtype] = filled_bytes.get(dtype, 0) + parameters.size_bytes[place]
+    for index in order:
+        dtype = parameters.dtypes[index]
+        members.setdefault(dtype, []).append(index)
+        filled_bytes[dtype] = filled_bytes.get(dtype, 0) + parameters.size_bytes[index]
         if filled_bytes[dtype] >= limits.get(dtype, first_bytes):
             closed.append(tuple(members.pop(dtype)))
             filled_bytes[dtype] = 0

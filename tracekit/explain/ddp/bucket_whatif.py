@@ -85,7 +85,7 @@ def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf 
     groups = passes_of_groups(run)
     if isinstance(groups, Unavailable):
         return groups
-    fits = [fit_transfers(group.stretches) for group in groups]
+    fits = [fit_transfers(group.busy_periods) for group in groups]
     now = [_replayed(group, fit, None) for group, fit in zip(groups, fits, strict=True)]
     return outcomes(groups, fits, now, _present_bytes(run), caps_mb, NOTABLE_SAVING * run.mean_rank_step_ns())
 
@@ -197,8 +197,8 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
     """Return exposed time (mean over ranks) and end (of the last rank) of each pass. No limit: the present buckets."""
     buckets, modules = _buckets(group, cap_mb)
     bucket_bytes = np.array([group.size_bytes[list(bucket)].sum() for bucket in buckets]) * group.travels_ratio
-    until_ns = group.stretches.end_ns.astype(float)
-    late_ns = fit.late_ns(group.stretches)
+    until_ns = group.busy_periods.end_ns.astype(float)
+    late_ns = fit.late_ns(group.busy_periods)
     result = []
     for each in group.passes:
         taking_part = np.flatnonzero([module in each.modules for module in modules])
@@ -220,7 +220,7 @@ def _buckets(group: GroupPasses, cap_mb: float | None) -> tuple[list[tuple[int, 
     buckets, modules = [], []
     for module, (parameters, first) in enumerate(zip(group.parameters, group.first, strict=False)):
         of_module = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
-        buckets += [tuple(first + place for place in bucket) for bucket in of_module]
+        buckets += [tuple(first + index for index in bucket) for bucket in of_module]
         modules += [module] * len(of_module)
     return buckets, modules
 

@@ -1,6 +1,6 @@
-"""DDP buckets: which parameters are reduced together, and when.
+"""Which parameters DDP reduces together, when each bucket was reduced, and what other buckets would expose.
 
-The section on data parallelism: DDP's buckets, and gradients that are averaged by hand.
+The section has gradients that the training loop averages by hand, too.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[TimesOfGro
     row = rows_of_reductions(summary, summary[BUCKET_REDUCTIONS])
     for group, times in matched:
         members = len(run.groups[group.group].ranks) or len(group.ranks)
-        place = np.flatnonzero(group.ranks == summary.rank)
-        if not len(place) or members < 2 or len(group.ranks) < members:
+        member = np.flatnonzero(group.ranks == summary.rank)
+        if not len(member) or members < 2 or len(group.ranks) < members:
             continue
         transfer_ns = np.zeros(len(collectives), dtype=np.int64)
-        transfer_ns[group.row[place[0], times.place]] = times.transfer_ns
+        transfer_ns[group.row[member[0], times.instance]] = times.transfer_ns
         factor = bus_factor("all_reduce", members)
         for i in np.flatnonzero((row != ABSENT) & (transfer_ns[row] > 0)).tolist():
             result[i] = int(runs.size_bytes[i]) / int(transfer_ns[row[i]]) * 1e9 * factor

@@ -60,21 +60,21 @@ def gradient_times(
     computed_ns = lanes.compute.covered_ns(np.full(len(rows), ready_ns.min()), ready_ns)
     columns = []
     for (module, step, backward_pass), gradients in passes:
-        place, copy = np.array(gradients, dtype=np.int64).T
+        parameter, copy = np.array(gradients, dtype=np.int64).T
         # After the last launch, DDP copies back bucket by bucket, and each bucket in order.
         first = int(np.searchsorted(back_launched_ns, launched_ns[copy].max()))
         back_ns = copy_ns[copy].copy()
         if len(measured_ns := took_back_ns[first : first + len(copy)]) == len(copy):
-            back_ns[np.argsort(place, kind="stable")] = measured_ns
+            back_ns[np.argsort(parameter, kind="stable")] = measured_ns
         in_time = np.argsort(ready_ns[copy], kind="stable")
-        place, copy, back_ns = place[in_time], copy[in_time], back_ns[in_time]
+        parameter, copy, back_ns = parameter[in_time], copy[in_time], back_ns[in_time]
         columns.append(
             GradientTimes.of_rows(
                 len(copy),
                 module=module,
                 step=step,
                 backward_pass=backward_pass,
-                place=place,
+                parameter=parameter,
                 ready_ns=ready_ns[copy],
                 back_ns=back_ns,
                 elements=elements[copy],
@@ -90,7 +90,7 @@ _Pass = tuple[tuple[int, int, int], list[tuple[int, int]]]
 def _passes(
     lanes: Lanes, start_ns: Int64, elements: Int64, runs: BucketReductions, modules: Sequence[DdpModule]
 ) -> list[_Pass]:
-    """Return for each backward pass its module, step and number in the step, and (place, copy) of each gradient.
+    """Return for each backward pass its module, step and number in the step, and (parameter, copy) of each gradient.
 
     A pass is over when the last bucket of its module is launched.
     """
@@ -140,8 +140,8 @@ class _AssignBySize:
 
     def finish(self, module: int) -> list[tuple[int, int]]:
         missing: defaultdict[int, deque[int]] = defaultdict(deque)
-        for place in self._orders[module]:
-            missing[self._sizes[module][place]].append(place)
+        for parameter in self._orders[module]:
+            missing[self._sizes[module][parameter]].append(parameter)
         gradients, rest = [], []
         for copy, elements in self._copies:
             if missing[elements]:
@@ -195,9 +195,9 @@ def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64,
         launched = launched[np.argsort(device.launch_ns[launched], kind="stable")]
         if not len(launched):
             continue
-        place = np.searchsorted(device.launch_ns[launched], events.end_ns[rows[here]], side="right") - 1
-        latest = launched[np.maximum(place, 0)]
-        has_kernel = (place >= 0) & (device.launch_ns[latest] >= events.start_ns[rows[here]])
+        index = np.searchsorted(device.launch_ns[launched], events.end_ns[rows[here]], side="right") - 1
+        latest = launched[np.maximum(index, 0)]
+        has_kernel = (index >= 0) & (device.launch_ns[latest] >= events.start_ns[rows[here]])
         kernel = device.row[latest[has_kernel]]
         ready_ns[here[has_kernel]], copy_ns[here[has_kernel]] = events.end_ns[kernel], events.duration_ns[kernel]
     return ready_ns, copy_ns

@@ -1,13 +1,8 @@
 """Gradients that the training loop averages by hand: how long that is exposed, and what DDP would save.
 
-Each backward pass is replayed with DDP's buckets, as those of DDP are with other limits (`bucket_whatif`). What it is
-compared with is not replayed but measured. So the error of the saving has what transfers took longer than usual, as on
-a busy machine: buckets may or may not escape that.
-
-Gradients that one rank's training loop averages by hand, in groups whose use for gradients the capture recorded.
-
-A gradient is there when the autograd engine accumulates it. A backward pass lasts until the next one of its step
-begins, so that reductions after it belong to it.
+The gradients are those in groups whose use for gradients the capture recorded. A gradient is there when the autograd
+engine accumulates it. A backward pass lasts until the next one of its step begins, so that reductions after it belong
+to it.
 
 Where the rank waits for a reduction, what follows is late by that wait. Gradients have the times that they would have
 had without the waits since the pass began. What is left between the last gradient and the end of the last reduction is
@@ -15,6 +10,10 @@ what the loop does with each reduced gradient, such as dividing it: DDP does tha
 
     measured           |--backward--|== all-reduce ==|div|== all-reduce ==|div|
     without the waits  |--backward--||div||div|
+
+Each backward pass is replayed with DDP's buckets, as those of DDP are with other limits (`bucket_whatif`). What it is
+compared with is not replayed but measured. So the error of the saving has what transfers took longer than usual, as on
+a busy machine: buckets may or may not escape that.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def manual_whatif(run: Run) -> CapOutcome | Unavailable:
     groups = list(_groups(run))
     if not groups:
         return Unavailable(reason=_NOT_RECORDED)
-    fits = [fit_transfers(group.stretches) for group in groups]
+    fits = [fit_transfers(group.busy_periods) for group in groups]
     now = [[(each.measured_ns, each.ended_ns) for each in group.passes] for group in groups]
     late_ns = max(statistics.median(_late_ns(group, fit)) for group, fit in zip(groups, fits, strict=True))
     caps = outcomes(groups, fits, now, _DEFAULT_BYTES, CAPS_MB, np.inf, late_ns).caps
@@ -144,9 +143,9 @@ def _groups(run: Run) -> Iterator[GroupPasses]:
 
 def _late_ns(group: GroupPasses, fit: TransferFit) -> Iterator[float]:
     """Yield by how much the transfers of each pass together took another time than usual."""
-    late_ns = fit.late_ns(group.stretches) * group.stretches.transfers
+    late_ns = fit.late_ns(group.busy_periods) * group.busy_periods.transfers
     for each in group.passes:
-        until_ns = group.stretches.end_ns - each.observed.origin_ns
+        until_ns = group.busy_periods.end_ns - each.observed.origin_ns
         yield abs(float(late_ns[(until_ns > 0) & (until_ns <= each.ended_ns)].sum()))
 
 
@@ -242,7 +241,7 @@ def _times(step: int, number: int, elements: Int64, ends_ns: Int64) -> GradientT
         module=0,
         step=step,
         backward_pass=number,
-        place=np.arange(len(elements)),
+        parameter=np.arange(len(elements)),
         ready_ns=ready_ns,
         back_ns=back_ns.astype(np.int64),
         elements=elements,

@@ -1,6 +1,6 @@
-"""Tables of DDP's buckets.
+"""Which columns the tables of DDP's buckets have, and what is kept of each rank's gradients for them.
 
-What is kept of one rank's gradients: its DDP modules, the reductions of their buckets, gradients reduced by hand.
+A rank keeps its DDP modules, the reductions of their buckets, and the gradients that it reduced by hand.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class GradientTimes(Columnar):
         module: int32 [n], an index into the rank's DDP modules.
         step: int64 [n].
         backward_pass: int32 [n], how many times the module has reduced before in the step.
-        place: int32 [n], of the parameter in the list of the module's buckets, one bucket after the other.
+        parameter: int32 [n], its index in the list of the module's buckets, one bucket after the other.
         ready_ns: int64 [n], when the gradient was in its bucket, on the rank's wall clock.
         back_ns: int64 [n], how long the copy back out of the bucket took, after the reduction.
         elements: int64 [n].
@@ -151,7 +151,7 @@ class GradientTimes(Columnar):
     module: Int32
     step: Int64
     backward_pass: Int32
-    place: Int32
+    parameter: Int32
     ready_ns: Int64
     back_ns: Int64
     elements: Int64

@@ -12,9 +12,7 @@ Every instant of the chain that bounds the steps has one cause, so that causes s
   bubbles are.
 * `compute`, `copy`, and the causes of idle time (`IDLE_CAUSES`): what is left.
 
-Divides the time of one rank into phases, and each stretch of a phase into activities.
-
-Sections on the critical path, and on the causes of the step.
+What one rank did is divided into phases, and each interval of a phase into activities (`phase_activities`).
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import numpy as np
 from tracekit.explain.communication.overlap import exposed_findings
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 from tracekit.explain.diagnosis import tables
-from tracekit.explain.diagnosis.critical_path import CriticalPath, Stretch, critical_path
+from tracekit.explain.diagnosis.critical_path import CriticalPath, PathInterval, critical_path
 from tracekit.explain.diagnosis.tables import ACTIVITIES, PHASE_ACTIVITIES, PhaseActivities
 from tracekit.explain.fsdp.units import gathers_block
 from tracekit.explain.pauses.tables import PAUSE_TIMES
@@ -180,8 +178,8 @@ def step_causes(
     """Return the mean step in ns, and its causes with their times, the longest first, whose sum is the step."""
     if not path.steps:
         return 0, {}
-    times = _times(run, arrivals, path.stretches, _messages_by_themselves_ns(run, arrivals, pipeline))
-    times = _with_slow(times, run, arrivals, path.stretches, verdict, path.steps)
+    times = _times(run, arrivals, path.intervals, _messages_by_themselves_ns(run, arrivals, pipeline))
+    times = _with_slow(times, run, arrivals, path.intervals, verdict, path.steps)
     times = _with_bubbles(times, run, pipeline, path.steps)
     causes = [cause for cause, time_ns in times.items() if time_ns > 0]
     totals_ns = np.array([times[cause] for cause in causes], dtype=np.float64)
@@ -198,28 +196,28 @@ def _messages_by_themselves_ns(run: Run, arrivals: Arrivals, pipeline: Pipeline 
     return fastest_messages(run, arrivals.message_times.by_themselves_ns)
 
 
-def _times(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], by_themselves_ns: Int64) -> _Times:
+def _times(run: Run, arrivals: Arrivals, intervals: Sequence[PathInterval], by_themselves_ns: Int64) -> _Times:
     """Return the times of all steps by cause, before anything is blamed on a named rank, a link or a pipeline.
 
     by_themselves_ns: int64 [m], how long each message takes if it waits for nothing, or -1.
     """
     stage_of, times = _stages(run), _Times()
-    for stretch in stretches:
-        if stretch.is_transfer:
-            late_ns = _late_ns(arrivals, stretch, by_themselves_ns)
-            for (_, phase), time_ns in _shorter(stretch.times_ns, late_ns).items():
-                times[_transfer(run, arrivals, stretch.instance, phase)] += time_ns
+    for interval in intervals:
+        if interval.is_transfer:
+            late_ns = _late_ns(arrivals, interval, by_themselves_ns)
+            for (_, phase), time_ns in _shorter(interval.times_ns, late_ns).items():
+                times[_transfer(run, arrivals, interval.instance, phase)] += time_ns
             times[StepCause(cause="late_peer")] += late_ns
             continue
-        variation_ns, others_ns = _split(run, arrivals, stretch)
+        variation_ns, others_ns = _split(run, arrivals, interval)
         for (activity, phase), time_ns in others_ns.items():
-            times[StepCause(cause=activity, phase=phase, module=stage_of.get(stretch.rank))] += time_ns
+            times[StepCause(cause=activity, phase=phase, module=stage_of.get(interval.rank))] += time_ns
         if variation_ns:
             times[StepCause(cause="variation")] += variation_ns
     return times
 
 
-def _late_ns(arrivals: Arrivals, transfer: Stretch, by_themselves_ns: Int64) -> int:
+def _late_ns(arrivals: Arrivals, transfer: PathInterval, by_themselves_ns: Int64) -> int:
     """Return by how much a transfer takes longer than its message does by itself; 0 where that is not known."""
     message = transfer.instance - arrivals.collectives
     if message < 0 or by_themselves_ns[message] == ABSENT:
@@ -245,17 +243,17 @@ def _transfer(run: Run, arrivals: Arrivals, which: int, phase: str) -> StepCause
     )
 
 
-def _split(run: Run, arrivals: Arrivals, stretch: Stretch) -> tuple[int, dict[tuple[str, str], int]]:
-    """Return by how much a stretch is longer than what the rank's peers took before the same collective, and the times
-    of the rest by activity and phase. A pause, such as a checkpoint, is no such excess: its cause is known.
+def _split(run: Run, arrivals: Arrivals, interval: PathInterval) -> tuple[int, dict[tuple[str, str], int]]:
+    """Return by how much an interval is longer than what the rank's peers took before the same collective, and the
+    times of the rest by activity and phase. A pause, such as a checkpoint, is no such excess: its cause is known.
     """
-    which, instances, times_ns = stretch.instance, arrivals.instances, dict(stretch.times_ns)
+    which, instances, times_ns = interval.instance, arrivals.instances, dict(interval.times_ns)
     if not 0 <= which < arrivals.collectives or instances.rank[which] == ABSENT:  # several ranks were last
         return 0, times_ns
-    if run.ranks[int(instances.rank[which])].rank != stretch.rank:
+    if run.ranks[int(instances.rank[which])].rank != interval.rank:
         return 0, times_ns
     paused_ns = _paused_ns(run, instances, which)
-    left_ns = excess_ns = min(max(int(instances.excess_ns[which]) - paused_ns, 0), stretch.end_ns - stretch.start_ns)
+    left_ns = excess_ns = min(max(int(instances.excess_ns[which]) - paused_ns, 0), interval.end_ns - interval.start_ns)
     if not excess_ns:
         return 0, times_ns
     of_causes = ((("data",), instances.data_ns), (("compute",), instances.compute_ns), (_HOST, None))
@@ -286,25 +284,25 @@ def _shorter(times_ns: Mapping[K, int], less_ns: int) -> dict[K, int]:
 
 # ---- who is named ---------------------------------------------------------------------------------------------------
 def _with_slow(
-    times: _Times, run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], verdict: Verdict, steps: int
+    times: _Times, run: Run, arrivals: Arrivals, intervals: Sequence[PathInterval], verdict: Verdict, steps: int
 ) -> _Times:
     """Return the times with what the named ranks or link take beyond the others as a cause of their own."""
     if verdict.cause is None or not verdict.concerned:
         return times
     budget_ns = verdict.caused_delay_ns * steps
     if verdict.link is not None:
-        taken = _of_link(run, arrivals, stretches, verdict.link.ranks)
+        taken = _of_link(run, arrivals, intervals, verdict.link.ranks)
         return _move(times, taken, budget_ns, StepCause(cause="slow_link", ranks=verdict.concerned))
-    taken = _of_ranks(run, arrivals, stretches, verdict)
+    taken = _of_ranks(run, arrivals, intervals, verdict)
     return _move(times, taken, budget_ns, StepCause(cause=f"slow_{verdict.cause}", ranks=verdict.concerned))
 
 
-def _of_link(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], ranks: tuple[int, ...]) -> _Times:
+def _of_link(run: Run, arrivals: Arrivals, intervals: Sequence[PathInterval], ranks: tuple[int, ...]) -> _Times:
     """Return the times of transfers over a link."""
     taken = _Times()
-    for stretch in stretches:
-        which = stretch.instance
-        if not stretch.is_transfer or which == ABSENT:
+    for interval in intervals:
+        which = interval.instance
+        if not interval.is_transfer or which == ABSENT:
             continue
         message = which - arrivals.collectives
         if message >= 0:
@@ -312,24 +310,24 @@ def _of_link(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], ranks: 
         else:
             ends = set(run.groups[int(arrivals.instances.group[which])].ranks)
         if ends == set(ranks):
-            for (_, phase), time_ns in stretch.times_ns.items():
+            for (_, phase), time_ns in interval.times_ns.items():
                 taken[_transfer(run, arrivals, which, phase)] += time_ns
     return taken
 
 
-def _of_ranks(run: Run, arrivals: Arrivals, stretches: Sequence[Stretch], verdict: Verdict) -> _Times:
+def _of_ranks(run: Run, arrivals: Arrivals, intervals: Sequence[PathInterval], verdict: Verdict) -> _Times:
     """Return the times of the named ranks: first what they took beyond their peers, then such work as they are named
     for, then any other.
     """
     stage_of, by_order = _stages(run), [_Times(), _Times(), _Times()]
     wanted = _WORK.get(verdict.cause or "", ())
-    for stretch in stretches:
-        if stretch.is_transfer or stretch.rank not in verdict.concerned:
+    for interval in intervals:
+        if interval.is_transfer or interval.rank not in verdict.concerned:
             continue
-        variation_ns, others_ns = _split(run, arrivals, stretch)
+        variation_ns, others_ns = _split(run, arrivals, interval)
         by_order[0][StepCause(cause="variation")] += variation_ns
         for (activity, phase), time_ns in others_ns.items():
-            cause = StepCause(cause=activity, phase=phase, module=stage_of.get(stretch.rank))
+            cause = StepCause(cause=activity, phase=phase, module=stage_of.get(interval.rank))
             by_order[1 if activity in wanted else 2][cause] += time_ns
     taken = _Times()
     for times in by_order:
@@ -371,7 +369,7 @@ def _with_bubbles(times: _Times, run: Run, pipeline: Pipeline | None, steps: int
 
 
 def phase_activities(recorded: RecordedSteps) -> PhaseActivities:
-    """Return how long the rank did what in each stretch of one phase, from the first step to the end of the last."""
+    """Return how long the rank did what in each interval of one phase, from the first step to the end of the last."""
     lanes = recorded.lanes
     if not recorded.steps:
         return PhaseActivities.empty()

@@ -1,6 +1,6 @@
-"""Tables of the sections on the critical path and on the causes of the step.
+"""Which columns the tables of the critical path and of step causes have, and what is kept of each rank for them.
 
-What is kept of one rank to divide its time: how long it did what in each stretch of one phase.
+A rank keeps how long it did what in each interval of one phase.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def cause_name(cause: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PhaseActivities(Columnar):
-    """n times that a rank spent on one activity in one stretch of a phase, in order of the stretches.
+    """n times that a rank spent on one activity in one interval of a phase, in order of the intervals.
 
     Attributes:
-        begin_ns: when the stretch begins, on the rank's wall clock, int64 [n].
-        end_ns: when it ends; stretches do not overlap, int64 [n].
+        begin_ns: when the interval begins, on the rank's wall clock, int64 [n].
+        end_ns: when it ends; intervals do not overlap, int64 [n].
         phase: index into `STEP_PHASES`, int32 [n].
         activity: index into `ACTIVITIES`, int32 [n].
         time_ns: more than 0, int64 [n].

@@ -114,9 +114,9 @@ class FsdpLabels:
                 needed_ns[gathers[row]] = int(events.end_ns[row])
             elif label.action == "gather":
                 moments = uses[label.module]
-                place = bisect_left(moments, issue_ns)
-                if place < len(moments) and moments[place] <= next_issue_ns.get(label.module, moments[place]):
-                    needed_ns[gathers[row]] = moments[place]
+                index = bisect_left(moments, issue_ns)
+                if index < len(moments) and moments[index] <= next_issue_ns.get(label.module, moments[index]):
+                    needed_ns[gathers[row]] = moments[index]
             next_issue_ns[label.module] = issue_ns
         return needed_ns
 
@@ -292,9 +292,9 @@ def _other_work(
         here = stream[gathers] == track
         others = Intervals.union_of(communication.start_ns[other], communication.end_ns[other])
         busy_ns[here] = others.covered_ns(begin_ns[here], end_ns[here])
-        place = np.searchsorted(others.start_ns, end_ns[here], side="left") - 1
-        last_ns = others.end_ns[np.maximum(place, 0)] if len(others) else begin_ns[here]
-        done_ns[here] = np.where(place >= 0, last_ns, begin_ns[here])
+        index = np.searchsorted(others.start_ns, end_ns[here], side="left") - 1
+        last_ns = others.end_ns[np.maximum(index, 0)] if len(others) else begin_ns[here]
+        done_ns[here] = np.where(index >= 0, last_ns, begin_ns[here])
     return busy_ns, done_ns
 
 
@@ -314,8 +314,8 @@ def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> 
         on_stream = np.flatnonzero(events.track[row] == stream)
         reach_ns = np.maximum.accumulate(events.end_ns[row[on_stream]])
         ready_ns[on_stream[1:]] = np.maximum(launch_ns[on_stream[1:]], reach_ns[:-1])
-    place = np.searchsorted(launch_ns, needed_ns, side="left")
-    there, at = place < len(row), np.minimum(place, len(row) - 1)
+    index = np.searchsorted(launch_ns, needed_ns, side="left")
+    there, at = index < len(row), np.minimum(index, len(row) - 1)
     begin_ns = np.where(there, events.start_ns[row[at]], events.end_ns[row[-1]])
     return np.minimum(np.where(there, ready_ns[at], begin_ns), begin_ns), begin_ns
 

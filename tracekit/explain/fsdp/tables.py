@@ -1,6 +1,6 @@
-"""Tables of FSDP's units.
+"""Which columns the tables of FSDP's units have, and what is kept of each rank's units for them.
 
-What is kept of one rank's FSDP units: sums by module and phase, each all-gather, and which come again.
+A rank keeps sums by module and phase, each all-gather, and which all-gathers come again.
 """
 
 from __future__ import annotations

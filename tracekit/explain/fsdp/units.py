@@ -7,8 +7,6 @@ and many that are mostly latency.
   With blocks as separate units, most of both could hide under compute. The saving is an upper bound.
 * Small units are bound by latency. Latency and bandwidth are fitted to the run's all-gathers, so this needs units of
   different sizes. If g units are wrapped as one, g - 1 latencies vanish.
-
-The section on FSDP and ZeRO.
 """
 
 from __future__ import annotations
@@ -136,9 +134,9 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
     ahead_count = summed((place_of(row), row.ahead_count) for row in units)
     ahead_ns = summed((place_of(row), row.ahead_ns) for row in units)
     rows: list[dict[str, Any]] = []
-    for place, of_ranks in shares.items():
-        prefetch_ns = ahead_ns[place] / ahead_count[place] if ahead_count[place] else None
-        rows.append(dict(zip(key, place, strict=True)) | means_over_ranks(of_ranks) | {"prefetch_ns": prefetch_ns})
+    for key_values, of_ranks in shares.items():
+        prefetch_ns = ahead_ns[key_values] / ahead_count[key_values] if ahead_count[key_values] else None
+        rows.append(dict(zip(key, key_values, strict=True)) | means_over_ranks(of_ranks) | {"prefetch_ns": prefetch_ns})
     # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 

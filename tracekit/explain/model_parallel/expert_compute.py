@@ -55,9 +55,9 @@ class ExpertCompute:
 
     def by_rank_and_step(self, of_pairs: Int64 | Float64) -> dict[int, dict[int, int]]:
         """Return the sum of each rank and step, in whole ns. of_pairs: a time of each rank and pair in ns, [k, p]."""
-        steps, place = np.unique(self.step, return_inverse=True)
+        steps, index = np.unique(self.step, return_inverse=True)
         total = np.zeros((len(self.ranks), len(steps)))
-        np.add.at(total.T, place, of_pairs.T)
+        np.add.at(total.T, index, of_pairs.T)
         rows = zip(self.ranks.tolist(), np.rint(total).astype(np.int64).tolist(), strict=True)
         return {rank: dict(zip(steps.tolist(), row, strict=True)) for rank, row in rows}
 
@@ -120,9 +120,9 @@ class _Exchanges:
         waiting: Counter[tuple[int, int]] = Counter()
         takes_back = np.zeros(len(instances), dtype=np.bool_)
         keys = zip(self.matched.step[instances].tolist(), sizes.reshape(-1).tolist(), strict=True)
-        for place, key in enumerate(keys):
-            takes_back[place] = waiting[key] > 0
-            waiting[key] += -1 if takes_back[place] else 1
+        for index, key in enumerate(keys):
+            takes_back[index] = waiting[key] > 0
+            waiting[key] += -1 if takes_back[index] else 1
         return instances, takes_back
 
     def _column(self, instances: Int64, name: str) -> Int64:

@@ -1,4 +1,4 @@
-"""What all-to-alls of expert parallelism bring to one rank.
+"""What all-to-alls of expert parallelism bring to one rank, how long they take, and how much of that compute hides.
 
 An all-to-all that brings tokens to experts is followed by one that takes them back. The second receives what the first
 has sent, and sends what it has received. Gradients go the same two ways. So the first of such a pair shows the load. An
@@ -8,10 +8,8 @@ NCCL's arguments.
 The purpose of a group may be unknown. Then it counts if tokens go there and back within a forward pass. Other
 all-to-alls (of embedding tables, of sequences) come back as gradients only.
 
-How long one rank brings tokens to experts and takes them back, and how much of that compute hides.
-
-Libraries for expert parallelism name their kernels (`events/default_rules.py`). Of all-to-alls the first of a pair is a
-dispatch, and the one that takes the tokens back a combine (`expert_exchanges`).
+Of two all-to-alls the first is a dispatch, and the one that takes the tokens back a combine. Libraries for expert
+parallelism name their kernels so (`rank/communication_rules.py`).
 """
 
 from __future__ import annotations
@@ -115,8 +113,8 @@ def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
     )
     which, received, sent = which[known], received[known], sent[known]
     group, step = group_of_event[which], lanes.windows.step[lanes.window[which]]
-    places = list(zip(group.tolist(), step.tolist(), strict=True))
-    back = np.array(_takes_back(places, received, sent), dtype=np.bool_)
+    keys = list(zip(group.tolist(), step.tolist(), strict=True))
+    back = np.array(_takes_back(keys, received, sent), dtype=np.bool_)
     forward = recorded.phases.at(communication.launch_ns[which]) == PHASES.index("forward")
     for_experts = {index for index, key in enumerate(communication.groups) if key.parallelism == "ep"}
     for_experts |= set(group[forward & back].tolist())
@@ -158,19 +156,19 @@ def _exchanged_elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tupl
     return received, sent
 
 
-def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64) -> list[bool]:
+def _takes_back(keys: Sequence[tuple[int, int]], received: Int64, sent: Int64) -> list[bool]:
     """Return whether each exchange takes back what an earlier one brought in its group and step.
 
     Exchanges are in order of launch.
     """
     waiting: Counter[tuple[tuple[int, int], int, int]] = Counter()
     result = []
-    for place, into, out in zip(places, received.tolist(), sent.tolist(), strict=True):
-        returns = waiting[place, out, into] > 0
+    for key, into, out in zip(keys, received.tolist(), sent.tolist(), strict=True):
+        returns = waiting[key, out, into] > 0
         if returns:
-            waiting[place, out, into] -= 1
+            waiting[key, out, into] -= 1
         else:
-            waiting[place, into, out] += 1
+            waiting[key, into, out] += 1
         result.append(returns)
     return result
 

@@ -294,7 +294,7 @@ def _without(rank: int, ranks: Iterable[int]) -> tuple[int, ...]:
 def _longer_ns(run: Run, compute: ExpertCompute, rank: int) -> tuple[float, float]:
     """Return how much longer a rank computes a step than the others of its group: by its load, and by its pace."""
     others = compute.ranks != rank
-    place = int(np.flatnonzero(~others)[0])
+    index = int(np.flatnonzero(~others)[0])
     steps = np.unique(compute.step)
     load_ns = compute.load_ns.sum(axis=1) / len(steps)
     counted, members = frozenset(steps.tolist()), frozenset(compute.ranks[others].tolist())
@@ -303,5 +303,5 @@ def _longer_ns(run: Run, compute: ExpertCompute, rank: int) -> tuple[float, floa
         for summary in run.ranks
         if summary.rank in members
     ]
-    slower = compute.pace[place] / float(np.median(compute.pace[others])) - 1
-    return float(load_ns[place] - load_ns[others].mean()), float(slower * np.median(computed_ns))
+    slower = compute.pace[index] / float(np.median(compute.pace[others])) - 1
+    return float(load_ns[index] - load_ns[others].mean()), float(slower * np.median(computed_ns))

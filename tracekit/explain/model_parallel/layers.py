@@ -1,9 +1,5 @@
 """Which module tensor, expert and context parallelism communicate for, over all ranks.
 
-Of experts: how long all ranks bring tokens to them and take them back, and how much of that compute hides.
-
-Which module one rank's collectives of tensor, expert and context parallelism are for, and how long modules took.
-
 Every collective of a tp, ep or cp group is in a row. Where its module is not known, the row has no name, so that
 nothing is lost. Without the capture's metadata, what DTensor redistributes counts as tensor parallelism, marked as
 inferred.
@@ -11,6 +7,8 @@ inferred.
 The time of a module contains what is inside it. Forward, it is the time of the module's spans on the host; backward,
 the time of the autograd nodes that they made. On a GPU rank it is the time of the device on what was launched there,
 from the first start to the last end.
+
+Of experts there is also how long all ranks bring tokens to them and take them back, and how much of that compute hides.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from tracekit.model.run import Run
 from tracekit.model.table import Frame
 from tracekit.rank.kernel_launches import device_extent
 from tracekit.rank.lanes import Lanes, complete_steps
-from tracekit.rank.modules import HostStretches, modules_of_launches, stretches_of_modules
+from tracekit.rank.modules import HostIntervals, intervals_of_modules, modules_of_launches
 from tracekit.rank.phases import PHASES, PhaseTimeline, innermost_span
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.grouped import grouped
@@ -93,10 +91,10 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
     shares = shares_by_key(run, LAYERS, attrgetter(*key), ("count", "size_bytes", "exposed_ns", "layer_ns"))
     inferred = any(row.inferred for summary in run.ranks for row in summary[LAYERS])
     rows = []
-    for place, of_ranks in shares.items():
+    for key_values, of_ranks in shares.items():
         means = means_over_ranks(of_ranks)
         share = _share(means["exposed_ns"], means["layer_ns"])
-        rows.append(dict(zip(key, place, strict=True)) | means | {"layer_share": share, "inferred": inferred})
+        rows.append(dict(zip(key, key_values, strict=True)) | means | {"layer_share": share, "inferred": inferred})
     # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
@@ -137,14 +135,15 @@ def _means(run: Run) -> list[dict[str, Any]]:
     )
     shares = shares_by_key(run, EXPERT_COMMUNICATION_SUMS, attrgetter(*key), amounts)
     return [
-        dict(zip(key, place, strict=True)) | means_over_ranks(shares[place]) for place in sorted(shares, key=_order)
+        dict(zip(key, key_values, strict=True)) | means_over_ranks(shares[key_values])
+        for key_values in sorted(shares, key=_order)
     ]
 
 
 def _order(key: _Key) -> tuple[int, int, bool]:
     direction, phase, microbatch = key
-    place = PHASES.index(phase) if phase in PHASES else len(PHASES)
-    return (-1 if microbatch is None else microbatch, place, direction == "combine")
+    phase_index = PHASES.index(phase) if phase in PHASES else len(PHASES)
+    return (-1 if microbatch is None else microbatch, phase_index, direction == "combine")
 
 
 def tensor_sums(recorded: RecordedSteps) -> tuple[TensorSum, ...]:
@@ -213,7 +212,7 @@ def layer_times(
 ) -> dict[tuple[str | None, int], Intervals]:
     """Return when each module that has spans ran in each phase (index into `PHASES`)."""
     result: dict[tuple[str | None, int], Intervals] = {}
-    for name, host in stretches_of_modules(events, sorted(names)).items():
+    for name, host in intervals_of_modules(events, sorted(names)).items():
         start_ns, end_ns = (host.start_ns, host.end_ns) if lanes.device == "cpu" else _on_device(events, lanes, host)
         phase = phases.at(host.start_ns)
         for index in np.unique(phase).tolist():
@@ -221,8 +220,8 @@ def layer_times(
     return result
 
 
-def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[Int64, Int64]:
-    """Return begin and end of what was launched in each stretch, int64 [k] each; equal where nothing was."""
+def _on_device(events: EventTable, lanes: Lanes, host: HostIntervals) -> tuple[Int64, Int64]:
+    """Return begin and end of what was launched in each interval, int64 [k] each; equal where nothing was."""
     device = lanes.device_events
     linked = np.flatnonzero(device.launch_row != ABSENT)
     row, launch_ns = device.row[linked], device.launch_ns[linked]

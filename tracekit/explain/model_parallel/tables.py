@@ -1,6 +1,7 @@
-"""Tables of communication within layers: tensor, expert and context parallelism.
+"""Which columns the tables of communication within layers have, and what is kept of each rank for them.
 
-What is kept of communication within one rank's layers: sums by module, and what all-to-alls bring to experts.
+Layers communicate for tensor, expert and context parallelism. A rank keeps sums by module, and what all-to-alls bring
+to its experts.
 """
 
 from __future__ import annotations

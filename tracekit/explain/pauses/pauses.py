@@ -1,10 +1,6 @@
 """Which ranks pause their training for checkpoints, evaluation or logging, what that costs, and what to do about it.
 
 A pause costs the steps of its rank, and the time that other ranks wait in communication for it.
-
-The section on pauses: checkpoints, evaluation and logging.
-
-When one rank pauses its training, and for what.
 """
 
 from __future__ import annotations
@@ -239,8 +235,8 @@ class WaitsForPauses:
         if not self._comparable:
             return None
         kept, waits = pause.kept, Counter[str]()
-        place = self._run.places[pause.rank]
-        ready_ns = self._run.ranks[place].collectives.ready_ns
+        rank_index = self._run.index_of_rank[pause.rank]
+        ready_ns = self._run.ranks[rank_index].collectives.ready_ns
         order = np.argsort(ready_ns, kind="stable")
         following = np.append(order, ABSENT)[np.searchsorted(ready_ns[order], kept.end_ns, side="left")]
         longer_ns = self._longer_ns(pause, kept)
@@ -288,17 +284,17 @@ class WaitsForPauses:
             ready_ns = np.zeros(matched.row.shape, dtype=np.int64)
             for column, rank in enumerate(matched.ranks.tolist()):
                 rows = matched.row[column][present[column]]
-                ready_ns[column][present[column]] = self._ready_of(self._run.places[rank])[rows]
+                ready_ns[column][present[column]] = self._ready_of(self._run.index_of_rank[rank])[rows]
             others_ns = leave_one_out_medians(ready_ns.T, present.T).T
             self._in_group[id(matched)] = ready_ns - others_ns, present.sum(axis=0) > 1
         return self._in_group[id(matched)]
 
-    def _ready_of(self, place: int) -> Int64:
+    def _ready_of(self, rank_index: int) -> Int64:
         """Return when a rank was ready for each of its collectives, on the run's clock, int64 [n]."""
-        if place not in self._ready_ns:
-            collectives = self._run.ranks[place].collectives
-            self._ready_ns[place] = self._run.clocks[place].to_run(collectives.ready_ns)
-        return self._ready_ns[place]
+        if rank_index not in self._ready_ns:
+            collectives = self._run.ranks[rank_index].collectives
+            self._ready_ns[rank_index] = self._run.clocks[rank_index].to_run(collectives.ready_ns)
+        return self._ready_ns[rank_index]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,6 +1,6 @@
-"""The table of pauses.
+"""Which columns the table of pauses has, and what is kept of each rank's pauses for it.
 
-What is kept of one rank's pauses: when it saves or loads a checkpoint, evaluates, or logs.
+A rank keeps when it saves or loads a checkpoint, evaluates, or logs.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ def _most_common_order(measured: MeasuredPipeline) -> list[Order]:
     return [
         [
             (ACTION_KINDS[order.kind[i]], int(order.stage[i]), int(order.microbatch[i]))
-            for i in np.flatnonzero(order.rank == place).tolist()
+            for i in np.flatnonzero(order.rank == rank_index).tolist()
         ]
-        for place in range(len(measured.ranks))
+        for rank_index in range(len(measured.ranks))
     ]
 
 

@@ -13,11 +13,9 @@ An action waits for the one before it on its rank, and for the transfer of what 
 transfer took is known if the receiving rank waited all that time. Otherwise the transfer is hidden. It then takes the
 median between its stages, but no longer than what is known of it.
 
-The same replays tell the causes of the idle time before each action of a step apart.
-
-How long a pipeline's actions and transfers typically take, by kind and stage.
-
 Means of equal stages differ by chance, too. How much they do is told by the means of single steps.
+
+The same replays tell the causes of the idle time before each action of a step apart.
 """
 
 from __future__ import annotations
@@ -246,7 +244,7 @@ def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float
 
 @dataclass(frozen=True, kw_only=True)
 class StepBubble:
-    """A stretch of a step in which a rank has no action.
+    """An interval of a step in which a rank has no action.
 
     Attributes:
         rank: the global rank.
@@ -305,11 +303,13 @@ def _bubbles(ranks: tuple[int, ...], order: ActionOrder, number: int, idle_ns: F
     begin_ns, last = order.start_ns[:, number].min(), _last_actions(order)
     from_ns = np.concatenate((np.where(order.first, begin_ns, np.roll(end_ns, 1)), end_ns[last]))
     to_ns = np.concatenate((start_ns, np.full(len(last), end_ns.max())))
-    place = np.concatenate((order.rank, order.rank[last]))
+    rank_index = np.concatenate((order.rank, order.rank[last]))
     causes = idle_ns.argmax(axis=1)
     return [
-        StepBubble(rank=ranks[place[at]], start_ns=int(from_ns[at]), end_ns=int(to_ns[at]), cause=CAUSES[causes[at]])
-        for at in np.lexsort((from_ns, place)).tolist()
+        StepBubble(
+            rank=ranks[rank_index[at]], start_ns=int(from_ns[at]), end_ns=int(to_ns[at]), cause=CAUSES[causes[at]]
+        )
+        for at in np.lexsort((from_ns, rank_index)).tolist()
         if to_ns[at] > from_ns[at]
     ]
 

@@ -113,10 +113,10 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
     causes = [_causes(one, bubble_ns) for one in measured]
     known = [one for one in causes if one is not None]
     idle_by_cause_ns = {
-        rank: one.idle_ns[place].tolist()
+        rank: one.idle_ns[rank_index].tolist()
         for steps, one in zip(side_by_side, causes, strict=True)
         if one is not None
-        for place, rank in enumerate(steps.ranks)
+        for rank_index, rank in enumerate(steps.ranks)
     }
     ranks = len(members[0].pipeline.ranks) or layout.stages // max(layout.virtual_stages, 1)
     closed_form = closed_form_bubble_ratio(layout, ranks)
@@ -208,8 +208,11 @@ def _filled_ns(side_by_side: Sequence[PipelineSteps]) -> int:
         if not spans:
             continue
         begin_ns, end_ns = (np.concatenate(edges) for edges in zip(*spans, strict=True))
-        for place in range(len(pipeline_of_ranks.ranks)):
-            of_rank = [(o.start_ns[o.rank == place].reshape(-1), o.end_ns[o.rank == place].reshape(-1)) for o in orders]
+        for rank_index in range(len(pipeline_of_ranks.ranks)):
+            of_rank = [
+                (o.start_ns[o.rank == rank_index].reshape(-1), o.end_ns[o.rank == rank_index].reshape(-1))
+                for o in orders
+            ]
             every = Intervals.union_of(*(np.concatenate(edges) for edges in zip(*of_rank, strict=True)))
             filled_ns += int(every.covered_ns(begin_ns, end_ns).sum()) - every.len_ns
     return filled_ns
@@ -271,4 +274,4 @@ def _typical_step(side_by_side: Sequence[PipelineSteps]) -> list[dict[str, objec
     )
     step = int(order.steps[number])
     rows = zip(order.rank.tolist(), *(column.tolist() for column in values), strict=True)
-    return [_action_row(ranks[place], step, *row) for place, *row in rows]
+    return [_action_row(ranks[rank_index], step, *row) for rank_index, *row in rows]

@@ -1,20 +1,19 @@
-"""Finds pipelines whose stages no span names, in the messages of all ranks.
+"""Which ranks form a pipeline, and which stage each holds, in recordings without tracekit's metadata.
 
-Ranks are a pipeline if every microbatch can be followed from rank to rank through all stages. A message leads from the
-action before its send to the action that waits for its receive, the next one of the same kind. So forwards form
-chains, one a microbatch: the place of a forward in its chain is its stage. The chains of backwards lead from the last
-stage to the first. Rings, such as context parallelism, have no first action. A rank may have several stages.
+Spans that name their stages tell the layout of a process group. Its ranks are one pipeline if they hold each stage
+once. Without such groups all ranks together are one, if they hold each stage once.
+
+Where no span names a stage, the messages of all ranks tell the layout. Ranks are a pipeline if every microbatch can be
+followed from rank to rank through all stages. A message leads from the action before its send to the action that waits
+for its receive, the next one of the same kind. So forwards form chains, one a microbatch: the position of a forward in
+its chain is its stage. The chains of backwards lead from the last stage to the first. Rings, such as context
+parallelism, have no first action. A rank may have several stages.
 
 Where messages or ranks are missing, the messages that are there may still show a line: a message is a forward message
 if it was sent in or after a forward action and received in or before one. Ranks are a pipeline if those messages lead
 from one to the next along a line. That leaves out rings, and stars, such as results that are sent to one rank. A rank's
-stage is its place in the line. A rank that gets results of forwards and returns what backwards need is a stage, whether
-its own passes are known or not.
-
-Infers the layout of pipelines that were recorded without tracekit's metadata, from the actions that spans name.
-
-The ranks of a process group are one pipeline if they hold each stage once. Without such groups all ranks together are
-one, if they hold each stage once.
+stage is its position in the line. A rank that gets results of forwards and returns what backwards need is a stage,
+whether its own passes are known or not.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from tracekit.stats.connected_components import connected_components
 
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 Edge = tuple[int, int]
-_Place = tuple[int, int]  # a rank, and a row of its actions
+_ActionRow = tuple[int, int]  # a rank, and a row of its actions
 
 
 def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages) -> tuple[RankSummary, ...]:
@@ -259,8 +258,8 @@ def follow_microbatches(members: Sequence[RankSummary], matched: MatchedMessages
     rank_of_stage: dict[int, int] = {}
     for chain in chains:
         backward = actions[chain[0][0]].kind[chain[0][1]] == _BACKWARD
-        for place, (rank, row) in enumerate(chain):
-            number = stages - 1 - place if backward else place
+        for index, (rank, row) in enumerate(chain):
+            number = stages - 1 - index if backward else index
             if len(chain) != stages or rank_of_stage.setdefault(number, rank) != rank:
                 return None
             stage[rank][row] = number
@@ -275,10 +274,12 @@ def follow_microbatches(members: Sequence[RankSummary], matched: MatchedMessages
     }
 
 
-def _following_actions(members: Mapping[int, RankSummary], matched: MatchedMessages) -> dict[_Place, set[_Place]]:
+def _following_actions(
+    members: Mapping[int, RankSummary], matched: MatchedMessages
+) -> dict[_ActionRow, set[_ActionRow]]:
     """Return to which actions the messages of an action lead."""
     of_members = matched.rows(np.isin(matched.source, list(members)) & np.isin(matched.destination, list(members)))
-    received: dict[int, list[tuple[int, _Place]]] = defaultdict(list)  # by destination: the receive, who sent it
+    received: dict[int, list[tuple[int, _ActionRow]]] = defaultdict(list)  # by destination: the receive, who sent it
     for source in np.unique(of_members.source).tolist():
         sent = of_members.rows(of_members.source == source)
         producers = _producers(members[source][ACTIONS], members[source].messages)[sent.send]
@@ -287,20 +288,20 @@ def _following_actions(members: Mapping[int, RankSummary], matched: MatchedMessa
         ):
             if producer >= 0:
                 received[destination].append((recv, (source, producer)))
-    following: dict[_Place, set[_Place]] = defaultdict(set)
+    following: dict[_ActionRow, set[_ActionRow]] = defaultdict(set)
     for destination, arrivals in received.items():
         actions, messages = members[destination][ACTIONS], members[destination].messages
         for kind in (_FORWARD, _BACKWARD):
             rows = np.flatnonzero(actions.kind == kind)
             since = np.searchsorted(actions.issue_ns[rows], messages.issue_ns, side="left").tolist()
-            place, latest = -1, None
+            index, latest = -1, None
             for recv, producer in sorted(arrivals):
                 if members[producer[0]][ACTIONS].kind[producer[1]] != kind:
                     continue
                 if producer != latest:  # else it is another tensor of the same action
-                    place, latest = max(since[recv], place + 1), producer
-                if place < len(rows):
-                    following[producer].add((destination, int(rows[place])))
+                    index, latest = max(since[recv], index + 1), producer
+                if index < len(rows):
+                    following[producer].add((destination, int(rows[index])))
     return following
 
 
@@ -321,8 +322,8 @@ def _producers(actions: Actions, messages: Messages) -> Int64:
     backward = actions.kind == _BACKWARD
     forward_peers = set(peer[_backwards_since(backward, actions.step)[last] == 0].tolist())
     both = forward_peers & set(peer[_backwards_since(backward, np.cumsum(~backward))[last] > 1].tolist())
-    place = np.arange(len(actions))
-    last_forward, last_backward = (np.maximum.accumulate(np.where(of, place, ABSENT)) for of in (~backward, backward))
+    index = np.arange(len(actions))
+    last_forward, last_backward = (np.maximum.accumulate(np.where(of, index, ABSENT)) for of in (~backward, backward))
     result = np.full(len(messages), ABSENT, dtype=np.int64)
     result[rows] = np.where(np.isin(peer, list(forward_peers)), last_forward[last], last_backward[last])
     in_order = np.flatnonzero(np.isin(peer, list(both)))
@@ -359,18 +360,18 @@ def _backwards_since(backward: Bool, period: Int64) -> Int64:
     return np.asarray(total - np.maximum.accumulate(np.where(new, total - backward, 0)))
 
 
-def _chains(places: set[_Place], following: Mapping[_Place, set[_Place]]) -> list[list[_Place]] | None:
+def _chains(actions: set[_ActionRow], following: Mapping[_ActionRow, set[_ActionRow]]) -> list[list[_ActionRow]] | None:
     """Return the chains of actions from each action that nothing leads to; None if they branch, meet or go around."""
-    reached = [place for places_after in following.values() for place in places_after]
+    reached = [action for actions_after in following.values() for action in actions_after]
     if any(len(after) > 1 for after in following.values()) or len(set(reached)) < len(reached):
         return None
     chains = []
-    for place in sorted(places - set(reached)):
-        chain = [place]
+    for action in sorted(actions - set(reached)):
+        chain = [action]
         while after := following.get(chain[-1]):
             chain.append(next(iter(after)))
         chains.append(chain)
-    return chains if sum(map(len, chains)) == len(places) and chains else None
+    return chains if sum(map(len, chains)) == len(actions) and chains else None
 
 
 def _is_even(actions: Mapping[int, Actions], stage: Mapping[int, Int32]) -> bool:

@@ -140,12 +140,12 @@ def _named_actions(events: EventTable) -> _ActionSpans | None:
     latest: dict[tuple[int, int], int] = {}
     for name in events.name[rows].tolist():
         span = spans[name]
-        place = (span.stage, span.microbatch)
-        if span.loss and place in latest:
-            action.append(latest[place])
+        key = (span.stage, span.microbatch)
+        if span.loss and key in latest:
+            action.append(latest[key])
             continue
         if span.kind == "F":
-            latest[place] = len(kinds)
+            latest[key] = len(kinds)
         action.append(len(kinds))
         kinds.append(ACTION_KINDS.index(span.kind))
         stages.append(span.stage)

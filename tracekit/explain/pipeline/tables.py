@@ -1,7 +1,4 @@
-"""Tables of pipelines.
-
-What is kept of one rank's pipeline: one action a row.
-"""
+"""Which columns the tables of pipelines have, and what is kept of each rank's pipeline for them: one action a row."""
 
 from __future__ import annotations
 

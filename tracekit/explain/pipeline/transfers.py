@@ -124,18 +124,18 @@ def edges_between_ranks(rank: Int64, kind: Int32, stage: Int32, microbatch: Int3
     """Return the edges between n actions, int [n] each, that lie rank by rank in the order in which each runs them."""
     # If a schedule runs several times a step, each action occurs as often, and the n-th waits for the n-th.
     times: Counter[tuple[int, int, int]] = Counter()
-    place: dict[tuple[int, int, int, int], int] = {}
+    action_index: dict[tuple[int, int, int, int], int] = {}
     for i, key in enumerate(zip(kind.tolist(), stage.tolist(), microbatch.tolist(), strict=True)):
-        place[*key, times[key]] = i
+        action_index[*key, times[key]] = i
         times[key] += 1
     edges = []
-    for (action_kind, action_stage, number, time), i in place.items():
+    for (action_kind, action_stage, number, time), i in action_index.items():
         waits_for: tuple[tuple[int, int], ...] = ()
         if action_kind == _F:
             waits_for = ((_F, action_stage - 1),)
         elif action_kind in (_B, _I):
             waits_for = ((_B, action_stage + 1), (_I, action_stage + 1))
-        sources = (place.get((*source, number, time)) for source in waits_for)
+        sources = (action_index.get((*source, number, time)) for source in waits_for)
         edges += [(source, i) for source in sources if source is not None and rank[source] != rank[i]]
     producers, consumers = np.array(edges, dtype=np.int64).reshape(-1, 2).T
     first = np.diff(rank, prepend=ABSENT) != 0
@@ -162,13 +162,13 @@ def measure_transfers(
             continue
         between = np.flatnonzero((ends[0] == source) & (ends[1] == destination))
         for i, step, rows in _messages_of_edges(edges.producers[between], order.steps, exchange.step):
-            place = (between[i], step)
-            posted_ns[place] = exchange.posted_ns[rows].max()
+            index = (between[i], step)
+            posted_ns[index] = exchange.posted_ns[rows].max()
             first = rows.start + int(np.maximum(exchange.sent_ns[rows], exchange.received_ns[rows]).argmin())
-            sent_ns[place], received_ns[place] = exchange.sent_ns[first], exchange.received_ns[first]
-            ended_ns[place] = min(exchange.ended_ns[rows].max(), ended_ns[place])
-            alone_ns[place] = exchange.alone_ns[rows].max()
-            send_kernel[place], recv_kernel[place] = exchange.send_kernel[rows][-1], exchange.recv_kernel[rows][-1]
+            sent_ns[index], received_ns[index] = exchange.sent_ns[first], exchange.received_ns[first]
+            ended_ns[index] = min(exchange.ended_ns[rows].max(), ended_ns[index])
+            alone_ns[index] = exchange.alone_ns[rows].max()
+            send_kernel[index], recv_kernel[index] = exchange.send_kernel[rows][-1], exchange.recv_kernel[rows][-1]
         posted_after[between] = _posted_after(order, destination, edges.previous[between], posted_ns[between])
     posted_by_ns = np.where((posted_after == ABSENT)[:, None], _NEVER, order.end_ns[posted_after])
     begin_ns = np.maximum(order.end_ns[edges.producers], posted_by_ns)
@@ -191,18 +191,18 @@ def measure_transfers(
 
 
 def _messages_of_edges(producers: Int64, steps: Int64, step: Int64) -> list[tuple[int, int, slice]]:
-    """Return (edge, place of the step, messages) for the edges between two ranks whose messages are known.
+    """Return (edge, index of the step, messages) for the edges between two ranks whose messages are known.
 
     producers: int64 [e], the actions that send. steps: int64 [k]. step: of each message, int64 [m], in the order in
     which they were issued. A rank sends its results in the order of its actions, each in as many messages.
     """
     result = []
     edges = np.argsort(producers, kind="stable").tolist()
-    for place, number in enumerate(steps.tolist()):
+    for index, number in enumerate(steps.tolist()):
         first, stop = np.searchsorted(step, (number, number + 1)).tolist()
         each, left = divmod(stop - first, max(len(edges), 1))
         if each and not left:
-            result += [(edge, place, slice(first + i * each, first + (i + 1) * each)) for i, edge in enumerate(edges)]
+            result += [(edge, index, slice(first + i * each, first + (i + 1) * each)) for i, edge in enumerate(edges)]
     return result
 
 

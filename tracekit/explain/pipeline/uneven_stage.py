@@ -159,13 +159,13 @@ def _ranks_of_stages(pipelines: Sequence[MeasuredPipeline], stages: int) -> list
     ranks: list[set[int]] = [set() for _ in range(stages)]
     for measured in pipelines:
         for order in measured.action_orders:
-            for stage, place in set(zip(order.stage.tolist(), order.rank.tolist(), strict=True)):
-                ranks[stage].add(measured.ranks[place])
+            for stage, rank_index in set(zip(order.stage.tolist(), order.rank.tolist(), strict=True)):
+                ranks[stage].add(measured.ranks[rank_index])
     return ranks
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowLink:
+class SlowStageLink:
     """Two ranks whose messages to each other take `slowdown` times as long as those of other ranks."""
 
     ranks: tuple[int, ...]
@@ -189,7 +189,7 @@ class PipelineDelays:
     links_ns: Int64
 
 
-def pipeline_delays(measured: MeasuredPipeline, links: Sequence[SlowLink]) -> PipelineDelays:
+def pipeline_delays(measured: MeasuredPipeline, links: Sequence[SlowStageLink]) -> PipelineDelays:
     """Return the delays of a pipeline. links: those whose messages take longer than others."""
     parts = [
         _delays_of_order(measured, order, edges, transfers, replay, links)
@@ -212,7 +212,7 @@ def _delays_of_order(
     edges: Edges,
     transfers: Transfers,
     replay: PipelineReplay,
-    links: Sequence[SlowLink],
+    links: Sequence[SlowStageLink],
 ) -> PipelineDelays:
     late_ns = _late_actions_ns(order, edges, transfers)
     loading_ns = np.minimum(late_ns, order.data_ns)
@@ -234,9 +234,9 @@ def _delays_of_order(
     of_messages_ns = _unusual_of_messages_ns(late_rank, transfers.late_ns)
     host_ns, data_ns = [], []
     no_time, no_transfers = np.zeros_like(durations_ns), np.zeros_like(took_ns)
-    for place in range(len(measured.ranks)):
-        here = (order.rank == place)[:, None]
-        host_ns.append(saved_ns(of_actions_ns * here, of_messages_ns * (late_rank == place)))
+    for rank_index in range(len(measured.ranks)):
+        here = (order.rank == rank_index)[:, None]
+        host_ns.append(saved_ns(of_actions_ns * here, of_messages_ns * (late_rank == rank_index)))
         data_ns.append(saved_ns(loading_ns * here, no_transfers))
     beyond_ns = [_slow_part_ns(measured.ranks, order, edges, transfers, link) for link in links]
     links_ns = np.array([saved_ns(no_time, beyond) for beyond in beyond_ns], dtype=np.int64)
@@ -317,14 +317,14 @@ def _usual_elsewhere(rank: Int64, values: Int64) -> Int64:
     """
     count = int(rank.max(initial=0)) + 1
     medians, known = np.zeros((1, count), dtype=np.int64), np.zeros((1, count), dtype=np.bool_)
-    for place in np.unique(rank).tolist():
-        medians[0, place], known[0, place] = np.median(values[rank == place]), True
+    for rank_index in np.unique(rank).tolist():
+        medians[0, rank_index], known[0, rank_index] = np.median(values[rank == rank_index]), True
     usual: Int64 = leave_one_out_medians(medians, known)[0]
     return usual
 
 
 def _slow_part_ns(
-    ranks: Sequence[int], order: ActionOrder, edges: Edges, transfers: Transfers, link: SlowLink
+    ranks: Sequence[int], order: ActionOrder, edges: Edges, transfers: Transfers, link: SlowStageLink
 ) -> Float64:
     """Return by how much transfers over a link exceed what is usual on others, float64 [e, k]."""
     ends = np.array(ranks)[np.stack((order.rank[edges.producers], order.rank[edges.consumers]))]

@@ -1,10 +1,7 @@
 """Where the time of each rank and step goes: compute, exposed communication, exposed copies, idle.
 
-Where it is not known which kernels communicate, nobody may conclude that all is well.
-
-Of each step of one rank the time of its parts.
-
-What recording cost the steps that it recorded, as each rank measured it.
+Where it is not known which kernels communicate, nobody may conclude that all is well: a finding says so. The section
+also has what recording cost the steps, as each rank measured it.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ import statistics
 from dataclasses import dataclass
 
 from tracekit.explain.step_time import tables
-from tracekit.explain.step_time.idle import idle_findings, idle_place_rows, idle_rows
+from tracekit.explain.step_time.idle import idle_findings, idle_location_rows, idle_rows
 from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import no_communication, unclassified_communication
@@ -38,13 +35,13 @@ class Breakdown:
         ranks: rows of tables.RANKS, sums over complete steps.
         steps: rows of tables.STEPS.
         idle: rows of tables.IDLE.
-        idle_places: rows of tables.IDLE_PLACES.
+        idle_locations: rows of tables.IDLE_LOCATIONS.
     """
 
     ranks: Frame = Frame(tables.RANKS)
     steps: Frame = Frame(tables.STEPS)
     idle: Frame = Frame(tables.IDLE)
-    idle_places: Frame = Frame(tables.IDLE_PLACES)
+    idle_locations: Frame = Frame(tables.IDLE_LOCATIONS)
     findings: tuple[Finding, ...]
 
 
@@ -60,7 +57,7 @@ def breakdown(run: Run) -> Breakdown:
         ranks=ranks,
         steps=steps,
         idle=idle_rows(run),
-        idle_places=idle_place_rows(run),
+        idle_locations=idle_location_rows(run),
         findings=(*_unclassified(run), *idle_findings(run)),
     )
 

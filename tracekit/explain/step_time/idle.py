@@ -1,6 +1,7 @@
 """Why ranks idle, what their hosts do then, and what to do about it.
 
-How long one rank idles for each cause, and in which operator, annotation and source line its host was then.
+Each rank keeps how long it idles for each cause. For causes that are the host's it also keeps where its host was: in
+which operator, annotation and source line.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.explain.configuration import CONFIGURATION
-from tracekit.explain.step_time.tables import IDLE_PLACES, IDLE_SUMS, MOST_PLACES, NAMED_WAITS, HostPlace, IdleSum
+from tracekit.explain.step_time.tables import (
+    IDLE_LOCATIONS,
+    IDLE_SUMS,
+    MOST_LOCATIONS,
+    NAMED_WAITS,
+    HostLocation,
+    IdleSum,
+)
 from tracekit.findings.finding import Finding
-from tracekit.findings.hosts import IDLE_ENTRIES, place_text
+from tracekit.findings.hosts import IDLE_ENTRIES, location_text
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
@@ -29,18 +37,18 @@ from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.grouped import summed
 
-_MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
+_MAIN_LOCATION = 0.1  # of the idle time of a cause: a smaller location says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
 _CLOSED_BY_HOST = frozenset({"host_bound", "synchronisation", "allocator", "garbage_collection", "between_steps"})
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
-_PLACE_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
+_LOCATION_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
 
-_MOST_STRETCHES = 1000  # of a cause: the longest, of which the places are found
+_MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
-Place = tuple[str | None, str | None, str | None]
+Location = tuple[str | None, str | None, str | None]
 """The operator, the annotation where there is no operator, and the source. None: nothing is recorded."""
 
 # Spans around operators, which say nothing of what the host does in particular.
@@ -58,29 +66,29 @@ def idle_rows(run: Run) -> Rows:
     ]
 
 
-def idle_place_rows(run: Run) -> Rows:
-    """Return rows of tables.IDLE_PLACES, for each cause the places with the most time first."""
+def idle_location_rows(run: Run) -> Rows:
+    """Return rows of tables.IDLE_LOCATIONS, for each cause the locations with the most time first."""
     rows = []
     for cause in dict.fromkeys(idle.cause for summary in run.ranks for idle in summary[IDLE_SUMS]):
-        for place, by_rank in _places(run, cause)[:MOST_PLACES]:
+        for location, by_rank in _locations(run, cause)[:MOST_LOCATIONS]:
             worst = max(by_rank, key=lambda rank: by_rank[rank])
             worst_ns = {"worst_rank": worst, "worst_ns": by_rank[worst]}
-            rows.append(IDLE_PLACES.row(place, cause=cause, ranks=len(by_rank), **worst_ns))
+            rows.append(IDLE_LOCATIONS.row(location, cause=cause, ranks=len(by_rank), **worst_ns))
     return rows
 
 
-def _places(run: Run, cause: str) -> list[tuple[HostPlace, dict[int, int]]]:
-    """Return what the hosts of all ranks were in, the places with the most time first, and their time by rank."""
+def _locations(run: Run, cause: str) -> list[tuple[HostLocation, dict[int, int]]]:
+    """Return what the hosts of all ranks were in, the locations with the most time first, and their time by rank."""
     times_ns: dict[tuple[str | None, str | None, str | None], dict[int, int]] = defaultdict(dict)
     for summary in run.ranks:
         for idle in summary[IDLE_SUMS]:
-            for place in idle.places if idle.cause == cause else ():
-                times_ns[place.operator, place.annotation, place.source][summary.rank] = place.total_ns
-    places = [
-        (HostPlace(operator=operator, annotation=annotation, source=source, total_ns=sum(by_rank.values())), by_rank)
+            for location in idle.locations if idle.cause == cause else ():
+                times_ns[location.operator, location.annotation, location.source][summary.rank] = location.total_ns
+    locations = [
+        (HostLocation(operator=operator, annotation=annotation, source=source, total_ns=sum(by_rank.values())), by_rank)
         for (operator, annotation, source), by_rank in times_ns.items()
     ]
-    return sorted(places, key=lambda place: -place[0].total_ns)
+    return sorted(locations, key=lambda location: -location[0].total_ns)
 
 
 def idle_findings(run: Run) -> list[Finding]:
@@ -100,7 +108,7 @@ def idle_findings(run: Run) -> list[Finding]:
         return []
     main, *others = [_Cause.of(run, *counted) for counted in causes_ns.most_common(2)]
     second = next((each for each in others if each.name != "other" and each.ns >= _SECOND_CAUSE * idle_ns), None)
-    place = main.longest
+    location = main.longest
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
     aside += [
         f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= NOTABLE_SHARE * step_ns
@@ -110,7 +118,7 @@ def idle_findings(run: Run) -> list[Finding]:
         "idle_share": idle_ns / step_ns,
         "data_idle_ns": apart_ns["data"] // len(steps),
         "idle_causes_ns": {name: total_ns // len(steps) for name, total_ns in causes_ns.most_common() if total_ns},
-        "host_in": None if place is None else place_text(place.operator, place.annotation, place.source),
+        "host_in": None if location is None else location_text(location.operator, location.annotation, location.source),
         "aside": aside,
         "main": main.numbers(idle_ns),
         "second": None if second is None else second.numbers(idle_ns),
@@ -137,26 +145,29 @@ class _Cause:
 
     name: str
     ns: int
-    places: Sequence[HostPlace]
+    locations: Sequence[HostLocation]
 
     @classmethod
     def of(cls, run: Run, name: str, ns: int) -> _Cause:
-        return cls(name=name, ns=ns, places=[place for place, _ in _places(run, name)])
+        return cls(name=name, ns=ns, locations=[location for location, _ in _locations(run, name)])
 
     @property
-    def longest(self) -> HostPlace | None:
-        return self.places[0] if self.places else None
+    def longest(self) -> HostLocation | None:
+        return self.locations[0] if self.locations else None
 
     def numbers(self, idle_ns: int) -> dict[str, object]:
         """Return what the sentence says of it. idle_ns: of all causes."""
-        place = self.longest
-        stands_out = place is not None and place.total_ns >= _MAIN_PLACE * self.ns
+        location = self.longest
+        stands_out = location is not None and location.total_ns >= _MAIN_LOCATION * self.ns
         return {
             "cause": self.name,
             "share": self.ns / idle_ns,
-            "place": None if place is None else place_text(place.operator, place.annotation, place.source, short=True),
-            "place_share": place.total_ns / idle_ns if place is not None and stands_out else None,
-            "in_python": sum(place.total_ns for place in self.places if place.operator is None) > self.ns / 2,
+            "location": None
+            if location is None
+            else location_text(location.operator, location.annotation, location.source, short=True),
+            "location_share": location.total_ns / idle_ns if location is not None and stands_out else None,
+            "in_python": sum(location.total_ns for location in self.locations if location.operator is None)
+            > self.ns / 2,
         }
 
 
@@ -169,22 +180,22 @@ def idle_sums(recorded: RecordedSteps) -> tuple[IdleSum, ...]:
     complete = complete_steps(recorded.lanes, recorded.steps).time
     causes = recorded.once(idle_by_cause)
     in_steps = {cause: time & complete for cause, time in causes.items() if len(time)}
-    places = _places_of_gaps(recorded, in_steps)
+    locations = _locations_of_gaps(recorded, in_steps)
     return tuple(
-        IdleSum(cause=cause, total_ns=time.len_ns, places=tuple(places[cause][:MOST_PLACES]))
+        IdleSum(cause=cause, total_ns=time.len_ns, locations=tuple(locations[cause][:MOST_LOCATIONS]))
         for cause, time in in_steps.items()
         if len(time)
     )
 
 
-def _places_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostPlace]]:
+def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostLocation]]:
     """Return what the host was in during the idle time of each cause, the most first."""
-    result: dict[str, list[HostPlace]] = {cause: [] for cause in in_steps}
+    result: dict[str, list[HostLocation]] = {cause: [] for cause in in_steps}
     least_ns = NOTABLE_SHARE * sum(step.step_ns for step in recorded.steps if step.complete)
-    of_host = [cause for cause in in_steps if cause in _PLACE_IS_TELLING and in_steps[cause].len_ns > least_ns]
+    of_host = [cause for cause in in_steps if cause in _LOCATION_IS_TELLING and in_steps[cause].len_ns > least_ns]
     if not of_host:
         return result
-    places = HostPlaces(recorded)
+    locations = HostLocations(recorded)
     what, time_ns, total_ns = [], [], []
     for number, cause in enumerate(of_host):
         if cause == "synchronisation":
@@ -192,26 +203,26 @@ def _places_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) 
             time_ns.append(recorded.trace.events.start_ns[idle.call])
             total_ns.append(in_steps[cause].covered_ns(idle.start_ns, idle.end_ns))
         else:
-            start_ns, end_ns = places.split(_longest(in_steps[cause]))
+            start_ns, end_ns = locations.split(_longest(in_steps[cause]))
             time_ns.append(start_ns)
             total_ns.append(end_ns - start_ns)
         what.append(np.full(len(time_ns[-1]), number, dtype=np.int64))
-    found = places.sums(np.concatenate(what), np.concatenate(time_ns), np.concatenate(total_ns))
-    for number, (operator, annotation, source), place_ns in found:
-        place = HostPlace(operator=operator, annotation=annotation, source=source, total_ns=place_ns)
-        result[of_host[number]].append(place)
+    found = locations.sums(np.concatenate(what), np.concatenate(time_ns), np.concatenate(total_ns))
+    for number, (operator, annotation, source), location_ns in found:
+        location = HostLocation(operator=operator, annotation=annotation, source=source, total_ns=location_ns)
+        result[of_host[number]].append(location)
     return result
 
 
 def _longest(time: Intervals) -> Intervals:
-    """Return the longest stretches of some time. The many short ones of a busy device say little of its host."""
-    if len(time) <= _MOST_STRETCHES:
+    """Return the longest intervals of some time. The many short ones of a busy device say little of its host."""
+    if len(time) <= _MOST_INTERVALS:
         return time
-    longest = np.sort(np.argpartition(-time.duration_ns, _MOST_STRETCHES)[:_MOST_STRETCHES])
+    longest = np.sort(np.argpartition(-time.duration_ns, _MOST_INTERVALS)[:_MOST_INTERVALS])
     return Intervals(time.start_ns[longest], time.end_ns[longest])
 
 
-class HostPlaces:
+class HostLocations:
     """Where the host of a rank is: on its step's thread, or on one on which autograd runs.
 
     An operator is the outermost one, or the action of an optimizer that is around it. Labels of wrappers are none.
@@ -227,9 +238,9 @@ class HostPlaces:
         around = events.named(lambda name: name.startswith(_AROUND))
         operators = events.in_category("cpu_op", "Operator") & ~around
         optimizer = events.named(lambda name: name.startswith(_OPTIMIZER)) & ~events.in_category("gpu_user_annotation")
-        places = operators | optimizer
+        locations = operators | optimizer
         self._operators = [
-            outermost(events, np.flatnonzero(places & events.on_tracks(np.array([thread])))) for thread in threads
+            outermost(events, np.flatnonzero(locations & events.on_tracks(np.array([thread])))) for thread in threads
         ]
         around |= events.in_category("user_annotation")
         around &= ~events.named(lambda name: name.startswith(_STEP))
@@ -250,9 +261,9 @@ class HostPlaces:
         operator = np.full(len(time_ns), ABSENT, dtype=np.int64)
         for rows in self._operators:
             if len(rows):
-                place = np.searchsorted(self._events.start_ns[rows], time_ns, side="right") - 1
-                inside = (place >= 0) & (time_ns < self._events.end_ns[rows[place]]) & (operator == ABSENT)
-                operator[inside] = rows[place[inside]]
+                index = np.searchsorted(self._events.start_ns[rows], time_ns, side="right") - 1
+                inside = (index >= 0) & (time_ns < self._events.end_ns[rows[index]]) & (operator == ABSENT)
+                operator[inside] = rows[index[inside]]
         thread = np.full(len(time_ns), self._step_thread, dtype=np.int64)
         annotation, source = (
             innermost_span(self._events, rows, thread, time_ns) for rows in (self._annotations, self._frames)
@@ -260,7 +271,7 @@ class HostPlaces:
         return operator, annotation, source
 
     def split(self, time: Intervals) -> tuple[Int64, Int64]:
-        """Return stretches of `time` in each of which the place of the host is one, as starts and ends."""
+        """Cut `time` into intervals, in each of which the host is in one location; return their starts and ends."""
         events, edges_ns = self._events, [time.start_ns, time.end_ns]
         for rows in self._operators:  # they do not overlap
             inside = time & Intervals(events.start_ns[rows], events.end_ns[rows])
@@ -272,11 +283,11 @@ class HostPlaces:
         is_inside = time.covers(edges[:-1]) & (edges[1:] > edges[:-1])
         return edges[:-1][is_inside], edges[1:][is_inside]
 
-    def sums(self, what: Int64, time_ns: Int64, total_ns: Int64) -> list[tuple[int, Place, int]]:
-        """Return the time by cause and place, the most first: cause, place, ns.
+    def sums(self, what: Int64, time_ns: Int64, total_ns: Int64) -> list[tuple[int, Location, int]]:
+        """Return the time by cause and location, the most first: cause, location, ns.
 
         what: the cause of idle time at each moment, as an index, int64 [n].
-        time_ns: moments at which the host was in a place, int64 [n].
+        time_ns: moments at which the host was in a location, int64 [n].
         total_ns: what each of them counts for, int64 [n].
         """
         if not len(time_ns):
@@ -302,10 +313,10 @@ class HostPlaces:
         for i in np.argsort(-sums_ns, kind="stable").tolist():
             key, names_of_key = int(keys[i]), []
             for texts in reversed(texts_of):
-                key, place = divmod(key, len(texts))
-                names_of_key.append(texts[place])
+                key, index = divmod(key, len(texts))
+                names_of_key.append(texts[index])
             frame, label, name = names_of_key
-            place_names = (None if name is None else name.removeprefix(AUTOGRAD_NODE_PREFIX), label, frame)
+            location = (None if name is None else name.removeprefix(AUTOGRAD_NODE_PREFIX), label, frame)
             if sums_ns[i]:
-                result.append((key, place_names, int(sums_ns[i])))
+                result.append((key, location, int(sums_ns[i])))
         return result

@@ -1,7 +1,5 @@
 """What the steps of a run are spent on: loading data, forward, backward, optimizer, or anything else.
 
-What one rank's steps are spent on, and when: loading data, forward, backward, optimizer, or anything else.
-
 The phases partition the step exactly. Within each phase, compute, exposed communication, exposed copies and idle time
 do. The report, its JSON and the merged trace count the same phases.
 

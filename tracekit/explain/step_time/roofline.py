@@ -10,7 +10,8 @@ data type of the operations; for several, that of their mixture. Unless it is gi
 from the data sheet of the device's maker. While it computes, a device does (F + R) / compute time. The difference to
 the rate over the whole step is communication and idle time.
 
-Which kernels of one rank look like communication although no rule is for them, and for how long.
+Some kernels of a rank may look like communication although no rule is for them. Which ones, and for how long, is kept
+beside the work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Sections on a step's time: breakdown, phases, memory, roofline.
+"""Which sections a step's time has: breakdown, phases, memory, roofline.
 
-Memory of each rank: parameters, gradients, optimizer state, peak.
-
-The capture counts them as its last window closes.
+Memory is parameters, gradients, optimizer state and the peak of each rank. The capture counts them as its last window
+closes.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ BREAKDOWN_SECTION: Section[Breakdown] = Section(
     reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
     keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: unclassified_kernels},
     analyze=lambda given: breakdown(given.run),
-    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_PLACES),
+    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS),
 )
 
 

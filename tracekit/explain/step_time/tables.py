@@ -1,6 +1,6 @@
-"""Tables of where a rank's time and memory go.
+"""Which columns the tables of a rank's time and memory have, and what is kept of each rank's steps for them.
 
-What is kept of one rank's steps: causes of idle time, phases, floating-point work, memory, the cost of recording.
+A rank keeps causes of idle time, phases, floating-point work, memory, and the cost of recording.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ IDLE = Table(
         Column("total_ns", "int", "ns", "In complete steps: the causes of a rank sum to its idle_ns."),
     ),
 )
-IDLE_PLACES = Table(
-    "idle_places",
+IDLE_LOCATIONS = Table(
+    "idle_locations",
     (
         _CAUSE,
         Column("operator", "str?", "", "The outermost operator that hosts were in; null: they were in Python."),
         Column("annotation", "str?", "", "The innermost annotation, where there is no operator."),
         Column("source", "str?", "", "The innermost function of the program; null without recorded stacks."),
         Column("ranks", "int", "", "On how many ranks."),
-        Column("total_ns", "int", "ns", "Of the longest stretches of this cause in complete steps."),
+        Column("total_ns", "int", "ns", "Of the longest intervals of this cause in complete steps."),
         Column("worst_rank", "int", "", "The rank with the most."),
         Column("worst_ns", "int", "ns", "Its time."),
     ),
     Display(
         "What hosts did while their ranks idled (ms a step, mean of all ranks)",
-        "cause | the host was in=place | source? | time={total_ns/steps}",
+        "cause | the host was in=location | source? | time={total_ns/steps}",
         most=8,
         sort="total_ns",
     ),
@@ -177,7 +177,7 @@ ROOFLINE = Table(
 
 RecomputeSource = Literal["recorded", "inferred"]
 
-MOST_PLACES = 20  # of a rank and cause
+MOST_LOCATIONS = 20  # of a rank and cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +296,7 @@ class UnclassifiedKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostPlace:
+class HostLocation:
     """What the host was in. None: nothing of the kind is recorded.
 
     Attributes:
@@ -314,33 +314,33 @@ class HostPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class IdleSum:
-    """Idle time of one rank in its complete steps, of one of `timeline.idle_causes.IDLE_CAUSES`.
+    """Idle time of one rank in its complete steps, of one of `rank.idle_causes.IDLE_CAUSES`.
 
     Attributes:
-        places: what the host was in then, for causes that are the host's and take 5 % of the steps or more; those with
-            the most time, the longest first. Of synchronisation: what called for it.
+        locations: what the host was in then, the longest first. They are kept for causes that are the host's and take
+            5 % of the steps or more. Of synchronisation: what called for it.
     """
 
     cause: str
     total_ns: int
-    places: tuple[HostPlace, ...] = ()
+    locations: tuple[HostLocation, ...] = ()
 
 
 def _merged_idle(windows: Sequence[tuple[IdleSum, ...]]) -> tuple[IdleSum, ...]:
     """Return the sums over all recordings of a rank, in the order of causes of the first that has any."""
     sums: Counter[str] = Counter()
-    places: dict[str, Counter[tuple[str | None, str | None, str | None]]] = defaultdict(Counter)
+    locations: dict[str, Counter[tuple[str | None, str | None, str | None]]] = defaultdict(Counter)
     for idle in (idle for window in windows for idle in window):
         sums[idle.cause] += idle.total_ns
-        for place in idle.places:
-            places[idle.cause][place.operator, place.annotation, place.source] += place.total_ns
+        for location in idle.locations:
+            locations[idle.cause][location.operator, location.annotation, location.source] += location.total_ns
     return tuple(
         IdleSum(
             cause=cause,
             total_ns=total_ns,
-            places=tuple(
-                HostPlace(operator=operator, annotation=annotation, source=source, total_ns=place_ns)
-                for (operator, annotation, source), place_ns in places[cause].most_common(MOST_PLACES)
+            locations=tuple(
+                HostLocation(operator=operator, annotation=annotation, source=source, total_ns=location_ns)
+                for (operator, annotation, source), location_ns in locations[cause].most_common(MOST_LOCATIONS)
             ),
         )
         for cause, total_ns in sums.items()

@@ -70,7 +70,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
     waited_ns, early_ns = ([np.zeros(len(s.collectives), dtype=np.int64) for s in run.ranks] for _ in range(2))
     parts, orders, total = [], [ArrivalOrder.empty()], 0
     for matched in run.collectives:
-        members = np.array([run.places[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
+        members = np.array([run.index_of_rank[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
         part, order, waits = group_instances(run, matched, members)
         parts.append(part)
         orders.append(order)
@@ -160,7 +160,7 @@ def _follow_chains(
 def _instances_that_ended(run: Run, collectives: int, instance_of: Sequence[Int64], rank: Int64, at_ns: Int64) -> Int64:
     """Return the collective, or the message that was received, that ended on each rank at each time, int64 [n], or -1.
 
-    rank: int64 [n], places in the run's ranks, or -1. at_ns: int64 [n], on these ranks' clocks, or -1.
+    rank: int64 [n], indexes in the run's ranks, or -1. at_ns: int64 [n], on these ranks' clocks, or -1.
     """
     result = np.full(len(rank), ABSENT, dtype=np.int64)
     order = np.argsort(rank, kind="stable")
@@ -190,7 +190,7 @@ class MessageArrivals:
     """m messages, in the order of the run's.
 
     Attributes:
-        rank: int64 [m], place in the run's ranks of the last to arrive, -1 if both arrived at the same time.
+        rank: int64 [m], index in the run's ranks of the last to arrive, -1 if both arrived at the same time.
         row: int64 [m], row of that rank's `Messages`.
         arrival_ns: int64 [m], the last arrival, on the run's clock.
         end_ns: int64 [m], on the run's clock.
@@ -219,7 +219,7 @@ def message_arrivals(run: Run) -> MessageArrivals:
     for side, rank, row in (("send", matched.source, matched.send), ("recv", matched.destination, matched.recv)):
         result = {name: np.full(count, ABSENT, dtype=np.int64) for name in ("at", "end", "since", "excess")}
         for number, here in rows_by_value(rank).items():
-            member = run.places[number]
+            member = run.index_of_rank[number]
             messages, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
             result["at"][here] = clock.to_run(messages.arrival_ns[rows])
             ends_ns = messages.end_ns[rows]
@@ -228,9 +228,9 @@ def message_arrivals(run: Run) -> MessageArrivals:
         columns[side] = [result[name] for name in ("at", "end", "since", "excess")]
     (sent, send_end, *of_sender), (received, recv_end, *of_receiver) = columns["send"], columns["recv"]
     by_sender = sent > received
-    place_of = np.zeros(max(run.places, default=0) + 1, dtype=np.int64)
-    place_of[list(run.places)] = list(run.places.values())
-    last = np.where(by_sender, place_of[matched.source], place_of[matched.destination])
+    index_of = np.zeros(max(run.index_of_rank, default=0) + 1, dtype=np.int64)
+    index_of[list(run.index_of_rank)] = list(run.index_of_rank.values())
+    last = np.where(by_sender, index_of[matched.source], index_of[matched.destination])
     arrival_ns = np.maximum(sent, received)
     end_ns = np.where(recv_end != ABSENT, recv_end, np.where(send_end != ABSENT, send_end, arrival_ns))
     released_ns, excess_ns = (
@@ -281,7 +281,7 @@ def _segments(run: Run) -> tuple[list[Int64], list[Int64]]:
 
 
 def _peer_sets(run: Run) -> list[list[int]]:
-    """Return sets of peers, two places or more: they share a group and exchange the same sizes in the same order."""
+    """Return sets of peers, each as indexes of ranks: they share a group and exchange the same sizes in order."""
     signature = [
         (s.messages.is_send.tobytes(), s.messages.size_bytes.tobytes(), s.messages.step.tobytes()) for s in run.ranks
     ]
@@ -289,7 +289,7 @@ def _peer_sets(run: Run) -> list[list[int]]:
     for matched in run.collectives:
         seen: dict[tuple[bytes, ...], int] = {}
         for rank in matched.ranks.tolist():
-            member = run.places[rank]
+            member = run.index_of_rank[rank]
             if len(run.ranks[member].messages):
                 pairs.append((member, seen.setdefault(signature[member], member)))
     return [peers for peers in connected_components(pairs) if len(peers) > 1]

@@ -16,7 +16,7 @@ from tracekit.explain.stragglers.arrivals import Arrivals
 from tracekit.explain.stragglers.certainty import Evidence, Grading, LastArrivals
 from tracekit.explain.stragglers.delay_attribution import CausedDelays
 from tracekit.explain.stragglers.slow_ranks import WorkTimes
-from tracekit.explain.stragglers.slow_transfers import Link
+from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
 from tracekit.findings.finding import Certainty
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
@@ -33,7 +33,7 @@ class Candidate:
     """A rank, ranks or a slow link that may be named.
 
     Attributes:
-        places: places of the ranks in the run's ranks, or of the link in the slow links.
+        indexes: of the ranks in the run's ranks, or of the link in the slow links.
         is_link: whether it is a link.
         by_work: whether the delay is how much longer the ranks work, and not what is attributed to them.
         evidence: what it caused in each step beyond what the others did.
@@ -41,7 +41,7 @@ class Candidate:
         significance_ns: the delay that would be sure.
     """
 
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     is_link: bool = False
     by_work: bool = False
     evidence: Evidence
@@ -62,52 +62,52 @@ def candidates(
 ) -> list[Candidate]:
     """Return what may be named, with its grade. first: how many of the first steps do not count.
 
-    last_arrivals: of each of the run's ranks. less_loaded: by place of a rank whose experts have most tokens, those of
-    ranks that have fewer for it: how much less they work is no noise.
+    last_arrivals: of each of the run's ranks. less_loaded: by the index of a rank whose experts have most tokens, those
+    of ranks that have fewer for it: how much less they work is no noise.
     """
     ranks_ns = charges.ranks_ns[trained].T[first:]
     beyond_ns = ranks_ns - leave_one_out_medians(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
     found: list[tuple[tuple[int, ...], bool, bool, Evidence]] = []
     by_size = np.lexsort((-beyond_ns.mean(axis=0), -np.median(beyond_ns, axis=0)))
     for column in by_size[:_LARGEST].tolist():
-        place = trained[column]
+        rank_index = trained[column]
         evidence = Evidence(
             series_ns=beyond_ns[:, column],
             slow_ns=beyond_ns[:, [column]],
-            peers_ns=_noise_beside(work, place, beyond_ns, column, first, less_loaded.get(place, ())),
+            peers_ns=_noise_beside(work, rank_index, beyond_ns, column, first, less_loaded.get(rank_index, ())),
             clock_ns=clock_ns,
-            last_arrivals=last_arrivals[place] if len(beyond_ns) == 1 else None,
+            last_arrivals=last_arrivals[rank_index] if len(beyond_ns) == 1 else None,
         )
-        found.append(((place,), False, False, evidence))
+        found.append(((rank_index,), False, False, evidence))
     nothing_ns = np.zeros((len(beyond_ns), 0), dtype=np.int64)
-    for place, series_ns in enumerate(charges.links_ns[:, first:]):
+    for link_index, series_ns in enumerate(charges.links_ns[:, first:]):
         evidence = Evidence(series_ns=series_ns, slow_ns=series_ns[:, None], peers_ns=nothing_ns, clock_ns=clock_ns)
-        found.append(((place,), True, False, evidence))
+        found.append(((link_index,), True, False, evidence))
     if work is not None and len(beyond_ns) > 1:
-        found += [(places, False, True, _of_work(work, places, first)) for places in work.standing_out(first)]
+        found += [(indexes, False, True, _of_work(work, indexes, first)) for indexes in work.standing_out(first)]
     return [
         Candidate(
-            places=places,
+            indexes=indexes,
             is_link=is_link,
             by_work=by_work,
             evidence=evidence,
             certainty=grading.grade(evidence),
             significance_ns=grading.threshold_ns(evidence),
         )
-        for places, is_link, by_work, evidence in found
+        for indexes, is_link, by_work, evidence in found
     ]
 
 
 def _noise_beside(
-    work: WorkTimes | None, place: int, beyond_ns: Int64, column: int, first: int, less_loaded: Sequence[int]
+    work: WorkTimes | None, rank_index: int, beyond_ns: Int64, column: int, first: int, less_loaded: Sequence[int]
 ) -> Int64:
     """Return by how much the ranks beside one exceed their peers: in how long they work, if they have peers.
 
     beyond_ns: int64 [n, r], what is attributed to each rank beyond the others. The noise of that is small: most steps
     have one last rank. Of one step or of two ranks there is nothing else.
     """
-    if work is not None and place in work.places and len(beyond_ns) > 1:
-        only = work.mask((place,))
+    if work is not None and rank_index in work.rank_indexes and len(beyond_ns) > 1:
+        only = work.mask((rank_index,))
         peers = ~only & work.is_compared(only)
         alike = peers & ~work.mask(less_loaded)
         peers = alike if alike.any() else peers
@@ -118,20 +118,20 @@ def _noise_beside(
     return np.delete(beyond_ns, column, axis=1)
 
 
-def _of_work(work: WorkTimes, places: tuple[int, ...], first: int) -> Evidence:
+def _of_work(work: WorkTimes, indexes: tuple[int, ...], first: int) -> Evidence:
     """Return by how much longer ranks work than their peers, and by how much these differ among themselves."""
-    slow = work.mask(places)
+    slow = work.mask(indexes)
     beyond_ns = work.beyond_peers(work.own_ns, slow)[first:]
     of_slow_ns, peers = beyond_ns[:, slow], ~slow & work.is_compared(slow)
     return Evidence(
         series_ns=np.rint(np.median(of_slow_ns, axis=1)).astype(np.int64),
         slow_ns=of_slow_ns,
         peers_ns=beyond_ns[:, peers],
-        outsiders=_OUTSIDERS if places in work.named_sets else 0.0,
+        outsiders=_OUTSIDERS if indexes in work.named_sets else 0.0,
     )
 
 
-def first_to_name(found: Sequence[Candidate], links: Sequence[Link]) -> Candidate:
+def first_to_name(found: Sequence[Candidate], links: Sequence[SlowNetworkLink]) -> Candidate:
     """Return the surest candidate, and of those the one that causes the most delay.
 
     A link that may be slower by nature comes after all that may be named. Of one rank's two measures the delay
@@ -139,7 +139,7 @@ def first_to_name(found: Sequence[Candidate], links: Sequence[Link]) -> Candidat
     """
 
     def key(c: Candidate) -> tuple[object, ...]:
-        by_nature = c.is_link and links[c.places[0]].may_be_slower_by_nature
+        by_nature = c.is_link and links[c.indexes[0]].may_be_slower_by_nature
         return (
             c.certainty is not None,
             not by_nature,
@@ -148,12 +148,12 @@ def first_to_name(found: Sequence[Candidate], links: Sequence[Link]) -> Candidat
             float(np.mean(c.evidence.series_ns)),  # so that the numbers of ranks hardly ever matter
             -c.significance_ns,
             c.is_link,
-            len(c.places),
-            -c.places[0],
+            len(c.indexes),
+            -c.indexes[0],
         )
 
     best = max(found, key=key)
-    same = [c for c in found if (c.places, c.is_link, c.certainty) == (best.places, best.is_link, best.certainty)]
+    same = [c for c in found if (c.indexes, c.is_link, c.certainty) == (best.indexes, best.is_link, best.certainty)]
     return min(same, key=lambda c: c.by_work)
 
 
@@ -193,22 +193,22 @@ def count_last_arrivals(run: Run, arrivals: Arrivals, steps: Sequence[int]) -> l
     Collectives that do not block lie in one segment: what makes a rank late to one makes it late to all.
     """
     counted, result = np.array(steps, dtype=np.int64), []
-    for place, (summary, which) in enumerate(zip(run.ranks, arrivals.instance_of, strict=True)):
+    for rank_index, (summary, which) in enumerate(zip(run.ranks, arrivals.instance_of, strict=True)):
         rows = np.flatnonzero((which != ABSENT) & np.isin(summary.collectives.step, counted))
-        last = arrivals.instances.last_arrival[which[rows]] == place
+        last = arrivals.instances.last_arrival[which[rows]] == rank_index
         released_ns, members = summary.collectives.released_ns[rows], arrivals.instances.members[which[rows]]
         share = float(np.mean(1 / members)) if len(rows) else 1.0
         result.append(LastArrivals(len(np.unique(released_ns[last])), len(np.unique(released_ns)), share))
     return result
 
 
-def waits_for(run: Run, arrivals: Arrivals, place: int, steps: Sequence[int]) -> WaitsForRank | None:
-    """Return how long others wait for the rank at `place` in these steps; None if they never do."""
+def waits_for(run: Run, arrivals: Arrivals, rank_index: int, steps: Sequence[int]) -> WaitsForRank | None:
+    """Return how long others wait for the rank with this index in these steps; None if they never do."""
     instances, waits, total_ns = arrivals.instances, [], 0
     for summary, which, waited_ns in zip(run.ranks, arrivals.instance_of, arrivals.waited_ns, strict=True):
         counted = (which != ABSENT) & np.isin(summary.collectives.step, np.array(steps, dtype=np.int64))
         rows = np.flatnonzero(counted)
-        rows = rows[instances.last_arrival[which[rows]] == place]
+        rows = rows[instances.last_arrival[which[rows]] == rank_index]
         if len(rows):
             row = int(rows[np.argmax(waited_ns[rows])])
             collectives = summary.collectives
@@ -219,4 +219,4 @@ def waits_for(run: Run, arrivals: Arrivals, place: int, steps: Sequence[int]) ->
     if longest is None or longest.wait_ns <= 0:
         return None
     others = sum(summary.is_measured for summary in run.ranks) - 1
-    return WaitsForRank(rank=run.ranks[place].rank, mean_ns=total_ns // (others * len(steps)), longest=longest)
+    return WaitsForRank(rank=run.ranks[rank_index].rank, mean_ns=total_ns // (others * len(steps)), longest=longest)

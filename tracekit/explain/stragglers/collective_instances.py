@@ -4,11 +4,11 @@
 ranks is a handful of array operations.
 
 Two things are compared. The segment is the time from the last release until the rank was ready: it tells by how much
-the rank is late by itself. The stretch is a part of the program, from one instance of the group to another, that
+the rank is late by itself. The program interval goes from one instance of the group to another, and
 contains the segment: all ranks run the same program there. So a rank that launched more in it has more work, and one
 whose operations took longer for the same is slow.
 
-By how much the last rank delays each instance, where others are queued behind communication that it delayed before.
+Where an instance is queued behind communication that was delayed before, its own delay is only the rest:
 
     rank 0  |gradients|gradients|      |==== bucket 0 ====|==== bucket 1 ====|
     rank 1  |   gradients  |   gradients  |== bucket 0 ===|==== bucket 1 ====|
@@ -51,8 +51,8 @@ class CollectiveInstances(Columnar):
         group: int64 [n], index into the run's groups, -1 for messages.
         kind: int64 [n], index into `KINDS`.
         members: int64 [n], how many ranks recorded it.
-        rank: int64 [n], place in the run's ranks of the last rank, or -1 where several were last.
-        last_arrival: int64 [n], place of the rank that was ready last, or -1 where the clocks cannot tell, and for
+        rank: int64 [n], index in the run's ranks of the last rank, or -1 where several were last.
+        last_arrival: int64 [n], index of the rank that was ready last, or -1 where the clocks cannot tell, and for
             messages.
         row: int64 [n], row of the last rank's `Collectives`, or `Messages`.
         step: int64 [n], as recorded, or -1.
@@ -73,9 +73,9 @@ class CollectiveInstances(Columnar):
         passed_row: int64 [n], row of that instance in the last rank's `Collectives`, or -1.
         excess_ns: int64 [n], by how much the segment is longer from then on than the median of its peers'; 0 if queued.
         data_ns: int64 [n], by how much longer than its peers' median the rank loaded data.
-        compute_ns: int64 [n], by how much longer than its peers' median the rank's operations took in the stretch of
+        compute_ns: int64 [n], by how much longer than its peers' median the rank's operations took in the interval of
             the program that contains the segment: from one instance of the group to another.
-        operations: int64 [n], how many more than its peers' median the rank began in that stretch.
+        operations: int64 [n], how many more than its peers' median the rank began in that interval.
         usual_operations: int64 [n], that median.
         differs: bool [n], whether the rank's work there was other than its peers'.
         detailed: bool [n], whether more than the excess is known.
@@ -243,7 +243,7 @@ class PeerComparison:
         since_ns: when it was ready for that, else its release: from then on the segments are compared.
         excess_ns: by how much its segment is longer.
         data_ns: by how much longer it loaded data.
-        compute_ns: by how much longer its operations took in the stretch.
+        compute_ns: by how much longer its operations took in the interval.
         operations: how many more it began there.
         usual_operations: the median of its peers.
         differs: whether its work there was other than its peers'.
@@ -261,7 +261,7 @@ class PeerComparison:
 
 
 def compare_with_peers(of: GroupColumns, last: Int64) -> PeerComparison:
-    """Compare the last rank of each of m instances with the others. last: int64 [m], its place among the members."""
+    """Compare the last rank of each of m instances with the others. last: int64 [m], its index among the members."""
     known, each = of.known, np.arange(len(last))
     rank, row = of.members[last], of.row[each, last]
     released_ns, ready_ns = of.column("released_ns"), of.column("ready_ns")
@@ -275,20 +275,20 @@ def compare_with_peers(of: GroupColumns, last: Int64) -> PeerComparison:
     others = known.sum(axis=1) > 1
     excess_ns = ready_ns - since_ns - median_excluding(segment_ns, known, last)
     data_ns = loaded_ns[each, last] - loaded_before_ns - median_excluding(loaded_ns, known, last)
-    stretch = _stretches(of, last, since_ns)
-    took_ns, operations, work = map(stretch.of_column, ("work_ns", "operations", "work"))
-    usual = median_excluding(operations, stretch.known, last)
-    alike = stretch.known.sum(axis=1) > 1
+    interval = _program_intervals(of, last, since_ns)
+    took_ns, operations, work = map(interval.of_column, ("work_ns", "operations", "work"))
+    usual = median_excluding(operations, interval.known, last)
+    alike = interval.known.sum(axis=1) > 1
     return PeerComparison(
         released_ns=released_ns,
         passed_row=passed_row,
         since_ns=since_ns,
         excess_ns=np.where(others, excess_ns, 0),
         data_ns=np.where(others, data_ns, 0),
-        compute_ns=np.where(alike, took_ns[each, last] - median_excluding(took_ns, stretch.known, last), 0),
+        compute_ns=np.where(alike, took_ns[each, last] - median_excluding(took_ns, interval.known, last), 0),
         operations=np.where(alike, operations[each, last] - usual, 0),
         usual_operations=usual,
-        differs=alike & (work[each, last] != majority_excluding(work, stretch.known, last)),
+        differs=alike & (work[each, last] != majority_excluding(work, interval.known, last)),
     )
 
 
@@ -306,7 +306,7 @@ def _last_passed(run: Run, rank: Int64, row: Int64, before_peers_ns: Int64) -> I
     A rank that is always last never waits, so that its segment goes back further than its peers'. What it did before
     that collective must not be compared with them; -1 where there is none.
 
-    rank: int64 [m], place of the last rank. row: int64 [m], of its collectives. before_peers_ns: int64 [m], how much
+    rank: int64 [m], index of the last rank. row: int64 [m], of its collectives. before_peers_ns: int64 [m], how much
     earlier it was released than any of its peers.
     """
     result = np.full(len(row), ABSENT, dtype=np.int64)
@@ -316,15 +316,15 @@ def _last_passed(run: Run, rank: Int64, row: Int64, before_peers_ns: Int64) -> I
         collectives = run.ranks[member].collectives
         order = np.argsort(collectives.ready_ns, kind="stable")
         released_ns = collectives.released_ns[row[here]] + before_peers_ns[here]
-        place = np.searchsorted(collectives.ready_ns[order], released_ns, side="right") - 1
-        earlier = order[np.maximum(place, 0)]
+        index = np.searchsorted(collectives.ready_ns[order], released_ns, side="right") - 1
+        earlier = order[np.maximum(index, 0)]
         same_segment = collectives.released_ns[earlier] == collectives.released_ns[row[here]]
-        result[here] = np.where((place >= 0) & (earlier != row[here]) & same_segment, earlier, ABSENT)
+        result[here] = np.where((index >= 0) & (earlier != row[here]) & same_segment, earlier, ABSENT)
     return result
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Stretches:
+class _ProgramIntervals:
     """Parts of the program, the same on the k ranks of each of m instances.
 
     Attributes:
@@ -342,8 +342,8 @@ class _Stretches:
         return values - np.where((self.begin >= 0)[:, None], values[self.begin], 0)
 
 
-def _stretches(of: GroupColumns, last: Int64, since_ns: Int64) -> _Stretches:
-    """Return the stretch before each instance, from the last one of the group that had ended at `since_ns` (int64 [m],
+def _program_intervals(of: GroupColumns, last: Int64, since_ns: Int64) -> _ProgramIntervals:
+    """Return the interval before each instance, from the last one of the group that had ended at `since_ns` (int64 [m],
     on the last rank's clock) to this one.
     """
     ended_ns = of.column("end_ns")
@@ -354,7 +354,7 @@ def _stretches(of: GroupColumns, last: Int64, since_ns: Int64) -> _Stretches:
         begin[here] = np.minimum(found, here - 1)
     known = of.known & (of.known[begin] | (begin < 0)[:, None])
     known[np.arange(len(last)), last] = True
-    return _Stretches(of=of, begin=begin, known=known)
+    return _ProgramIntervals(of=of, begin=begin, known=known)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -364,7 +364,7 @@ class GroupColumns:
 
     Attributes:
         row: int64 [m, k], of each rank's `Collectives`, or -1.
-        members: int64 [k], places in the run's ranks.
+        members: int64 [k], indexes in the run's ranks.
     """
 
     run: Run
@@ -397,7 +397,7 @@ class GroupColumns:
 def column_at(run: Run, rank: Int64, row: Int64, name: str) -> Int64:
     """Return a column of each rank's collectives at its row, int64 [m]; -1 where the row is -1.
 
-    rank: int64 [m], places in the run's ranks. row: int64 [m].
+    rank: int64 [m], indexes in the run's ranks. row: int64 [m].
     """
     result = np.full(len(row), ABSENT, dtype=np.int64)
     known = np.flatnonzero(row != ABSENT)
@@ -416,7 +416,7 @@ class ArrivalOrder(Columnar):
         second_ns: when the second to last was ready; equal to `last_ns` if there is none.
         median_ns: the median of the others.
         free_ns: when the last stream got free of the communication before; far in the past if none was busy.
-        busy: place in the run's ranks of the one with that stream, or -1.
+        busy: index in the run's ranks of the one with that stream, or -1.
         busy_row: of that rank's `Collectives`, or -1.
         error_ns: what the clocks cannot tell apart.
     """

@@ -97,7 +97,7 @@ def limited_by_waits(charges: CausedDelays, run: Run, steps: Sequence[int]) -> C
     waits_ns, known = _waits(run, steps)
     limit_ns = np.full(charges.ranks_ns.shape, -1, dtype=np.int64)
     for matched in run.collectives:
-        members = np.array([run.places[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
+        members = np.array([run.index_of_rank[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
         others_ns = leave_one_out_medians(waits_ns[members].T, known[members].T).T
         beyond_ns = np.maximum(others_ns - waits_ns[members], 0)
         comparable = known[members] & (known[members].sum(axis=0) > 1)
@@ -148,7 +148,7 @@ def _largest_of_each_segment(instances: CollectiveInstances, caused_ns: Int64, c
     """Return, of the instances that share a rank, the beginning of its segment and a step, the one with the largest
     delay.
 
-    Collectives that do not block lie in one stretch of computing, and each shows all of the delay in it.
+    Collectives that do not block lie in one interval of computing, and each shows all of the delay in it.
     """
     segment = (instances.step[charged], instances.since_ns[charged], instances.rank[charged])
     order = np.lexsort((-instances.begin_ns[charged], caused_ns[charged], *segment))

@@ -35,14 +35,14 @@ class WorkTimes:
     Attributes:
         run: the ranks' run.
         steps: the numbers of the steps.
-        places: of the ranks in the run's ranks.
+        rank_indexes: of the ranks in `run.ranks`.
         program: int64 [k], equal for ranks that run the same program.
         own_ns: int64 [s, k], their own times.
     """
 
     run: Run
     steps: Sequence[int]
-    places: tuple[int, ...]
+    rank_indexes: tuple[int, ...]
     program: Int64
     own_ns: Int64
 
@@ -64,12 +64,12 @@ class WorkTimes:
         return np.asarray(usual - ~slow > 0)
 
     def standing_out(self, first: int) -> list[tuple[int, ...]]:
-        """Return which ranks stand out in the steps from `first` on, each set by its places in the run's ranks.
+        """Return which ranks stand out in the steps from `first` on, each set by its indexes in the run's ranks.
 
         One set is those above the largest gap in how much longer they work, medians over the steps; it holds no more
         than half of each program. The others are the machines and process groups whose ranks work longest.
         """
-        nobody = np.zeros(len(self.places), dtype=np.bool_)
+        nobody = np.zeros(len(self.rank_indexes), dtype=np.bool_)
         longer_ns = np.median(self.beyond_peers(self.own_ns, nobody)[first:], axis=0)
         order = np.argsort(-longer_ns, kind="stable")
         gaps_ns = longer_ns[order][:-1] - longer_ns[order][1:]
@@ -77,42 +77,50 @@ class WorkTimes:
         for count in (np.argsort(-gaps_ns, kind="stable") + 1).tolist():
             above = np.isin(np.arange(len(order)), order[:count])
             if longer_ns[above].min() > 0 and self._is_minority(above):
-                found.append(self._places_of(above))
+                found.append(self._rank_indexes_of(above))
                 break
-        named = [(float(np.median(longer_ns[self.mask(places)])), places) for places in self.named_sets]
+        named = [
+            (float(np.median(longer_ns[self.mask(rank_indexes)])), rank_indexes) for rank_indexes in self.named_sets
+        ]
         longest = sorted((n for n in named if n[0] > 0), reverse=True)[:_NAMED]
-        return list(dict.fromkeys([*found, *(places for _, places in longest if self._is_minority(self.mask(places)))]))
+        return list(
+            dict.fromkeys(
+                [*found, *(rank_indexes for _, rank_indexes in longest if self._is_minority(self.mask(rank_indexes)))]
+            )
+        )
 
-    def mask(self, places: Sequence[int]) -> Bool:
-        """Return a mask [k] of these places in the run's ranks."""
-        return np.isin(np.array(self.places), np.array(places))
+    def mask(self, rank_indexes: Sequence[int]) -> Bool:
+        """Return a mask [k] of these indexes in the run's ranks."""
+        return np.isin(np.array(self.rank_indexes), np.array(rank_indexes))
 
-    def cause(self, places: Sequence[int], first: int) -> str:
+    def cause(self, rank_indexes: Sequence[int], first: int) -> str:
         """Return what most of the additional time of slow ranks is: compute, more_work, host or data."""
-        slow = self.mask(places)
+        slow = self.mask(rank_indexes)
         compute_ns, _ = self._longer(slow, self._per_step(lambda part: part.compute_ns), first)
         data_ns, _ = self._longer(slow, self._per_step(lambda part: max(part.data_ns or 0, 0)), first)
         longer_ns, _ = self._longer(slow, self.own_ns, first)
-        additional, usual = self._additional_operations(places, first)
-        more = additional > MORE_OPERATIONS * usual and self.may_be_more_work(places, first)
+        additional, usual = self._additional_operations(rank_indexes, first)
+        more = additional > MORE_OPERATIONS * usual and self.may_be_more_work(rank_indexes, first)
         host_ns = longer_ns - compute_ns - data_ns
         by_cause = {"more_work" if more else "compute": compute_ns, "host": host_ns, "data": data_ns}
         return max(by_cause, key=lambda cause: by_cause[cause])
 
-    def _additional_operations(self, places: Sequence[int], first: int) -> tuple[float, float]:
+    def _additional_operations(self, rank_indexes: Sequence[int], first: int) -> tuple[float, float]:
         """Return how many more operations slow ranks begin in a step than their peers, and how many these begin."""
-        operations = np.stack([_operations(self.run.ranks[place], self.steps) for place in self.places], axis=1)
+        operations = np.stack(
+            [_operations(self.run.ranks[rank_index], self.steps) for rank_index in self.rank_indexes], axis=1
+        )
         # Operations before the first collective are those of a part of a step.
-        additional, usual = self._longer(self.mask(places), operations, max(first, int(len(self.steps) > 1)))
+        additional, usual = self._longer(self.mask(rank_indexes), operations, max(first, int(len(self.steps) > 1)))
         return additional, max(usual, 1.0)
 
-    def may_be_more_work(self, places: Sequence[int], first: int) -> bool:
+    def may_be_more_work(self, rank_indexes: Sequence[int], first: int) -> bool:
         """Return whether slow ranks compute longer for their additional operations, if they have any.
 
         One more operation that takes very long, such as one that sleeps, is no more work. Many more may take long.
         """
-        more_ns, usual_ns = self._longer(self.mask(places), self._per_step(lambda part: part.compute_ns), first)
-        additional, usual = self._additional_operations(places, first)
+        more_ns, usual_ns = self._longer(self.mask(rank_indexes), self._per_step(lambda part: part.compute_ns), first)
+        additional, usual = self._additional_operations(rank_indexes, first)
         explains = additional / usual >= _EXPLAINED * more_ns / max(usual_ns, 1.0)
         return additional <= 0 or additional >= _MANY_OPERATIONS or explains
 
@@ -124,7 +132,7 @@ class WorkTimes:
 
     def _per_step(self, value: Callable[[StepParts], int]) -> Int64:
         return _per_step(
-            [{part.step: part for part in self.run.ranks[p].steps} for p in self.places], self.steps, value
+            [{part.step: part for part in self.run.ranks[p].steps} for p in self.rank_indexes], self.steps, value
         )
 
     def _is_minority(self, slow: Bool) -> bool:
@@ -132,31 +140,31 @@ class WorkTimes:
         count = np.bincount(self.program)
         return bool((np.bincount(self.program, weights=slow) <= count / 2).all())
 
-    def _places_of(self, mask: Bool) -> tuple[int, ...]:
-        return tuple(sorted(place for place, here in zip(self.places, mask, strict=True) if here))
+    def _rank_indexes_of(self, mask: Bool) -> tuple[int, ...]:
+        return tuple(sorted(rank_index for rank_index, here in zip(self.rank_indexes, mask, strict=True) if here))
 
     @cached_property
     def named_sets(self) -> list[tuple[int, ...]]:
         """Return the ranks of each machine and of each process group, two or more and not all."""
-        machines = grouped((self.run.ranks[place].machine, place) for place in self.places)
+        machines = grouped((self.run.ranks[rank_index].machine, rank_index) for rank_index in self.rank_indexes)
         machines.pop(None, None)
-        place_of = {self.run.ranks[place].rank: place for place in self.places}
-        groups = [[place_of[rank] for rank in group.ranks if rank in place_of] for group in self.run.groups]
+        index_of = {self.run.ranks[rank_index].rank: rank_index for rank_index in self.rank_indexes}
+        groups = [[index_of[rank] for rank in group.ranks if rank in index_of] for group in self.run.groups]
         sets = dict.fromkeys(tuple(sorted(members)) for members in (*machines.values(), *groups))
-        return [members for members in sets if 2 <= len(members) < len(self.places)]
+        return [members for members in sets if 2 <= len(members) < len(self.rank_indexes)]
 
 
 def work_times(run: Run, steps: Sequence[int]) -> WorkTimes | None:
     """Return how long ranks work that have peers; None if there are none."""
     programs = _same_program(run, steps)
-    places = tuple(place for peers in programs for place in peers)
-    if not places:
+    rank_indexes = tuple(rank_index for peers in programs for rank_index in peers)
+    if not rank_indexes:
         return None
-    parts = [{part.step: part for part in run.ranks[place].steps} for place in places]
+    parts = [{part.step: part for part in run.ranks[rank_index].steps} for rank_index in rank_indexes]
     return WorkTimes(
         run=run,
         steps=steps,
-        places=places,
+        rank_indexes=rank_indexes,
         program=np.repeat(np.arange(len(programs)), [len(peers) for peers in programs]),
         own_ns=_per_step(parts, steps, lambda part: part.step_ns - part.exposed_comm_ns),
     )
@@ -181,12 +189,12 @@ def _operations(summary: RankSummary, steps: Sequence[int]) -> Int64:
 
 
 def _same_program(run: Run, steps: Sequence[int]) -> list[list[int]]:
-    """Return sets of places in the run's ranks that run the same program, two or more each."""
+    """Return sets of indexes of ranks that run the same program, two or more each."""
     wanted = np.array(sorted(steps), dtype=np.int64)
     signature = [_signature(summary, wanted) for summary in run.ranks]
     pairs: list[tuple[int, int]] = []
     for matched in run.collectives:
-        members = [run.places[rank] for rank in matched.ranks.tolist()]
+        members = [run.index_of_rank[rank] for rank in matched.ranks.tolist()]
         if len({signature[member] for member in members}) == 1:
             pairs += pairwise(members)
     sets = ([m for m in peers if run.ranks[m].is_measured] for peers in connected_components(pairs))

@@ -1,7 +1,7 @@
-"""Which transfers took longer than the same transfers on other links.
+"""Which transfers took longer than the same transfers on other network links.
 
-A link is a process group, or the two ends of a message. It is compared with the other links that carry the same kind
-and size among as many ranks on as many hosts. A link is slow if all of these hold:
+A network link is a process group, or the two ends of a message. It is compared with the other links that carry the same
+kind and size among as many ranks on as many hosts. A link is slow if all of these hold:
 
 * its median transfer is longer by a fifth than the median of the other links;
 * three quarters of its transfers are longer than three quarters of theirs, because many links are slow now and then;
@@ -37,8 +37,8 @@ _Name = tuple[tuple[int, ...], bool, bool]  # ranks, `carries_messages` and `dir
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
-    """A link that is slow.
+class SlowNetworkLink:
+    """A network link that is slow.
 
     Attributes:
         ranks: those of the group, or the source and the destination of messages.
@@ -70,7 +70,7 @@ class SlowTransfers:
         link: int64 [n], index into `links`, or -1.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[SlowNetworkLink, ...]
     slow_ns: Int64
     link: Int64
 
@@ -118,7 +118,9 @@ def slow_transfers(run: Run, arrivals: Arrivals) -> SlowTransfers:
     for i, (ranks, carries_messages, directed) in enumerate(named):
         known = is_known & (link[here] == i)
         slowdown = int(transfer_ns[here][known].sum()) / max(int(usually_ns[known].sum()), 1)
-        result.append(Link(ranks=ranks, carries_messages=carries_messages, directed=directed, slowdown=slowdown))
+        result.append(
+            SlowNetworkLink(ranks=ranks, carries_messages=carries_messages, directed=directed, slowdown=slowdown)
+        )
     return _with_messages(SlowTransfers(links=tuple(result), slow_ns=slow_ns, link=link), messages, collectives)
 
 
@@ -140,9 +142,9 @@ def _with_messages(slow: SlowTransfers, messages: SlowMessages, collectives: int
     """Add the slow links of messages. The two directions between two ranks are one link if both are slow."""
     links, names = list(slow.links), np.full(len(messages.links) + 1, ABSENT)
     of_messages = zip(messages.links, messages.slowdown, messages.references, strict=True)
-    place = {ends: i for i, ends in enumerate(messages.links)}
+    index_of = {ends: i for i, ends in enumerate(messages.links)}
     for i, (ends, slowdown, reference) in enumerate(of_messages):
-        back = place.get(ends[::-1])
+        back = index_of.get(ends[::-1])
         both = back is not None
         if back is not None and ends[0] > ends[1]:
             names[i] = names[back]
@@ -150,7 +152,11 @@ def _with_messages(slow: SlowTransfers, messages: SlowMessages, collectives: int
         if back is not None:
             slowdown = (slowdown + messages.slowdown[back]) / 2
         names[i] = len(links)
-        links.append(Link(ranks=ends, carries_messages=True, directed=not both, slowdown=slowdown, reference=reference))
+        links.append(
+            SlowNetworkLink(
+                ranks=ends, carries_messages=True, directed=not both, slowdown=slowdown, reference=reference
+            )
+        )
     slow_ns, link = slow.slow_ns.copy(), slow.link.copy()
     number = names[messages.link]
     slow_ns[collectives:] = np.where(number == ABSENT, slow_ns[collectives:], messages.slow_ns)
@@ -172,14 +178,18 @@ def _name_links(slow: Int64, ends: Sequence[tuple[int, ...]], groups: int) -> tu
 
     The two directions between two ranks are one link if both are slow. The first `groups` links are groups.
     """
-    places = slow.tolist()
-    messages = {ends[place] for place in places if place >= groups}
+    link_indexes = slow.tolist()
+    messages = {ends[link_index] for link_index in link_indexes if link_index >= groups}
     named: dict[_Name, int] = {}
     number = []
-    for place in places:
-        both = place >= groups and ends[place][::-1] in messages
-        carries_messages = place >= groups
-        name = (tuple(sorted(ends[place])) if both else ends[place], carries_messages, carries_messages and not both)
+    for link_index in link_indexes:
+        both = link_index >= groups and ends[link_index][::-1] in messages
+        carries_messages = link_index >= groups
+        name = (
+            tuple(sorted(ends[link_index])) if both else ends[link_index],
+            carries_messages,
+            carries_messages and not both,
+        )
         number.append(named.setdefault(name, len(named)))
     return list(named), np.array(number, dtype=np.int64)
 

@@ -8,10 +8,6 @@ reaches the others through messages, and part of it falls into their bubbles. So
 pipeline (`pipeline.uneven_stage`). Collectives of the same rank may show the same delay; the larger one counts. Of a
 slow link between stages the replay counts: slow messages that release a rank may end in a bubble. Slow collectives
 within a stage, such as those of tensor parallelism, make its actions longer, or the transfers after.
-
-The section on ranks that hold up the others.
-
-Tables of the section on stragglers.
 """
 
 from __future__ import annotations
@@ -28,13 +24,13 @@ from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.explain.pipeline.bubbles import pipeline
 from tracekit.explain.pipeline.tables import ACTIONS
-from tracekit.explain.pipeline.uneven_stage import SlowLink, gaps_before_ns, pipeline_delays, replay_with_less
+from tracekit.explain.pipeline.uneven_stage import SlowStageLink, gaps_before_ns, pipeline_delays, replay_with_less
 from tracekit.explain.section import AnalysisInput, Section, Unavailable
 from tracekit.explain.step_time.step_rates import slow_rates_of_ranks
 from tracekit.explain.stragglers.arrivals import Arrivals, arrivals_of
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays, attribute_delays, limited_by_waits
-from tracekit.explain.stragglers.slow_transfers import Link, SlowTransfers, slow_transfers
+from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink, SlowTransfers, slow_transfers
 from tracekit.explain.stragglers.verdict import Verdict, cause_of, name_culprit
 from tracekit.findings.finding import Finding
 from tracekit.model.events import ABSENT, Int64
@@ -68,7 +64,7 @@ SLOW_LINKS = Table(
         Column("ranks", "list[int]", "", "Those of the group, or the source and the destination of messages."),
         Column("carries_messages", "bool", "", "Whether it carries messages, and not collectives of the group."),
         Column("directed", "bool", "", "Whether it is slow from the first of the ranks to the second, and not back."),
-        Column("slowdown", "float", "ratio", "How many times as long as on other links its transfers take."),
+        Column("slowdown", "float", "ratio", "How many times as long as on other network links its transfers take."),
         Column("compared_with", "str", "", "What it is compared with."),
     ),
 )
@@ -87,7 +83,7 @@ class Stragglers:
     """
 
     verdict: Verdict
-    links: tuple[Link, ...]
+    links: tuple[SlowNetworkLink, ...]
     by_rank: Frame = Frame(STRAGGLERS)
     findings: tuple[Finding, ...]
 
@@ -123,18 +119,20 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
     late = instances.last_arrival[np.isin(instances.step, np.array(counted, dtype=np.int64))]
     last = np.bincount(late[late != ABSENT], minlength=len(run.ranks))
     count = max(len(counted), 1)
-    delays_ns = {summary.rank: charges.ranks_ns[place].sum() / count for place, summary in enumerate(run.ranks)}
+    delays_ns = {
+        summary.rank: charges.ranks_ns[rank_index].sum() / count for rank_index, summary in enumerate(run.ranks)
+    }
     pauses = pauses_behind_delays(run, delays_ns)
     rows: list[dict[str, object]] = [
         {
             "rank": summary.rank,
-            "caused_delay_ns": int(charges.ranks_ns[place].sum()) // count if comparable else None,
-            "wait_ns": int(arrivals.wait_ns[place]) // count if comparable else None,
-            "last_arrivals": int(last[place]) if comparable else None,
-            "arrivals": int(arrivals.arrivals[place]),
-            "cause": pauses.get(summary.rank) or cause_of(run, place, charges, counted),
+            "caused_delay_ns": int(charges.ranks_ns[rank_index].sum()) // count if comparable else None,
+            "wait_ns": int(arrivals.wait_ns[rank_index]) // count if comparable else None,
+            "last_arrivals": int(last[rank_index]) if comparable else None,
+            "arrivals": int(arrivals.arrivals[rank_index]),
+            "cause": pauses.get(summary.rank) or cause_of(run, rank_index, charges, counted),
         }
-        for place, summary in enumerate(run.ranks)
+        for rank_index, summary in enumerate(run.ranks)
         if summary.is_measured
     ]
     verdict, findings = name_culprit(run, arrivals, charges, transfers.links, steps, comparable=comparable)
@@ -164,7 +162,7 @@ def with_pipeline_delays(
     ranks_ns, causes_ns, links_ns = charges.ranks_ns.copy(), charges.causes_ns.copy(), charges.links_ns.copy()
     for measured in pipelines:
         inside = [i for i, link in enumerate(links) if link.carries_messages and _has_edges(measured, link.ranks)]
-        slow = [SlowLink(ranks=links[i].ranks, slowdown=links[i].slowdown) for i in inside]
+        slow = [SlowStageLink(ranks=links[i].ranks, slowdown=links[i].slowdown) for i in inside]
         delays = pipeline_delays(measured, slow)
         column = np.searchsorted(steps, delays.steps)
         for i, added_ns in zip(inside, delays.links_ns, strict=True):
@@ -178,7 +176,7 @@ def with_pipeline_delays(
                     links_ns[i] = 0
                     links_ns[i, column] = added_ns
         for rank, host_ns, data_ns in zip(measured.ranks, delays.host_ns, delays.data_ns, strict=True):
-            member, of_rank_ns = run.places[rank], host_ns + data_ns
+            member, of_rank_ns = run.index_of_rank[rank], host_ns + data_ns
             if of_rank_ns.sum() > ranks_ns[member].sum():
                 ranks_ns[member] = 0
                 ranks_ns[member, column] = of_rank_ns

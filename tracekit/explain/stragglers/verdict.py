@@ -22,7 +22,7 @@ from tracekit.explain.stragglers.candidates import (
 from tracekit.explain.stragglers.certainty import Grading
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
 from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
-from tracekit.explain.stragglers.slow_transfers import Link
+from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
 from tracekit.findings.finding import Certainty, Condition, Finding
 from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobody_text, slow_link, straggler
 from tracekit.findings.thresholds import NOTABLE_SAVING
@@ -60,7 +60,7 @@ class Verdict:
     ranks: tuple[int, ...] = ()
     host: str | None = None
     cause: str | None = None
-    link: Link | None = None
+    link: SlowNetworkLink | None = None
     caused_delay_ns: int = 0
     significance_ns: int | None = None
     share_of_step: float = 0.0
@@ -80,7 +80,7 @@ def name_culprit(
     run: Run,
     arrivals: Arrivals,
     charges: CausedDelays,
-    links: Sequence[Link],
+    links: Sequence[SlowNetworkLink],
     steps: Sequence[int],
     *,
     comparable: bool,
@@ -89,7 +89,7 @@ def name_culprit(
 
     comparable: whether the clocks of ranks can be compared.
     """
-    trained = [place for place, summary in enumerate(run.ranks) if summary.is_measured]
+    trained = [rank_index for rank_index, summary in enumerate(run.ranks) if summary.is_measured]
     reason = None
     if len(trained) < 2:
         reason = "a rank alone holds up nobody"
@@ -121,7 +121,9 @@ def name_culprit(
         first=skipped,
         clock_ns=clock_ns,
         last_arrivals=count_last_arrivals(run, arrivals, steps),
-        less_loaded={run.places[rank]: [run.places[o] for o in load.others] for rank, load in overloaded.items()},
+        less_loaded={
+            run.index_of_rank[rank]: [run.index_of_rank[o] for o in load.others] for rank, load in overloaded.items()
+        },
     )
     judged = _Judged(
         run=run,
@@ -138,7 +140,7 @@ def name_culprit(
         clock_ns=clock_ns,
     )
     first = first_to_name(found, links)
-    others = [each for each in found if (each.places, each.is_link) != (first.places, first.is_link)]
+    others = [each for each in found if (each.indexes, each.is_link) != (first.indexes, first.is_link)]
     others = sorted(others, key=lambda each: -each.evidence.size_ns)[:_CLOSE]
     close = [judged.finding(each, first) for each in others if each.evidence.size_ns > 0]
     if first.certainty is None:
@@ -146,7 +148,7 @@ def name_culprit(
         return verdict, [*([judged.finding(first)] if first.evidence.size_ns > 0 else []), *close]
     if first.is_link:
         named = judged.finding(first)
-        link = links[first.places[0]]
+        link = links[first.indexes[0]]
         return Verdict(cause="link", link=link, text=named.text, **judged.figures(first)), [named, *close]
     ranks, host, size_ns = judged.ranks(first), judged.host(first), first.evidence.size_ns
     several: dict[str, Any] = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
@@ -163,7 +165,7 @@ class _Judged:
     """What candidates are judged by.
 
     Attributes:
-        trained: places of the ranks that were measured.
+        trained: indexes of the ranks that were measured.
         overloaded: by rank, where its experts receive most tokens.
         missing: what must be added to be sure.
         job_step_ns: the mean step of the job.
@@ -173,7 +175,7 @@ class _Judged:
     run: Run
     arrivals: Arrivals
     charges: CausedDelays
-    links: Sequence[Link]
+    links: Sequence[SlowNetworkLink]
     steps: Sequence[int]
     trained: Sequence[int]
     work: WorkTimes | None
@@ -184,7 +186,7 @@ class _Judged:
     clock_ns: int
 
     def ranks(self, candidate: Candidate) -> tuple[int, ...]:
-        return tuple(self.run.ranks[place].rank for place in candidate.places)
+        return tuple(self.run.ranks[rank_index].rank for rank_index in candidate.indexes)
 
     def host(self, candidate: Candidate) -> str | None:
         return _host_of(self.run, self.ranks(candidate))
@@ -205,13 +207,13 @@ class _Judged:
 
     def overload(self, candidate: Candidate, cause: str | None) -> Overload | None:
         """Return the load of the only rank's experts, if that is why it computes longer. cause: of the delay."""
-        if cause not in _COMPUTING or len(candidate.places) != 1:
+        if cause not in _COMPUTING or len(candidate.indexes) != 1:
             return None
         return _reason(self.overloaded.get(self.ranks(candidate)[0]), candidate.evidence.size_ns)
 
     def finding(self, candidate: Candidate, named: Candidate | None = None) -> Finding:
         """Return the finding on a candidate. named: another one, which is the one to name."""
-        others = [self.run.ranks[p] for p in self.trained if candidate.is_link or p not in candidate.places]
+        others = [self.run.ranks[p] for p in self.trained if candidate.is_link or p not in candidate.indexes]
         size_ns, waiting_ns = candidate.evidence.size_ns, _mean_ns(others, self.steps, "exposed_comm_ns")
         conditions = [condition for _, condition in self.grading.conditions(candidate.evidence)]
         if named is not None:
@@ -237,10 +239,10 @@ class _Judged:
             "peers_exposed_comm_ns": int(waiting_ns),
         }
         if candidate.is_link:
-            return self._link_finding(self.links[candidate.places[0]], evidence, numbers)
+            return self._link_finding(self.links[candidate.indexes[0]], evidence, numbers)
         return self._rank_finding(candidate, others, evidence, numbers)
 
-    def _link_finding(self, link: Link, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
+    def _link_finding(self, link: SlowNetworkLink, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
         slow = {"directed": link.directed, "slowdown": link.slowdown, "reference": link.reference}
         return slow_link(
             severity="info" if link.may_be_slower_by_nature else "warning",
@@ -254,12 +256,12 @@ class _Judged:
     def _rank_finding(
         self, candidate: Candidate, others: Sequence[RankSummary], evidence: dict[str, Any], numbers: dict[str, Any]
     ) -> Finding:
-        ranks, slow = self.ranks(candidate), [self.run.ranks[place] for place in candidate.places]
+        ranks, slow = self.ranks(candidate), [self.run.ranks[rank_index] for rank_index in candidate.indexes]
         cause = self.cause(candidate)
         overload = self.overload(candidate, cause)
         waits = None
         if len(ranks) == 1:
-            waits = waits_for(self.run, self.arrivals, candidate.places[0], self.steps)
+            waits = waits_for(self.run, self.arrivals, candidate.indexes[0], self.steps)
         return straggler(
             rank=ranks[0] if len(ranks) == 1 else None,
             cause=cause,
@@ -323,14 +325,14 @@ def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> f
 
 
 # ---- causes ---------------------------------------------------------------------------------------------------------
-def cause_of(run: Run, place: int, charges: CausedDelays, steps: Sequence[int]) -> str | None:
+def cause_of(run: Run, rank_index: int, charges: CausedDelays, steps: Sequence[int]) -> str | None:
     """Return the cause of most of a rank's delay; if no part of it has a known cause, the one that its steps show.
 
     Before a message only the delay is known, not its cause.
     """
-    *known, unknown_ns = charges.causes_ns[place].tolist()
+    *known, unknown_ns = charges.causes_ns[rank_index].tolist()
     if not any(known) and unknown_ns:
-        known = _excess_by_cause(run, place, steps)
+        known = _excess_by_cause(run, rank_index, steps)
     largest = max(known)
     return CAUSES[known.index(largest)] if largest > 0 else None
 
@@ -339,12 +341,12 @@ def _cause(
     run: Run, first: Candidate, charges: CausedDelays, steps: Sequence[int], work: WorkTimes | None, skipped: int
 ) -> str | None:
     """Return the cause of a candidate's delay: of what is attributed to it, unless the work of ranks tells more."""
-    *known, unknown_ns = charges.causes_ns[first.places[0]].tolist()
-    is_compared = work is not None and set(first.places) <= set(work.places)
+    *known, unknown_ns = charges.causes_ns[first.indexes[0]].tolist()
+    is_compared = work is not None and set(first.indexes) <= set(work.rank_indexes)
     if work is not None and is_compared and (first.by_work or unknown_ns > sum(known)):
-        return work.cause(first.places, skipped)
-    cause = cause_of(run, first.places[0], charges, steps)
-    if cause == "more_work" and work is not None and is_compared and not work.may_be_more_work(first.places, skipped):
+        return work.cause(first.indexes, skipped)
+    cause = cause_of(run, first.indexes[0], charges, steps)
+    if cause == "more_work" and work is not None and is_compared and not work.may_be_more_work(first.indexes, skipped):
         return "compute"
     return cause
 
@@ -356,9 +358,9 @@ def _reason(overload: Overload | None, delay_ns: float) -> Overload | None:
     return overload if overload.longer_ns >= _EXPLAINED * delay_ns else None
 
 
-def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
+def _excess_by_cause(run: Run, rank_index: int, steps: Sequence[int]) -> list[float]:
     """Return by how much a rank's steps exceed those of the ranks that it shares groups with, by `CAUSES`."""
-    this = run.ranks[place]
+    this = run.ranks[rank_index]
     mates = {rank for matched in run.collectives if this.rank in matched.ranks for rank in matched.ranks.tolist()}
     others = [s for s in run.ranks if s.rank in mates and s.rank != this.rank] or [
         s for s in run.ranks if s.rank != this.rank

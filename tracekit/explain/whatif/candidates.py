@@ -21,8 +21,8 @@ import numpy as np
 
 from tracekit.explain.communication.slow_messages import Reference
 from tracekit.explain.model_parallel.expert_load import HIGHEST_RATIO, LEAST_OVERLOAD
-from tracekit.explain.whatif.peer_levels import (
-    at_peers_level,
+from tracekit.explain.whatif.peer_speed import (
+    at_peers_speed,
     find_slow_links,
     link_at_others_speed,
     median_by_class,
@@ -76,7 +76,7 @@ class Candidate:
         what: the change in words.
         remedy: what is changed.
         durations: returns those of the operations of each group of steps, float64 [n, k].
-        ranks: the ranks that it is about: those to change, or those that a link connects.
+        ranks: the ranks that it is about: those to change, or those that a network link connects.
     """
 
     what: str
@@ -123,7 +123,7 @@ def made_together(graph: OperationGraph, candidates: list[Candidate]) -> Candida
 
 
 def _at_peers(graph: OperationGraph, what: str, ranks: tuple[int, ...]) -> Candidate:
-    return Candidate(what=what, remedy="ranks", durations=partial(at_peers_level, graph, ranks), ranks=ranks)
+    return Candidate(what=what, remedy="ranks", durations=partial(at_peers_speed, graph, ranks), ranks=ranks)
 
 
 def _single_ranks(graph: OperationGraph, ranks: Iterable[int]) -> Iterator[Candidate]:
@@ -184,8 +184,12 @@ def _without_host_gaps(graph: OperationGraph) -> Iterator[Candidate]:
 
 def _slow_links(graph: OperationGraph, most: int) -> Iterator[Candidate]:
     for slow in find_slow_links(graph)[:most] if graph.transfers_are_known else ():
-        ranks = graph.links[slow.number]
-        name = f"link between ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 else f"group {format_ranges(ranks)}"
+        ranks = graph.network_links[slow.number]
+        name = (
+            f"network link between ranks {ranks[0]} and {ranks[1]}"
+            if len(ranks) == 2
+            else f"group {format_ranges(ranks)}"
+        )
         what = f"{name} at the speed of {_SPEED_OF[slow.reference]}"
         yield Candidate(what=what, remedy="link", durations=partial(link_at_others_speed, graph, slow), ranks=ranks)
 

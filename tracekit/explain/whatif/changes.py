@@ -1,6 +1,6 @@
 """Which changes would shorten the step, and by how much: each candidate is tried in a replay.
 
-How long the steps of a job take with measured durations, with ideal ones, and with any mixture of the two.
+`Replays` tells how long the steps take with measured durations, with ideal ones, and with any mixture of the two.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Change:
         error_ns: the uncertainty of that, from the replay's error, the spread over steps and the clocks' uncertainty.
         share: the saving as a share of the measured step.
         rank: the rank to change, if it is one.
-        ranks: the ranks that it is about: those to change, or those that a link connects.
+        ranks: the ranks that it is about: those to change, or those that a network link connects.
     """
 
     what: str
@@ -244,8 +244,8 @@ class Replays:
         beyond_ns: dict[int, float] = defaultdict(float)
         for group, measured, ideal in zip(self.graph.step_groups, self.measured, self.ideal, strict=True):
             by_operation_ns = np.maximum(measured - ideal, 0).sum(axis=1)
-            ranks, place = np.unique(group.rank, return_inverse=True)
-            for rank, rank_ns in zip(ranks.tolist(), np.bincount(place, by_operation_ns).tolist(), strict=True):
+            ranks, index = np.unique(group.rank, return_inverse=True)
+            for rank, rank_ns in zip(ranks.tolist(), np.bincount(index, by_operation_ns).tolist(), strict=True):
                 if rank >= 0:
                     beyond_ns[rank] += rank_ns
         steps = sum(len(group.measured_ns) for group in self.graph.step_groups)

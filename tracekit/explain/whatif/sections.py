@@ -1,6 +1,6 @@
 """The section on what a change would save.
 
-Which savings of a what-if are worth a finding, and what to set so that FSDP keeps parameters where that pays.
+It decides which savings are worth a finding, and what to set so that FSDP keeps parameters where that pays.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tracekit.explain.step_time.step_rates import slow_rates_of_ranks
 from tracekit.explain.step_time.tables import MEMORY_USE
 from tracekit.explain.whatif import tables
 from tracekit.explain.whatif.changes import Change
-from tracekit.explain.whatif.launch_segments import exchanges, interruptions, launch_segments
-from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.explain.whatif.launch_intervals import exchanges, interruptions, launch_intervals
+from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_INTERVALS, LaunchIntervals
 from tracekit.explain.whatif.whatif import WhatIf, what_if_of_run
 from tracekit.findings.finding import Finding
 from tracekit.findings.fsdp import gathered_twice
@@ -39,8 +39,8 @@ _FULL = 0.95  # of a device's memory: beyond, an allocation may fail
 _SHARDING = {"FULL_SHARD": "SHARD_GRAD_OP", "HYBRID_SHARD": "_HYBRID_SHARD_ZERO2"}
 
 
-def _segments(recorded: RecordedSteps) -> LaunchSegments:
-    return launch_segments(recorded, recorded.once(PIPELINE_SECTION.keeps[ACTIONS]))
+def _intervals(recorded: RecordedSteps) -> LaunchIntervals:
+    return launch_intervals(recorded, recorded.once(PIPELINE_SECTION.keeps[ACTIONS]))
 
 
 def _analyze(given: AnalysisInput) -> WhatIf | Unavailable:
@@ -158,14 +158,14 @@ WHATIF_SECTION: Section[WhatIf] = Section(
     name="whatif",
     analyze=_analyze,
     reads=(
-        *(ACTIONS, BUCKET_REDUCTIONS, WAITS, INTERRUPTIONS, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
+        *(ACTIONS, BUCKET_REDUCTIONS, WAITS, INTERRUPTIONS, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_INTERVALS),
         *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY_USE),
     ),
     keeps={
         WAITS: lambda recorded: rank_waits(recorded.trace, recorded.lanes),
         INTERRUPTIONS: interruptions,
         EXCHANGES: exchanges,
-        LAUNCH_SEGMENTS: _segments,
+        LAUNCH_INTERVALS: _intervals,
     },
     tables=(tables.WHATIF, tables.WHATIF_SLOWDOWNS, tables.WHATIF_REPLAY),
 )

@@ -1,6 +1,6 @@
-"""Tables of what changes would save, and of where the slowness comes from.
+"""Which columns the tables of what changes would save have, and what is kept of each rank for replays.
 
-What is kept of a rank for replays: what its host launched, when it does not train, how much it exchanges.
+A rank keeps what its host launched, when it does not train, and how much it exchanges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ WHATIF = Table(
         Column("what", "str", "", "The change in words."),
         Column("remedy", "str", "", "What is changed: ranks, link, load, data, network, host ..."),
         Column("rank", "int?", "", "The rank to change, if it is one."),
-        Column("ranks", "list[int]", "", "The ranks that it is about: those to change, or those that a link connects."),
+        Column(
+            "ranks",
+            "list[int]",
+            "",
+            "The ranks that it is about: those to change, or those that a network link connects.",
+        ),
         Column("saves_ns_per_step", "int", "ns", "How much shorter the mean step would be, by a replay."),
         Column("error_ns", "int", "ns", "What that may be off."),
         Column("share", "float", "ratio", "The saving as a share of the measured step."),
@@ -69,14 +74,14 @@ for the kernels before, or an action of a pipeline begins or ends.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LaunchSegments(Columnar):
-    """n segments of the time of a GPU rank's host, in order, and what the kernels that it launched in them took.
+class LaunchIntervals(Columnar):
+    """n intervals of the time of a GPU rank's host, in order, and what the kernels that it launched in them took.
 
-    Segments that begin with a "wait" share the host's time with the segment before them: they are parts of one host
-    segment. A host segment launches kernels, and its last kernel ends at the latest of two times:
+    Intervals that begin with a "wait" share the host's time with the interval before them: they are parts of one host
+    interval. A host interval launches kernels, and its last kernel ends at the latest of two times:
 
         end of the kernel before + sum of `device_ns`        the device had work all the time
-        begin of the host segment + `limit_host_ns`
+        begin of the host interval + `limit_host_ns`
                                   + `limit_device_ns`        the device had to wait for a launch
 
     Times are on the rank's wall clock; -1 means that there is none.
@@ -89,8 +94,8 @@ class LaunchSegments(Columnar):
         device_ns: how long its kernels take on the device, with the time between kernels that were launched in time,
             int64 [n]; -1 without kernels.
         device_end_ns: when the last kernel that was launched so far ended, int64 [n].
-        limit_host_ns: time from the begin of the host segment to the start of the kernel whose launch decides when the
-            last one can end, if the device is free; in the last row of each host segment, int64 [n].
+        limit_host_ns: time from the begin of the host interval to the start of the kernel whose launch decides when the
+            last one can end, if the device is free; in the last row of each host interval, int64 [n].
         limit_device_ns: time from that start to the end of the last kernel, int64 [n].
         awaited_kernel_ns: of a synchronisation the end of the kernel that it waited for, int64 [n].
         awaited_communication_ns: of a wait, a launch or a synchronisation the end of the communication that has to end
@@ -144,6 +149,6 @@ class Exchanges(Columnar):
     received_bytes: Int64
 
 
-LAUNCH_SEGMENTS = table_part("launch_segments", LaunchSegments)
+LAUNCH_INTERVALS = table_part("launch_intervals", LaunchIntervals)
 INTERRUPTIONS = table_part("interruptions", Interruptions)
 EXCHANGES = table_part("exchanges", Exchanges)

@@ -12,11 +12,10 @@ T / measured step - 1 says how far to trust the other figures.
 
 Others wait for a rank if one of them ends its steps earlier when that rank is faster.
 
-The saving that a finding states: that of a replay of this run with what the finding advises.
-
-A finding names its remedy as `Change` does, and whom it concerns in `ranks`, or in its rank. Some sections replay what
-they advise themselves: their findings have an error of the saving from the start. Any other saving is an estimate. It
-is dropped, and `no_replay` in the evidence says why there is none.
+The saving that a finding states is that of a replay of this run with what the finding advises. A finding names its
+remedy as `Change` does, and whom it concerns in `ranks`, or in its rank. Some sections replay what they advise
+themselves: their findings have an error of the saving from the start. Any other saving is an estimate. It is dropped,
+and `no_replay` in the evidence says why there is none.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from tracekit.explain.step_time.step_rates import INDEPENDENT
 from tracekit.explain.whatif import tables
 from tracekit.explain.whatif.changes import Change, Replays, find_worthwhile_changes
 from tracekit.explain.whatif.graph.run_graph import build_run_graph
-from tracekit.explain.whatif.peer_levels import at_peers_level
+from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.communication import REPLAYED_ACTIONS
 from tracekit.findings.finding import Finding, Remedy
 from tracekit.model.events import Bool
@@ -153,7 +152,9 @@ def what_if(graph: OperationGraph) -> WhatIf:
     by_rank, bound_ns = _slowdown_by_rank(replays, by_stage, notes), replays.largest_possible_delay_ns
     slowness_ns = replayed_ns - ideal_ns
     if replays.are_long:
-        notes.append("very many operations: the slowdown S of each type is left out, and few ranks and links are tried")
+        notes.append(
+            "very many operations: the slowdown S of each type is left out, and few ranks and network links are tried"
+        )
     if len(steps_ns) == 1:
         notes.append("one step: how much savings differ from step to step is not known")
 
@@ -224,7 +225,7 @@ def ranks_waited_for(graph: OperationGraph, changes: Iterable[Change]) -> frozen
 
 
 def _is_waited_for(graph: OperationGraph, rank: int) -> bool:
-    for group, faster_ns in zip(graph.step_groups, at_peers_level(graph, (rank,)), strict=True):
+    for group, faster_ns in zip(graph.step_groups, at_peers_speed(graph, (rank,)), strict=True):
         before_ns, after_ns = group.rank_ends_ns(group.duration_ns), group.rank_ends_ns(faster_ns)
         gains_ns = {other: end_ns - after_ns[other] for other, end_ns in before_ns.items()}
         own_ns = gains_ns.pop(rank, 0.0)

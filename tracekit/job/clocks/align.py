@@ -21,9 +21,9 @@ import numpy as np
 
 from tracekit.job.clocks.by_collectives import FittedClocks, UnfittedClock, fit_to_collectives
 from tracekit.job.clocks.by_messages import join_by_messages
+from tracekit.job.clocks.collective_samples import CollectiveSamples, relative
 from tracekit.job.clocks.jumps import with_comparable_rates, with_jumps
 from tracekit.job.clocks.measured import probe_clock, recorded_time
-from tracekit.job.clocks.moments import Moments, relative
 from tracekit.model.communication import MatchedGroup, MatchedMessages
 from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel, ranks_text
@@ -59,13 +59,15 @@ def align(
         )
         for summary in ranks
     ]
-    moments = [group_moments for group in collectives if (group_moments := Moments.of(ranks, group)) is not None]
-    fitted = fit_to_collectives(clocks, moments)
+    samples = [
+        group_samples for group in collectives if (group_samples := CollectiveSamples.of(ranks, group)) is not None
+    ]
+    fitted = fit_to_collectives(clocks, samples)
     if messages is not None:
         models, frame = join_by_messages(ranks, fitted.models, fitted.frame, messages)
         fitted = replace(fitted, models=models, frame=frame)
     aligned = with_comparable_rates(_as_one_wall_clock(_on_reference(ranks, fitted)))
-    aligned = with_jumps(aligned, moments, hosts)
+    aligned = with_jumps(aligned, samples, hosts)
     named = {summary.rank: summary.machine for summary in ranks if summary.machine is not None}
     return aligned, clock_notes(ranks, aligned, {clock.rank: clock.measured for clock in clocks}, named)
 

@@ -2,7 +2,7 @@
 
 No rank leaves a synchronising collective before the last has entered. So its end is one moment on all ranks, up to the
 spread of the transfer. What is known of a clock without collectives (the probe measured it, or it is that of its host)
-holds as long as these moments do not contradict it. Else they decide.
+holds as long as these ends do not contradict it. Else they decide.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tracekit.job.clocks.collective_samples import FEWEST_SAMPLES, CollectiveSamples
 from tracekit.job.clocks.fit import ClockFit, fit_clock, model_of_fit
-from tracekit.job.clocks.moments import FEWEST_MOMENTS, Moments
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel
 from tracekit.stats.grouped import grouped
@@ -57,25 +57,25 @@ class FittedClocks:
     root_error_ns: dict[int, int]
 
 
-def fit_to_collectives(clocks: Sequence[UnfittedClock], moments: Sequence[Moments]) -> FittedClocks:
-    """Return a model of each clock, of which those that share moments or a host are in one frame."""
+def fit_to_collectives(clocks: Sequence[UnfittedClock], samples: Sequence[CollectiveSamples]) -> FittedClocks:
+    """Return a model of each clock, of which those that share samples or a host are in one frame."""
     state = _State(clocks={clock.rank: clock for clock in clocks})
     of_host = grouped((clock.host, clock.rank) for clock in clocks if clock.host is not None)
-    groups_of_rank = grouped((rank, i) for i, of_group in enumerate(moments) for rank in of_group.ranks)
-    for anchor in sorted(clocks, key=_content_of_clocks(clocks, moments)):
+    groups_of_rank = grouped((rank, i) for i, of_group in enumerate(samples) for rank in of_group.ranks)
+    for anchor in sorted(clocks, key=_content_of_clocks(clocks, samples)):
         if anchor.rank in state.models:
             continue
         state.add(anchor.measured, anchor.rank)
         frame = state.frame(anchor.rank)
-        waiting: list[tuple[tuple[int, ...], int]] = []  # groups with a known clock, the most moments first
+        waiting: list[tuple[tuple[int, ...], int]] = []  # groups with a known clock, the most samples first
         added = [anchor.rank]
         while added or waiting:
             for i in {group for rank in added for group in groups_of_rank.get(rank, ())}:
-                heapq.heappush(waiting, (moments[i].content, i))
+                heapq.heappush(waiting, (samples[i].content, i))
             added = []
             if waiting:
                 _, i = heapq.heappop(waiting)
-                added = _align_group(state, moments[i], frame)
+                added = _align_group(state, samples[i], frame)
             if not waiting and not added:
                 added = _adopt_hosts(state, of_host, frame)
     return FittedClocks(
@@ -86,22 +86,22 @@ def fit_to_collectives(clocks: Sequence[UnfittedClock], moments: Sequence[Moment
 
 
 def _content_of_clocks(
-    clocks: Sequence[UnfittedClock], moments: Sequence[Moments]
+    clocks: Sequence[UnfittedClock], samples: Sequence[CollectiveSamples]
 ) -> Callable[[UnfittedClock], tuple[int, ...]]:
     """Return a sort key that decides with which clock to begin, so that neither its rank nor its time matters.
 
-    First come clocks that were measured, then those with the most moments, and then those whose moments took the
+    First come clocks that were measured, then those with the most samples, and then those whose samples took the
     shortest time.
     """
     count, durations_ns, mixed = (Counter[int]() for _ in range(3))
-    for group_moments in moments:
-        place = np.arange(1, group_moments.count + 1)
-        for r, rank in enumerate(group_moments.ranks):
-            present = group_moments.there[r]
-            duration_ns = group_moments.duration_ns[r, present]
+    for group_samples in samples:
+        position = np.arange(1, group_samples.count + 1)
+        for r, rank in enumerate(group_samples.ranks):
+            present = group_samples.there[r]
+            duration_ns = group_samples.duration_ns[r, present]
             count[rank] += len(duration_ns)
             durations_ns[rank] += int(duration_ns.sum())
-            mixed[rank] += int((duration_ns * place[present]).sum())
+            mixed[rank] += int((duration_ns * position[present]).sum())
 
     def key(clock: UnfittedClock) -> tuple[int, ...]:
         rank = clock.rank
@@ -160,33 +160,33 @@ class _State:
         )
 
 
-def _align_group(state: _State, moments: Moments, frame: int) -> list[int]:
+def _align_group(state: _State, samples: CollectiveSamples, frame: int) -> list[int]:
     """Add models for the clocks of a group that have none, against those in `frame`. Return the ranks that got one."""
-    known = [r for r, rank in enumerate(moments.ranks) if rank in state.models and state.frame(rank) == frame]
-    unknown = [r for r, rank in enumerate(moments.ranks) if rank not in state.models]
+    known = [r for r, rank in enumerate(samples.ranks) if rank in state.models and state.frame(rank) == frame]
+    unknown = [r for r, rank in enumerate(samples.ranks) if rank not in state.models]
     if not known or not unknown:
         return []
-    target_ns, target = common_moments(state.models, moments, known)
+    target_ns, target = common_samples(state.models, samples, known)
     # The end of a collective is the median over the known clocks, and about as uncertain as most of them.
-    error_ns = math.ceil(np.median([state.models[moments.ranks[r]].error_ns or 0 for r in known]))
-    root = state.root[moments.ranks[known[0]]]
+    error_ns = math.ceil(np.median([state.models[samples.ranks[r]].error_ns or 0 for r in known]))
+    root = state.root[samples.ranks[known[0]]]
     aligned, fitted = [], []
     for r in unknown:
-        clock = state.clocks[moments.ranks[r]]
-        both = target & moments.there[r]
+        clock = state.clocks[samples.ranks[r]]
+        both = target & samples.there[r]
         if not both.any():
             continue
-        end_ns = moments.end_ns[r, both]
+        end_ns = samples.end_ns[r, both]
         prior = state.prior(clock, frame)
-        model = prior and _confirmed(clock, prior, end_ns, target_ns[both], moments.transfer_ns, error_ns)
+        model = prior and _confirmed(clock, prior, end_ns, target_ns[both], samples.transfer_ns, error_ns)
         if model is None:
             fitted.append(r)
             model = model_of_fit(clock.rank, clock.recorded_ns, fit_clock(end_ns, target_ns[both]))
         state.add(model, root)
         aligned.append(r)
     if fitted:
-        _add_spreads(state, moments, known + aligned, fitted, error_ns)
-    return [moments.ranks[r] for r in aligned]
+        _add_spreads(state, samples, known + aligned, fitted, error_ns)
+    return [samples.ranks[r] for r in aligned]
 
 
 def _adopt_hosts(state: _State, of_host: Mapping[str, Sequence[int]], frame: int) -> list[int]:
@@ -233,7 +233,7 @@ def _contradicts(fit: ClockFit, apart_ns: Int64, target_ns: Int64, transfer_ns: 
     They are off by `apart_ns` at `target_ns`, int64 [n] each, to which `fit` is fitted. They contradict by their median
     (a rank may always be the first or the last to finish, and wait for its turn on a shared device) or by a drift.
     """
-    if len(apart_ns) < FEWEST_MOMENTS:
+    if len(apart_ns) < FEWEST_SAMPLES:
         return False
     off_ns, noise_ns = _middle_and_noise(apart_ns)
     drifted_ns = abs(fit.drift or 0.0) * int(np.ptp(target_ns))
@@ -247,39 +247,43 @@ def _middle_and_noise(apart_ns: Int64) -> tuple[float, float]:
     return middle + int(apart_ns[0]), float(np.percentile(deviations, 90, method="higher"))
 
 
-def _add_spreads(state: _State, moments: Moments, members: Sequence[int], fitted: Sequence[int], error_ns: int) -> None:
+def _add_spreads(
+    state: _State, samples: CollectiveSamples, members: Sequence[int], fitted: Sequence[int], error_ns: int
+) -> None:
     """Add to the errors of the `fitted` clocks what is unknown besides their fits.
 
     That is how far their ends are off the median of all `members`, as all ends of a rank may deviate alike, and by how
     much the clocks that they were fitted to are off, `error_ns`.
     """
-    target_ns, target = common_moments(state.models, moments, members)
+    target_ns, target = common_samples(state.models, samples, members)
     for r in members:
-        rank = moments.ranks[r]
+        rank = samples.ranks[r]
         model = state.models[rank]
-        here = target & moments.there[r]
-        off_ns = np.abs(model.to_run(moments.end_ns[r, here]) - target_ns[here])
+        here = target & samples.there[r]
+        off_ns = np.abs(model.to_run(samples.end_ns[r, here]) - target_ns[here])
         spread_ns = int(np.percentile(off_ns, _SPREAD_PERCENTILE, method="higher")) if len(off_ns) else 0
-        if moments.uneven or len(off_ns) < FEWEST_MOMENTS:
-            spread_ns = max(spread_ns, moments.transfer_ns)
+        if samples.uneven or len(off_ns) < FEWEST_SAMPLES:
+            spread_ns = max(spread_ns, samples.transfer_ns)
         if r in fitted:
             if len(members) == 2:  # the median of two is halfway between them
                 spread_ns *= 2
             own_ns = math.ceil(math.hypot(model.error_ns or 0, spread_ns))
             state.add(replace(model, error_ns=own_ns + error_ns), state.root[rank])
         elif rank == state.root[rank] and model.method == "none" and rank not in state.root_error_ns:
-            fit = fit_clock(moments.end_ns[r, here], target_ns[here])
+            fit = fit_clock(samples.end_ns[r, here], target_ns[here])
             own_ns = model_of_fit(rank, state.clocks[rank].recorded_ns, fit).error_ns or 0
             state.root_error_ns[rank] = math.ceil(math.hypot(own_ns, spread_ns))
 
 
-def common_moments(models: Mapping[int, ClockModel], moments: Moments, members: Sequence[int]) -> tuple[Int64, Bool]:
+def common_samples(
+    models: Mapping[int, ClockModel], samples: CollectiveSamples, members: Sequence[int]
+) -> tuple[Int64, Bool]:
     """Return when each collective ended in the frame, and for which collectives this is known: int64 [n] and bool [n].
 
-    The end is the median over `members`, places in the group whose `models` are known.
+    The end is the median over `members`, indexes in the group whose `models` are known.
     """
-    there = moments.there[members]
-    ends_ns = np.stack([models[moments.ranks[r]].to_run(moments.end_ns[r]) for r in members])
+    there = samples.there[members]
+    ends_ns = np.stack([models[samples.ranks[r]].to_run(samples.end_ns[r]) for r in members])
     if len(members) == 1:
         return ends_ns[0], there[0]
     any_there = np.asarray(there.any(axis=0))

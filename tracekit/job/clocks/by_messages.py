@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracekit.job.clocks.collective_samples import relative
 from tracekit.job.clocks.fit import LARGEST_DRIFT
 from tracekit.job.clocks.measured import recorded_time
-from tracekit.job.clocks.moments import relative
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import MatchedMessages
 from tracekit.model.events import ABSENT, Float64, Int64
@@ -47,10 +47,10 @@ def join_by_messages(
         rank: replace(model, at_ns=recorded_ns[rank][0]) if model.method == "none" else model
         for rank, model in models.items()
     }
-    links = _links(ranks, models, frame, messages, recorded_ns)
+    clock_of_pair = _clocks_of_pairs(ranks, models, frame, messages, recorded_ns)
     joined = DisjointSets()
     neighbours: dict[int, list[int]] = {}
-    for (one, other), _ in sorted(links.items(), key=lambda link: (link[1].error_ns or 0, link[0])):
+    for (one, other), _ in sorted(clock_of_pair.items(), key=lambda pair: (pair[1].error_ns or 0, pair[0])):
         if joined.join(one, other):
             neighbours.setdefault(one, []).append(other)
             neighbours.setdefault(other, []).append(one)
@@ -65,8 +65,8 @@ def join_by_messages(
         for parent in waiting:
             for child in neighbours[parent]:
                 if child not in clocks and child != base:
-                    link = links[parent, child]
-                    clocks[child] = link if parent == base else _chain(clocks[parent], links[child, parent])
+                    clock = clock_of_pair[parent, child]
+                    clocks[child] = clock if parent == base else _chain(clocks[parent], clock_of_pair[child, parent])
                     waiting.append(child)
         done |= {base, *clocks}
         for rank, of in frame.items():
@@ -137,7 +137,7 @@ def _sent_ns(summary: RankSummary) -> Int64:
     return np.where(alone, np.maximum(begin_ns, messages.end_ns - _RETURN_NS), begin_ns)
 
 
-def _links(
+def _clocks_of_pairs(
     ranks: Sequence[RankSummary],
     models: Mapping[int, ClockModel],
     frame: Mapping[int, int],
@@ -154,19 +154,19 @@ def _links(
     for rank, times_ns in recorded_ns.items():
         on_frame_ns = models[rank].to_run(np.array(times_ns, dtype=np.int64)).tolist()
         recorded.setdefault(frame[rank], []).extend(on_frame_ns)
-    links = {}
+    clock_of_pair = {}
     for (one, other), there in by_frames.items():
         back = by_frames.get((other, one))
         if one > other or back is None:
             continue
-        against_one = _link(other, there, back, recorded[one], recorded[other])
-        against_other = _link(one, back, there, recorded[other], recorded[one])
+        against_one = _clock_of_pair(other, there, back, recorded[one], recorded[other])
+        against_other = _clock_of_pair(one, back, there, recorded[other], recorded[one])
         if against_one is not None and against_other is not None:
-            links[other, one], links[one, other] = against_one, against_other
-    return links
+            clock_of_pair[other, one], clock_of_pair[one, other] = against_one, against_other
+    return clock_of_pair
 
 
-def _link(
+def _clock_of_pair(
     other: int, there: _Ends, back: _Ends, one_recorded_ns: Sequence[int], other_recorded_ns: Sequence[int]
 ) -> ClockModel | None:
     """Return the clock of a frame, `other`, against that of one frame; None if no line explains the messages.

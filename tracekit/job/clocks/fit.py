@@ -1,17 +1,13 @@
-"""How far one clock is ahead of another, fitted to moments that both show: offset and drift, and their errors.
+"""How far one clock is ahead of another, fitted to samples that both show: offset and drift, and their errors.
 
-The fit is robust: a moment that is far off (a rank that leaves a collective late) does not count. Large numbers stay
-integers; only differences become floats.
+A line is fitted to the samples. The fit is robust: a sample far off the line, such as a rank that leaves a collective
+late, does not count. It is an M-estimate with Tukey's biweight. Its covariance is that of Huber, "Robust Statistics",
+1981, section 7.6. With few points it is the line of least squares, whose errors are exact in Student's distribution.
+Deviations of neighbours that are alike count as fewer independent ones (von Storch and Zwiers, "Statistical Analysis in
+Climate Research", 1999, section 6.6.8). Large numbers stay integers; only differences become floats.
 
-The error at time t is that of a line, `hypot(level error, drift error * (t - middle of the moments))` (Draper and
+The error at time t is that of a line, `hypot(level error, drift error * (t - middle of the samples))` (Draper and
 Smith, "Applied Regression Analysis", 1998, section 3.1). So it is largest at the ends of a recording.
-
-The line through points, and how precise its slope and level are.
-
-The fit is robust: a point far off its line does not count. It is an M-estimate with Tukey's biweight. Its covariance is
-that of Huber, "Robust Statistics", 1981, section 7.6. With few points it is the line of least squares, whose errors are
-exact in Student's distribution. Deviations of neighbours that are alike count as fewer independent ones
-(von Storch and Zwiers, "Statistical Analysis in Climate Research", 1999, section 6.6.8).
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ _NO_DRIFT_ERROR = 2 * _PPM  # a drift that is not significant counts as none if 
 _SIGNIFICANT = 3.0  # standard errors
 _STATED = 2.0  # standard errors: 95 of 100 cases
 _MOST_OF_ALL = 0.999
-_STANDS_OUT = 8.0  # times as far as moments scatter: what another rate makes of a recording
+_STANDS_OUT = 8.0  # times as far as samples scatter: what another rate makes of a recording
 _RESOLUTION_NS = 500.0  # of the time stamps themselves
 _SPREAD_PERCENTILE = 90
 
@@ -57,11 +53,11 @@ class ClockFit:
 
     Attributes:
         at_ns: a moment on the fitted clock.
-        middle_ns: the middle of the moments, where the error is smallest.
+        middle_ns: the middle of the samples, where the error is smallest.
         level_error_ns: the error of the offset there.
-        drift: a ratio; None when the moments do not tell it.
+        drift: a ratio; None when the samples do not tell it.
         drift_error: how far the drift may be off; that of no drift where it is None.
-        spread_ns: within which nine of ten moments are met; all of them, when they are few.
+        spread_ns: within which nine of ten samples are met; all of them, when they are few.
     """
 
     at_ns: int
@@ -83,7 +79,7 @@ class ClockFit:
 
 
 def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
-    """Return how far `time_ns` is ahead of `other_ns`: n > 0 moments in any order, int64 [n] each."""
+    """Return how far `time_ns` is ahead of `other_ns`: n > 0 samples in any order, int64 [n] each."""
     order = np.argsort(other_ns, kind="stable")
     time_ns, other_ns = time_ns[order], other_ns[order]
     ahead_ns, middle = time_ns - other_ns, len(other_ns) // 2
@@ -108,7 +104,7 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
 
 
 def _drift(line: Line, x: Float64) -> tuple[float | None, float]:
-    """Return the drift and how far it may be off. It is None if the moments do not tell it, and 0 if they tell none."""
+    """Return the drift and how far it may be off. It is None if the samples do not tell it, and 0 if they tell none."""
     if len(x) < _FEWEST_FOR_DRIFT or not math.isfinite(line.slope_error):
         return None, LARGEST_DRIFT
     if STEEPEST < abs(line.slope) < ODD_RATE or line.slope < -_MOST_OF_ALL:  # no clock, or one that stands still
@@ -123,7 +119,7 @@ def _drift(line: Line, x: Float64) -> tuple[float | None, float]:
 
 
 def _level_error_ns(line: Line, deviations: Float64) -> float:
-    """Return the error of the level, the median of n moments, given their deviations from it, float64 [n]."""
+    """Return the error of the level, the median of n samples, given their deviations from it, float64 [n]."""
     sigma, degrees, count = line.sigma, line.degrees, len(deviations)
     if count < _FEWEST_FOR_DRIFT:  # there is a level only
         degrees = count - 1

@@ -1,7 +1,4 @@
-"""The clock of a rank as the probe measured it, against the reference that the capture used.
-
-The table of clocks.
-"""
+"""What the probe measured of a rank's clock, against the reference that the capture used, and the table of clocks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a rank communicated, beyond what its trace says.
-
-The remote calls of a rank.
-"""
+"""What a rank communicated beyond what its trace says, and its remote calls."""
 
 from __future__ import annotations
 

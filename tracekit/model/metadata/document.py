@@ -1,4 +1,4 @@
-"""The key itself, with all that it holds, and the manifest."""
+"""What the `tracekit` key holds as a whole, and what the manifest holds."""
 
 from __future__ import annotations
 

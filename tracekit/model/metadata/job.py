@@ -1,13 +1,12 @@
-"""The job and the process that was recorded: device, steps, groups, clock, and what recording cost.
+"""What is recorded of the job and its process: device, steps, groups, clock, progress, and what recording cost.
 
-The progress file that each rank of a job that may be restarted leaves for each attempt.
+Numbers are within limits (`MAX_NS`, `MAX_RANKS`). A capture never writes values beyond them, and a reader refuses
+those.
 
-It has a fixed size. First comes a `ProgressHeader` as JSON, padded with spaces to `HEADER_BYTES`. A ring of
-`RING_ENTRIES` entries follows, each a call and the time at which it began, as two little-endian int64. Entry n lies at
-place n modulo `RING_ENTRIES`; an entry whose time is 0 is unused. Each write is small and stands for itself, so that
-what a killed process leaves can be read.
-
-Numbers within limits. A capture never writes values beyond them, and a reader refuses those.
+Each rank of a job that may be restarted leaves a progress file for each attempt. It has a fixed size. First comes a
+`ProgressHeader` as JSON, padded with spaces to `HEADER_BYTES`. A ring of `RING_ENTRIES` entries follows, each a call
+and the time at which it began, as two little-endian int64. Entry n is at index n modulo `RING_ENTRIES`; an entry whose
+time is 0 is unused. Each write is small and stands for itself, so that what a killed process leaves can be read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Names of modules as they are in the model's code.
+"""What modules are called in the model's code, and whether a Python function in a profile is of the program.
 
-Whether a Python function in a profile is of the program or of a library.
-
-Its name says so. Kineto writes `train.py(12): step`, with paths relative to `sys.path` where it can.
+Other functions are of a library. The name tells: Kineto writes `train.py(12): step`, with paths relative to `sys.path`
+where it can.
 """
 
 from __future__ import annotations

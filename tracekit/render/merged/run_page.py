@@ -100,16 +100,16 @@ def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]],
 
 
 def _critical_path(path: CriticalPath | None, shift_ns: int) -> Iterator[DerivedTrack]:
-    if path is None or not path.stretches:
+    if path is None or not path.intervals:
         return
-    stretches = path.stretches
-    names = [f"rank {s.rank}: {max(s.parts_ns, key=s.parts_ns.__getitem__)} to {s.name}" for s in stretches]
-    arguments = [Argument(name="rank", values=np.array([s.rank for s in stretches], dtype=np.int64))]
-    for kind in sorted({kind for s in stretches for kind in s.parts_ns}):
-        values = np.array([s.parts_ns.get(kind, ABSENT) for s in stretches], dtype=np.int64)
+    intervals = path.intervals
+    names = [f"rank {s.rank}: {max(s.parts_ns, key=s.parts_ns.__getitem__)} to {s.name}" for s in intervals]
+    arguments = [Argument(name="rank", values=np.array([s.rank for s in intervals], dtype=np.int64))]
+    for kind in sorted({kind for s in intervals for kind in s.parts_ns}):
+        values = np.array([s.parts_ns.get(kind, ABSENT) for s in intervals], dtype=np.int64)
         arguments.append(Argument(name=f"{kind}_ns", values=values, present=values != ABSENT))
-    start_ns, end_ns = np.array([(s.start_ns, s.end_ns) for s in stretches], dtype=np.int64).T + shift_ns
-    texts = {"before": [s.name for s in stretches]}
+    start_ns, end_ns = np.array([(s.start_ns, s.end_ns) for s in intervals], dtype=np.int64).T + shift_ns
+    texts = {"before": [s.name for s in intervals]}
     slices = Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=arguments, texts=texts)
     yield DerivedTrack(name="critical path", slices=slices)
 

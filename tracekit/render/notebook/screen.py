@@ -93,11 +93,11 @@ def _bar_table(shown: list[RankBar], ranks: int) -> str:
     rows = []
     for bar in shown:
         shares = [(bar.shares[_PARTS.index(part)], part[1]) for part in parts]
-        stretches = "".join(f'<div style="width:{share:.2%};background:{color}"></div>' for share, color in shares)
+        bars = "".join(f'<div style="width:{share:.2%};background:{color}"></div>' for share, color in shares)
         cells = "".join(f"<td {_CELL}>{share:.0%}</td>" for share, _ in shares)
         rows.append(
             f"<tr><td {_CELL}>{bar.rank}</td><td {_CELL}>{milliseconds(bar.step_ns)}</td>"
-            f'<td><div style="display:flex;width:16em;height:1em">{stretches}</div></td>{cells}</tr>'
+            f'<td><div style="display:flex;width:16em;height:1em">{bars}</div></td>{cells}</tr>'
         )
     only = f"<div>{len(shown)} of {ranks} ranks</div>" if len(shown) < ranks else ""
     return (

@@ -20,7 +20,7 @@ from tracekit.explain.step_time import tables as step_columns
 from tracekit.explain.step_time.breakdown import Breakdown
 from tracekit.explain.whatif import tables as whatif_columns
 from tracekit.explain.whatif.whatif import WhatIf
-from tracekit.findings.hosts import place_text
+from tracekit.findings.hosts import location_text
 from tracekit.model.names.modules import names_together
 from tracekit.model.quantities import milliseconds, percent, shortened
 from tracekit.model.run import Run, ranks_text
@@ -241,17 +241,17 @@ def _idle(breakdown: Breakdown, every_rank: list[Row]) -> list[object]:
     title = "Why ranks idle (ms a step, mean of complete steps)"
     title += f"; the {len(ranks)} most idle" * (len(ranks) < len(every_rank))
     heads = ("rank", "idle", *(cause.replace("_", " ") for cause in shown), "rest")
-    return [*table(title, heads, rows), *_places(breakdown, every_rank)]
+    return [*table(title, heads, rows), *_locations(breakdown, every_rank)]
 
 
-def _places(breakdown: Breakdown, ranks: list[Row]) -> list[object]:
+def _locations(breakdown: Breakdown, ranks: list[Row]) -> list[object]:
     steps, idle_ns = (sum(row[name] for row in ranks) for name in ("steps", "idle_ns"))
     rows = [
-        row | {"place": place_text(row["operator"], row["annotation"]), "steps": steps}
-        for row in rows_of(breakdown, "idle_places")
+        row | {"location": location_text(row["operator"], row["annotation"]), "steps": steps}
+        for row in rows_of(breakdown, "idle_locations")
         if row["total_ns"] >= _HARDLY * idle_ns
     ]
-    return _drawn(step_columns.IDLE_PLACES, rows)
+    return _drawn(step_columns.IDLE_LOCATIONS, rows)
 
 
 def whatif_table(result: WhatIf) -> list[object]:

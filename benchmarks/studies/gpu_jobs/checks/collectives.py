@@ -225,7 +225,7 @@ def _timed(evidence: Evidence) -> Iterator[tuple[GroupTimes, int, Operation]]:
     }
     for group in evidence.run.collectives:
         times = group_times(evidence.run, group)
-        for column, place in enumerate(times.place.tolist()):
+        for column, place in enumerate(times.instance.tolist()):
             operation = by_instance.get((group.group, place))
             if operation is not None and len(operation.members) == len(group.ranks):
                 yield times, column, operation

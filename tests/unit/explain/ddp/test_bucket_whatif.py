@@ -63,7 +63,7 @@ def test_exposed_time_of_other_limits(trained: Run) -> None:
 def test_the_fit_is_that_of_the_transfers(trained: Run) -> None:
     groups = passes_of_groups(trained)
     assert isinstance(groups, list)
-    fit = fit_transfers(groups[0].stretches)
+    fit = fit_transfers(groups[0].busy_periods)
     assert fit.latency_ns == pytest.approx(1e6, rel=0.01)
     assert fit.ns_per_byte == pytest.approx(10, rel=0.01)
 

@@ -1,4 +1,4 @@
-"""What a rank did in a stretch of its time."""
+"""What a rank did in an interval of its time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def divided(begin_ns: int, end_ns: int, **known_ns: int) -> dict[tuple[str, str]
     return times_ns
 
 
-def test_what_is_known_of_a_stretch_is_kept_and_divided_by_phase() -> None:
+def test_what_is_known_of_an_interval_is_kept_and_divided_by_phase() -> None:
     """GIVEN 90 of 150 ns computed, over half of the forward and half of the backward."""
     actual = divided(50, 200, compute=90, data=0)
     assert sum(time_ns for (name, _), time_ns in actual.items() if name == "compute") == 90
@@ -47,7 +47,7 @@ def test_where_nothing_is_known_it_computes() -> None:
     assert divided(500, 530) == {("compute", "other"): 30}
 
 
-def test_stretches_are_divided_as_each_alone() -> None:
+def test_intervals_are_divided_as_each_alone() -> None:
     begin_ns, end_ns = np.array([0, 50, 100, 500]), np.array([40, 200, 300, 530])
     known_ns: list[dict[str, int]] = [{}, {"compute": 90, "data": 0}, {}, {}]
     assert RANK.divide(begin_ns, end_ns, known_ns) == [

@@ -6,7 +6,7 @@ from benchmarks.exchanges import actions, recv, send
 from tests.unit.explain.stage_lines import line, measured_run
 from tracekit.explain.pipeline.uneven_stage import (
     PipelineDelays,
-    SlowLink,
+    SlowStageLink,
     gaps_before_ns,
     pipeline_delays,
     replay_with_less,
@@ -81,7 +81,9 @@ def test_a_slow_link_adds_what_its_transfers_take_beyond_those_of_others() -> No
     """GIVEN transfers of 20, 60 and 20, three times as long on the second link THEN each step takes 40 longer."""
     _, measured = line(4, 1, steps=(5, 6, 7), transfers=(20, 60, 20))
 
-    delays = pipeline_delays(measured, [SlowLink(ranks=(1, 2), slowdown=3.0), SlowLink(ranks=(0, 3), slowdown=3.0)])
+    delays = pipeline_delays(
+        measured, [SlowStageLink(ranks=(1, 2), slowdown=3.0), SlowStageLink(ranks=(0, 3), slowdown=3.0)]
+    )
 
     assert delays.links_ns.tolist() == [[40, 40, 40], [0, 0, 0]]  # ranks 0 and 3 send each other nothing
     assert summed(delays) == ([0] * 4, [0] * 4)

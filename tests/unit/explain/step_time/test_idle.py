@@ -88,9 +88,9 @@ def assert_exact(report: Report) -> None:
     for row in rows:
         causes_ns[row["cause"]] = causes_ns.get(row["cause"], 0) + row["total_ns"]
     for cause, total_ns in causes_ns.items():
-        places = [row for row in rows_of(report.breakdown, "idle_places") if row["cause"] == cause]
-        assert sum(row["total_ns"] for row in places) <= total_ns
-        assert all(row["worst_ns"] <= row["total_ns"] for row in places)
+        locations = [row for row in rows_of(report.breakdown, "idle_locations") if row["cause"] == cause]
+        assert sum(row["total_ns"] for row in locations) <= total_ns
+        assert all(row["worst_ns"] <= row["total_ns"] for row in locations)
 
 
 def test_the_causes_of_recorded_cpu_ranks_sum_to_their_idle_time() -> None:
@@ -106,5 +106,5 @@ def test_why_the_gpus_of_dlrm_idle(real_traces: Path) -> None:
     (finding,) = (finding for finding in report.findings if "nothing runs on the GPU" in finding.text)
     assert len(finding.text) <= 142
     assert (finding.cause, finding.action is None) == ("host_bound", False)
-    (waits, *_) = [row for row in rows_of(report.breakdown, "idle_places") if row["cause"] == "synchronisation"]
+    (waits, *_) = [row for row in rows_of(report.breakdown, "idle_locations") if row["cause"] == "synchronisation"]
     assert (waits["operator"], waits["worst_rank"]) == ("aten::index", 3)

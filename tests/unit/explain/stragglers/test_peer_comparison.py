@@ -1,6 +1,6 @@
 """What a late GPU rank did otherwise than its peers: causes that are planted in simulated jobs.
 
-The ranks are compared in the same stretch of the program. Each job has queues that hide when ranks were ready.
+The ranks are compared in the same part of the program. Each job has queues that hide when ranks were ready.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tests.unit.explain.stage_lines import line
 from tracekit.explain.pipeline.bubble_causes import MeasuredPipeline
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
-from tracekit.explain.stragglers.slow_transfers import Link, SlowTransfers
+from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink, SlowTransfers
 from tracekit.explain.stragglers.stragglers import with_pipeline_delays
 from tracekit.model.run import Run
 
@@ -29,15 +29,15 @@ def charges(ranks: int, *, links: int = 0, of_rank_1: int = 0) -> CausedDelays:
     return CausedDelays(ranks_ns=ranks_ns, causes_ns=causes_ns, links_ns=np.full((links, len(STEPS)), 7))
 
 
-def link(ranks: tuple[int, ...], *, messages: bool = False) -> Link:
-    return Link(ranks=ranks, carries_messages=messages, directed=False, slowdown=3.0)
+def link(ranks: tuple[int, ...], *, messages: bool = False) -> SlowNetworkLink:
+    return SlowNetworkLink(ranks=ranks, carries_messages=messages, directed=False, slowdown=3.0)
 
 
 def added(
     before: CausedDelays,
     run: Run,
     pipelines: Sequence[MeasuredPipeline],
-    links: Sequence[Link] = (),
+    links: Sequence[SlowNetworkLink] = (),
     slow: Sequence[tuple[int, int]] = (),
 ) -> CausedDelays:
     """Return the delays with those of pipelines.

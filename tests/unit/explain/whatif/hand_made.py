@@ -73,13 +73,13 @@ def graph_of(
         host_task=column([task.host for task in tasks]),
         device_task=column([task.device for task in tasks]),
         host_share=np.array([task.host_share for task in tasks], dtype=np.float64),
-        link=column([task.link for task in tasks]),
+        network_link=column([task.link for task in tasks]),
     )
     return OperationGraph(
         step_groups=(steps,),
         types=tuple(kinds),
         communication_kinds=frozenset(kinds.index(name) for name in kinds if name.startswith(TRANSFER)),
-        links=tuple(links),
+        network_links=tuple(links),
         machines=machines or {},
         devices=devices or {},
         message_bytes={kinds.index(name): size for name, size in (message_bytes or {}).items()},

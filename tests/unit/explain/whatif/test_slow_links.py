@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.explain.whatif.hand_made import TRANSFER, TaskOf, graph_of
-from tracekit.explain.whatif.peer_levels import find_slow_links, link_at_others_speed
+from tracekit.explain.whatif.peer_speed import find_slow_links, link_at_others_speed
 from tracekit.replay.operation_graph import OperationGraph
 
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]

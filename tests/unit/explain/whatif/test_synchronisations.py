@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tests.unit.explain.whatif.segments import rows, synchronise
+from tests.unit.explain.whatif.intervals import rows, synchronise
 
 
 def waits(trace: TraceBuilder, folder: Path) -> list[tuple[object, ...]]:

@@ -170,7 +170,7 @@ def test_neither_the_order_of_files_nor_workers_matter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rank", "by_us"), [(0, 5_000_000), (2, 3_000)])
 def test_a_rank_whose_clock_jumps_has_no_times(tmp_path: Path, rank: int, by_us: int) -> None:
-    """GIVEN a jump in the middle of 10 steps THEN the rank is n/a, the others keep all steps, and a note says so."""
+    """GIVEN a jump in the middle of 10 steps THEN the rank is excluded, the others keep all steps; a note says so."""
     run = load(write_job(tmp_path, step_us={rank: (25_000, by_us)}))
     assert [summary.rank for summary in run.ranks if not summary.is_measured] == [rank]
     assert run.common_steps() == set(range(10))

@@ -1,4 +1,4 @@
-"""A rank whose clock jumps within the recording is found; drift, late moments and turns on a shared device are none."""
+"""A rank whose clock jumps within the recording is found; drift, late samples and turns on a shared device are none."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_of_two_clocks_nothing_tells_which_jumps() -> None:
 
 
 @pytest.mark.parametrize("count", [7, 60, 300])
-def test_neither_drift_nor_late_moments_are_jumps(count: int) -> None:
+def test_neither_drift_nor_late_samples_are_jumps(count: int) -> None:
     for seed in range(20):
         clocks = [Clock(drift_ppm=45 * (-1) ** rank) for rank in range(3)]
         models = models_of(clocks, noise(3, count, seed))

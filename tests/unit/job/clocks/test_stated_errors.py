@@ -15,7 +15,7 @@ JOBS = 100
 
 
 def random_job(seed: int, *, few: bool) -> tuple[PlantedRanks, Int64]:
-    """Return ranks with random clocks, and the moments at which these are known.
+    """Return ranks with random clocks, and the samples at which these are known.
 
     2 to 8 clocks are up to 10 s off, and most drift by up to 45 ppm. There are 8 to 200 collectives (1 to 7 if `few`)
     in 0.1 to 5 s. Ends spread by 0.5 to 4 us; every rank has a bias of up to half of that; 3 % are up to 0.5 ms late.

@@ -1,11 +1,11 @@
-"""What a GPU rank does in a stretch of steps, as operations to replay: its host, its device and its communication.
+"""What a GPU rank does in a range of steps, as operations to replay: its host, its device and its communication.
 
     host      --| launch a |--| launch all_reduce |--| launch b |--| synchronise   |-->
                    '---limit---.     '----------------.    '---limit---.   ^
     device    ------------ a --+---------------------- | ------- b ----+---'
                                '----- all_reduce ------'       waits for it, too
 
-The host works, and waits where it synchronises. A segment of kernels ends when the device has done its work, and not
+The host works, and waits where it synchronises. A run of kernels ends when the device has done its work, and not
 before the limit that its launches set. Communication begins when it is launched, and the kernels before it have ended
 if it needs them; after communication goes on what was seen to wait for it.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from tracekit.explain.whatif.graph.device_tasks import DeviceTasks, DeviceTimeline
 from tracekit.explain.whatif.graph.operations import Interners, Operations, ProgramOrder, RankReplay
 from tracekit.explain.whatif.graph.run_communication import Communication
-from tracekit.explain.whatif.tables import CUTS, LaunchSegments
+from tracekit.explain.whatif.tables import CUTS, LaunchIntervals
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
@@ -33,7 +33,7 @@ def add_device_rank(
     summary: RankSummary,
     clock: ClockModel,
     bounds: Int64,
-    segments: LaunchSegments,
+    intervals: LaunchIntervals,
     communication: Communication,
     operations: Operations,
     interners: Interners,
@@ -43,9 +43,9 @@ def add_device_rank(
     """Add the operations of one GPU rank, whose times are taken from its own clock.
 
     clock: by which the rank's begin is compared with that of others. bounds: int64 [s + 1], on the rank's wall clock,
-    the begin of the first step and the end of each. segments: those of these steps.
+    the begin of the first step and the end of each. intervals: those of these steps.
     """
-    timeline = DeviceTimeline(int(bounds[0]), segments, communication)
+    timeline = DeviceTimeline(int(bounds[0]), intervals, communication)
     tasks = DeviceTasks(summary, timeline, communication, operations, interners, has_replicas=has_replicas)
     return _Builder(clock, bounds, timeline, tasks, communication, operations).add()
 
@@ -73,7 +73,7 @@ class _Builder:
         operations: Operations,
     ) -> None:
         self.clock, self.bounds, self.timeline, self.tasks = clock, bounds, timeline, tasks
-        self.segments, self.types, self.operations = timeline.segments, tasks.interners.types, operations
+        self.intervals, self.types, self.operations = timeline.intervals, tasks.interners.types, operations
         self.launched = communication.rows(timeline.rows)
         self.order = ProgramOrder(operations, tasks.interners, tasks.rank, self.launched.purpose)
         by_end = np.argsort(self.launched.own_end_ns, kind="stable")
@@ -93,7 +93,9 @@ class _Builder:
         self._add_waits_for_communication(*kernels)
         self._add_synchronisations()
         ends = self._add_step_ends()
-        return RankReplay(ends=ends, rows=timeline.rows, places=self.transfer, arrived_ns=self.clock.to_run(arrived_ns))
+        return RankReplay(
+            ends=ends, rows=timeline.rows, operations=self.transfer, arrived_ns=self.clock.to_run(arrived_ns)
+        )
 
     def _add_host(self, begin_task: int, begin_ns: int) -> None:
         """Add what the host does until each cut. The first operation is the time until the rank begins."""
@@ -111,8 +113,8 @@ class _Builder:
         self.host_of_row[host] = self.work_of_row[host]
         self.synchronised = np.flatnonzero(timeline.what == _SYNCHRONISE)
         nothing = np.zeros(len(self.synchronised), dtype=np.int64)
-        place = self.tasks.place[self.synchronised]
-        self.host_of_row[self.synchronised] = self._block(self.tasks.host[place], "host", nothing)
+        position = self.tasks.position[self.synchronised]
+        self.host_of_row[self.synchronised] = self._block(self.tasks.host[position], "host", nothing)
         self.operations.wait(self.host_of_row[host[:-1]], self.work_of_row[host[1:]])
 
     def _add_kernels(self, begin: int) -> tuple[Int64, Int64]:
@@ -120,16 +122,16 @@ class _Builder:
 
         begin: the operation with which the device begins.
         """
-        timeline, tasks, segments, count = self.timeline, self.tasks, self.segments, len(self.timeline.what)
-        has_kernels, has_limit = segments.device_ns != ABSENT, segments.limit_host_ns != ABSENT
+        timeline, tasks, intervals, count = self.timeline, self.tasks, self.intervals, len(self.timeline.what)
+        has_kernels, has_limit = intervals.device_ns != ABSENT, intervals.limit_host_ns != ABSENT
         has_kernels[-1] = has_limit[-1] = False
         rows, limits = np.flatnonzero(has_kernels), np.flatnonzero(has_limit)
         task, kind, stage = tasks.of_device(rows)
-        kernels = self._block(task, kind, segments.device_ns[rows], stage=stage)
+        kernels = self._block(task, kind, intervals.device_ns[rows], stage=stage)
         task_of_row, kernel_of_row, limit_of_row = np.full((3, count + 1), ABSENT, dtype=np.int64)
         task_of_row[rows], kernel_of_row[rows] = task, kernels
         kernel_of_row[-1] = begin  # of rows with no kernel before
-        limit_ns = segments.limit_host_ns[limits] + segments.limit_device_ns[limits]
+        limit_ns = intervals.limit_host_ns[limits] + intervals.limit_device_ns[limits]
         limit_of_row[limits] = self._block(tasks.of_limits(limits, task_of_row[limits]), "host", limit_ns)
         self.operations.wait(self.host_of_row[timeline.host_row[limits]], limit_of_row[limits])
         self.last_kernel = kernel_of_row[timeline.before(has_kernels)]
@@ -142,17 +144,17 @@ class _Builder:
         timeline, launched, row_of = self.timeline, self.launched, self.timeline.row_of
         task, kind = self.tasks.of_communication()
         nothing = np.zeros(len(launched), dtype=np.int64)
-        self.transfer = self._block(task, kind, nothing, group=launched.group, link=launched.link)
-        behind = self.tasks.device[self.tasks.place[row_of]]
+        self.transfer = self._block(task, kind, nothing, group=launched.group, network_link=launched.network_link)
+        behind = self.tasks.device[self.tasks.position[row_of]]
         self.operations.exchanges.append(launched.exchanges(self.transfer, behind))
-        needs = self.segments.needs_kernels[row_of] != 0
+        needs = self.intervals.needs_kernels[row_of] != 0
         self.order.launched_after(self.work_of_row[row_of], self.transfer)
         for last in (self.last_kernel, self.last_limit):
             self.order.launched_after(last[row_of[needs]], self.transfer[needs], np.flatnonzero(needs))
         self.kernel_end = self._kernel_ends()
         arrived_ns = np.where(needs, timeline.free_ns[row_of], self.bounds[0])
         arrived_ns = np.maximum(arrived_ns, launched.own_launch_ns)
-        awaited_ns = self.segments.awaited_communication_ns[row_of]
+        awaited_ns = self.intervals.awaited_communication_ns[row_of]
         known = self._after_communication(awaited_ns, self.transfer)
         step_begins = self.last_kernel[np.flatnonzero(self.timeline.what[:-1] == _STEP)]
         since = step_begins[self.timeline.step[row_of]]
@@ -179,18 +181,18 @@ class _Builder:
 
     def _add_waits_for_communication(self, rows: Int64, kernels: Int64) -> None:
         """Let kernels wait for communication. What other ranks have no part in lasts as long as it did."""
-        awaited_ns = np.where(self.timeline.what == _WAIT, self.segments.awaited_communication_ns, ABSENT)[rows]
+        awaited_ns = np.where(self.timeline.what == _WAIT, self.intervals.awaited_communication_ns, ABSENT)[rows]
         unknown = ~self._after_communication(awaited_ns, kernels, rows) & (awaited_ns != ABSENT)
         waited_ns = np.maximum(awaited_ns - self.timeline.free_ns[rows], 0)
         self.operations.set_times(kernels[unknown], waited_ns[unknown], add=True)
 
     def _add_synchronisations(self) -> None:
         """Let the host wait for kernels and communication: through operations that may vanish, see `NEVER_NS`."""
-        timeline, segments, rows = self.timeline, self.segments, self.synchronised
+        timeline, intervals, rows = self.timeline, self.intervals, self.synchronised
         waits = self._block(self.tasks.of_synchronisations(rows), "host", np.zeros(len(rows), dtype=np.int64))
         self.operations.wait(waits, self.host_of_row[rows])
         self.operations.wait(self.work_of_row[rows], self.host_of_row[rows])
-        kernel_ns, communication_ns = segments.awaited_kernel_ns[rows], segments.awaited_communication_ns[rows]
+        kernel_ns, communication_ns = intervals.awaited_kernel_ns[rows], intervals.awaited_communication_ns[rows]
         known = self._after_communication(communication_ns, waits)
         since_ns = np.maximum(timeline.begin_ns[rows], kernel_ns)
         since_ns = np.where(known, np.maximum(since_ns, communication_ns), since_ns)
@@ -248,9 +250,9 @@ class _Builder:
         *,
         stage: Int64 | None = None,
         group: Int64 | None = None,
-        link: Int64 | None = None,
+        network_link: Int64 | None = None,
     ) -> Int64:
-        """Add operations, and return their places. kind: names of types, or one for all."""
+        """Add operations, and return their indexes. kind: names of types, or one for all."""
         return self.operations.add(
             duration_ns,
             task=task,
@@ -258,7 +260,7 @@ class _Builder:
             rank=self.tasks.rank,
             stage=self.tasks.stage if stage is None else stage,
             group=ABSENT if group is None else group,
-            link=ABSENT if link is None else link,
+            network_link=ABSENT if network_link is None else network_link,
         )
 
 

@@ -1,8 +1,9 @@
 """The operations of a recorded run while its graph is built: rank after rank, with numbers for tasks and kinds.
 
-A label is a number for what tasks are compared by: the same place of a step, or the same transfer.
+A label is a number for what tasks are compared by: the same position in a step, or the same transfer.
 
-Which waits for communication are the program's doing, and would vanish if only data had to be waited for.
+`ProgramOrder` notes which waits for communication are the program's doing. They would vanish if only data had to be
+waited for.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Interner:
     def behind(self, name: tuple[object, ...], codes: Int64) -> Int64:
         """Return the numbers of `(*name, code)` for many codes, int64 [k] both."""
         known, numbers = self.codes.get(name, (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)))
-        place = np.searchsorted(known, codes)
-        unknown = np.append(known, ABSENT)[place] != codes
+        index = np.searchsorted(known, codes)
+        unknown = np.append(known, ABSENT)[index] != codes
         if unknown.any():
             new = np.unique(codes[unknown])
             known = np.concatenate((known, new))
@@ -68,8 +69,8 @@ class Interner:
             known, numbers = known[order], numbers[order]
             self.codes[name] = (known, numbers)
             self.count += len(new)
-            place = np.searchsorted(known, codes)
-        return np.asarray(numbers[place])
+            index = np.searchsorted(known, codes)
+        return np.asarray(numbers[index])
 
     def tuples(self, first: Collection[str]) -> Iterator[tuple[tuple[object, ...], int]]:
         """Yield the names that begin with one of some words, without the number behind them, and their numbers."""
@@ -83,7 +84,7 @@ class Interner:
 
 @dataclass(frozen=True, kw_only=True)
 class Interners:
-    """Numbers of kinds, comparison classes and types, the same in all stretches."""
+    """Numbers of kinds, comparison classes and types, the same in all ranges of steps."""
 
     kinds: Interner = field(default_factory=Interner)
     comparison_classes: Interner = field(default_factory=Interner)
@@ -92,7 +93,7 @@ class Interners:
 
 @dataclass(kw_only=True)
 class Operations:
-    """The operations of all ranks in a stretch of steps, in blocks.
+    """The operations of all ranks in a range of steps, in blocks.
 
     Attributes:
         begin_ns: to which times of the run's clock refer.
@@ -120,12 +121,12 @@ class Operations:
         rank: int,
         stage: Int64 | int = ABSENT,
         group: Int64 | int = ABSENT,
-        link: Int64 | int = ABSENT,
+        network_link: Int64 | int = ABSENT,
     ) -> Int64:
-        """Add k operations, and return their places, int64 [k]. All is as in `GraphSteps` and `build_graph`."""
+        """Add k operations, and return their indexes, int64 [k]. All is as in `GraphSteps` and `build_graph`."""
         count = len(duration_ns)
         self._append(count, {"duration_ns": duration_ns, "task": task, "type": type, "rank": rank})
-        self._append(count, {"stage": stage, "group": group, "link": link})
+        self._append(count, {"stage": stage, "group": group, "network_link": network_link})
         self.count += count
         return np.arange(self.count - count, self.count)
 
@@ -177,13 +178,13 @@ class Operations:
             self.wait(before, through)
             self.wait(through, after)
 
-    def set_times(self, places: Int64, duration_ns: Int64, *, add: bool = False) -> None:
+    def set_times(self, operations: Int64, duration_ns: Int64, *, add: bool = False) -> None:
         """Set how long operations last, or add to it: int64 [k] each, each operation at most once."""
-        self._times.append((places, duration_ns, add))
+        self._times.append((operations, duration_ns, add))
 
-    def leave_group(self, places: Int64) -> None:
+    def leave_group(self, operations: Int64) -> None:
         """Let operations synchronise with no others, int64 [k]."""
-        self._left.append(places)
+        self._left.append(operations)
 
     def column(self, name: str) -> Int64:
         """Return a column of the operations or tasks, int32 unless it is a time, and forget its blocks."""
@@ -193,11 +194,11 @@ class Operations:
             return np.broadcast_to(constant, sum(len(block) for block in blocks))  # which takes no memory
         column: Int64 = np.concatenate([np.empty(0, dtype=_DTYPES.get(name, np.int32)), *blocks])
         if name == "duration_ns":
-            for places, duration_ns, add in self._times:
-                column[places] = duration_ns + column[places] if add else duration_ns
+            for operations, duration_ns, add in self._times:
+                column[operations] = duration_ns + column[operations] if add else duration_ns
         if name == "group":
-            for places in self._left:
-                column[places] = ABSENT
+            for operations in self._left:
+                column[operations] = ABSENT
         return column
 
     def edges(self) -> tuple[Int32, Int32]:
@@ -215,13 +216,13 @@ class RankReplay:
     Attributes:
         ends: the operations that end its steps, int64 [s].
         rows: rows of its communication that were issued in these steps, int64 [c].
-        places: the operation of each of them, int64 [c].
+        operations: the operation of each of them, int64 [c].
         arrived_ns: when the rank was ready for each of them, on the run's clock, int64 [c].
     """
 
     ends: Int64
     rows: Int64
-    places: Int64
+    operations: Int64
     arrived_ns: Int64
 
 
@@ -230,8 +231,8 @@ def signature_of_step(interner: Interner, kind: Int64, size_bytes: Int64) -> int
     return interner["signature", kind.tobytes(), size_bytes.tobytes()]
 
 
-def numbers_of_places(interner: Interner, what: str, signature: Int64, slot: Int64) -> Int64:
-    """Return the numbers of tasks at places of steps, in order of time, int64 [k].
+def numbers_at_positions(interner: Interner, what: str, signature: Int64, slot: Int64) -> Int64:
+    """Return the numbers of tasks at positions in steps, in order of time, int64 [k].
 
     signature: what the rank communicates in the step, int64 [k]. slot: how much of that it has issued, int64 [k].
     """
@@ -247,16 +248,16 @@ def numbers_of_transfers(
 ) -> tuple[Int64, Int64]:
     """Return kind and comparison class of transfers, int64 [k] each: of one kind and size, among as many ranks.
 
-    Where other ranks and steps may have other sizes, they have to be at the same place of a step as well.
-    signature, slot: as in `numbers_of_places`.
+    Where other ranks and steps may have other sizes, they have to be at the same position in a step as well.
+    signature, slot: as in `numbers_at_positions`.
     """
     size_bytes = communication.comparable_size_bytes
     columns = (size_bytes, communication.kind, communication.members, np.where(communication.uneven, signature, -1))
     key = np.zeros(len(communication), dtype=np.int64)
     for column in columns:
         if len(column) and (column != column[0]).any():
-            values, place = np.unique(column, return_inverse=True)
-            key = key * len(values) + place.reshape(-1)
+            values, index = np.unique(column, return_inverse=True)
+            key = key * len(values) + index.reshape(-1)
     kinds, classes = np.empty((2, len(communication)), dtype=np.int64)
     for row in np.unique(key, return_index=True)[1].tolist():
         here = key == key[row]
@@ -309,19 +310,19 @@ class ProgramOrder:
         gathers = np.isin(self.purpose, _GATHERS)
         self.operations.wait(step_ends[gathers], transfers[gathers])
 
-    def await_all(self, transfers: Int64, waiting: Int64, place: Int64, step: Int64, rows: Int64 | None = None) -> None:
+    def await_all(self, transfers: Int64, waiting: Int64, order: Int64, step: Int64, rows: Int64 | None = None) -> None:
         """Let work wait for communication; for gradients only the last work of the step that does.
 
-        transfers, waiting: the operations, int64 [k] each; a missing one is -1. place: ascending with the time at
+        transfers, waiting: the operations, int64 [k] each; a missing one is -1. order: ascending with the time at
         which the rank waits, int64 [k]. step: in which the communication was issued, int64 [k]. rows: of the
         communication, int64 [k].
         """
         known = np.flatnonzero((waiting != ABSENT) & (transfers != ABSENT))
-        transfers, waiting, place, step = transfers[known], waiting[known], place[known], step[known]
+        transfers, waiting, order, step = transfers[known], waiting[known], order[known], step[known]
         gradients = (self.purpose if rows is None else self.purpose[rows])[known] == GRADIENTS
         last = np.full(int(step.max(initial=0)) + 1, ABSENT)
-        np.maximum.at(last, step[gradients], place[gradients])
-        early = gradients & (place < last[step])
+        np.maximum.at(last, step[gradients], order[gradients])
+        early = gradients & (order < last[step])
         self._wait(transfers, waiting, early)
         if early.any():
             final = np.full(len(last), ABSENT)

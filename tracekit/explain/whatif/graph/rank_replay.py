@@ -1,8 +1,8 @@
-"""What one CPU rank does in a stretch of steps, as operations to replay.
+"""What one CPU rank does in a range of steps, as operations to replay.
 
 The rank's time is cut where it issues communication, where it waits for some, where an action of a pipeline begins or
 ends, and where a step ends. A task is an action with all its parts, or the work between two collectives or messages of
-a step. Actions of one kind are compared with each other. Other work is compared with work at the same place of steps
+a step. Actions of one kind are compared with each other. Other work is compared with work at the same position in steps
 with the same communication.
 """
 
@@ -18,7 +18,7 @@ from tracekit.explain.whatif.graph.operations import (
     Operations,
     ProgramOrder,
     RankReplay,
-    numbers_of_places,
+    numbers_at_positions,
     numbers_of_transfers,
     roles_of_transfers,
     signature_of_step,
@@ -191,18 +191,18 @@ class _Builder:
         order = np.argsort(keys, kind="stable")
         keys, duration_ns = keys[order], duration_ns[order]
         begin = self._add_begin()
-        place = np.concatenate((begin, self._add_work(keys // 2, duration_ns, rows, arrivals)))
-        operations.wait(place[:-1], place[1:])
+        operation = np.concatenate((begin, self._add_work(keys // 2, duration_ns, rows, arrivals)))
+        operations.wait(operation[:-1], operation[1:])
         transfers = self._add_transfers(rows, arrivals)
-        behind = np.append(place, ABSENT)[np.searchsorted(keys, 2 * released, side="right") + 1]
-        ends = place[np.searchsorted(keys, 2 * np.flatnonzero(cuts.what == _STEP_END) + 1, side="right")]
-        issuing = place[np.searchsorted(keys, 2 * arrivals, side="right")]
+        behind = np.append(operation, ABSENT)[np.searchsorted(keys, 2 * released, side="right") + 1]
+        ends = operation[np.searchsorted(keys, 2 * np.flatnonzero(cuts.what == _STEP_END) + 1, side="right")]
+        issuing = operation[np.searchsorted(keys, 2 * arrivals, side="right")]
         program = ProgramOrder(operations, self.interners, self.rank, self.communication.purpose[rows])
         program.launched_after(issuing, transfers)
         program.known_since(np.append(begin, ends)[self.step[arrivals]], transfers)
         program.await_all(transfers, behind, behind, self.step[arrivals])
         arrived_ns = self.communication.ready_ns[rows]
-        return RankReplay(ends=ends, rows=rows, places=transfers, arrived_ns=arrived_ns)
+        return RankReplay(ends=ends, rows=rows, operations=transfers, arrived_ns=arrived_ns)
 
     def _released(self, arrivals: Int64, end_ns: Int64) -> Int64:
         """Return the cut at which the rank has waited for each communication: the first wait, or end of a step, that is
@@ -214,8 +214,8 @@ class _Builder:
         until_ns = self.waits_ns[1][of_wait] if self.waits_ns.size else cuts.time_ns[waits]
         until_ns = np.where(cuts.what[waits] == _WAIT, until_ns, cuts.time_ns[waits])
         over = np.searchsorted(np.maximum.accumulate(until_ns), end_ns, side="left")
-        place = np.maximum(over, np.searchsorted(waits, arrivals, side="right"))
-        return np.append(waits, len(cuts.what))[place]
+        index = np.maximum(over, np.searchsorted(waits, arrivals, side="right"))
+        return np.append(waits, len(cuts.what))[index]
 
     def _add_begin(self) -> Int64:
         """Add the time until the rank begins, which is alone of its kind: ideally as measured."""
@@ -228,26 +228,26 @@ class _Builder:
         )
 
     def _add_work(self, at: Int64, duration_ns: Int64, rows: Int64, arrivals: Int64) -> Int64:
-        """Add what the rank does before some cuts, and the exchanges whose work that is; return places, int64 [k].
+        """Add what the rank does before some cuts, and the exchanges whose work that is. Return the operations.
 
         at: the cuts, int64 [k]. rows: of the communication that the rank issues, and arrivals: where, int64 [c].
         """
         operations, types = self.operations, self.interners.types
         slots = int(self.slot.max(initial=0)) + 2
-        place, action = (self.step * slots + self.slot)[at], self.action[at]
+        position, action = (self.step * slots + self.slot)[at], self.action[at]
         known = np.flatnonzero(self.communication.received[rows] != ABSENT)
         behind = (self.step * slots + self.slot + 1)[arrivals[known]]
-        places, of_place = np.unique(np.concatenate((place, behind)), return_inverse=True)
-        of_place = of_place.reshape(-1)
-        tasks = self._tasks_of_places("between", places, slots)
-        task, kind = tasks[of_place[: len(at)]], np.full(len(at), types[_UNNAMED_WORK])
+        positions, of_position = np.unique(np.concatenate((position, behind)), return_inverse=True)
+        of_position = of_position.reshape(-1)
+        tasks = self._tasks_at_positions("between", positions, slots)
+        task, kind = tasks[of_position[: len(at)]], np.full(len(at), types[_UNNAMED_WORK])
         stage = np.full(len(at), self.stage)
         interruption = np.where(action == ABSENT, self.interruption[at], ABSENT)
         for what in np.unique(interruption[interruption != ABSENT]).tolist():
             name, here = NO_TRAINING[what], interruption == what
-            there, number = np.unique(place[here], return_inverse=True)
-            hosts = tasks[np.searchsorted(places, there)]
-            of_name = self._tasks_of_places(name, there, slots, role=ROLES.index(name), hosts=hosts)
+            there, number = np.unique(position[here], return_inverse=True)
+            hosts = tasks[np.searchsorted(positions, there)]
+            of_name = self._tasks_at_positions(name, there, slots, role=ROLES.index(name), hosts=hosts)
             task[here] = of_name[number.reshape(-1)]
             kind[here] = types[NO_TRAINING_TYPES[what]]
         acts = action != ABSENT
@@ -261,23 +261,23 @@ class _Builder:
             number = number.reshape(-1)
             task[acts], stage[acts] = of_action[number], stages[number]
             kind[acts] = types.numbers(ACTION_NAMES[letter] for letter in letters)[number]
-        self._exchanges = (known, tasks[of_place[len(at) :]])
+        self._exchanges = (known, tasks[of_position[len(at) :]])
         return operations.add(duration_ns, task=task, type=kind, rank=self.rank, stage=stage)
 
-    def _tasks_of_places(
-        self, what: str, places: Int64, slots: int, *, role: int = 0, hosts: Int64 | int = ABSENT
+    def _tasks_at_positions(
+        self, what: str, positions: Int64, slots: int, *, role: int = 0, hosts: Int64 | int = ABSENT
     ) -> Int64:
-        """Add a task for each place of a step, int64 [p], and return their numbers."""
-        signature, slot = self.signature[places // slots], places % slots
+        """Add a task for each position in a step, int64 [p], and return their numbers."""
+        signature, slot = self.signature[positions // slots], positions % slots
         return self.operations.add_tasks(
-            numbers_of_places(self.interners.kinds, what, signature, slot),
-            numbers_of_places(self.interners.comparison_classes, what, signature, slot),
+            numbers_at_positions(self.interners.kinds, what, signature, slot),
+            numbers_at_positions(self.interners.comparison_classes, what, signature, slot),
             role=role,
             host_task=hosts,
         )
 
     def _add_transfers(self, rows: Int64, arrivals: Int64) -> Int64:
-        """Add the communication that the rank issues, and return the places, int64 [c]."""
+        """Add the communication that the rank issues, and return the operations, int64 [c]."""
         issued, operations, types = self.communication.rows(rows), self.operations, self.interners.types
         signature, slot = self.signature[self.step[arrivals]], self.slot[arrivals]
         role = _ROLE_OF_TRANSFER[self.interruption[arrivals]]
@@ -285,15 +285,15 @@ class _Builder:
         task = operations.add_tasks(*numbers_of_transfers(self.interners, issued, signature, slot), role=role)
         used, number = np.unique(issued.kind, return_inverse=True)
         kind = types.numbers(KINDS[value] for value in used.tolist())[number.reshape(-1)]
-        places = operations.add(
+        transfers = operations.add(
             np.zeros(len(rows), dtype=np.int64),
             task=task,
             type=kind,
             rank=self.rank,
             stage=self.stage,
             group=issued.group,
-            link=issued.link,
+            network_link=issued.network_link,
         )
         known, behind = self._exchanges
-        operations.exchanges.append(issued.rows(known).exchanges(places[known], behind))
-        return places
+        operations.exchanges.append(issued.rows(known).exchanges(transfers[known], behind))
+        return transfers

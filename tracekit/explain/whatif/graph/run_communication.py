@@ -62,7 +62,7 @@ class Communication(Columnar):
         estimated: bool [n], whether these are estimates, in ns that experts compute, not bytes.
         members: int64 [n], how many ranks end together.
         group: int64 [n], equal on all ranks for those that end together, or -1.
-        link: int64 [n], index into `RunCommunication.links`.
+        network_link: int64 [n], index into `RunCommunication.network_links`.
         follows: int64 [n], the row that has to end on this rank before this one begins, or -1.
     """
 
@@ -81,7 +81,7 @@ class Communication(Columnar):
     estimated: Bool
     members: Int64
     group: Int64
-    link: Int64
+    network_link: Int64
     follows: Int64
 
     @property
@@ -111,11 +111,11 @@ class RunCommunication:
 
     Attributes:
         of_rank: by rank.
-        links: the ranks that each link connects: the members of each process group, then the two ends of messages.
+        network_links: the ranks that each connects: the members of each process group, then the two ends of messages.
     """
 
     of_rank: dict[int, Communication]
-    links: tuple[tuple[int, ...], ...]
+    network_links: tuple[tuple[int, ...], ...]
 
 
 def run_communication(run: Run) -> RunCommunication:
@@ -130,9 +130,9 @@ def run_communication(run: Run) -> RunCommunication:
         members = (matched.row >= 0).sum(axis=0)
         uneven = _uneven(matched, summaries)
         one_by_one = True
-        for place, rank in enumerate(matched.ranks.tolist()):
-            collectives, present = summaries[rank].collectives, np.flatnonzero(matched.row[place] >= 0)
-            rows = matched.row[place, present]
+        for member, rank in enumerate(matched.ranks.tolist()):
+            collectives, present = summaries[rank].collectives, np.flatnonzero(matched.row[member] >= 0)
+            rows = matched.row[member, present]
             order = np.argsort(collectives.start_ns[rows], kind="stable")
             start_ns, end_ns = collectives.start_ns[rows][order], collectives.end_ns[rows][order]
             one_by_one &= bool((start_ns[1:] >= end_ns[:-1]).all())
@@ -142,20 +142,20 @@ def run_communication(run: Run) -> RunCommunication:
                 part, purpose=purpose, uneven=uneven[present], members=members[present], group=number + present
             )
             if matched.group in amounts:
-                sent, received = (column[place, present] for column in amounts[matched.group])
+                sent, received = (column[member, present] for column in amounts[matched.group])
                 part = replace(part, sent=sent, received=received, estimated=received != ABSENT)
             parts[rank].append(part)
         serial[matched.group] = one_by_one
         number += matched.row.shape[1]
-    links = [group.ranks for group in run.groups]
+    network_links = [group.ranks for group in run.groups]
     ends = np.sort(np.stack((run.messages.source, run.messages.destination)).astype(np.int64), axis=0)
     pairs, pair = np.unique(ends, axis=1, return_inverse=True)
-    for rank, messages in _messages(run, summaries, clocks, number, len(links) + pair.reshape(-1)).items():
+    for rank, messages in _messages(run, summaries, clocks, number, len(network_links) + pair.reshape(-1)).items():
         parts[rank].append(messages)
-    links += [(int(first), int(second)) for first, second in pairs.T.tolist()]
+    network_links += [(int(first), int(second)) for first, second in pairs.T.tolist()]
     return RunCommunication(
         of_rank={rank: _in_order([Communication.empty(), *parts[rank]], serial) for rank in summaries},
-        links=tuple(links),
+        network_links=tuple(network_links),
     )
 
 
@@ -171,15 +171,15 @@ def _uneven(matched: MatchedGroup, summaries: dict[int, RankSummary]) -> Bool:
     return np.asarray(np.isin(matched.kind, _UNEVEN) | (largest != smallest))
 
 
-def _collectives(summary: RankSummary, clock: ClockModel, rows: Int64, link: int) -> Communication:
-    """Return rows of a rank's collectives. link: the number of their process group."""
+def _collectives(summary: RankSummary, clock: ClockModel, rows: Int64, network_link: int) -> Communication:
+    """Return rows of a rank's collectives. network_link: the number of their process group."""
     collectives = summary.collectives
     ready_ns = collectives.ready_ns if summary.device == "gpu" else collectives.launch_ns
     exchanges = summary[EXCHANGES]
-    place = np.searchsorted(exchanges.launch_ns, collectives.launch_ns[rows])
-    known = np.append(exchanges.launch_ns, ABSENT)[place] == collectives.launch_ns[rows]
+    index = np.searchsorted(exchanges.launch_ns, collectives.launch_ns[rows])
+    known = np.append(exchanges.launch_ns, ABSENT)[index] == collectives.launch_ns[rows]
     sent, received = (
-        np.where(known, np.append(column, ABSENT)[place], ABSENT)
+        np.where(known, np.append(column, ABSENT)[index], ABSENT)
         for column in (exchanges.sent_bytes, exchanges.received_bytes)
     )
     return Communication.of_rows(
@@ -195,12 +195,12 @@ def _collectives(summary: RankSummary, clock: ClockModel, rows: Int64, link: int
         sent=sent,
         received=received,
         members=1,
-        link=link,
+        network_link=network_link,
     )
 
 
 def _messages(
-    run: Run, summaries: dict[int, RankSummary], clocks: dict[int, ClockModel], number: int, link: Int64
+    run: Run, summaries: dict[int, RankSummary], clocks: dict[int, ClockModel], number: int, network_link: Int64
 ) -> dict[int, Communication]:
     """Return each rank's messages; a send and its receive get one group number, from `number` on.
 
@@ -208,7 +208,7 @@ def _messages(
     send ends no later than its receive. A message that came while its receiver was busy took no longer than usual. A
     kernel of a GPU rank ends with its message.
 
-    link: of each matched message, int64 [m].
+    network_link: of each matched message, int64 [m].
     """
     ready_ns, end_ns, group, link_of = {}, {}, {}, {}
     for rank, summary in summaries.items():
@@ -217,7 +217,7 @@ def _messages(
         end_ns[rank] = np.where(messages.end_ns == ABSENT, ABSENT, clock.to_run(messages.end_ns))
         group[rank], link_of[rank] = np.full((2, len(messages)), ABSENT, dtype=np.int64)
     matched = run.messages
-    columns = (matched.source, matched.destination, matched.send, matched.recv, link, _longest_ns(run))
+    columns = (matched.source, matched.destination, matched.send, matched.recv, network_link, _longest_ns(run))
     pairs = zip(range(number, number + len(matched)), *(column.tolist() for column in columns), strict=True)
     for pair, source, destination, send, recv, edge, longest_ns in pairs:
         if end_ns[destination][recv] == ABSENT or end_ns[source][send] == ABSENT:
@@ -248,7 +248,7 @@ def _messages(
             batched=_batched(messages.end_ns[known]),
             members=2,
             group=group[rank][known],
-            link=link_of[rank][known],
+            network_link=link_of[rank][known],
         )
     return result
 
@@ -275,9 +275,9 @@ def _in_order(parts: list[Communication], serial: dict[int, bool]) -> Communicat
     rows = Communication.concatenate(parts)
     rows = rows.rows(np.lexsort((rows.group, rows.ready_ns)))
     follows = np.full(len(rows), ABSENT, dtype=np.int64)
-    for link in np.unique(rows.link).tolist():
-        if serial.get(link, False):
-            here = np.flatnonzero(rows.link == link)
+    for network_link in np.unique(rows.network_link).tolist():
+        if serial.get(network_link, False):
+            here = np.flatnonzero(rows.network_link == network_link)
             here = here[np.argsort(rows.own_end_ns[here], kind="stable")]
             follows[here[1:]] = here[:-1]
     return replace(rows, end_ns=np.maximum(rows.end_ns, rows.ready_ns), follows=follows)
@@ -316,7 +316,7 @@ def _amounts(compute: ExpertCompute, matched: MatchedGroup) -> tuple[Int64, Int6
 
 
 def _usual_load_ns(compute: ExpertCompute) -> Float64:
-    """Return the load of each rank, float64 [k, p]: the mean over steps of the pairs at the same place of each.
+    """Return the load of each rank, float64 [k, p]: the mean over steps of the pairs at the same position in each.
 
     A layer with a hot expert has it in all steps. The largest load of a single step would be that of the longest kernel
     by chance.

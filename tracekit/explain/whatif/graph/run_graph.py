@@ -25,12 +25,12 @@ import numpy as np
 from tracekit.errors import InputError
 from tracekit.explain.pipeline.tables import ACTIONS
 from tracekit.explain.whatif.graph.device_replay import add_device_rank
-from tracekit.explain.whatif.graph.device_tasks import segments_of_steps
+from tracekit.explain.whatif.graph.device_tasks import intervals_of_steps
 from tracekit.explain.whatif.graph.operations import PROGRAM_ORDER, Interners, Operations
 from tracekit.explain.whatif.graph.rank_replay import add_rank
 from tracekit.explain.whatif.graph.run_communication import Communication, run_communication
 from tracekit.explain.whatif.graph.transfers import Transfers, synchronise
-from tracekit.explain.whatif.tables import CUTS, LAUNCH_SEGMENTS
+from tracekit.explain.whatif.tables import CUTS, LAUNCH_INTERVALS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import ClockModel, Run, clocks_are_comparable, format_ranges
 from tracekit.model.summary import RankSummary
@@ -50,9 +50,9 @@ def build_run_graph(run: Run) -> OperationGraph:
     """
     trained = [summary for summary in run.ranks if summary.is_measured]
     clocks = {clock.rank: clock for clock in run.clocks}
-    stretches = _stretches(run, trained)
+    step_ranges = _step_ranges(run, trained)
     info = shlex.join(["tracekit", "info", *run.arguments])
-    if not stretches:
+    if not step_ranges:
         hint = "record all ranks, two steps at least"
         raise InputError(f"{run.path}: no step that all ranks completed", hint=hint)
     if len(trained) > 1 and not clocks_are_comparable(trained, [clocks[summary.rank] for summary in trained]):
@@ -60,7 +60,7 @@ def build_run_graph(run: Run) -> OperationGraph:
     communication = run_communication(run)
     notes: list[str] = []
     count = sum(_operation_count(s, communication.of_rank[s.rank]) for s in trained)
-    chosen = _sample(stretches, count / sum(len(summary.recorded_steps) for summary in trained) * len(trained), notes)
+    chosen = _sample(step_ranges, count / sum(len(summary.recorded_steps) for summary in trained) * len(trained), notes)
     if not chosen:
         raise InputError(f"{run.path}: more operations than can be replayed", hint="choose fewer ranks")
     replicas = len({s.pipeline.ranks for s in trained if s.pipeline is not None})
@@ -69,14 +69,14 @@ def build_run_graph(run: Run) -> OperationGraph:
     def graph_of(steps: list[int], *, last: bool = False) -> GraphSteps:
         return _graph_steps(steps, trained, clocks, communication.of_rank, interners, replicas, last=last)
 
-    for stretch in chosen:
+    for step_range in chosen:
         try:
-            step_groups.append(graph_of(stretch, last=stretch is chosen[-1]))
+            step_groups.append(graph_of(step_range, last=step_range is chosen[-1]))
         except CyclicGraphError as error:
-            communication = run_communication(run)  # the last stretch used it up
-            parts, cyclic = _parts_without_cycle(stretch, graph_of)
-            if 2 * len(cyclic) >= len(stretch):  # too many for damaged records: the clocks are wrong
-                notes.append(f"steps {format_ranges(stretch)} left out: {error}, as far as the clocks tell")
+            communication = run_communication(run)  # the last range of steps used it up
+            parts, cyclic = _parts_without_cycle(step_range, graph_of)
+            if 2 * len(cyclic) >= len(step_range):  # too many for damaged records: the clocks are wrong
+                notes.append(f"steps {format_ranges(step_range)} left out: {error}, as far as the clocks tell")
                 continue
             step_groups += parts
             notes += [f"step {step} left out: its operations wait for each other" for step in cyclic]
@@ -96,7 +96,7 @@ def build_run_graph(run: Run) -> OperationGraph:
         order_kinds=frozenset(number for _, number in interners.kinds.tuples({PROGRAM_ORDER})),
         transfers_are_known=not some_are_missing,
         stage_kinds=_stage_kinds(interners, trained),
-        links=communication.links,
+        network_links=communication.network_links,
         machines=_machines(trained),
         devices={summary.rank: summary.device_name for summary in trained},
         message_bytes={number: int(str(name[2])) for name, number in transfers if name[1] in ("send", "recv")},
@@ -130,23 +130,23 @@ def _stage_kinds(interners: Interners, ranks: Sequence[RankSummary]) -> frozense
     return frozenset(number for _, number in interners.kinds.tuples({"action", "device"}))
 
 
-def _sample(stretches: list[list[int]], of_step: float, notes: list[str]) -> list[list[int]]:
+def _sample(step_ranges: list[list[int]], of_step: float, notes: list[str]) -> list[list[int]]:
     """Return the steps to replay: all, or as many as are enough, evenly spread; none if one is too many.
 
     of_step: how many operations a step has.
     """
-    steps = [step for stretch in stretches for step in stretch]
+    steps = [step for step_range in step_ranges for step in step_range]
     if of_step > _MOST_OPERATIONS:
         return []
     enough = max(int(_ENOUGH_OPERATIONS / max(of_step, 1)), 1)
     if enough >= len(steps):
-        return stretches
+        return step_ranges
     sample = {steps[int((number + 0.5) * len(steps) / enough)] for number in range(enough)}
     result: list[list[int]] = []
-    for stretch in stretches:
-        for step in stretch:
+    for step_range in step_ranges:
+        for step in step_range:
             if step in sample:
-                follows = bool(result) and result[-1][-1] == step - 1 and step != stretch[0]
+                follows = bool(result) and result[-1][-1] == step - 1 and step != step_range[0]
                 result[-1].append(step) if follows else result.append([step])
     which = f"step {format_ranges(sample)}" if len(sample) == 1 else f"steps {format_ranges(sample)}"
     notes.append(f"a sample is replayed, {which} of {format_ranges(steps)}: each has {of_step:,.0f} operations")
@@ -155,11 +155,11 @@ def _sample(stretches: list[list[int]], of_step: float, notes: list[str]) -> lis
 
 def _operation_count(summary: RankSummary, communication: Communication) -> int:
     """Return about how many operations `add_device_rank` or `add_rank` adds for all steps of a rank."""
-    segments = summary[LAUNCH_SEGMENTS]
-    if not len(segments):
+    intervals = summary[LAUNCH_INTERVALS]
+    if not len(intervals):
         return 2 * len(communication) + len(summary[WAITS]) + 2 * len(summary[ACTIONS]) + len(summary.steps)
-    begun = (segments.what != CUTS.index("wait"), segments.device_ns != ABSENT, segments.limit_host_ns != ABSENT)
-    synchronised = segments.what == CUTS.index("synchronise")
+    begun = (intervals.what != CUTS.index("wait"), intervals.device_ns != ABSENT, intervals.limit_host_ns != ABSENT)
+    synchronised = intervals.what == CUTS.index("synchronise")
     return len(communication) + sum(map(np.count_nonzero, (*begun, synchronised, synchronised)))
 
 
@@ -171,23 +171,23 @@ def _machines(ranks: Sequence[RankSummary]) -> dict[int, str | None]:
     return {s.rank: s.host if s.machine and len(ids_of_host[s.host]) == 1 else s.machine for s in ranks}
 
 
-def _stretches(run: Run, ranks: Sequence[RankSummary]) -> list[list[int]]:
+def _step_ranges(run: Run, ranks: Sequence[RankSummary]) -> list[list[int]]:
     """Return the common steps, those together that follow one another without a gap on any rank."""
     common = sorted(run.common_steps())
     begin = [{step.step: step.start_ns for step in s.steps} for s in ranks]
     length = [{step.step: step.step_ns for step in s.steps} for s in ranks]
-    stretches: list[list[int]] = []
+    step_ranges: list[list[int]] = []
     for step in common:
-        follows = bool(stretches) and all(
+        follows = bool(step_ranges) and all(
             abs(begin_ns[step] - begin_ns[last] - step_ns[last]) <= _APART_SHARE * step_ns[last]
-            for last in stretches[-1][-1:]
+            for last in step_ranges[-1][-1:]
             for begin_ns, step_ns in zip(begin, length, strict=True)
         )
         if follows:
-            stretches[-1].append(step)
+            step_ranges[-1].append(step)
         else:
-            stretches.append([step])
-    return stretches
+            step_ranges.append([step])
+    return step_ranges
 
 
 def _graph_steps(
@@ -200,13 +200,14 @@ def _graph_steps(
     *,
     last: bool,
 ) -> GraphSteps:
-    """Return one stretch of steps. interners: numbers of kinds, classes and types, the same in all stretches.
+    """Return the graph of one range of steps.
 
-    last: whether this is the last stretch, after which the communication is needed no more.
+    interners: numbers of kinds, classes and types, the same in all ranges.
+    last: whether this is the last range of steps, after which the communication is needed no more.
     """
     own_bounds = {s.rank: _bounds(s, steps) for s in ranks}
     bounds = {rank: clocks[rank].to_run(own) for rank, own in own_bounds.items()}
-    launched = {s.rank: segments_of_steps(s[LAUNCH_SEGMENTS], steps) for s in ranks}
+    launched = {s.rank: intervals_of_steps(s[LAUNCH_INTERVALS], steps) for s in ranks}
     begins_ns = [int(of_rank[0]) for of_rank in bounds.values()]
     begins_ns += [
         clocks[rank].moment_to_run(int(of_rank.begin_ns[0]))
@@ -217,18 +218,18 @@ def _graph_steps(
     machines = [summary.machine for summary in ranks]
     ends, transfers = [], []
     for summary in ranks:
-        rank, segments = summary.rank, launched[summary.rank]
+        rank, intervals = summary.rank, launched[summary.rank]
         of_rank = communication.pop(rank) if last else communication[rank]
         given = (of_rank, operations, interners)
-        if segments is None:
+        if intervals is None:
             replay = add_rank(summary, clocks[rank], bounds[rank], *given)
         else:
             replay = add_device_rank(
-                summary, clocks[rank], own_bounds[rank], segments, *given, has_replicas=replicas > 1
+                summary, clocks[rank], own_bounds[rank], intervals, *given, has_replicas=replicas > 1
             )
         ends.append(replay.ends)
         machine = machines.index(summary.machine) if summary.machine else -1 - rank
-        placed = (replay.rows, replay.places, replay.arrived_ns)
+        placed = (replay.rows, replay.operations, replay.arrived_ns)
         transfers.append(Transfers.of_rank(clocks[rank], machine, of_rank, *placed))
     synchronise(operations, Transfers.concatenate(transfers))
     del transfers  # which takes much memory
@@ -236,7 +237,18 @@ def _graph_steps(
     step_ends_ns = np.array([of_rank[1:] for of_rank in bounds.values()]).max(axis=0)
     count = operations.count
     graph = build_graph(count, *operations.edges(), operations.column("group"))
-    columns = ("task", "kind", "comparison_class", "type", "rank", "stage", "link", "role", "host_task", "device_task")
+    columns = (
+        "task",
+        "kind",
+        "comparison_class",
+        "type",
+        "rank",
+        "stage",
+        "network_link",
+        "role",
+        "host_task",
+        "device_task",
+    )
     return GraphSteps(
         graph=graph,
         duration_ns=operations.column("duration_ns").astype(np.float64)[:, None],
@@ -260,9 +272,9 @@ def _bounds(summary: RankSummary, steps: list[int]) -> Int64:
 def _clock_error_ns(run: Run, step_groups: Sequence[GraphSteps], ranks: Sequence[RankSummary]) -> int:
     """Return by how much clocks may put a step's saving wrong.
 
-    A GPU rank's times are its own. Clocks decide only when it begins, which the first step of a stretch may show.
+    A GPU rank's times are its own. Clocks decide only when it begins, which the first step of a range may show.
     """
     error_ns = max(clock.error_ns or 0 for clock in run.clocks)
-    if all(len(summary[LAUNCH_SEGMENTS]) for summary in ranks):
+    if all(len(summary[LAUNCH_INTERVALS]) for summary in ranks):
         error_ns = error_ns * len(step_groups) // sum(len(group.steps) for group in step_groups)
     return error_ns

@@ -13,7 +13,7 @@ from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel
 
 _LONGER = 1.2  # times the least: so much longer a message took because of another one of its batch
-_LEAST = 0.05  # of the messages over a link: so many may seem to be shorter than they are, as clocks drift
+_LEAST = 0.05  # of the messages over a network link: so many may seem to be shorter than they are, as clocks drift
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,13 +21,13 @@ class Transfers(Columnar):
     """Communication of ranks: when they were ready, and when it ended there, on the run's clock.
 
     Attributes:
-        place: the operation, int64 [c].
+        operation: the operation, int64 [c].
         arrived_ns: when the rank was ready for it, and the communication before it had ended, int64 [c].
         end_ns: int64 [c].
         group: int64 [c], equal for what ends together, or -1.
         follows: the operation that has to end on this rank before this one begins, or -1, int64 [c].
         rank: int64 [c].
-        link: int64 [c].
+        network_link: int64 [c].
         size_bytes: int64 [c].
         spins: as in `Communication`, bool [c].
         batched: as in `Communication`, bool [c].
@@ -36,13 +36,13 @@ class Transfers(Columnar):
         machine: int64 [c], equal for ranks of one machine, which share a clock.
     """
 
-    place: Int64
+    operation: Int64
     arrived_ns: Int64
     end_ns: Int64
     group: Int64
     follows: Int64
     rank: Int64
-    link: Int64
+    network_link: Int64
     size_bytes: Int64
     spins: Bool
     batched: Bool
@@ -57,23 +57,23 @@ class Transfers(Columnar):
         machine: int,
         communication: Communication,
         rows: Int64,
-        places: Int64,
+        operations: Int64,
         arrived_ns: Int64,
     ) -> Transfers:
         """Return the transfers of a rank. rows: of its communication, int64 [c], with the operation of each."""
-        place_of = np.full(len(communication) + 1, ABSENT, dtype=np.int64)
-        place_of[rows] = places
+        operation_of = np.full(len(communication) + 1, ABSENT, dtype=np.int64)
+        operation_of[rows] = operations
         earlier, own_end_ns = communication.follows[rows], communication.own_end_ns[rows]
-        follows = place_of[earlier]
+        follows = operation_of[earlier]
         ended_ns = np.append(communication.end_ns, ABSENT)[np.where(follows == ABSENT, ABSENT, earlier)]
         return cls(
-            place=places,
+            operation=operations,
             arrived_ns=np.maximum(arrived_ns, ended_ns),
             end_ns=communication.end_ns[rows],
             group=communication.group[rows],
             follows=follows,
             rank=np.full(len(rows), clock.rank, dtype=np.int64),
-            link=communication.link[rows],
+            network_link=communication.network_link[rows],
             size_bytes=communication.comparable_size_bytes[rows],
             spins=communication.spins[rows],
             batched=communication.batched[rows],
@@ -94,22 +94,22 @@ def synchronise(operations: Operations, transfers: Transfers) -> None:
     group, and the last one waits for it.
     """
     follows = transfers.follows != ABSENT
-    before, after = [transfers.follows[follows]], [transfers.place[follows]]
+    before, after = [transfers.follows[follows]], [transfers.operation[follows]]
     alone = transfers.group == ABSENT
     group = np.where(alone, transfers.group.max(initial=-1) + 1 + np.arange(len(transfers)), transfers.group)
     number = np.unique(group, return_inverse=True)[1]
-    order = np.lexsort((transfers.place, transfers.arrived_ns, number))
+    order = np.lexsort((transfers.operation, transfers.arrived_ns, number))
     last = order[np.searchsorted(number[order], number, side="right") - 1]  # of each the member that arrived last
     spins = np.ones(int(number.max(initial=-1)) + 1, dtype=np.bool_)
     np.logical_and.at(spins, number, transfers.spins)
     left = ~spins[number] & (transfers.end_ns < transfers.arrived_ns[last])
-    before.append(transfers.place[left])
-    after.append(transfers.place[last[left]])
+    before.append(transfers.operation[left])
+    after.append(transfers.operation[last[left]])
     since_ns = np.where(left | spins[number], transfers.arrived_ns, transfers.arrived_ns[last])
     duration_ns = np.maximum(transfers.end_ns - since_ns, 0)
     duration_ns = np.where(spins[number], _spinning_ns(transfers, number, duration_ns), duration_ns)
-    operations.set_times(transfers.place, duration_ns)
-    operations.leave_group(transfers.place[left])
+    operations.set_times(transfers.operation, duration_ns)
+    operations.leave_group(transfers.operation[left])
     operations.wait(np.concatenate(before), np.concatenate(after))
 
 
@@ -151,7 +151,7 @@ def _least_messages_ns(transfers: Transfers, number: Int64, shortest_ns: Int64) 
     ahead_ns[~share_clock] = 0
     there_ns, back_ns = (transfers.end_ns[pairs] - transfers.arrived_ns[pairs[:, ::-1]]).T
     there_ns, back_ns = there_ns - ahead_ns, back_ns + ahead_ns
-    cargo = np.stack((transfers.link[pairs[:, 0]], transfers.size_bytes[pairs].max(axis=1)))
+    cargo = np.stack((transfers.network_link[pairs[:, 0]], transfers.size_bytes[pairs].max(axis=1)))
     cargo = np.unique(cargo, axis=1, return_inverse=True)[1]
     cargo = cargo.reshape(-1)
     for label in np.unique(cargo[transfers.batched[pairs].any(axis=1)]).tolist():

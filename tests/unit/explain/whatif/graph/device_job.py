@@ -52,7 +52,7 @@ def graph_of_job(folder: Path, gemm_us: Sequence[int], **options: object) -> Ope
 
 
 def steps_of_job(folder: Path, gemm_us: Sequence[int], **options: object) -> tuple[OperationGraph, GraphSteps]:
-    """Return the graph, and its steps, which are one stretch."""
+    """Return the graph, and its steps, which are one range of steps."""
     graph = graph_of_job(folder, gemm_us, **options)
     (steps,) = graph.step_groups
     return graph, steps

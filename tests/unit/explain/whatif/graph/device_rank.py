@@ -1,4 +1,4 @@
-"""Segments of launches and communication of one GPU rank, written as one line each. Times are microseconds."""
+"""Intervals of launches and communication of one GPU rank, written as one line each. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.explain.whatif.graph.run_communication import Communication
-from tracekit.explain.whatif.tables import CUTS, LaunchSegments
+from tracekit.explain.whatif.tables import CUTS, LaunchIntervals
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 
@@ -44,14 +44,14 @@ def communication_of(*rows: Comm) -> Communication:
         estimated=np.zeros(count, dtype=np.bool_),
         members=np.full(count, 2),
         group=np.array([row.group for row in rows], dtype=np.int64),
-        link=np.zeros(count, dtype=np.int64),
+        network_link=np.zeros(count, dtype=np.int64),
         follows=np.array([row.follows for row in rows], dtype=np.int64),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A row of `LaunchSegments`; without `device_us` it has no kernels. device_end_us: when all so far had ended."""
+    """A row of `LaunchIntervals`; without `device_us` it has no kernels. device_end_us: when all so far had ended."""
 
     what: str
     at_us: int
@@ -62,12 +62,12 @@ class Cut:
     communication_end_us: int | None = None
 
 
-def segments_of(*rows: Cut) -> LaunchSegments:
+def intervals_of(*rows: Cut) -> LaunchIntervals:
     def times_ns(values: list[int | None]) -> np.ndarray:
         return np.array([ABSENT if value is None else 1000 * value for value in values], dtype=np.int64)
 
     count = len(rows)
-    return LaunchSegments(
+    return LaunchIntervals(
         what=np.array([CUTS.index(row.what) for row in rows], dtype=np.int32),
         step=np.array([row.step for row in rows], dtype=np.int64),
         begin_ns=times_ns([row.at_us for row in rows]),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.unit.explain.whatif.graph.device_job import steps_of_job
-from tracekit.explain.whatif.peer_levels import with_limits
+from tracekit.explain.whatif.peer_speed import with_limits
 from tracekit.replay.operation_graph import DATA, NEVER_NS, SYNCHRONISATION, GraphSteps, OperationGraph
 
 Job = tuple[OperationGraph, GraphSteps]

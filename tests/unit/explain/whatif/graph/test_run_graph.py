@@ -149,7 +149,7 @@ def test_only_the_step_in_which_operations_wait_for_each_other_is_left_out(tmp_p
     assert graph.notes == ("step 1 left out: its operations wait for each other",)
 
 
-def test_of_the_last_stretch_the_other_steps_are_replayed_too(tmp_path: Path) -> None:
+def test_of_the_last_step_range_the_other_steps_are_replayed_too(tmp_path: Path) -> None:
     graph = build_run_graph(reductions_in_turn(tmp_path, {2}))
     assert [group.steps.tolist() for group in graph.step_groups] == [[0], [1]]
 

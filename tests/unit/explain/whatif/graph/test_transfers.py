@@ -25,13 +25,13 @@ def synchronised(
     for rank, group in enumerate(of_group):
         operations.add(np.array([-1]), task=np.array([0]), type=0, rank=rank, group=np.array([group]))
     transfers = Transfers(
-        place=np.arange(count),
+        operation=np.arange(count),
         arrived_ns=np.array([arrived for arrived, _ in members]),
         end_ns=np.array([end for _, end in members]),
         group=np.array(of_group),
         follows=np.full(count, -1),
         rank=np.arange(count),
-        link=np.zeros(count, dtype=np.int64),
+        network_link=np.zeros(count, dtype=np.int64),
         size_bytes=np.full(count, 64),
         spins=np.full(count, spins),
         batched=np.zeros(count, dtype=np.bool_),
@@ -72,7 +72,9 @@ def test_a_message_of_a_batch_takes_as_long_as_others_over_its_link_do() -> None
     alone = synchronised(*members, groups=groups, rank=ranks)
     assert alone.column("duration_ns").tolist() == [20] * 4 + [300] * 2 + [20] * 2
     with_it = synchronised(*members, groups=groups, rank=ranks, batched=batched)  # type: ignore[arg-type]
-    elsewhere = synchronised(*members, groups=groups, rank=ranks, batched=batched, link=[0, 0, 0, 0, 1, 1, 0, 0])  # type: ignore[arg-type]
+    elsewhere = synchronised(
+        *members, groups=groups, rank=ranks, batched=batched, network_link=[0, 0, 0, 0, 1, 1, 0, 0]
+    )  # type: ignore[arg-type]
     assert with_it.column("duration_ns").tolist() == [20] * 8
     assert elsewhere.column("duration_ns").tolist() == [20] * 4 + [300] * 2 + [20] * 2
 

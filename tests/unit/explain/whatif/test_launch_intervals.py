@@ -9,7 +9,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.explain.whatif.graph.device_job import trace_of
 from tests.unit.explain.whatif.recorded import summary
-from tracekit.explain.whatif.tables import CUTS, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.explain.whatif.tables import CUTS, LAUNCH_INTERVALS, LaunchIntervals
 from tracekit.model.events import ABSENT, Int64
 
 DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")
@@ -17,16 +17,16 @@ NONE = -1.0
 
 
 class Rows:
-    """Launch segments in microseconds since the trace began, NONE where there is none."""
+    """Launch intervals in microseconds since the trace began, NONE where there is none."""
 
     def __init__(self, trace: TraceBuilder, folder: Path) -> None:
-        self.segments: LaunchSegments = summary(trace, folder)[LAUNCH_SEGMENTS]
+        self.intervals: LaunchIntervals = summary(trace, folder)[LAUNCH_INTERVALS]
         self.begin_ns = trace.wall_ns(0)
-        self.what = [CUTS[number] for number in self.segments.what.tolist()]
+        self.what = [CUTS[number] for number in self.intervals.what.tolist()]
 
     def of(self, what: str, column: str) -> list[float]:
         """Return a column of the rows that begin with a cut."""
-        values: Int64 = getattr(self.segments, column)
+        values: Int64 = getattr(self.intervals, column)
         since_ns = 0 if column in DURATIONS else self.begin_ns
         return [
             NONE if value == ABSENT else (value - since_ns) / 1000
@@ -52,7 +52,7 @@ def test_communication_waits_for_the_kernels_before_and_a_kernel_for_communicati
     assert rows.of("launch", "begin_ns") == [12, 212, 412]
     assert rows.of("launch", "communication_end_ns") == [135, 335, 535]
     assert rows.of("wait", "awaited_communication_ns") == [135, 335, 535]
-    of_launches = [need for need in rows.segments.needs_kernels.tolist() if need != ABSENT]
+    of_launches = [need for need in rows.intervals.needs_kernels.tolist() if need != ABSENT]
     assert of_launches == [1, 1, 1]
 
 
@@ -72,9 +72,9 @@ def test_kernels_end_no_earlier_than_their_launches_allow(rows: Rows) -> None:
     assert rows.of("synchronise", "device_ns") == [NONE] * 3
 
 
-def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:
+def test_ranks_without_known_launches_have_no_intervals(tmp_path: Path) -> None:
     on_cpu = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 50)
     without_launches = TraceBuilder().step(0, 0, 100).kernel("gemm", 10, 50).kernel("adam", 70, 10)
 
     for trace in (on_cpu, without_launches):
-        assert len(summary(trace, tmp_path)[LAUNCH_SEGMENTS]) == 0
+        assert len(summary(trace, tmp_path)[LAUNCH_INTERVALS]) == 0

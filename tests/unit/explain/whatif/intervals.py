@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.builders import TraceBuilder
 from tracekit.explain.pipeline.tables import Actions
-from tracekit.explain.whatif.launch_segments import launch_segments
-from tracekit.explain.whatif.tables import CUTS, LaunchSegments
+from tracekit.explain.whatif.launch_intervals import launch_intervals
+from tracekit.explain.whatif.tables import CUTS, LaunchIntervals
 from tracekit.loading.recording import recording_of
 from tracekit.model.events import ABSENT
 from tracekit.rank.communication_rules import DEFAULT_RULES
@@ -30,20 +30,20 @@ def recorded(trace: TraceBuilder, folder: Path) -> RecordedSteps:
 
 
 def rows(trace: TraceBuilder, folder: Path) -> list[Row]:
-    """Return the segments of a trace by name of column, times from the trace's begin; what is absent is left out."""
-    segments = launch_segments(recorded(trace, folder), Actions.empty())
+    """Return the intervals of a trace by name of column, times from the trace's begin; what is absent is left out."""
+    intervals = launch_intervals(recorded(trace, folder), Actions.empty())
     begin_ns = trace.wall_ns(0)
     result = []
-    for i in range(len(segments)):
-        row: Row = {"what": CUTS[int(segments.what[i])]}
-        for name in LaunchSegments.__dataclass_fields__:
-            value = int(getattr(segments, name)[i])
+    for i in range(len(intervals)):
+        row: Row = {"what": CUTS[int(intervals.what[i])]}
+        for name in LaunchIntervals.__dataclass_fields__:
+            value = int(getattr(intervals, name)[i])
             if name in ("what", "step", "needs_kernels") or value == ABSENT:
                 continue
             is_length = name in ("device_ns", "limit_host_ns", "limit_device_ns")
             row[name.removesuffix("_ns")] = (value if is_length else value - begin_ns) / 1000
-        if segments.needs_kernels[i] != ABSENT:
-            row["needs_kernels"] = bool(segments.needs_kernels[i])
+        if intervals.needs_kernels[i] != ABSENT:
+            row["needs_kernels"] = bool(intervals.needs_kernels[i])
         result.append(row)
     return result
 

@@ -1,7 +1,4 @@
-"""How long tasks would last if ranks worked as fast as their peers.
-
-Which links take longer than others for the same, and how long transfers would take at the speed of the others.
-"""
+"""How long tasks and transfers would last at the speed of their peers, and which network links are slower."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from tracekit.replay.operation_graph import (
 _NO_TRAINING = tuple(map(ROLES.index, NO_TRAINING))
 
 
-def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float64]:
+def at_peers_speed(graph: OperationGraph, ranks: Collection[int]) -> list[Float64]:
     """Return the durations, float64 [n, k] of each group of steps, with the ranks' work as long as that of others.
 
     A task takes the median of its comparison class over the other ranks, or of its kind if no other rank is in that
@@ -104,14 +101,14 @@ def with_limits(group: GraphSteps, task_ns: Float64, which: Bool | None = None) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowLink:
-    """A link whose transfers take longer than those of other links that carry the same.
+class SlowGraphLink:
+    """A network link whose transfers take longer than those of others that carry the same.
 
     Attributes:
-        number: index into the links of the graph.
+        number: index into the network links of the graph.
         excess_ns: how much longer all its transfers take together.
         usual_ns: by kind of task how long the others take, the median of their medians.
-        reference: what the link is compared with.
+        reference: what it is compared with.
     """
 
     number: int
@@ -120,21 +117,23 @@ class SlowLink:
     reference: Reference
 
 
-def find_slow_links(graph: OperationGraph) -> list[SlowLink]:
-    """Return the slow links, the slowest first.
+def find_slow_links(graph: OperationGraph) -> list[SlowGraphLink]:
+    """Return the slow network links, the slowest first.
 
     Links are compared that carry the same kind and size, among as many ranks on as many machines. For messages that no
-    other link carries across as many machines there is `communication.link_references`. Those of unknown size are not
-    compared.
+    other link carries across as many machines there are other references (`usual_without_alike`). Those of unknown size
+    are not compared.
     """
-    hosts = np.array([len({graph.machines.get(rank) for rank in ranks}) for ranks in graph.links], dtype=np.int64)
-    kind, link, duration_ns = _transfers(graph)
+    hosts = np.array(
+        [len({graph.machines.get(rank) for rank in ranks}) for ranks in graph.network_links], dtype=np.int64
+    )
+    kind, network_link, duration_ns = _transfers(graph)
     unknown = [number for number, size_bytes in graph.message_bytes.items() if size_bytes == ABSENT]
     comparable = ~np.isin(kind, unknown)
-    kind, link, duration_ns = kind[comparable], link[comparable], duration_ns[comparable]
+    kind, network_link, duration_ns = kind[comparable], network_link[comparable], duration_ns[comparable]
     if not len(kind):
         return []
-    pairs, pair = np.unique(np.stack((kind, hosts[link], link)), axis=1, return_inverse=True)
+    pairs, pair = np.unique(np.stack((kind, hosts[network_link], network_link)), axis=1, return_inverse=True)
     order = np.lexsort((duration_ns, pair.reshape(-1)))
     counts = np.bincount(pair.reshape(-1))
     first = np.cumsum(counts) - counts
@@ -146,60 +145,66 @@ def find_slow_links(graph: OperationGraph) -> list[SlowLink]:
     cargo = np.unique(pairs[:2], axis=1, return_inverse=True)[1].reshape(-1)
     for which_cargo in range(int(cargo.max()) + 1):
         alike = np.flatnonzero(cargo == which_cargo)
-        for place in alike.tolist():
-            of_kind, _, which = pairs[:, place].tolist()
-            usual = _usual(graph, pairs, median_ns, place, alike)
-            if usual is not None and median_ns[place] > usual.limit_ns:
-                excess_ns[which] = excess_ns.get(which, 0.0) + (median_ns[place] - usual.usual_ns) * counts[place]
+        for index in alike.tolist():
+            of_kind, _, which = pairs[:, index].tolist()
+            usual = _usual(graph, pairs, median_ns, index, alike)
+            if usual is not None and median_ns[index] > usual.limit_ns:
+                excess_ns[which] = excess_ns.get(which, 0.0) + (median_ns[index] - usual.usual_ns) * counts[index]
                 usual_ns.setdefault(which, {})[of_kind] = usual.usual_ns
                 references.setdefault(which, usual.reference)
     slowest = sorted(excess_ns, key=lambda which: -excess_ns[which])
-    return [SlowLink(number=n, excess_ns=excess_ns[n], usual_ns=usual_ns[n], reference=references[n]) for n in slowest]
+    return [
+        SlowGraphLink(number=n, excess_ns=excess_ns[n], usual_ns=usual_ns[n], reference=references[n]) for n in slowest
+    ]
 
 
-def _usual(graph: OperationGraph, pairs: Int64, median_ns: Float64, place: int, alike: Int64) -> UsualTime | None:
-    """Return how long the transfers of a link usually take; None if nothing tells.
+def _usual(graph: OperationGraph, pairs: Int64, median_ns: Float64, index: int, alike: Int64) -> UsualTime | None:
+    """Return how long the transfers of a network link usually take; None if nothing tells.
 
-    pairs: kind, machines and link, int64 [3, p]. median_ns: float64 [p]. place: of the link among them. alike: those of
-    the same kind on as many machines, int64 [a].
+    pairs: kind, machines and network link, int64 [3, p].
+    median_ns: float64 [p].
+    index: of the link among the pairs.
+    alike: pairs of the same kind on as many machines, int64 [a].
     """
-    kind, machines, which = pairs[:, place].tolist()
+    kind, machines, which = pairs[:, index].tolist()
     if len(alike) > 1:
-        return usual_of_alike(float(np.median(median_ns[alike[alike != place]])))
+        return usual_of_alike(float(np.median(median_ns[alike[alike != index]])))
     if kind not in graph.message_bytes or None in graph.machines.values():
         return None
     elsewhere_ns = median_ns[(pairs[0] == kind) & (pairs[1] != machines)]
-    devices = [graph.devices.get(rank) for rank in graph.links[which]]
+    devices = [graph.devices.get(rank) for rank in graph.network_links[which]]
     return usual_without_alike(elsewhere_ns, hosts=machines, size_bytes=graph.message_bytes[kind], devices=devices)
 
 
-def link_at_others_speed(graph: OperationGraph, slow: SlowLink) -> list[Float64]:
-    """Return the durations, float64 [n, k] of each group of steps, with the link's transfers as long as on others.
+def link_at_others_speed(graph: OperationGraph, slow: SlowGraphLink) -> list[Float64]:
+    """Return the durations, float64 [n, k] of each group of steps, with the transfers of a link as long as on others.
 
     Transfers change by the ratio of the usual one to the link's median, so that they vary as before.
     """
-    kind, link, duration_ns = _transfers(graph)
+    kind, network_link, duration_ns = _transfers(graph)
     factors = np.ones(int(max(group.kind.max(initial=0) for group in graph.step_groups)) + 1)
     for number, usual in slow.usual_ns.items():
-        factors[number] = usual / float(np.median(duration_ns[(kind == number) & (link == slow.number)]))
+        factors[number] = usual / float(np.median(duration_ns[(kind == number) & (network_link == slow.number)]))
     result = []
     for group in graph.step_groups:
-        assert group.link is not None
-        factor = np.where(group.link == slow.number, factors[group.kind[group.task]], 1.0)
+        assert group.network_link is not None
+        factor = np.where(group.network_link == slow.number, factors[group.kind[group.task]], 1.0)
         result.append(group.duration_ns * factor[:, None])
     return result
 
 
 def _transfers(graph: OperationGraph) -> tuple[Int64, Int64, Float64]:
-    """Return kind, link and duration of all transfers over known links."""
+    """Return kind, network link and duration of all transfers over known network links."""
     parts = []
     for group in graph.step_groups:
-        if group.link is not None:
-            rows = np.flatnonzero(group.link >= 0)
+        if group.network_link is not None:
+            rows = np.flatnonzero(group.network_link >= 0)
             replicas = group.duration_ns.shape[1]
-            kind, link = group.kind[group.task[rows]], group.link[rows]
-            parts.append((np.repeat(kind, replicas), np.repeat(link, replicas), group.duration_ns[rows].ravel()))
+            kind, network_link = group.kind[group.task[rows]], group.network_link[rows]
+            parts.append(
+                (np.repeat(kind, replicas), np.repeat(network_link, replicas), group.duration_ns[rows].ravel())
+            )
     if not parts:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
-    kind, link, duration_ns = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return kind, link, duration_ns
+    kind, network_link, duration_ns = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return kind, network_link, duration_ns

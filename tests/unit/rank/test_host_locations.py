@@ -9,17 +9,17 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.rank.test_idle_causes import recorded_steps
-from tracekit.explain.step_time.idle import HostPlaces, Place
+from tracekit.explain.step_time.idle import HostLocations, Location
 from tracekit.model.intervals import Intervals
 from tracekit.rank.idle_causes import idle_by_cause
 from tracekit.read.decode.portable import decode
 
 
-def place_at(trace: TraceBuilder, at_us: float, folder: Path) -> Place:
-    places = HostPlaces(recorded_steps(decode(trace.write(folder / "rank0.json"))))
-    ((what, place, total_ns),) = places.sums(np.array([3]), np.array([trace.wall_ns(at_us)]), np.array([7]))
+def location_at(trace: TraceBuilder, at_us: float, folder: Path) -> Location:
+    locations = HostLocations(recorded_steps(decode(trace.write(folder / "rank0.json"))))
+    ((what, location, total_ns),) = locations.sums(np.array([3]), np.array([trace.wall_ns(at_us)]), np.array([7]))
     assert (what, total_ns) == (3, 7)
-    return place
+    return location
 
 
 def a_trace() -> TraceBuilder:
@@ -41,8 +41,8 @@ def a_trace() -> TraceBuilder:
         pytest.param(800, (None, None, None), id="nothing recorded"),
     ],
 )
-def test_the_place_of_the_host(tmp_path: Path, at_us: float, expected: Place) -> None:
-    assert place_at(a_trace(), at_us, tmp_path) == expected
+def test_the_location_of_the_host(tmp_path: Path, at_us: float, expected: Location) -> None:
+    assert location_at(a_trace(), at_us, tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_the_source_is_the_innermost_function_of_the_program(
     trace = a_trace()
     for depth, frame in enumerate(frames):
         trace.event(frame, "python_function", 750 + depth, 200 - 2 * depth)
-    _, _, source = place_at(trace, 800, tmp_path)
+    _, _, source = location_at(trace, 800, tmp_path)
     assert (source is None) == (expected is None)
     assert expected is None or expected in str(source)
 
 
-def test_places_sum_to_the_time_that_is_split(tmp_path: Path) -> None:
+def test_locations_sum_to_the_time_that_is_split(tmp_path: Path) -> None:
     recorded = recorded_steps(decode(a_trace().write(tmp_path / "rank0.json")))
-    places, time = HostPlaces(recorded), idle_by_cause(recorded)["host_bound"]
-    start_ns, end_ns = places.split(time)
+    locations, time = HostLocations(recorded), idle_by_cause(recorded)["host_bound"]
+    start_ns, end_ns = locations.split(time)
     assert Intervals.union_of(start_ns, end_ns) == Intervals.union_of(time.start_ns, time.end_ns)
-    found = places.sums(np.zeros(len(start_ns), dtype=np.int64), start_ns, end_ns - start_ns)
-    sums = {place: total_ns / 1000 for _, place, total_ns in found}
+    found = locations.sums(np.zeros(len(start_ns), dtype=np.int64), start_ns, end_ns - start_ns)
+    sums = {location: total_ns / 1000 for _, location, total_ns in found}
     assert sums == {
         (None, None, None): 10 + 70 + 100 + 100 + 300,
         ("aten::linear", None, None): 50,

@@ -1,4 +1,4 @@
-"""What the work of a rank takes at the level of its peers, with medians worked out by hand."""
+"""What the work of a rank takes at the speed of its peers, with medians worked out by hand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.unit.explain.whatif.hand_made import TaskOf, graph_of
-from tracekit.explain.whatif.peer_levels import at_peers_level, with_limits
+from tracekit.explain.whatif.peer_speed import at_peers_speed, with_limits
 from tracekit.replay.operation_graph import DATA, LIMIT, NEVER_NS, SYNCHRONISATION
 
 
 def at_peers_ns(tasks: Sequence[TaskOf], *ranks: int) -> list[float]:
-    """Return how long each task takes in the first replica with these ranks at their peers' level."""
-    (duration_ns,) = at_peers_level(graph_of(tasks), ranks)
+    """Return how long each task takes in the first replica with these ranks at their peers' speed."""
+    (duration_ns,) = at_peers_speed(graph_of(tasks), ranks)
     return [float(time_ns) for time_ns in duration_ns[:, 0]]
 
 

@@ -3,13 +3,11 @@
 The host's time is cut where it launched communication, and where it waited for its device. Each cut has what had to be
 waited for. The cuts are made before it is known what was launched between them.
 
-How much one rank gives and gets in each all-to-all of tokens for experts.
+Why a kernel started when it did decides what it depends on. A kernel starts when the last of three has happened: the
+kernel before it has ended, its launch has come through, and the communication that its stream waits for has ended. A
+trace shows the times, not the reason. The reason is taken to be the last one that happened.
 
-Why each kernel of a GPU rank started when it did: the one before, its launch, or communication that it waited for.
-
-A kernel starts when the last of three has happened: the kernel before it has ended, its launch has come through, and
-the communication that its stream waits for has ended. A trace shows the times, not the reason. The reason is taken to
-be the last one that happened.
+How much the rank gives and gets in each all-to-all of tokens for experts is kept for replays, too (`exchanges`).
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import numpy as np
 
 from tracekit.explain.model_parallel.expert_exchanges import expert_all_to_alls
 from tracekit.explain.pipeline.tables import Actions
-from tracekit.explain.whatif.tables import CUTS, Exchanges, Interruptions, LaunchSegments
+from tracekit.explain.whatif.tables import CUTS, Exchanges, Interruptions, LaunchIntervals
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, Int64
@@ -64,7 +62,7 @@ _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassifi
 
 
 def interruptions(recorded: RecordedSteps) -> Interruptions:
-    """Return when a CPU rank does not train; a GPU rank's segments tell it."""
+    """Return when a CPU rank does not train; a GPU rank's intervals tell it."""
     return Interruptions.empty() if recorded.lanes.device == "gpu" else recorded.once(_interruptions)
 
 
@@ -88,21 +86,21 @@ def _long(time: Intervals) -> Intervals:
     return Intervals(time.start_ns[is_long], time.end_ns[is_long])
 
 
-def launch_segments(recorded: RecordedSteps, actions: Actions) -> LaunchSegments:
-    """Return the segments of one recording; none for a CPU rank, or if the trace does not show the launches.
+def launch_intervals(recorded: RecordedSteps, actions: Actions) -> LaunchIntervals:
+    """Return the intervals of one recording; none for a CPU rank, or if the trace does not show the launches.
 
-    actions: of a pipeline; segments are cut where their kernels begin and end.
+    actions: of a pipeline; intervals are cut where their kernels begin and end.
     """
     lanes = recorded.lanes
     device = lanes.device_events
     if lanes.device == "cpu":
-        return LaunchSegments.empty()
+        return LaunchIntervals.empty()
     known = device.linked | device.before_recording
     if not known.any() or known.mean() < _LINKED_SHARE:
-        return LaunchSegments.empty()
+        return LaunchIntervals.empty()
     kernels = kernel_starts(recorded.trace, lanes)
     cuts = _cuts(recorded, kernels, actions)
-    return _segments(recorded, kernels, cuts)
+    return _intervals(recorded, kernels, cuts)
 
 
 def _cuts(recorded: RecordedSteps, kernels: KernelStarts, actions: Actions) -> Cuts:
@@ -141,7 +139,7 @@ def _cuts(recorded: RecordedSteps, kernels: KernelStarts, actions: Actions) -> C
     return cuts.rows(np.lexsort((cuts.what, last, cuts.begin_ns, cuts.position)))
 
 
-def _segments(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> LaunchSegments:
+def _intervals(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> LaunchIntervals:
     count, windows = len(cuts.what), recorded.lanes.windows
     of_kernel = np.cumsum(np.bincount(cuts.position, minlength=len(kernels) + 1))[: len(kernels)] - 1
     first = int(np.searchsorted(of_kernel, 0))  # the kernels before it were launched before the first cut
@@ -152,7 +150,7 @@ def _segments(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> Lau
     device_end_ns = np.append(kernels.reach_ns, ABSENT)[launched_so_far - 1]
     limit_host_ns, limit_device_ns = _limits(kernels.rows(slice(first, None)), cuts, of_kernel[first:])
     window = windows.index_of(cuts.begin_ns)
-    return LaunchSegments(
+    return LaunchIntervals(
         what=cuts.what.astype(np.int32),
         step=np.where(window >= 0, windows.step[window], ABSENT),
         begin_ns=cuts.begin_ns,
@@ -169,10 +167,10 @@ def _segments(recorded: RecordedSteps, kernels: KernelStarts, cuts: Cuts) -> Lau
 
 
 def _limits(kernels: KernelStarts, cuts: Cuts, of_kernel: Int64) -> tuple[Int64, Int64]:
-    """Return `limit_host_ns` and `limit_device_ns` of `LaunchSegments`.
+    """Return `limit_host_ns` and `limit_device_ns` of `LaunchIntervals`.
 
     After each kernel's launch come its latency, its own time, and the time of the kernels behind it. The last kernel of
-    a host segment ends no earlier than the latest of these.
+    a host interval ends no earlier than the latest of these.
 
     of_kernel: the cut before each kernel, int64 [n].
     """
@@ -181,15 +179,15 @@ def _limits(kernels: KernelStarts, cuts: Cuts, of_kernel: Int64) -> tuple[Int64,
         return limit_host_ns, limit_device_ns
     is_host = cuts.what != _WAIT
     cuts_host = np.flatnonzero(is_host)
-    number = (np.cumsum(is_host) - 1)[of_kernel]  # of the host segment
+    number = (np.cumsum(is_host) - 1)[of_kernel]  # of the host interval
     opening = np.diff(number, prepend=-1) != 0
-    opens, place = np.flatnonzero(opening), np.cumsum(opening) - 1
+    opens, index = np.flatnonzero(opening), np.cumsum(opening) - 1
     done_ns = np.cumsum(kernels.gap_ns + kernels.busy_ns)
     last_ns = done_ns[np.append(opens[1:], len(kernels)) - 1]
-    tail_ns = last_ns[place] - done_ns + kernels.busy_ns
+    tail_ns = last_ns[index] - done_ns + kernels.busy_ns
     begun_ns = kernels.launch_ns + kernels.latency_ns - cuts.until_ns[cuts_host][number]
     begun_ns = np.maximum(begun_ns, 0)
-    deciding = _last_maximum(begun_ns + tail_ns, place, opens)
+    deciding = _last_maximum(begun_ns + tail_ns, index, opens)
     last_row = np.append(cuts_host[1:], len(cuts))[number[opens]] - 1
     limit_host_ns[last_row], limit_device_ns[last_row] = begun_ns[deciding], tail_ns[deciding]
     return limit_host_ns, limit_device_ns
@@ -245,16 +243,16 @@ def _awaited_communication(start_ns: Int64, end_ns: Int64, stream: Int64, since_
     stream: of each event, int64 [n]. since_ns: when each could have begun but for other communication, int64 [n].
     """
     by_end = np.argsort(end_ns, kind="stable")
-    place = np.searchsorted(end_ns[by_end], start_ns + ROUNDED_NS, side="right") - 1
+    index = np.searchsorted(end_ns[by_end], start_ns + ROUNDED_NS, side="right") - 1
     result = np.full(len(start_ns), ABSENT, dtype=np.int64)
     ended_ns = _ends_before(start_ns, end_ns, stream)
     since_ns = np.maximum(since_ns, ended_ns)
     for _ in range(_EARLIER_ENDS):
-        at = by_end[np.maximum(place, 0)]
-        found = (place >= 0) & (stream[at] != stream) & (result == ABSENT)
+        at = by_end[np.maximum(index, 0)]
+        found = (index >= 0) & (stream[at] != stream) & (result == ABSENT)
         found &= (start_ns - end_ns[at] <= RELEASED_NS) & (end_ns[at] > since_ns + ROUNDED_NS)
         result[found] = end_ns[at[found]]
-        place = place - 1
+        index = index - 1
     return np.where(result == ABSENT, ended_ns, result)
 
 
@@ -321,10 +319,10 @@ def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, 
     launch_ns = device.launch_ns[linked]
     steps_ns = np.append(lanes.windows.host_start_ns, lanes.windows.host_end_ns)
     points_ns = np.sort(np.concatenate((launch_ns[1:][np.diff(launch_ns) >= _LONG_NS], steps_ns)))
-    place = np.searchsorted(launch_ns, points_ns, side="left") - 1
-    points_ns, place = points_ns[place >= 0], place[place >= 0]
-    last_ns = launch_ns[place]
-    done_ns = np.maximum.accumulate(events.end_ns[device.row[linked]])[place]
+    index = np.searchsorted(launch_ns, points_ns, side="left") - 1
+    points_ns, index = points_ns[index >= 0], index[index >= 0]
+    last_ns = launch_ns[index]
+    done_ns = np.maximum.accumulate(events.end_ns[device.row[linked]])[index]
     woken_ns = points_ns - done_ns
     found = (points_ns - last_ns >= _LONG_NS) & (done_ns - last_ns >= _LONG_NS // 2)
     found &= (woken_ns >= -ROUNDED_NS) & (woken_ns <= _WOKEN_NS)
@@ -351,7 +349,7 @@ def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cuts(Columnar):
-    """k cuts; the columns are those of `LaunchSegments`. position: how many kernels were launched before, int64 [k]."""
+    """k cuts; the columns are those of `LaunchIntervals`. position: number of kernels launched before, int64 [k]."""
 
     what: Int64
     position: Int64
@@ -487,13 +485,13 @@ def _releases(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> _Releases:
     rows = np.flatnonzero(~np.isin(communication.kind, _RELEASES_NOBODY))
     rows = rows[np.argsort(communication.end_ns[rows], kind="stable")]
     ends_ns, sends = communication.end_ns[rows], communication.kind[rows] == _SEND
-    place = np.searchsorted(ends_ns, start_ns + ROUNDED_NS, side="right") - 1
-    latest_ns = np.append(ends_ns, ABSENT)[place]
-    follows = (place >= 0) & (start_ns - latest_ns <= RELEASED_NS)
+    index = np.searchsorted(ends_ns, start_ns + ROUNDED_NS, side="right") - 1
+    latest_ns = np.append(ends_ns, ABSENT)[index]
+    follows = (index >= 0) & (start_ns - latest_ns <= RELEASED_NS)
     releases = _Releases(
         end_ns=np.concatenate((ends_ns, latest_ns[follows])),
         released_ns=np.concatenate((ends_ns, end_ns[follows])),
-        sends=np.concatenate((sends, np.append(sends, False)[place[follows]])),
+        sends=np.concatenate((sends, np.append(sends, False)[index[follows]])),
     )
     return releases.rows(np.argsort(releases.released_ns, kind="stable"))
 
@@ -506,9 +504,9 @@ def _last_release(releases: _Releases, since_ns: Int64, start_ns: Int64) -> tupl
     """
     result = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
     for possible in (releases.rows(~releases.sends), releases) if releases.sends.any() else (releases,):
-        place = np.searchsorted(possible.released_ns, start_ns + ROUNDED_NS, side="right") - 1
-        end_ns, latest_ns = (np.append(column, ABSENT)[place] for column in (possible.end_ns, possible.released_ns))
-        found = (place >= 0) & (latest_ns > since_ns + ROUNDED_NS) & (start_ns - latest_ns <= RELEASED_NS)
+        index = np.searchsorted(possible.released_ns, start_ns + ROUNDED_NS, side="right") - 1
+        end_ns, latest_ns = (np.append(column, ABSENT)[index] for column in (possible.end_ns, possible.released_ns))
+        found = (index >= 0) & (latest_ns > since_ns + ROUNDED_NS) & (start_ns - latest_ns <= RELEASED_NS)
         rows = np.flatnonzero(found & (result[0] == ABSENT))
         result[0, rows], result[1, rows] = end_ns[rows], latest_ns[rows]
     return result[0], result[1]

@@ -1,11 +1,11 @@
-"""Moments that the clocks of several ranks show: the ends of synchronising collectives.
+"""When the clocks of several ranks can be compared: samples are the ends of synchronising collectives.
 
 No rank leaves a synchronising collective before the last has entered, and all leave together, up to some microseconds.
 Members of other collectives leave early: the root of a broadcast, the senders of a gather. Kernels of messages end when
 their message is through, and kernels of an unknown kind may be such kernels. Ranks that exchange unequal shares end at
 different times, so such exchanges serve only where there is too little else.
 
-The clock of one rank against that of another, given both against a third.
+`relative` gives the clock of one rank against that of another, from both clocks against a third.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tracekit.model.summary import RankSummary
 
 _ALL_TO_ALL = KINDS.index("all_to_all")
 
-FEWEST_MOMENTS = 3
-"""Moments needed to contradict a measurement, or to show their spread."""
+FEWEST_SAMPLES = 3
+"""Samples needed to contradict a measurement, or to show their spread."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Moments:
-    """Ends of n synchronising collectives of k ranks.
+class CollectiveSamples:
+    """Samples of the clocks of k ranks: the ends of n synchronising collectives.
 
     Attributes:
         end_ns: int64 [k, n], on each rank's clock.
@@ -52,8 +52,8 @@ class Moments:
         return int(self.end_ns.shape[1])
 
     @classmethod
-    def of(cls, ranks: Sequence[RankSummary], group: MatchedGroup) -> Moments | None:
-        """Return the moments of a group; None when it synchronises no two ranks."""
+    def of(cls, ranks: Sequence[RankSummary], group: MatchedGroup) -> CollectiveSamples | None:
+        """Return the samples of a group; None when it synchronises no two ranks."""
         collectives = {summary.rank: summary.collectives for summary in ranks}
         synchronises = ((group.row != ABSENT).sum(axis=0) > 1) & SYNCHRONISING[group.kind]
         exchanges = np.flatnonzero(synchronises & (group.kind == _ALL_TO_ALL))
@@ -62,7 +62,7 @@ class Moments:
             [collectives[rank].size_bytes for rank in group.ranks.tolist()], group.row[:, exchanges]
         )
         chosen = np.flatnonzero(synchronises & ~unequal)
-        if len(chosen) < FEWEST_MOMENTS:
+        if len(chosen) < FEWEST_SAMPLES:
             chosen = np.flatnonzero(synchronises)
         if not len(chosen):
             return None
