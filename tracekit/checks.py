@@ -1,13 +1,11 @@
-"""Examines this installation: what is installed, what works, and which command gets what is missing.
+"""Whether this installation works: what is installed, whether recording works, and which command gets what is missing.
 
-A remedy that is a command can be pasted as it stands. Where no command helps, the remedy is a sentence.
+The result is a `Check` for each part of the installation. A failure is part of the result; nothing is raised. A remedy
+that is a command can be pasted as it stands. If no command helps, the remedy is a sentence.
 
-Checks whether recording works here, by trying each part of torch that a capture needs.
-
-The result is a `Check` for each part. A failure is part of the result; nothing is raised.
-
-To find the private names that the installed torch lacks, the modules of torch that have them are imported. So
-`tracekit doctor` and tests do that, and no training does.
+Recording is checked by trying each part of torch that a capture needs. To find the private names that the installed
+torch lacks, the modules of torch that have them are imported. So `tracekit doctor` and tests do that, and no training
+does.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Records one window of one rank: runs the profiler, the observers and the step log, and writes the trace.
+"""How one window of one rank is recorded: it runs the profiler, the observers and the step log, and writes the trace.
 
 The order of calls is `prepare()` (warm-up), `open()`, `mark()` as each call begins, `close()`, `write()`. A recording
 that is closed and never written leaves nothing. The caller (`probe_object.py`) catches what these raise.
 
-Collects what is known about the job as a recording closes: groups, collectives, meshes, clock and device.
-
-The collectives of a window are read from torch's flight recorders.
+As a recording closes, `JobFacts` collects what is known about the job: groups, collectives, meshes, clock and device.
+The collectives of the window are read from torch's flight recorders.
 """
 
 from __future__ import annotations

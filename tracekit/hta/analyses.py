@@ -1,10 +1,10 @@
-"""HTA's analyses by name, as tables. What HTA cannot do is its own error in a line, and the others go on.
+"""What HTA's analyses find in a run, by the name of each analysis, as tables.
 
-Nothing here imports HTA or pandas before an analysis runs, so that the names can be listed without them.
+What HTA cannot do is its own error in a line, and the others go on. Nothing here imports HTA or pandas before an
+analysis runs, so that the names can be listed without them.
 
-Arguments of events as the columns that HTA makes of them.
-
-Few texts of arguments are distinct, so each is parsed once.
+`argument_columns` returns arguments of events as the columns that HTA makes of them. Few texts of arguments are
+distinct, so each is parsed once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a run holds, as text: ranks found and missing, steps, device, clocks, notes; and what its kernels count as.
+"""What a run holds, as text: ranks found and missing, steps, device, clocks, notes; and its kernels with their class.
 
-Of the kernels, communication comes first, then the longest of the others.
+Kernels of communication come first, then the longest of the others.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """What a page of a merged trace consists of, whatever the format: tracks, slices with arguments, arrows.
 
-A page is the part of a merged trace that shows one rank, or the run as a whole. `rank_page` and `run_page` make the
-slices, and the `TraceWriter` of a format writes them.
+A page shows one rank, or the run as a whole. `rank_page` and `run_page` make the slices, and the `TraceWriter` of a
+format writes them.
 
-Assign the slices of a thread or stream to lanes on which they nest, and order their opens and closes.
-
-Perfetto's slices form a stack: of two slices on a track either one contains the other, or they do not overlap. Real
-traces break that rule: asynchronous annotations, streams, clocks with microsecond steps. Slices that do not fit go to
+Viewers show the slices of a track as a stack: of two slices either one contains the other, or they do not overlap. Real
+traces break that rule: asynchronous annotations, streams, clocks with microsecond steps. So the slices of a thread or
+stream are assigned to lanes on which they nest, and their opens and closes are ordered. Slices that do not fit go to
 further lanes, so that all slices are shown, with their true start and duration. Only where more cross each other than
 there may be lanes, some are left out, and counted.
 

@@ -3,9 +3,8 @@
 A call is joined to its service by its id. The rest of its round trip is transit and queueing. It is the difference of
 two durations, each on one clock: clocks of different ranks are not compared.
 
-Tables of remote calls, and the result that has them.
-
-What is kept of one rank's remote calls, and how long its steps wait for them.
+The part `REMOTE_CALLS` of a rank's summary has its remote calls. `RemoteCalls` is the result for all ranks, with the
+tables that are declared here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Whether waiting for remote calls bounds the steps of the trainers that make them, and what keeps the servers busy.
 
 A finding says where the most waited-for function spends its round trip. A server is busy by how many calls it serves at
-a time, for whom, and where a call waits.
+a time, for whom, and where a call waits. Trainers of an asynchronous job have rates of their own; a finding names the
+trainer for which the others wait at a server.
 
 Callers record at different times. So the load of a server is not counted at an instant, but summed over callers: the
-share of each one's steps in which a call of it is served. Of callers that record at the same time it is the same.
-
-Trainers of an asynchronous job have their rates, and who waits for whom at a server.
+share of each one's steps in which a call of it is served. For callers that record at the same time it is the same.
 """
 
 from __future__ import annotations

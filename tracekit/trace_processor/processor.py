@@ -1,7 +1,4 @@
-"""The interface of trace processors, however they run.
-
-The SQL that makes tracekit's views in a trace processor.
-"""
+"""What a trace processor can do, however it runs, and the SQL that defines tracekit's views in it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Lists the process groups of this rank from torch.distributed's tables, without communication.
+"""Which process groups this rank is in, and which device mesh describes the job.
 
-Finds the device mesh that describes a training run, and this rank's coordinate in it.
-
-Without a `DeviceMesh` that covers all ranks, process groups that form a grid make one.
+Groups are read from the tables of torch.distributed, without communication. The mesh is a `DeviceMesh` that covers all
+ranks. Without one, process groups that form a grid make a mesh.
 """
 
 from __future__ import annotations

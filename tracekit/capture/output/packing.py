@@ -1,11 +1,11 @@
-"""Turns torch's export into a complete trace file and its manifest, or leaves no file at all.
+"""How torch's export becomes a complete trace file and its manifest, or no file at all.
 
 The export is verified, and annotation names, which torch does not escape, are repaired. The metadata is inserted at the
 front. The trace is compressed beside its target, flushed to the disk and renamed; then the manifest is written. If
 anything fails, no file of this process stays. There is at most one uncompressed copy at a time, in memory or on the
 disk.
 
-Counts the events of an export that recording made: what the overhead of a recording is computed from.
+`count_events` counts the events of an export. `capture.overhead` computes the cost of recording from the counts.
 """
 
 from __future__ import annotations

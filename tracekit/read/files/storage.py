@@ -1,8 +1,7 @@
-"""Files on a disk, as `Path`, and files in a store, as `RemotePath`, a URL that fsspec opens.
+"""How files are read wherever they are: on a disk, as `Path`, or in a store, as `RemotePath`.
 
-fsspec is imported only for URLs.
-
-Files that a user names beside a run, such as a file of SQL, are small regular files.
+A `RemotePath` is a URL that fsspec opens. fsspec is imported only for URLs. Files that a user names beside a run, such
+as a file of SQL, are small regular files, which `read_small_file` reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The tables of a report as a folder of CSV or Parquet files, one a table.
+"""The tables of a report as a folder of CSV or Parquet files, one a table, and values as cells of these files.
 
-Values of tables as cells of CSV files and workbooks, and back.
-
-Text that a spreadsheet would take for a formula is made inert. Every cell can be turned back into its value.
+Text that a spreadsheet would take for a formula is made inert. Every cell can be turned back into its value. Workbooks
+have the same cells.
 """
 
 from __future__ import annotations

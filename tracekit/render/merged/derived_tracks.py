@@ -1,8 +1,7 @@
-"""The tracks that tracekit adds to a rank's page, in the order in which they are shown.
+"""Which tracks a rank's page shows: those that tracekit adds, and the recorded slices that the user wants to see.
 
-Their slices are on the run's clock and have the category `CATEGORY`.
-
-Select the slices of a recording that the user wants to see, with all their arguments and their arrows.
+Tracks that tracekit adds have the category `CATEGORY`, slices on the run's clock, and the order in which they are
+shown. Recorded slices keep all their arguments and their arrows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pictures of the sections of a report: `report.plot.breakdown()` and the like.
 
-Each draws what the tables of its section have, of at most so many rows, and returns matplotlib's axes. Times are
+Each draws the tables of its section, up to a limited number of rows, and returns matplotlib's axes. Times are
 milliseconds, means a step. Pictures consist of stacked bars, spans of time and points.
 """
 

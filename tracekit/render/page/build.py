@@ -1,16 +1,14 @@
-"""The object in the page's data block: the JSON result, what only the page draws, and both within a size.
+"""How a report becomes one HTML file that opens offline.
 
-It has the terms of the report in a sentence or two; docs/definitions.md has the exact ones.
+`page_data` makes the object in the page's data block: the JSON result, and what only the page draws. The page also has
+the terms of the report in a sentence or two each; docs/definitions.md has the exact definitions.
 
-How large a page may be, and what is left out where it would be larger.
-
-Make the texts of a run harmless for a page: no control characters, no great length, no end of a script element.
-
-Write a report, or another result, as one HTML file that opens offline.
-
-The file is a template with three parts put in: a policy, title and styles; the data; the scripts. The policy lets the
-page load nothing, run no script and use no style but its own, which it names by hash
-(https://www.w3.org/TR/CSP3/#grammardef-hash-source).
+* Size: `amounts_for` says how large a page may be. `cut_tables` shortens tables of a page that would be larger.
+* Safety: `inert` makes the texts of a run harmless for a page: no control characters, no great length, no end of a
+  script element.
+* The file is a template into which three texts are put: a policy, title and styles; the data; the scripts. The policy
+  lets the page load nothing, run no script and use no style but its own, which it names by hash
+  (https://www.w3.org/TR/CSP3/#grammardef-hash-source).
 """
 
 from __future__ import annotations

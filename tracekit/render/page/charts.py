@@ -1,7 +1,7 @@
-"""What charts of the page draw of a run: ranks and steps, communication, and a single step of a pipeline or of FSDP.
+"""What the charts of the page show of a run: ranks and steps, communication, and one step of a pipeline or of FSDP.
 
-* The heat map of ranks and steps has a number for each, or the maximum of neighbours where there are many.
-* Of communication: spreads of skews, bandwidth against size, pairs of ranks.
+* The heat map of ranks and steps has a number for each, or the maximum of neighbours if there are many.
+* Communication has spreads of skews, bandwidth against size, and pairs of ranks.
 * A pipeline has its actions, and its bubbles with their causes. FSDP's all-gathers are in the order in which modules
   are used.
 * The map of ranks lays them out by the mesh, with the groups and the numbers of each.

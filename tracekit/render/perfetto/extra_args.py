@@ -1,8 +1,6 @@
-"""Encode the extra arguments of slices, which are JSON objects as text, as annotations of their events.
+"""How extra arguments of slices, JSON objects as text, are written: as annotations of their events.
 
 Of a million slices usually a few hundred texts are distinct, and fewer of their members. So each is encoded once.
-
-What an encoder of slices returns: the packets of one lane, a row on which slices nest.
 """
 
 from __future__ import annotations

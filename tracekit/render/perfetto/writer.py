@@ -1,8 +1,8 @@
 """Write one rank's tracks and slices in Perfetto's native trace format.
 
 A trace is the format's `head` and then what one `RankTraceWriter` a rank has written, in any order. Different
-processes can write the ranks. Names and tracks are written as the `perfetto` package's messages; `packets` encodes
-slices.
+processes can write the ranks. Names and tracks are written as the `perfetto` package's messages. Slices are encoded by
+`compiled_packets`, or by `portable_packets` if the extension was not built.
 
 Size. A trace of a million slices has two million packets, so each byte of a packet counts. Names, categories, argument
 names and argument texts are interned. A track is named once for all slices that follow on it. A slice's end carries its
@@ -18,8 +18,6 @@ stack. So slices are opened and closed in the order of `slices.boundary_order`. 
 Display. Pages are tracks under one track for the run, and no processes. Perfetto's UI shows tracks under another track
 by `order`, in all versions since v49. It would show processes by the number of their slices before v57, tracks right
 under a process by name, threads above all tracks of their process, and a process's id behind its name.
-
-Choose the encoder that turns the slices of one track into packets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of sections in a line: below their tables, or in place of one."""
+"""Which lines stand below the tables of a section, or in place of one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What each section of a report says in the terminal: its tables, as they declare themselves, lines and pictures.
 
-A table with a `Display` needs nothing here. `_ROWS` has tables whose rows are not shown as they are, `_LINES` what is
-said below the tables of a section, and `_INSTEAD` sections that are drawn otherwise.
+A table with a `Display` needs nothing here. `_ROWS` has tables whose rows are not shown as they are, `_LINES` the lines
+below the tables of a section, and `_INSTEAD` sections that are drawn otherwise.
 """
 
 from __future__ import annotations
