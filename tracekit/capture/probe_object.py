@@ -24,7 +24,7 @@ from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.patching import hide_this_frame, warn
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.job.attempt_log import AttemptLog
-from tracekit.capture.output.places import DiskBudget, disk_budget_from_environment
+from tracekit.capture.output.paths import DiskBudget, disk_budget_from_environment
 from tracekit.capture.schedule import NEVER, Schedule, StepNumbers, path_from_environment, schedule_from_environment
 from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
 from tracekit.capture.windows import Windows

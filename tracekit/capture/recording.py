@@ -30,7 +30,7 @@ from tracekit.capture.job.process import Identity, accelerator_module, metadata_
 from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.observers import MetadataDraft, Observer
 from tracekit.capture.output.packing import CheckedExport, export_trace
-from tracekit.capture.output.places import DiskBudget, Place
+from tracekit.capture.output.paths import DiskBudget, RecordingPaths
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.profiler_session import ProfilerSession
 from tracekit.capture.schedule import WindowPlan
@@ -199,10 +199,10 @@ class Recording:
         for text in take_failures():
             self.note(text)
 
-    def export(self, place: Place, budget: DiskBudget) -> None:
-        """Let torch write its trace to `place.export`. Raises OutputError."""
+    def export(self, paths: RecordingPaths, budget: DiskBudget) -> None:
+        """Let torch write its trace to `paths.export`. Raises OutputError."""
         begin_ns = time.time_ns()
-        export_trace(place, self._session.export, budget)
+        export_trace(paths, self._session.export, budget)
         self._cost.export_ns = time.time_ns() - begin_ns
 
     def describe(self, export: CheckedExport, run_id: str, identity: Identity, clock_limit_s: float) -> CaptureMetadata:

@@ -82,10 +82,10 @@ def patch_of(module: str, owner: str | None, name: str, around: Callable[..., An
 
     A method is replaced in the class that defines it.
     """
-    place = sys.modules.get(module)
+    holder = sys.modules.get(module)
     if owner is not None:
-        place = getattr(place, owner, None)
-    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
+        holder = getattr(holder, owner, None)
+    return [Patch(holder, name, around)] if holder is not None and name in vars(holder) else []
 
 
 class ListedHook:

@@ -126,8 +126,8 @@ class GroupTable:
         gloo = [number for number, group in enumerate(self.groups) if "gloo" in group.backend]
         threads = gloo_threads()
         if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
-            for place, number in enumerate(gloo):
-                group_threads = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
+            for index, number in enumerate(gloo):
+                group_threads = threads[index * _GLOO_THREADS : (index + 1) * _GLOO_THREADS]
                 self.groups[number] = msgspec.structs.replace(self.groups[number], threads=group_threads)
 
 

@@ -36,7 +36,7 @@ import msgspec
 
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity
-from tracekit.capture.output.places import MAX_RUN_ID_LENGTH, name_part, newest_attempt
+from tracekit.capture.output.paths import MAX_RUN_ID_LENGTH, name_part, newest_attempt
 from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
 
 RUN_KEY = "tracekit/run"

@@ -65,7 +65,7 @@ def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: 
     A recording is never replaced, but launchers reuse ids, and containers number their processes alike.
     """
     candidate, number = run_id, 1
-    while Place(trace_folder(root, candidate, attempt, first_step, rank, world_size), rank).is_taken:
+    while RecordingPaths(trace_folder(root, candidate, attempt, first_step, rank, world_size), rank).is_taken:
         number += 1
         suffix = f"-{number}"
         candidate = run_id[: MAX_RUN_ID_LENGTH - len(suffix)] + suffix
@@ -73,7 +73,7 @@ def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: 
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordingPaths:
     """The files of one window of one rank in `folder`, and the scratch files of this process beside them."""
 
     folder: Path
