@@ -44,7 +44,7 @@ def test_a_trace_and_its_manifest_are_written_and_nothing_else(
     assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
     trace = json.loads(gzip.decompress((tmp_path / "rank-000000.json.gz").read_bytes()))
     assert [event["name"] for event in trace["traceEvents"]] == ['a"b', "c"]
-    assert [note["id"] for note in trace["tracekit"]["notes"]] == ["capture"]
+    assert [note["kind"] for note in trace["tracekit"]["notes"]] == ["capture"]
     assert json.loads((tmp_path / "rank-000000.manifest.json").read_bytes())["events"] == 2
     assert errors == []
     assert writer.is_idle
