@@ -55,7 +55,7 @@ _SEPARATOR = ",\n"
 # processes and fit into 31 bits.
 _FIRST_ID, _RANK_IDS, _RANKS = 1 << 20, 1 << 18, (1 << 13) - 8
 _TOP, _UNDER, _LANE = 1 << 14, 1 << 4, 1
-_PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
+_SLOTS = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
 _PHASES = dict(enumerate("stf"))  # of an arrow's event, by index in `ROLES`
 _DEPTH = MAX_DEPTH // 2
@@ -93,8 +93,8 @@ class ChromeFormat:
         head = {"schemaVersion": 1, "baseTimeNanoseconds": self.base_ns, MERGED_KEY: merged}
         return (json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode()
 
-    def writer(self, stream: Sink, place: int) -> ChromeWriter:
-        return ChromeWriter(stream, place, base_ns=self.base_ns)
+    def writer(self, stream: Sink, rank_index: int) -> ChromeWriter:
+        return ChromeWriter(stream, rank_index, base_ns=self.base_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +149,8 @@ class ChromeWriter:
         return self._add_process(name, order + 1)
 
     def add_track(self, name: str, *, parent: ChromeTrack, order: int = 0) -> ChromeTrack:
-        place = (parent.tid or self._first_id) + parent.room * min(order + 1, _PLACES[parent.room] - 1)
-        return ChromeTrack(pid=parent.pid, name=name, tid=self._free(place), room=_ROOM_BELOW[parent.room])
+        tid = (parent.tid or self._first_id) + parent.room * min(order + 1, _SLOTS[parent.room] - 1)
+        return ChromeTrack(pid=parent.pid, name=name, tid=self._free(tid), room=_ROOM_BELOW[parent.room])
 
     def add_counter(self, name: str, *, unit: str = "", parent: ChromeTrack, order: int = 0) -> ChromeTrack:
         """`order` is ignored: the format cannot express it."""
@@ -194,7 +194,7 @@ class ChromeWriter:
 
     def _write_block(self, on: ChromeTrack, slices: Slices, block: Int64, groups: PresenceGroups) -> None:
         """Write the slices in `block`, in their order, each followed by the events of its arrows."""
-        places: list[Int64] = []
+        positions: list[Int64] = []
         lines: list[str] = []
         events_a_slice = 1 + len(slices.flows)
         start_ns, rows = slices.start_ns[block] - self._base_ns, slices.rows_of(block)
@@ -202,7 +202,7 @@ class ChromeWriter:
         for at, columns in groups.of(block):
             arguments = [slices.arguments[column] for column in columns]
             lines += self._slice_lines(on, slices, rows[at], start_ns[at], duration_ns[at], arguments)
-            places.append(at * events_a_slice)
+            positions.append(at * events_a_slice)
         for number, flows in enumerate(slices.flows):
             at = np.flatnonzero(flows.ids[rows])
             template = (
@@ -211,8 +211,8 @@ class ChromeWriter:
             )
             phases = [_PHASES[role] for role in flows.role[rows[at]].tolist()]
             lines += format_lines(template, [phases, flows.ids[rows[at]].tolist(), *microseconds(start_ns[at])])
-            places.append(at * events_a_slice + number + 1)
-        order = np.argsort(np.concatenate(places), kind="stable")
+            positions.append(at * events_a_slice + number + 1)
+        order = np.argsort(np.concatenate(positions), kind="stable")
         self._write([lines[line] for line in order.tolist()])
 
     def _slice_lines(
@@ -254,11 +254,11 @@ class ChromeWriter:
             self._lanes[track.tid, lane] = ChromeTrack(pid=track.pid, name=name, tid=self._free(track.tid + lane))
         return self._lanes[track.tid, lane]
 
-    def _free(self, place: int) -> int:
-        while place in self._taken:
-            place += 1
-        self._taken.add(place)
-        return place
+    def _free(self, tid: int) -> int:
+        while tid in self._taken:
+            tid += 1
+        self._taken.add(tid)
+        return tid
 
     def _name(self, track: ChromeTrack) -> None:
         if track.tid in self._named:
@@ -300,27 +300,27 @@ def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
     lanes, crowded = [], []
     for boundaries in lane_boundaries(start_ns, duration_ns, _DEPTH):
         rows = boundaries[boundaries >= 0].astype(np.int64)
-        fits = _place_among_instants(start_ns[rows], duration_ns[rows]) < _DEPTH
+        fits = _number_among_instants(start_ns[rows], duration_ns[rows]) < _DEPTH
         lanes.append(rows[fits])
         crowded.append(rows[~fits])
     rows = np.concatenate(crowded)
     rows = rows[np.argsort(start_ns[rows], kind="stable")]
-    lane = _place_among_instants(start_ns[rows], duration_ns[rows]) // _DEPTH
+    lane = _number_among_instants(start_ns[rows], duration_ns[rows]) // _DEPTH
     lane[lane >= limits().lanes] = ABSENT
     return lanes + (split_lanes(rows, lane) if len(rows) else [])
 
 
-def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
+def _number_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
     """Return how many slices of duration 0 precede each slice of duration 0 at its time, int64 [n]; 0 for others."""
-    place = np.arange(len(start_ns))
+    number = np.arange(len(start_ns))
     follows = (duration_ns[1:] == 0) & (duration_ns[:-1] == 0) & (start_ns[1:] == start_ns[:-1])
-    first = place.copy()
+    first = number.copy()
     first[1:][follows] = 0
-    return np.asarray(place - np.maximum.accumulate(first))
+    return np.asarray(number - np.maximum.accumulate(first))
 
 
 def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
-    """Return a line for each row. `template` has a `%` place for each column."""
+    """Return a line for each row. `template` has a `%` field for each column."""
     return [template % cells for cells in zip(*columns, strict=True)]
 
 
@@ -382,7 +382,7 @@ class JsonStrings:
 
 
 def argument_texts(argument: Argument, rows: Rows, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
-    """Return the values of `rows` as they are put into a `%s` place."""
+    """Return the values of `rows` as they are put into a `%s` field."""
     values = argument.values[rows]
     if argument.is_text:
         return list(encoded.of(strings, values.astype(np.int32, copy=False)))

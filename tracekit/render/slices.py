@@ -157,15 +157,15 @@ class Slices:
         texts: further arguments by name, n strings each; "" where a slice has none.
         """
         strings = list(dict.fromkeys([category, *names, *(text for column in texts.values() for text in column)]))
-        place = {text: index for index, text in enumerate(strings)} | {"": ABSENT}
+        index_of = {text: index for index, text in enumerate(strings)} | {"": ABSENT}
         text_arguments = [
-            Argument(name=name, values=_places(place, column), is_text=True) for name, column in texts.items()
+            Argument(name=name, values=_indices(index_of, column), is_text=True) for name, column in texts.items()
         ]
         return Slices(
             start_ns=start_ns,
             duration_ns=end_ns - start_ns,
-            name=_places(place, names),
-            category=np.full(len(names), place[category], dtype=np.int32),
+            name=_indices(index_of, names),
+            category=np.full(len(names), index_of[category], dtype=np.int32),
             strings=strings,
             arguments=(*arguments, *text_arguments),
             flows=tuple(flows),
@@ -233,14 +233,14 @@ class TraceFormat(Protocol):
     def tail(self) -> bytes:
         """Bytes after all pages."""
 
-    def writer(self, stream: Sink, place: int) -> TraceWriter[Any]:
+    def writer(self, stream: Sink, rank_index: int) -> TraceWriter[Any]:
         """Return a writer for the page of the rank with this index in the run's ranks, or of the run, as if the run
         were a rank after the last."""
 
 
-def _places(place: Mapping[str, int], texts: Sequence[str]) -> Int32:
-    """Return the place of each text, int32 [n]."""
-    return np.fromiter(map(place.__getitem__, texts), dtype=np.int32, count=len(texts))
+def _indices(index_of: Mapping[str, int], texts: Sequence[str]) -> Int32:
+    """Return the index of each text, int32 [n]."""
+    return np.fromiter(map(index_of.__getitem__, texts), dtype=np.int32, count=len(texts))
 
 
 class FreeLanes:

@@ -198,14 +198,16 @@ def _calls_of(summary: RankSummary, use: RpcUse, services: Mapping[tuple[int, in
     )
     starts_ns = np.array([start_ns for start_ns, _, _ in complete], dtype=np.int64)
     calls = sorted(use.calls, key=lambda call: call.issued_ns)
-    places = np.searchsorted(starts_ns, np.array([call.issued_ns for call in calls], dtype=np.int64), side="right") - 1
+    step_indices = (
+        np.searchsorted(starts_ns, np.array([call.issued_ns for call in calls], dtype=np.int64), side="right") - 1
+    )
     return [
         JoinedCall(
             call=call,
-            step=complete[place][2] if place >= 0 and call.issued_ns < complete[place][1] else None,
+            step=complete[step_index][2] if step_index >= 0 and call.issued_ns < complete[step_index][1] else None,
             service=services.get((use.worker_id, call.number)),
         )
-        for call, place in zip(calls, places.tolist(), strict=True)
+        for call, step_index in zip(calls, step_indices.tolist(), strict=True)
     ]
 
 

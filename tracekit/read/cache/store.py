@@ -122,10 +122,10 @@ class Cache:
 
     def fetch(self, entry: Entry) -> bytes | None:
         """Return what was stored for this entry; None when there is nothing that can be trusted."""
-        place = entry.path.parent, entry.owners
-        if place not in self._trusted:
-            self._trusted[place] = is_trusted_dir(*place)
-        return _read(entry) if self._trusted[place] else None
+        folder_owners = entry.path.parent, entry.owners
+        if folder_owners not in self._trusted:
+            self._trusted[folder_owners] = is_trusted_dir(*folder_owners)
+        return _read(entry) if self._trusted[folder_owners] else None
 
     def prepare(self, entry: Entry) -> bool:
         """Make the folder of an entry if it is missing. Return whether `store` may write there."""
@@ -144,7 +144,7 @@ class Cache:
         self._written.clear()
 
     def _folder_for(self, file: TracePath) -> Path | None:
-        """Return the cache folder for `file`; None where there is no place for one."""
+        """Return the cache folder for `file`; None if none can be there."""
         if self._base_dir is not None:
             return self._base_dir / CACHE_FOLDER
         if isinstance(file, Path) and is_of_probe(file):

@@ -204,7 +204,7 @@ def no_events_error(source: TextChunks) -> NotATraceError:
 def tail_keys_text(tail: bytes) -> bytes:
     """Return the keys behind the events as a JSON object, from the end of a trace; `{}` if there are none.
 
-    Takes time linear in the text: what was parsed from one place is not parsed from another one inside of it.
+    Takes time linear in the text: what was parsed from one offset is not parsed from another one inside of it.
     """
     position = unplaced = 0
     while unplaced < _MAX_UNPLACED and (match := _BEHIND_EVENTS.search(tail, position)):

@@ -240,8 +240,10 @@ def _process(file: TraceFile) -> object:
 
 
 def _is_near(start_ns: int, starts_ns: list[int]) -> bool:
-    place = bisect_left(starts_ns, start_ns)
-    return any(abs(start_ns - other) <= _MAX_BETWEEN_RANKS_NS for other in starts_ns[max(0, place - 1) : place + 1])
+    position = bisect_left(starts_ns, start_ns)
+    return any(
+        abs(start_ns - other) <= _MAX_BETWEEN_RANKS_NS for other in starts_ns[max(0, position - 1) : position + 1]
+    )
 
 
 def _is_next_window(file: TraceFile, previous: TraceFile) -> bool:

@@ -120,7 +120,7 @@ def merge(
             written = map_ranks(_write_here, calls, jobs=1, progress=progress)
         else:
             folder = stack.enter_context(scratch_folder(output, force=force))
-            parts = [folder / str(rank.place) for rank in plan.ranks]
+            parts = [folder / str(rank.rank_index) for rank in plan.ranks]
             written = map_ranks(_write_part, list(zip(repeat(pages), plan.ranks, parts)), jobs=jobs, progress=progress)
             _check_none_is_lost(written, plan, output)
             for part in parts:
@@ -164,7 +164,7 @@ class _Pages:
     spool: DecodedSpool | None
 
     def write(self, rank: RankPlan, stream: Sink) -> PageCounts:
-        return write_rank(self.form.writer(stream, rank.place), rank, self.options, self.shown, self.spool)
+        return write_rank(self.form.writer(stream, rank.rank_index), rank, self.options, self.shown, self.spool)
 
 
 def _write_here(pages: _Pages, rank: RankPlan, document: Document) -> PageCounts:

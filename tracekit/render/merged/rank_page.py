@@ -151,8 +151,8 @@ class _Page:
         on_device = set(events.tracks_of(events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")).tolist())
         first_row = self._rows
         self._rows += len(events)
-        place, clock = self._plan.place, self._plan.clock
-        for part in slices_by_track(events, lanes, clock, kept, place=place, first_row=first_row):
+        rank_index, clock = self._plan.rank_index, self._plan.clock
+        for part in slices_by_track(events, lanes, clock, kept, rank_index=rank_index, first_row=first_row):
             track = self._track(events.tracks[part.track], on_device=part.track in on_device)
             self._writer.write_slices(track, part.slices)
 

@@ -121,10 +121,10 @@ def _buckets(report: Report, result: Any, ax: Axes | None) -> Axes:
         by_bucket[row["module"], row["index"]].append(row)
     spans: dict[str, list[tuple[int, float, float, str]]] = {"ready, not launched": [], "queued": [], "reduced": []}
     moments = ("ready_ns", "launch_ns", "start_ns", "end_ns")
-    for place, rows in enumerate(by_bucket.values()):
+    for index, rows in enumerate(by_bucket.values()):
         mean_ms = [sum(row[moment] for row in rows) / len(rows) / _MS for moment in moments]
         for kind, begin, end in zip(spans, mean_ms, mean_ms[1:], strict=False):
-            spans[kind].append((place, begin, end - begin, ""))
+            spans[kind].append((index, begin, end - begin, ""))
     labels = [f"bucket {index}" for _, index in by_bucket]
     return draw_spans(
         ax, labels, spans, title="DDP's buckets, mean of ranks and steps", unit="ms from the step's begin"
@@ -262,7 +262,7 @@ def draw_spans(
 ) -> Axes:
     """Draw spans of time in a row a label, and return the axes.
 
-    spans: for each kind its spans: the place of the row, begin, length, and a short text in it.
+    spans: for each kind its spans: the index of the row, begin, length, and a short text in it.
     """
     ax = _axes(ax, len(labels), title)
     for number, (kind, of_kind) in enumerate(spans.items()):

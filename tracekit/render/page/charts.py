@@ -175,10 +175,12 @@ def _text(ranks_a_row: int, steps_a_column: int) -> str:
 
 def skews_and_bandwidths(groups: Iterable[TimesOfGroup], result: dict[str, Any]) -> tuple[list[Skew], list[Bandwidth]]:
     """Return the spreads of the rows of `result["collectives"]`, in their order."""
-    place = {(row["group"], row["kind"], row["size_bytes"]): i for i, row in enumerate(result.get("collectives") or [])}
-    if not place:
+    row_of = {
+        (row["group"], row["kind"], row["size_bytes"]): i for i, row in enumerate(result.get("collectives") or [])
+    }
+    if not row_of:
         return [], []
-    found = {place[key]: times for times in collective_distributions(groups) if (key := _key(times)) in place}
+    found = {row_of[key]: times for times in collective_distributions(groups) if (key := _key(times)) in row_of}
     skews, bandwidths = [], []
     for row, times in sorted(found.items()):
         skews.append(_skew(row, times))
@@ -367,11 +369,11 @@ def _layout(
     sizes = set(map(len, members.values()))
     if len(hosts) > 1 and len(host_of) == len(ranks) and len(sizes) == 1:
         within = {rank: i for of_host in members.values() for i, rank in enumerate(of_host)}
-        places = [
+        dimensions = [
             MapDimension(name="host", size=len(hosts), place="row"),
             MapDimension(name="rank", size=sizes.pop(), place="column"),
         ]
-        return places, "hosts", [[host_of[rank] for rank in ranks], [within[rank] for rank in ranks]]
+        return dimensions, "hosts", [[host_of[rank] for rank in ranks], [within[rank] for rank in ranks]]
     return [MapDimension(name="rank", size=len(ranks), place="row")], "ranks", [list(range(len(ranks)))]
 
 

@@ -89,8 +89,8 @@ class PerfettoFormat:
         head: bytes = Trace(packet=[clock, run, about]).SerializeToString()
         return head
 
-    def writer(self, stream: Sink, place: int) -> RankTraceWriter:
-        return RankTraceWriter(stream, place)
+    def writer(self, stream: Sink, rank_index: int) -> RankTraceWriter:
+        return RankTraceWriter(stream, rank_index)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,8 +86,8 @@ def bucket_chart(picture: BucketPicture) -> list[object]:
     lines = [f"{'gradients':<11}{gradients:<{_COLUMNS}}  uncovered"]
     shown = bars if len(bars) <= _MOST_BARS else (*bars[:2], *bars[2 - _MOST_BARS :])
     several = len({bar.module for bar in bars}) > 1
-    for place, bar in enumerate(shown):
-        if place == 2 and len(shown) < len(bars):
+    for index, bar in enumerate(shown):
+        if index == 2 and len(shown) < len(bars):
             lines.append(f"{'...':<11}{len(bars) - len(shown)} more")
         name = f"{bar.module[:7]} {bar.index}" if several else f"bucket {bar.index}"
         drawn = _bar(column(bar.ready_ns), column(bar.start_ns), column(bar.end_ns), column(picture.last_gradient_ns))

@@ -186,9 +186,9 @@ class _Strings:
 
         None becomes `ABSENT`.
         """
-        present, place = np.unique(column, return_inverse=True)
+        present, index = np.unique(column, return_inverse=True)
         new = [ABSENT if number == ABSENT else self._number(rename(self.texts[number])) for number in present.tolist()]
-        return np.array(new, dtype=np.int32)[place] if len(new) else column
+        return np.array(new, dtype=np.int32)[index] if len(new) else column
 
     def _number(self, text: str | None) -> int:
         if text is None:
