@@ -101,12 +101,12 @@ def write_rank(
         kept, filtered = shown.of(events, lanes, options.steps)
         left_out_before = writer.left_out
         page.add_input(events, lanes, kept)
-        without_lane = writer.left_out - left_out_before
+        without_track_row = writer.left_out - left_out_before
         memory += memory_counters(events, plan.clock, chosen_time(lanes, options.steps))
-        if without_lane:
-            filtered[f"the {limits().named('lanes')}"] = without_lane
+        if without_track_row:
+            filtered[f"the {limits().named('lanes')}"] = without_track_row
         counts += PageCounts(
-            slices=int(kept.sum()) - without_lane,
+            slices=int(kept.sum()) - without_track_row,
             filtered=filtered,
             other_phases=Counter(events.other_phases),
             categories=events.categories,

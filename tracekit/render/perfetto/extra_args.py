@@ -87,8 +87,8 @@ class ExtraArgsEncoder:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EncodedLane:
-    """The packets of one lane.
+class EncodedTrackRow:
+    """The packets of one track row.
 
     Attributes:
         start_ns: Start of its first slice.
@@ -103,6 +103,6 @@ class EncodedLane:
     packets: Iterable[bytes]
 
 
-Encoder = Callable[[Slices, Sequence[Field], ExtraArgs | None, int], list[EncodedLane]]
+Encoder = Callable[[Slices, Sequence[Field], ExtraArgs | None, int], list[EncodedTrackRow]]
 """Takes n > 0 slices, their fields, their extra arguments and the id of the packet sequence. Slices may be left out:
-see `slices.lane_boundaries`."""
+see `slices.track_row_boundaries`."""
