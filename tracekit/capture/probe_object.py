@@ -227,9 +227,9 @@ class Probe:
         self._next_event = self._next_log_event
         if self._windows.is_writing:
             return
-        for part in (self._exit_hooks, self._sigterm):
+        for hook in (self._exit_hooks, self._sigterm):
             with contextlib.suppress(Exception):  # a hook that stays does nothing after the probe has finished
-                part.remove()
+                hook.remove()
 
     def _flush(self) -> bool:
         if self._busy:

@@ -133,12 +133,12 @@ def _coverage_text(covered: Coverage) -> str:
         return f"{time_ns / covered.step_ns:.0%}"
 
     rest_ns = sum(covered.unexplained_ns.values())
-    parts = [
+    phrases = [
         f"{name} {share(time_ns)}"
         for name, time_ns in covered.unexplained_ns.items()
         if time_ns >= _SAID * covered.step_ns
     ]
-    named = f": {', '.join(parts)}" if parts else ""
+    named = f": {', '.join(phrases)}" if phrases else ""
     return (
         f"Of the mean step of {covered.step_ns / 1e6:.1f} ms {share(covered.work_ns)} is compute and copies, findings "
         f"are about {share(covered.found_ns)}, and no finding explains {share(rest_ns)}{named}."

@@ -108,7 +108,7 @@ def waiting_findings(
         server = next((row for row in servers if row["worker"] == callee), {})
         threads = _number(server.get("threads"))
         of_function = [functions[key] for functions in sums.values() if (key := (callee, function)) in functions]
-        held_ns = sum(part.held_ns for part in of_function) / sum(part.completed for part in of_function)
+        held_ns = sum(of_rank.held_ns for of_rank in of_function) / sum(of_rank.completed for of_rank in of_function)
         evidence |= {
             "round_trip_ns": int(round_trip_ns),
             "service_ns": int(service_ns),

@@ -111,7 +111,7 @@ def test_a_rank_too_large_for_memory_loses_only_itself(folder: Path, monkeypatch
 
 def test_a_merge_that_loses_a_rank_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tracekit.load(folder, ranks=range(2))
-    monkeypatch.setattr(merging, "_write_part", mortal.die)
+    monkeypatch.setattr(merging, "_write_page_file", mortal.die)
     with pytest.raises(OutputError, match="rank 0: the worker that wrote it died, twice"):
         tracekit.merge(run, tmp_path / "run.pftrace", jobs=2)
     assert list(tmp_path.iterdir()) == []

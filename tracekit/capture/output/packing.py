@@ -119,10 +119,10 @@ def _refusal(paths: RecordingPaths, error: Exception) -> OutputError:
     return OutputError(f"the trace could not be written to {paths.folder}: {error}", hint="see the path option")
 
 
-def _write(file: Path, parts: list[bytes | memoryview]) -> tuple[str, int]:
-    """Write `parts`, compressed and flushed to the disk; return SHA-256 and size of the file."""
+def _write(file: Path, pieces: list[bytes | memoryview]) -> tuple[str, int]:
+    """Write the pieces, compressed and flushed to the disk; return SHA-256 and size of the file."""
     with _synced_file(file) as stream, gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
-        packed.writelines(parts)
+        packed.writelines(pieces)
     with file.open("rb") as written:
         return hashlib.file_digest(written, "sha256").hexdigest(), file.stat().st_size
 
@@ -196,7 +196,7 @@ def repair(text: bytes) -> tuple[bytes, int, int]:
 
 
 def with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> list[bytes | memoryview]:
-    """Return the trace with the metadata inserted, in parts.
+    """Return the trace with the metadata inserted, in pieces.
 
     torch drops metadata that is added after the recording. Inserted as text, it needs no decoding of the events.
     """

@@ -174,8 +174,8 @@ def noise_text(comparison: Comparison) -> str:
         if noise.is_measured
         else "an assumption, until there are three baseline runs"
     )
-    parts = [] if change.step_noise is None else [f"{change.step_noise:.1%} between steps"]
-    return f"noise: {' and '.join([*parts, f'{noise.share:.1%} between runs'])} ({runs})"
+    phrases = [] if change.step_noise is None else [f"{change.step_noise:.1%} between steps"]
+    return f"noise: {' and '.join([*phrases, f'{noise.share:.1%} between runs'])} ({runs})"
 
 
 def advice_text(comparison: Comparison) -> str | None:

@@ -57,8 +57,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         return st.dictionaries(*map(values_of, arguments), max_size=3)
     if kind is Note:
-        others = {name: values_of(hint) for name, hint in get_type_hints(Note).items() if name != "kind"}
-        return st.builds(Note, kind=st.sampled_from(sorted(NOTE_IDS)), **others)
+        others = {name: values_of(hint) for name, hint in get_type_hints(Note).items() if name != "id"}
+        return st.builds(Note, id=st.sampled_from(sorted(NOTE_IDS)), **others)
     if isinstance(kind, type) and issubclass(kind, Columnar):
         hints = get_type_hints(kind)
         return st.integers(0, 3).flatmap(
