@@ -90,7 +90,7 @@ def test_the_good_ranks_keep_their_numbers_and_a_note_says_what_is_wrong(
     if of_class.says:
         about = [note for note in actual["notes"] if of_class.says in note["text"]]
         assert [note["file"] or "" for note in about] == [of_class.file], actual["notes"]
-        assert of_class.kind in ("", about[0]["kind"])
+        assert of_class.kind in ("", about[0]["id"])
         assert of_class.file in about[0]["text"]
     counting = {row["step"]: row for row in actual["steps"] if row["rank"] == BAD and row["complete"]}
     match of_class.bad_rank:
