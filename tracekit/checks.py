@@ -1,13 +1,11 @@
-"""Examines this installation: what is installed, what works, and which command gets what is missing.
+"""Whether this installation works: what is installed, whether recording works, and which command gets what is missing.
 
-A remedy that is a command can be pasted as it stands. Where no command helps, the remedy is a sentence.
+The result is a `Check` for each part of the installation. A failure is part of the result; nothing is raised. A remedy
+that is a command can be pasted as it stands. If no command helps, the remedy is a sentence.
 
-Checks whether recording works here, by trying each part of torch that a capture needs.
-
-The result is a `Check` for each part. A failure is part of the result; nothing is raised.
-
-To find the private names that the installed torch lacks, the modules of torch that have them are imported. So
-`tracekit doctor` and tests do that, and no training does.
+Recording is checked by trying each part of torch that a capture needs. To find the private names that the installed
+torch lacks, the modules of torch that have them are imported. So `tracekit doctor` and tests do that, and no training
+does.
 """
 
 from __future__ import annotations
@@ -134,10 +132,10 @@ def examine() -> list[Check]:
 
 def _describe_cache() -> str:
     """Return where results are cached, and how much the folder for all traces has."""
-    place = os.environ.get(CACHE_VARIABLE)
-    if place == "0":
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen == "0":
         return f"none ({CACHE_VARIABLE}=0)"
-    folder = Path(place, CACHE_FOLDER) if place else user_cache_dir()
+    folder = Path(chosen, CACHE_FOLDER) if chosen else user_cache_dir()
     if folder is None:
         return "beside the traces of the probe alone, as this user has no home"
     try:
@@ -145,7 +143,7 @@ def _describe_cache() -> str:
     except OSError as error:
         return f"in {folder} ({error.strerror})"
     held = file_size(size.size_bytes) if size.entries else "nothing yet"
-    return f"in {folder}, {held}" + "; of the probe's runs beside their traces" * (not place)
+    return f"in {folder}, {held}" + "; of the probe's runs beside their traces" * (not chosen)
 
 
 def _versions(*distributions: str) -> dict[str, str]:
@@ -454,36 +452,36 @@ def is_there(name: PrivateName) -> bool:
 
     An attribute of instances is there if its class declares it, or if a method of the class or `set_by` sets it.
     """
-    place, rest = _follow(name.module.split("."))
+    holder, rest = _follow(name.module.split("."))
     if rest:
         return False
     *owners, last = name.attribute.split(".") if name.attribute else [""]
     for owner in owners:
-        if not hasattr(place, owner):
+        if not hasattr(holder, owner):
             return False
-        place = getattr(place, owner)
-    if not last or hasattr(place, last):
+        holder = getattr(holder, owner)
+    if not last or hasattr(holder, last):
         return True
     if name.set_by:
         function, rest = _follow(name.set_by.split("."))
         return not rest and _sets(function, last)
-    return isinstance(place, type) and _is_set_in_class(place, last)
+    return isinstance(holder, type) and _is_set_in_class(holder, last)
 
 
 def _follow(parts: list[str]) -> tuple[Any, list[str]]:
     """Return the object of a dotted name as far as there is one, and the parts that are not there."""
-    place: Any = importlib.import_module(parts[0])
+    holder: Any = importlib.import_module(parts[0])
     for number, part in enumerate(parts[1:], start=1):
-        if hasattr(place, part):
-            place = getattr(place, part)
+        if hasattr(holder, part):
+            holder = getattr(holder, part)
             continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # some modules warn that they are deprecated
-                place = importlib.import_module(".".join(parts[: number + 1]))
+                holder = importlib.import_module(".".join(parts[: number + 1]))
         except ImportError:
-            return place, parts[number:]
-    return place, []
+            return holder, parts[number:]
+    return holder, []
 
 
 def _is_set_in_class(kind: type, attribute: str) -> bool:

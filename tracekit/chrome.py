@@ -36,12 +36,12 @@ from tracekit.render.slices import (
     MAX_DEPTH,
     RUN_PAGE,
     Argument,
-    FreeLanes,
+    FreeTrackRows,
     Rows,
     Sink,
     Slices,
-    lane_boundaries,
-    split_lanes,
+    split_track_rows,
+    track_row_boundaries,
 )
 from tracekit.version import __version__
 
@@ -51,12 +51,12 @@ _BLOCK_BYTES = 4 << 20  # text of slices that is written at once, about
 _SLICE_BYTES = 256  # text of one slice without extra arguments, about
 _SEPARATOR = ",\n"
 # A thread's id is its position on the page: 13 bits for the rank, 4 for the position in the process, 10 for that under
-# another track, 4 for the lane. A track that does not fit takes the next free id. Ids are larger than those of
+# another track, 4 for the track row. A track that does not fit takes the next free id. Ids are larger than those of
 # processes and fit into 31 bits.
 _FIRST_ID, _RANK_IDS, _RANKS = 1 << 20, 1 << 18, (1 << 13) - 8
-_TOP, _UNDER, _LANE = 1 << 14, 1 << 4, 1
-_PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
-_ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
+_TOP, _UNDER, _TRACK_ROW = 1 << 14, 1 << 4, 1
+_SLOTS = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _TRACK_ROW: _UNDER}
+_ROOM_BELOW = {_TOP: _UNDER, _UNDER: _TRACK_ROW, _TRACK_ROW: _TRACK_ROW}
 _PHASES = dict(enumerate("stf"))  # of an arrow's event, by index in `ROLES`
 _DEPTH = MAX_DEPTH // 2
 
@@ -93,8 +93,8 @@ class ChromeFormat:
         head = {"schemaVersion": 1, "baseTimeNanoseconds": self.base_ns, MERGED_KEY: merged}
         return (json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode()
 
-    def writer(self, stream: Sink, place: int) -> ChromeWriter:
-        return ChromeWriter(stream, place, base_ns=self.base_ns)
+    def writer(self, stream: Sink, rank_index: int) -> ChromeWriter:
+        return ChromeWriter(stream, rank_index, base_ns=self.base_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +137,8 @@ class ChromeWriter:
         self._is_empty = True
         self._taken: set[int] = set()
         self._named: set[int] = set()
-        self._free_lanes: dict[int, FreeLanes] = {}
-        self._lanes: dict[tuple[int, int], ChromeTrack] = {}
+        self._free_track_rows: dict[int, FreeTrackRows] = {}
+        self._track_rows: dict[tuple[int, int], ChromeTrack] = {}
         self._strings = JsonStrings()
         self._extra_args = JsonStrings(json_members)
 
@@ -149,8 +149,8 @@ class ChromeWriter:
         return self._add_process(name, order + 1)
 
     def add_track(self, name: str, *, parent: ChromeTrack, order: int = 0) -> ChromeTrack:
-        place = (parent.tid or self._first_id) + parent.room * min(order + 1, _PLACES[parent.room] - 1)
-        return ChromeTrack(pid=parent.pid, name=name, tid=self._free(place), room=_ROOM_BELOW[parent.room])
+        tid = (parent.tid or self._first_id) + parent.room * min(order + 1, _SLOTS[parent.room] - 1)
+        return ChromeTrack(pid=parent.pid, name=name, tid=self._free(tid), room=_ROOM_BELOW[parent.room])
 
     def add_counter(self, name: str, *, unit: str = "", parent: ChromeTrack, order: int = 0) -> ChromeTrack:
         """`order` is ignored: the format cannot express it."""
@@ -165,17 +165,19 @@ class ChromeWriter:
             return 0
         rows = slices.rows_of(np.arange(len(slices)))
         groups = PresenceGroups([argument.known(rows) for argument in slices.arguments], len(slices))
-        free = self._free_lanes.setdefault(track.tid, FreeLanes())
-        lanes = _lanes(slices.start_ns, slices.duration_ns)
-        self.left_out += len(slices) - sum(map(len, lanes))
+        free = self._free_track_rows.setdefault(track.tid, FreeTrackRows())
+        track_rows = _track_rows(slices.start_ns, slices.duration_ns)
+        self.left_out += len(slices) - sum(map(len, track_rows))
         end_ns = slices.start_ns + slices.duration_ns
-        numbers = free.take((int(slices.start_ns[lane].min()), int(end_ns[lane].max())) for lane in lanes)
-        for number, lane in zip(numbers, lanes, strict=True):
-            on = self._lane(track, number) if number else track
+        numbers = free.take(
+            (int(slices.start_ns[track_row].min()), int(end_ns[track_row].max())) for track_row in track_rows
+        )
+        for number, track_row in zip(numbers, track_rows, strict=True):
+            on = self._track_row(track, number) if number else track
             self._name(on)
-            for block in _blocks(slices, lane):
+            for block in _blocks(slices, track_row):
                 self._write_block(on, slices, block, groups)
-        return len(lanes)
+        return len(track_rows)
 
     def write_counter(self, track: ChromeTrack, time_ns: Int64, values: Float64) -> None:
         """NaN and infinity are left out, as JSON has neither; viewers show the value before them instead.
@@ -194,7 +196,7 @@ class ChromeWriter:
 
     def _write_block(self, on: ChromeTrack, slices: Slices, block: Int64, groups: PresenceGroups) -> None:
         """Write the slices in `block`, in their order, each followed by the events of its arrows."""
-        places: list[Int64] = []
+        positions: list[Int64] = []
         lines: list[str] = []
         events_a_slice = 1 + len(slices.flows)
         start_ns, rows = slices.start_ns[block] - self._base_ns, slices.rows_of(block)
@@ -202,7 +204,7 @@ class ChromeWriter:
         for at, columns in groups.of(block):
             arguments = [slices.arguments[column] for column in columns]
             lines += self._slice_lines(on, slices, rows[at], start_ns[at], duration_ns[at], arguments)
-            places.append(at * events_a_slice)
+            positions.append(at * events_a_slice)
         for number, flows in enumerate(slices.flows):
             at = np.flatnonzero(flows.ids[rows])
             template = (
@@ -211,8 +213,8 @@ class ChromeWriter:
             )
             phases = [_PHASES[role] for role in flows.role[rows[at]].tolist()]
             lines += format_lines(template, [phases, flows.ids[rows[at]].tolist(), *microseconds(start_ns[at])])
-            places.append(at * events_a_slice + number + 1)
-        order = np.argsort(np.concatenate(places), kind="stable")
+            positions.append(at * events_a_slice + number + 1)
+        order = np.argsort(np.concatenate(positions), kind="stable")
         self._write([lines[line] for line in order.tolist()])
 
     def _slice_lines(
@@ -248,17 +250,19 @@ class ChromeWriter:
         self._describe("process", f'"pid":{self._pid}', name, order)
         return ChromeTrack(pid=self._pid, name=name, room=_TOP)
 
-    def _lane(self, track: ChromeTrack, lane: int) -> ChromeTrack:
-        if (track.tid, lane) not in self._lanes:
-            name = f"{track.name} · overlap {lane + 1}"
-            self._lanes[track.tid, lane] = ChromeTrack(pid=track.pid, name=name, tid=self._free(track.tid + lane))
-        return self._lanes[track.tid, lane]
+    def _track_row(self, track: ChromeTrack, track_row: int) -> ChromeTrack:
+        if (track.tid, track_row) not in self._track_rows:
+            name = f"{track.name} · overlap {track_row + 1}"
+            self._track_rows[track.tid, track_row] = ChromeTrack(
+                pid=track.pid, name=name, tid=self._free(track.tid + track_row)
+            )
+        return self._track_rows[track.tid, track_row]
 
-    def _free(self, place: int) -> int:
-        while place in self._taken:
-            place += 1
-        self._taken.add(place)
-        return place
+    def _free(self, tid: int) -> int:
+        while tid in self._taken:
+            tid += 1
+        self._taken.add(tid)
+        return tid
 
     def _name(self, track: ChromeTrack) -> None:
         if track.tid in self._named:
@@ -279,48 +283,48 @@ class ChromeWriter:
             self._is_empty = False
 
 
-def _blocks(slices: Slices, lane: Int64) -> Sequence[Int64]:
-    """Split the slices of a lane into blocks of some megabytes of text."""
-    size_bytes = np.full(len(lane), _SLICE_BYTES, dtype=np.int64)
+def _blocks(slices: Slices, track_row: Int64) -> Sequence[Int64]:
+    """Split the slices of a track row into blocks of some megabytes of text."""
+    size_bytes = np.full(len(track_row), _SLICE_BYTES, dtype=np.int64)
     if slices.extra_args is not None:
-        ids = slices.extra_args[slices.rows_of(lane)]
+        ids = slices.extra_args[slices.rows_of(track_row)]
         lengths = np.zeros(len(slices.strings) + 1, dtype=np.int64)  # `ABSENT` indexes the last
         for text in np.unique(ids[ids >= 0]).tolist():
             lengths[text] = len(slices.strings[text])
         size_bytes += lengths[ids]
-    return np.split(lane, np.flatnonzero(np.diff(np.cumsum(size_bytes) // _BLOCK_BYTES)) + 1)
+    return np.split(track_row, np.flatnonzero(np.diff(np.cumsum(size_bytes) // _BLOCK_BYTES)) + 1)
 
 
-def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
-    """Return the slices of each lane, parents before their children.
+def _track_rows(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
+    """Return the slices of each track row, parents before their children.
 
     Viewers nest slices of duration 0 that share a time. So half of the depth is reserved for those. Slices that would
-    need more lanes than the limit allows are left out.
+    need more track rows than the limit allows are left out.
     """
-    lanes, crowded = [], []
-    for boundaries in lane_boundaries(start_ns, duration_ns, _DEPTH):
+    track_rows, crowded = [], []
+    for boundaries in track_row_boundaries(start_ns, duration_ns, _DEPTH):
         rows = boundaries[boundaries >= 0].astype(np.int64)
-        fits = _place_among_instants(start_ns[rows], duration_ns[rows]) < _DEPTH
-        lanes.append(rows[fits])
+        fits = _number_among_instants(start_ns[rows], duration_ns[rows]) < _DEPTH
+        track_rows.append(rows[fits])
         crowded.append(rows[~fits])
     rows = np.concatenate(crowded)
     rows = rows[np.argsort(start_ns[rows], kind="stable")]
-    lane = _place_among_instants(start_ns[rows], duration_ns[rows]) // _DEPTH
-    lane[lane >= limits().lanes] = ABSENT
-    return lanes + (split_lanes(rows, lane) if len(rows) else [])
+    track_row = _number_among_instants(start_ns[rows], duration_ns[rows]) // _DEPTH
+    track_row[track_row >= limits().lanes] = ABSENT
+    return track_rows + (split_track_rows(rows, track_row) if len(rows) else [])
 
 
-def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
+def _number_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
     """Return how many slices of duration 0 precede each slice of duration 0 at its time, int64 [n]; 0 for others."""
-    place = np.arange(len(start_ns))
+    number = np.arange(len(start_ns))
     follows = (duration_ns[1:] == 0) & (duration_ns[:-1] == 0) & (start_ns[1:] == start_ns[:-1])
-    first = place.copy()
+    first = number.copy()
     first[1:][follows] = 0
-    return np.asarray(place - np.maximum.accumulate(first))
+    return np.asarray(number - np.maximum.accumulate(first))
 
 
 def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
-    """Return a line for each row. `template` has a `%` place for each column."""
+    """Return a line for each row. `template` has a `%` field for each column."""
     return [template % cells for cells in zip(*columns, strict=True)]
 
 
@@ -382,7 +386,7 @@ class JsonStrings:
 
 
 def argument_texts(argument: Argument, rows: Rows, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
-    """Return the values of `rows` as they are put into a `%s` place."""
+    """Return the values of `rows` as they are put into a `%s` field."""
     values = argument.values[rows]
     if argument.is_text:
         return list(encoded.of(strings, values.astype(np.int32, copy=False)))

@@ -66,12 +66,12 @@ def _slices(rng: random.Random) -> Slices:
 
 def _compare(slices: Slices) -> None:
     both = []
-    for encode in (portable_packets.encode_lanes, compiled_packets.encode_lanes):
+    for encode in (portable_packets.encode_track_rows, compiled_packets.encode_track_rows):
         interned = Interned()
         fields, extra = fields_of(slices, interned), ExtraArgsEncoder(interned).encode(slices)
-        lanes = encode(slices, fields, extra, 2)
-        packets = [Trace.FromString(b"".join(lane.packets)) for lane in lanes]
-        both.append(([(lane.start_ns, lane.end_ns, lane.slices) for lane in lanes], packets))
+        track_rows = encode(slices, fields, extra, 2)
+        packets = [Trace.FromString(b"".join(track_row.packets)) for track_row in track_rows]
+        both.append(([(track_row.start_ns, track_row.end_ns, track_row.slices) for track_row in track_rows], packets))
     if both[0] != both[1]:
         raise Finding("the encoders differ")
 

@@ -86,7 +86,7 @@ def test_sizes_of_parameters_and_the_order_of_their_gradients_are_recorded(job: 
             assert bucket["elements"] == [64 if "bias" in name else 64 * 64 for name in bucket["parameters"]]
         names = [name for bucket in module["buckets"] for name in bucket["parameters"]]
         assert sorted(module["gradient_order"]) == list(range(len(names)))
-        came = [int(names[place].split(".")[1]) for place in module["gradient_order"]]
+        came = [int(names[position].split(".")[1]) for position in module["gradient_order"]]
         assert came == sorted(came, reverse=True)  # the last layer's first
 
 

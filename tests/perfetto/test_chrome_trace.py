@@ -33,7 +33,7 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
 
 
 def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, int, str, int]]]:
-    """Return the slices (start, duration, name, depth) of each thread, over all its lanes."""
+    """Return the slices (start, duration, name, depth) of each thread, over all its track rows."""
     processor.load(trace)
     assert processor.errors() == []
     rows = processor.query(

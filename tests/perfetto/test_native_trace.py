@@ -15,7 +15,7 @@ from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.read.decode.field_values import select_extra_args
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
-from tracekit.render.slices import Argument, Slices, lane_boundaries
+from tracekit.render.slices import Argument, Slices, track_row_boundaries
 from tracekit.trace_processor import TraceProcessor
 
 
@@ -116,7 +116,7 @@ thorough = settings(
 def test_nested_slices_are_exact_at_their_depth(trace_processor: TraceProcessor, threads: list[list[Slice]]) -> None:
     seen = read(trace_processor, write(threads))
     for i, slices in enumerate(threads):
-        assert len(lane_boundaries(*columns(slices)[:2])) == 1
+        assert len(track_row_boundaries(*columns(slices)[:2])) == 1
         depths = true_depths(slices)
         expected = [(start, dur, NAMES[name], depth) for (start, dur, name), depth in zip(slices, depths, strict=True)]
         assert Counter(seen.get(i, [])) == Counter(expected)

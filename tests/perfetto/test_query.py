@@ -167,8 +167,8 @@ def test_slices_on_overlap_tracks_keep_their_rank_and_track(trace_processor: Tra
     group = writer.add_track("analysis", parent=writer.add_rank_page("rank 0 · node0"))
     track = writer.add_track("collectives · pp", parent=group)
     starts = START_NS + np.array([0, 5, 7])
-    lanes = writer.write_slices(track, Slices.named(["broadcast"] * 3, starts, starts + 10, category="tracekit"))
-    assert lanes == 3
+    track_rows = writer.write_slices(track, Slices.named(["broadcast"] * 3, starts, starts + 10, category="tracekit"))
+    assert track_rows == 3
     rows = view(trace_processor, stream.getvalue(), "collectives")
     assert [(row["rank"], row["process_group"], row["ts"]) for row in rows] == [
         (0, "pp", 0),

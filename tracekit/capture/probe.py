@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
-from tracekit.capture.output.places import MAX_BYTES, MIN_FREE_BYTES, DiskBudget
+from tracekit.capture.output.paths import MAX_BYTES, MIN_FREE_BYTES, DiskBudget
 from tracekit.capture.probe_object import Probe
 from tracekit.capture.schedule import FirstStep, Schedule, StepNumbers, check_first_step
 

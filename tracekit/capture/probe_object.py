@@ -24,7 +24,7 @@ from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.patching import hide_this_frame, warn
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.job.attempt_log import AttemptLog
-from tracekit.capture.output.places import DiskBudget, disk_budget_from_environment
+from tracekit.capture.output.paths import DiskBudget, disk_budget_from_environment
 from tracekit.capture.schedule import NEVER, Schedule, StepNumbers, path_from_environment, schedule_from_environment
 from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
 from tracekit.capture.windows import Windows
@@ -227,9 +227,9 @@ class Probe:
         self._next_event = self._next_log_event
         if self._windows.is_writing:
             return
-        for part in (self._exit_hooks, self._sigterm):
+        for hook in (self._exit_hooks, self._sigterm):
             with contextlib.suppress(Exception):  # a hook that stays does nothing after the probe has finished
-                part.remove()
+                hook.remove()
 
     def _flush(self) -> bool:
         if self._busy:

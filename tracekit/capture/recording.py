@@ -1,11 +1,10 @@
-"""Records one window of one rank: runs the profiler, the observers and the step log, and writes the trace.
+"""How one window of one rank is recorded: it runs the profiler, the observers and the step log, and writes the trace.
 
 The order of calls is `prepare()` (warm-up), `open()`, `mark()` as each call begins, `close()`, `write()`. A recording
 that is closed and never written leaves nothing. The caller (`probe_object.py`) catches what these raise.
 
-Collects what is known about the job as a recording closes: groups, collectives, meshes, clock and device.
-
-The collectives of a window are read from torch's flight recorders.
+As a recording closes, `JobFacts` collects what is known about the job: groups, collectives, meshes, clock and device.
+The collectives of the window are read from torch's flight recorders.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tracekit.capture.job.process import Identity, accelerator_module, metadata_
 from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.observers import MetadataDraft, Observer
 from tracekit.capture.output.packing import CheckedExport, export_trace
-from tracekit.capture.output.places import DiskBudget, Place
+from tracekit.capture.output.paths import DiskBudget, RecordingPaths
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.profiler_session import ProfilerSession
 from tracekit.capture.schedule import WindowPlan
@@ -200,10 +199,10 @@ class Recording:
         for text in take_failures():
             self.note(text)
 
-    def export(self, place: Place, budget: DiskBudget) -> None:
-        """Let torch write its trace to `place.export`. Raises OutputError."""
+    def export(self, paths: RecordingPaths, budget: DiskBudget) -> None:
+        """Let torch write its trace to `paths.export`. Raises OutputError."""
         begin_ns = time.time_ns()
-        export_trace(place, self._session.export, budget)
+        export_trace(paths, self._session.export, budget)
         self._cost.export_ns = time.time_ns() - begin_ns
 
     def describe(self, export: CheckedExport, run_id: str, identity: Identity, clock_limit_s: float) -> CaptureMetadata:

@@ -1,4 +1,4 @@
-"""Computes from options and environment which calls a probe records. Pure arithmetic, no torch.
+"""Which calls a probe records, by its options and the environment, and which steps of the job these are.
 
 A call is one training step; calls are numbered from 0. Window w of a schedule covers the calls
 
@@ -7,14 +7,13 @@ A call is one training step; calls are numbered from 0. Window w of a schedule c
 
 `every` defaults to `warmup + steps`: windows follow each other without a gap.
 
-Ranks take differently long to prepare a window. Whoever is done first waits for the others in the next call. So that
-this is no recorded one, it happens a call earlier wherever there is one.
+Ranks take differently long to prepare a window, and those that are done first wait for the others in the next call. If
+that call were recorded, the wait would be in the trace. So a window is prepared one call earlier if there is one.
 
-Finds out which of the job's steps the first call is: not the first one, if the job has resumed from a checkpoint.
-
-The user can say it (`first_step=`), and so can the framework that runs the loop. Otherwise the optimizers are asked,
-whose state counts their own steps. That count is taken only where it is sure: all optimizers agree, no gradient scaler
-skips steps, and each call since has been one step of the optimizers.
+The first call is not the job's first step if the job has resumed from a checkpoint. The user can say which step it is
+(`first_step=`), and so can the framework that runs the loop. Otherwise `StepNumbers` asks the optimizers, whose state
+counts their own steps. That count is taken only if it is certain: all optimizers agree, no gradient scaler skips steps,
+and each call since has been one step of the optimizers.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from threading import Condition, Thread
 from tracekit.capture.hooks.patching import warn
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.output.packing import CheckedExport, write_trace
-from tracekit.capture.output.places import DiskBudget, Place, trace_folder
+from tracekit.capture.output.paths import DiskBudget, RecordingPaths, trace_folder
 from tracekit.capture.recording import Recording
 from tracekit.capture.schedule import Schedule, StepNumbers
 from tracekit.errors import OutputError
@@ -81,19 +81,19 @@ class WindowWriter:
         folder = trace_folder(
             self._path.absolute(), run_id, identity.attempt, first_step, identity.rank, identity.world_size
         )
-        place = Place(folder, identity.rank)
+        paths = RecordingPaths(folder, identity.rank)
 
         def describe(export: CheckedExport) -> CaptureMetadata:
             return recording.describe(export, run_id, identity, CLOCK_LIMIT_S)
 
         try:
-            recording.export(place, self._budget)
-            self._background.submit(ExportedTrace(place=place, describe=describe, budget=self._budget))
+            recording.export(paths, self._budget)
+            self._background.submit(ExportedTrace(paths=paths, describe=describe, budget=self._budget))
         except OutputError as error:
             self._warn_of_loss(str(error))
             return False
         except BaseException:
-            place.remove_scratch()
+            paths.remove_scratch()
             raise
         if recording.is_partial and calls is not None:
             self.warn_of_short_loop(calls, f"{len(recording.log.steps)}, marked partial")
@@ -121,7 +121,7 @@ class ExportedTrace:
         describe: returns the metadata; may wait for what is not known yet.
     """
 
-    place: Place
+    paths: RecordingPaths
     describe: Callable[[CheckedExport], CaptureMetadata]
     budget: DiskBudget
 
@@ -208,9 +208,9 @@ class BackgroundWriter:
     def _write(self, trace: ExportedTrace) -> None:
         try:
             if not self._failed:
-                write_trace(trace.place, trace.describe, trace.budget)
+                write_trace(trace.paths, trace.describe, trace.budget)
         except Exception as error:
             self._failed = True
             self._on_error(str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}")
         finally:
-            trace.place.remove_scratch()
+            trace.paths.remove_scratch()

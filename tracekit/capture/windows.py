@@ -11,7 +11,7 @@ from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import warn
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.process import is_capturing_graph
-from tracekit.capture.output.places import DiskBudget
+from tracekit.capture.output.paths import DiskBudget
 from tracekit.capture.profiler_session import (
     acquire_profiler,
     other_profiler,
@@ -58,7 +58,7 @@ class Windows:
 
     @property
     def job(self) -> JobMembership:
-        """This rank's place in the job."""
+        """Which rank of the job this is, and of which run."""
         return self._job
 
     @property

@@ -47,12 +47,12 @@ def config(ctx: click.Context, as_json: bool) -> None:
         )
         for setting in in_effect
     ]
-    parts = table(title, ("setting", "value", "from"), rows, left=3)
+    blocks = table(title, ("setting", "value", "from"), rows, left=3)
     if others:
         variables = [(name, value, OTHER_VARIABLES[name]) for name, value in others.items()]
-        parts += table("Other variables", ("variable", "value", "what it chooses"), variables, left=3)
-    parts += [f"{safe_text(name)} is no variable of tracekit.{similar_name(name, known)}" for name in unknown]
-    echo_drawn(write(parts, **terminal_format()))
+        blocks += table("Other variables", ("variable", "value", "what it chooses"), variables, left=3)
+    blocks += [f"{safe_text(name)} is no variable of tracekit.{similar_name(name, known)}" for name in unknown]
+    echo_drawn(write(blocks, **terminal_format()))
 
 
 def _text(value: object) -> str:

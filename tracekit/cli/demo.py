@@ -50,9 +50,9 @@ def demo(output: Path) -> None:
     assert report.breakdown is not None
     echo("compute + exposed communication + exposed copy + idle = all steps, in ns:")
     for row in rows_of(report.breakdown, "ranks"):
-        parts = [int(row[part]) for part in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")]
-        sign = "=" if sum(parts) == row["step_ns"] else "!="
-        echo(f"rank {row['rank']}: {' + '.join(f'{part:,}' for part in parts)} {sign} {row['step_ns']:,}")
+        times_ns = [int(row[column]) for column in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")]
+        sign = "=" if sum(times_ns) == row["step_ns"] else "!="
+        echo(f"rank {row['rank']}: {' + '.join(f'{time_ns:,}' for time_ns in times_ns)} {sign} {row['step_ns']:,}")
     echo()
     trace = output / f"{run.run_id}.pftrace"
     merged = merge(run, trace, report=report, force=True)

@@ -1,10 +1,10 @@
-"""HTA's analyses by name, as tables. What HTA cannot do is its own error in a line, and the others go on.
+"""What HTA's analyses find in a run, by the name of each analysis, as tables.
 
-Nothing here imports HTA or pandas before an analysis runs, so that the names can be listed without them.
+What HTA cannot do is its own error in a line, and the others go on. Nothing here imports HTA or pandas before an
+analysis runs, so that the names can be listed without them.
 
-Arguments of events as the columns that HTA makes of them.
-
-Few texts of arguments are distinct, so each is parsed once.
+`argument_columns` returns arguments of events as the columns that HTA makes of them. Few texts of arguments are
+distinct, so each is parsed once.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class ArgumentColumn(msgspec.Struct, frozen=True):
 
 def argument_columns(written: WrittenEvents, wanted: Sequence[ArgumentColumn]) -> dict[str, Any]:
     """Return the wanted columns by name: arrays [n] of numpy or pandas, with the dtypes that HTA gives them."""
-    used, places = _used_texts(written.arguments)
+    used, positions = _used_texts(written.arguments)
     in_texts = [column for column in wanted if column.key not in _ID_COLUMNS]
     parsed = _parse([written.argument_texts[index] for index in used], in_texts)
     columns: dict[str, Any] = {}
@@ -254,7 +254,7 @@ def argument_columns(written: WrittenEvents, wanted: Sequence[ArgumentColumn]) -
                 ids = np.where(ids == ABSENT, column.default, ids)
             columns[column.name] = smallest_integers(ids)
         else:
-            columns[column.name] = _spread([*parsed[column.name], column.default], places, len(used))
+            columns[column.name] = _spread([*parsed[column.name], column.default], positions, len(used))
     if "stream" in columns:
         columns["stream"] = _stream_numbers(columns["stream"])
     return columns
@@ -280,9 +280,9 @@ def _smallest_dtype(least: int, most: int) -> type[np.signedinteger[Any]]:
 
 
 def _used_texts(arguments: Int32) -> tuple[list[int], Int64]:
-    """Return the distinct texts that rows have, and the place of each row's text among them, int64 [k].
+    """Return the distinct texts that rows have, and the position of each row's text among them, int64 [k].
 
-    The place behind the last is that of rows without arguments.
+    The position after the last is that of rows without arguments.
     """
     count = int(arguments.max(initial=ABSENT)) + 1
     seen = np.zeros(count + 1, dtype=np.bool_)
@@ -322,24 +322,24 @@ def _object(text: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _spread(values: list[Any], places: Int64, absent: int) -> Any:
-    """Return `values` at `places`, with the dtype that pandas gives such a column.
+def _spread(values: list[Any], positions: Int64, absent: int) -> Any:
+    """Return `values` at `positions`, with the dtype that pandas gives such a column.
 
     The last value is that of rows without arguments. It does not count for the dtype if there are none.
     """
-    if not (len(places) and int(places.max()) == absent):
+    if not (len(positions) and int(positions.max()) == absent):
         values.pop()
     types = set(map(type, values))
     if types == {int} and (least := min(values)) >= -_LIMIT and (most := max(values)) < _LIMIT:
-        return np.array(values, dtype=_smallest_dtype(least, most))[places]
+        return np.array(values, dtype=_smallest_dtype(least, most))[positions]
     if types <= {int, float}:
-        return np.array(values, dtype=np.float64)[places]
+        return np.array(values, dtype=np.float64)[positions]
     if list in types:
-        return np.fromiter(values, dtype=object, count=len(values))[places]
+        return np.fromiter(values, dtype=object, count=len(values))[positions]
     if types == {str} and len(set(values)) == 1:  # an argument that no event has
-        return _single_text(values[0]).take(np.zeros_like(places))
+        return _single_text(values[0]).take(np.zeros_like(positions))
     # The distinct values decide about the dtype, as all rows would.
-    return pd.Series(values).array.take(places)
+    return pd.Series(values).array.take(positions)
 
 
 @cache

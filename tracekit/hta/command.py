@@ -157,19 +157,19 @@ def _file(output: Path, title: str, *, alone: bool) -> Path:
 
 def hta_text(results: Mapping[str, HtaResult], *, width: int, color: bool) -> str:
     """Return the first rows of each table, HTA's errors and, where there is no table, HTA's remarks."""
-    parts = []
+    texts = []
     for name, result in results.items():
         for title, frame in result.tables.items():
             columns, rows = _columns_and_rows(frame.head(_SHOWN_ROWS))
             short = [[_shorten(cell) for cell in row] for row in rows]
             *lines, _ = query_text(columns, short, width=width, color=color).splitlines()
-            parts.append("\n".join([f"{name}: {safe_text(title)}", *lines, _count(len(frame)), ""]))
+            texts.append("\n".join([f"{name}: {safe_text(title)}", *lines, _count(len(frame)), ""]))
         if result.error:
-            parts.append(f"{name}: HTA fails with {safe_text(result.error)}\n")
+            texts.append(f"{name}: HTA fails with {safe_text(result.error)}\n")
         elif not result.tables:
             reason = safe_text(result.remarks[-1]) if result.remarks else "no reason given"
-            parts.append(f"{name}: HTA has no result ({reason})\n")
-    return "\n".join(parts)
+            texts.append(f"{name}: HTA has no result ({reason})\n")
+    return "\n".join(texts)
 
 
 def hta_json(results: Mapping[str, HtaResult], *, path: str) -> str:

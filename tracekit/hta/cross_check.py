@@ -173,7 +173,7 @@ def class_differences(uses: Iterable[KernelUse]) -> list[ClassDifference]:
 def cross_check_text(check: CrossCheck, *, width: int, color: bool) -> str:
     """Return the cross-check in a few lines, for any number of ranks."""
     equal = sum(not each.reasons for each in check.comparisons)
-    parts: list[object] = [
+    blocks: list[object] = [
         "",
         f"Cross-check with HTA {check.hta_version}: {equal} of {len(check.comparisons)} figures are equal",
     ]
@@ -183,14 +183,14 @@ def cross_check_text(check: CrossCheck, *, width: int, color: bool) -> str:
             alike[each.reasons][each.figure].append(each)
     for reasons, by_figure in alike.items():
         differences = "; ".join(_difference(same) for same in by_figure.values())
-        parts.append(statement("info", f"HTA {_join(reasons)}: {differences}"))
+        blocks.append(statement("info", f"HTA {_join(reasons)}: {differences}"))
     for kernel in check.class_differences[:_SHOWN_KERNELS]:
         text = f"{kernel.function}: {kernel.ours} here, {kernel.theirs} for HTA; {kernel.total_ns / 1e6:,.2f} ms"
-        parts.append(statement("info", text))
+        blocks.append(statement("info", text))
     if (left := len(check.class_differences) - _SHOWN_KERNELS) > 0:
-        parts.append(statement("info", f"{left} more functions are classed differently; --json has all"))
-    parts += [statement("warning", f"HTA fails with {error} in its {name}") for name, error in check.errors.items()]
-    return write(parts, width=width, color=color)
+        blocks.append(statement("info", f"{left} more functions are classed differently; --json has all"))
+    blocks += [statement("warning", f"HTA fails with {error} in its {name}") for name, error in check.errors.items()]
+    return write(blocks, width=width, color=color)
 
 
 def _join(reasons: Sequence[str]) -> str:

@@ -139,7 +139,7 @@ def _rows_of_hta(written: WrittenEvents) -> WrittenEvents:
 
 
 def _times(start_ns: Int64, duration_ns: Int64, *, rounded: bool, all_have_durations: bool) -> dict[str, np.ndarray]:
-    """Return `ts` and `dur` in microseconds [k], and `end` where HTA has added it at this place.
+    """Return `ts` and `dur` in microseconds [k], and `end` where HTA has added it by then.
 
     An event without a duration, such as a flow, makes durations float64, before HTA leaves it out.
     """

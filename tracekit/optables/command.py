@@ -61,6 +61,6 @@ def optables(
         text = json_document(head | table_dict(diagnosis))
     else:
         style = text_format(output)
-        parts = table_answer(diagnosis, style["width"])
-        text = write([*parts, *(table_details(diagnosis, style["width"]) if full else [])], **style)
+        blocks = table_answer(diagnosis, style["width"])
+        text = write([*blocks, *(table_details(diagnosis, style["width"]) if full else [])], **style)
     write_result(output, text, is_json=is_json, force=force)

@@ -117,24 +117,24 @@ def _modelled(
 
     grid: pipeline ranks, replicas, and ranks that run a stage together. Megatron numbers ranks by the last first.
     """
-    place = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
+    pipeline_rank = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
     kind, stage, number = (np.array(column) for column in zip(*(row for order in orders for row in order), strict=True))
     codes = np.array([ACTION_KINDS.index(letter) for letter in kind.tolist()], dtype=np.int32)
-    edges = edges_between_ranks(place, codes, stage.astype(np.int32), number.astype(np.int32))
-    replay = build_pipeline_replay(place, edges, np.full(len(edges), ABSENT, dtype=np.int64))
-    shape = (len(place), len(timers_ms), grid[1])
+    edges = edges_between_ranks(pipeline_rank, codes, stage.astype(np.int32), number.astype(np.int32))
+    replay = build_pipeline_replay(pipeline_rank, edges, np.full(len(edges), ABSENT, dtype=np.int64))
+    shape = (len(pipeline_rank), len(timers_ms), grid[1])
     work_ns = np.empty(shape)
     for letter, name in _TIMERS.items():
         sums_ms = pd.DataFrame(timers_ms[name]).reindex(columns=range(np.prod(grid))).fillna(0.0)
-        of_places = sums_ms.to_numpy().reshape(-1, *grid).max(axis=3) * 1e6 / (len(orders[0]) / 2)
-        work_ns[kind == letter] = of_places.swapaxes(0, 1)[place[kind == letter]]
-    flat_ns = work_ns.reshape(len(place), -1)
+        of_ranks = sums_ms.to_numpy().reshape(-1, *grid).max(axis=3) * 1e6 / (len(orders[0]) / 2)
+        work_ns[kind == letter] = of_ranks.swapaxes(0, 1)[pipeline_rank[kind == letter]]
+    flat_ns = work_ns.reshape(len(pipeline_rank), -1)
     start_ns, span_ns = replay(flat_ns, np.zeros((len(edges), flat_ns.shape[1])))
     measured_ns = np.array([elapsed_ms.get(step, 0.0) * 1e6 for step in timers_ms.index])
     lengths_ns = np.maximum(span_ns.reshape(shape[1:]).max(axis=1), measured_ns)
     start_ns = start_ns.reshape(shape) + (np.cumsum(lengths_ns) - lengths_ns)[:, None]
     columns = {
-        "rank": (grid[2] * (np.arange(grid[1]) + grid[1] * place[:, None, None])),
+        "rank": (grid[2] * (np.arange(grid[1]) + grid[1] * pipeline_rank[:, None, None])),
         "replica": np.arange(grid[1]),
         "stage": stage[:, None, None],
         "step": timers_ms.index.to_numpy()[:, None],

@@ -244,7 +244,7 @@ def read_table(frame: pd.DataFrame, path: str, unit: str | None = None) -> Opera
         columns.refuse(table["stage"] >= stages, "stage", f"is no stage: {stages} stages are numbered from 0")
     table = table[table["kind"] != "message"].reset_index(drop=True)
     given = table["microbatch"].copy()
-    table = in_order(_with_places(table))
+    table = in_order(_with_stages(table))
     notes = []
     if not (columns.units["start"] or unit or "start_ts" in frame):
         named = f"{columns.values('start').name}_ms"
@@ -254,12 +254,12 @@ def read_table(frame: pd.DataFrame, path: str, unit: str | None = None) -> Opera
     return OperationTable(path=path, source="a table of operations", operations=table, notes=tuple(notes))
 
 
-def _with_places(table: pd.DataFrame) -> pd.DataFrame:
+def _with_stages(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with what it leaves out and its rows tell: stages, replicas, steps, kinds of backwards."""
     if "stage" not in table:  # the second stages of all ranks follow the first ones, and so on (interleaved 1F1B)
         ranks = table.groupby(table["replica"] if "replica" in table else np.zeros(len(table)))["rank"]
-        place = ranks.rank("dense").astype(np.int64) - 1
-        table["stage"] = place + ranks.transform("nunique") * table.get("chunk", 0)
+        pipeline_rank = ranks.rank("dense").astype(np.int64) - 1
+        table["stage"] = pipeline_rank + ranks.transform("nunique") * table.get("chunk", 0)
     first = table[table["stage"] >= 0].groupby("rank")["stage"].min()
     of_rank = table["rank"].map(first).fillna(0).astype(np.int64)
     table["stage"] = table["stage"].where(table["stage"] >= 0, of_rank)

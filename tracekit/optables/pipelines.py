@@ -143,23 +143,23 @@ def graph_of_table(table: OperationTable, pipelines: Sequence[MeasuredPipeline])
     kinds = {key: tuple(rows["kind"]) for key, rows in others.items()}
     spans = table.operations.groupby("step").agg({"start_ns": "min", "end_ns": "max"})
     ranks = sorted({rank for pipeline in pipelines for rank in pipeline.ranks})
-    places = [
+    orders_and_columns = [
         {
-            step: (number, place)
+            step: (number, column)
             for number, order in enumerate(pipeline.action_orders)
-            for place, step in enumerate(order.steps.tolist())
+            for column, step in enumerate(order.steps.tolist())
         }
         for pipeline in pipelines
     ]
     alike: dict[object, list[int]] = defaultdict(list)
-    for step in sorted(set.intersection(*map(set, places))):
-        orders = tuple(of_pipeline[step][0] for of_pipeline in places)
+    for step in sorted(set.intersection(*map(set, orders_and_columns))):
+        orders = tuple(of_pipeline[step][0] for of_pipeline in orders_and_columns)
         alike[orders, tuple(kinds.get((step, rank)) for rank in ranks)].append(step)
     built = []
     for steps in alike.values():
         builder = _Builder()
         begins_ns = spans["start_ns"][steps].to_numpy()
-        for pipeline, of_pipeline in zip(pipelines, places, strict=True):
+        for pipeline, of_pipeline in zip(pipelines, orders_and_columns, strict=True):
             of_ranks = [[others[step, rank] for step in steps if (step, rank) in others] for rank in pipeline.ranks]
             columns = np.array([of_pipeline[step][1] for step in steps])
             _add_pipeline(builder, pipeline, of_pipeline[steps[0]][0], columns, of_ranks, begins_ns)
@@ -190,7 +190,7 @@ def _add_pipeline(
 ) -> None:
     """Add one replica's operations in some steps.
 
-    number: of the order that the ranks ran. columns: the places of the steps in that order, int64 [k]. others: of each
+    number: of the order that the ranks ran. columns: the columns of the steps in that order, int64 [k]. others: of each
     rank and step. begins_ns: when each step began, int64 [k].
     """
     order, edges, sent = pipeline.action_orders[number], pipeline.edges[number], pipeline.transfers[number]
@@ -211,9 +211,9 @@ def _add_pipeline(
     waits = [(np.where(order.first, ABSENT, np.roll(actions, 1)), actions), (transfers, actions[consumers])]
     ready_ns = np.where(order.first[:, None], begins_ns, np.roll(end_ns, 1, axis=0))
     np.maximum.at(ready_ns, consumers, sent.ended_ns[:, columns])
-    for place, of_rank in enumerate(others):
+    for index, of_rank in enumerate(others):
         if of_rank:
-            rows = np.flatnonzero(order.rank == place)
+            rows = np.flatnonzero(order.rank == index)
             times = actions[rows], start_ns[rows], end_ns[rows], begins_ns
             delaying, delayed, until_ns = _add_others(builder, of_rank, rank[rows[0]], stage[rows].min(), *times)
             np.maximum.at(ready_ns, rows[delayed], until_ns)
@@ -231,7 +231,7 @@ def _add_others(
     ended_ns: Int64,
     begins_ns: Int64,
 ) -> tuple[Int64, Int64, Int64]:
-    """Add the other operations of a rank to the graph, and return those that delay a forward or backward, the place of
+    """Add the other operations of a rank to the graph, and return those that delay a forward or backward, the index of
     that, int64 [d] each, and when they ended, int64 [d, k].
 
     others: of each step, of the same kinds. stage: the first one of the rank, by which collectives are matched.
@@ -241,8 +241,8 @@ def _add_others(
     start_ns, end_ns = (np.stack([rows[name] for rows in others], axis=1) for name in ("start_ns", "end_ns"))
     kinds = tuple(others[0]["kind"])
     # The forwards and backwards that ended before each one, and those that began before it ended, in most steps.
-    after = _median_place(np.maximum.accumulate(ended_ns), start_ns, "right")
-    before = _median_place(started_ns, end_ns, "left")
+    after = _median_position(np.maximum.accumulate(ended_ns), start_ns, "right")
+    before = _median_position(started_ns, end_ns, "left")
     numbers = builder.add(end_ns - start_ns, np.array([TYPES.index(kind) for kind in kinds]), rank)
     ready_ns = np.vstack((begins_ns, ended_ns))[after]
     follows = np.append(False, (end_ns[:-1] <= start_ns[1:]).all(axis=1))
@@ -252,18 +252,18 @@ def _add_others(
         (np.where(follows, np.roll(numbers, 1), ABSENT), numbers),
     ]
     builder.wait_with_pauses(waits, numbers, start_ns - ready_ns, np.full(len(numbers), rank))
-    for place, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         if kind in COLLECTIVES:
-            collective = (int(stage), kind, kinds[:place].count(kind))
-            builder.collectives[collective].append((numbers[place], start_ns[place], end_ns[place]))
+            collective = (int(stage), kind, kinds[:index].count(kind))
+            builder.collectives[collective].append((numbers[index], start_ns[index], end_ns[index]))
     delays = (after == before) & (before < len(actions))
     return numbers[delays], before[delays], end_ns[delays]
 
 
-def _median_place(sorted_ns: Int64, values_ns: Int64, side: Literal["left", "right"]) -> Int64:
+def _median_position(sorted_ns: Int64, values_ns: Int64, side: Literal["left", "right"]) -> Int64:
     """Return where values are in sorted times, [m, k] in [n, k], the median over the k steps, int64 [m]."""
-    places = [np.searchsorted(times, values, side) for times, values in zip(sorted_ns.T, values_ns.T, strict=True)]
-    return np.asarray(np.sort(places, axis=0)[(len(places) - 1) // 2])
+    positions = [np.searchsorted(times, values, side) for times, values in zip(sorted_ns.T, values_ns.T, strict=True)]
+    return np.asarray(np.sort(positions, axis=0)[(len(positions) - 1) // 2])
 
 
 def run_of_table(table: OperationTable) -> Run:

@@ -53,12 +53,12 @@ def table_dict(diagnosis: TableDiagnosis) -> dict[str, Any]:
 
 def _by_step(path: pd.DataFrame) -> pd.DataFrame:
     """Return the length of the critical path of each step, its parts, and the rank that is on it for longest."""
-    parts = path.pivot_table(values="total_ns", index="step", columns="part", aggfunc="sum", fill_value=0)
-    parts = parts.reindex(columns=["compute", "transfer", "pause"], fill_value=0).add_suffix("_ns")
+    lengths = path.pivot_table(values="total_ns", index="step", columns="part", aggfunc="sum", fill_value=0)
+    lengths = lengths.reindex(columns=["compute", "transfer", "pause"], fill_value=0).add_suffix("_ns")
     of_rank = path.groupby(["step", "rank"], as_index=False).agg({"total_ns": "sum"})
     longest = of_rank.sort_values("total_ns", ascending=False, kind="stable").drop_duplicates("step").set_index("step")
-    columns = {"step_ns": parts.sum(axis=1), "rank": longest["rank"], "rank_ns": longest["total_ns"]}
-    return parts.assign(**columns).astype("int64").reset_index()
+    columns = {"step_ns": lengths.sum(axis=1), "rank": longest["rank"], "rank_ns": longest["total_ns"]}
+    return lengths.assign(**columns).astype("int64").reset_index()
 
 
 def table_answer(diagnosis: TableDiagnosis, width: int) -> list[object]:
@@ -81,13 +81,13 @@ def table_answer(diagnosis: TableDiagnosis, width: int) -> list[object]:
 def _head(diagnosis: TableDiagnosis) -> str:
     pipeline, result = diagnosis.pipeline, diagnosis.whatif
     operations = diagnosis.table.operations
-    parts, replicas = [count_text(operations["rank"].nunique(), "rank")], operations["replica"].nunique()
+    phrases, replicas = [count_text(operations["rank"].nunique(), "rank")], operations["replica"].nunique()
     if pipeline is not None:
         beside = f" x {replicas} replicas" if replicas > 1 else ""
-        parts += [f"{count_text(pipeline.stages, 'stage')}{beside}"]
-        parts += [f"{pipeline.schedule}, {count_text(pipeline.microbatches, 'microbatch', 'microbatches')}"]
-    parts.append(f"{count_text(result.steps, 'step')} of {milliseconds(result.measured_ns)} ms")
-    return f"{diagnosis.table.path}: {diagnosis.table.source}; {' · '.join(parts)}"
+        phrases += [f"{count_text(pipeline.stages, 'stage')}{beside}"]
+        phrases += [f"{pipeline.schedule}, {count_text(pipeline.microbatches, 'microbatch', 'microbatches')}"]
+    phrases.append(f"{count_text(result.steps, 'step')} of {milliseconds(result.measured_ns)} ms")
+    return f"{diagnosis.table.path}: {diagnosis.table.source}; {' · '.join(phrases)}"
 
 
 def _outliers(diagnosis: TableDiagnosis, width: int) -> list[object]:
@@ -120,11 +120,11 @@ def _critical_path(diagnosis: TableDiagnosis, width: int) -> list[object]:
     whole_ns = max(path["total_ns"].sum(), 1)
     of_parts, of_ranks = (path.groupby(key)["total_ns"].sum() / whole_ns for key in ("part", "rank"))
     names = {"compute": "work", "transfer": "messages and collectives", "pause": "pauses"}
-    parts = [f"{name} {of_parts.get(part, 0.0):.0%}" for part, name in names.items()]
+    phrases = [f"{name} {of_parts.get(part, 0.0):.0%}" for part, name in names.items()]
     of_ranks = of_ranks[of_ranks > 0].sort_values(ascending=False, kind="stable")
     longest = [f"rank {rank} {share:.0%}" for rank, share in of_ranks.head(_SHOWN_RANKS).items()]
     more = f", {len(of_ranks) - len(longest)} more" if len(of_ranks) > len(longest) else ""
-    text = f"Critical path: {', '.join(parts)}; {', '.join(longest)}{more}"
+    text = f"Critical path: {', '.join(phrases)}; {', '.join(longest)}{more}"
     return [*wrapped_lines(text, "", width, 2, "")]
 
 
@@ -149,13 +149,13 @@ def _rest(diagnosis: TableDiagnosis, width: int) -> list[object]:
 
 def table_details(diagnosis: TableDiagnosis, width: int) -> list[object]:
     """Return all tables: the pipeline, its bubbles and a picture, outliers, the critical path by step, what-if."""
-    parts: list[object] = [""]
+    blocks: list[object] = [""]
     for number, finding in enumerate(diagnosis.findings, start=1):
-        parts += finding_lines(number, finding, diagnosis.whatif.measured_ns, width)
-    parts.append("")
+        blocks += finding_lines(number, finding, diagnosis.whatif.measured_ns, width)
+    blocks.append("")
     if diagnosis.pipeline is not None:
         picture = pipeline_grid(rows_of(diagnosis.pipeline, "typical_step"), width)
-        parts += [*pipeline_table(diagnosis.pipeline), *bubble_table(diagnosis.pipeline), *picture]
+        blocks += [*pipeline_table(diagnosis.pipeline), *bubble_table(diagnosis.pipeline), *picture]
     if diagnosis.outliers.outliers:
         cells: list[tuple[str, ...]] = [
             (
@@ -167,7 +167,7 @@ def table_details(diagnosis: TableDiagnosis, width: int) -> list[object]:
             )
             for one in diagnosis.outliers.outliers
         ]
-        parts += table(
+        blocks += table(
             "Outliers (ms)", ("step", "rank", "operation", "took", "usual", "saves", "certainty"), cells, left=3
         )
     steps = _by_step(diagnosis.critical_path)
@@ -184,7 +184,7 @@ def table_details(diagnosis: TableDiagnosis, width: int) -> list[object]:
         )
         for row in steps.head(_SHOWN_STEPS).to_dict("records")
     ]
-    parts += table(title, columns, cells)
-    parts += whatif_table(dataclasses.replace(diagnosis.whatif, notes=()))
-    parts += [statement("info", note) for note in diagnosis.notes]
-    return parts
+    blocks += table(title, columns, cells)
+    blocks += whatif_table(dataclasses.replace(diagnosis.whatif, notes=()))
+    blocks += [statement("info", note) for note in diagnosis.notes]
+    return blocks

@@ -69,7 +69,7 @@ class _UnfitStepError(ValueError):
 
 
 def read_operations(frame: pd.DataFrame, path: str) -> pd.DataFrame:
-    """Return the operations by step, replica, stage, chain and place in the chain, with `code` and `outside`.
+    """Return the operations by step, replica, stage, chain and position in the chain, with `code` and `outside`.
 
     code: index into `OPTYPES`. outside: a send or receive lies outside of the computations of its direction. Raises
     InputError when a value cannot be.
@@ -86,10 +86,10 @@ def read_operations(frame: pd.DataFrame, path: str) -> pd.DataFrame:
     table["end_ns"] = table["start_ns"] + duration_ns
     twice = table.duplicated(["step", "replica", "stage", "code", "number"])
     columns.refuse(twice, "seq_id", "is there twice for its optype, rank and step")
-    places = table[["rank", "replica", "stage"]].drop_duplicates()
-    if places["rank"].duplicated().any() or places.duplicated(["replica", "stage"]).any():
+    assigned = table[["rank", "replica", "stage"]].drop_duplicates()
+    if assigned["rank"].duplicated().any() or assigned.duplicated(["replica", "stage"]).any():
         raise InputError(f"{path}: ranks and (dp_rank, stage) do not correspond", hint="give each rank one of each")
-    stages = places["stage"].nunique()
+    stages = assigned["stage"].nunique()
     columns.refuse(table["stage"] >= stages, "stage", f"is no stage: {stages} stages are numbered from 0")
     return _in_chains(table, stages)
 
@@ -97,8 +97,8 @@ def read_operations(frame: pd.DataFrame, path: str) -> pd.DataFrame:
 def _in_chains(table: pd.DataFrame, stages: int) -> pd.DataFrame:
     code = table["code"].to_numpy()
     in_order_of = np.where(_CHAIN[code] <= 1, table["start_ns"], table["number"])
-    table = table.assign(chain=_CHAIN[code], place=in_order_of, direction=_DIRECTION[code])
-    table = table.sort_values(["step", "replica", "stage", "chain", "place", "number", "code"], ignore_index=True)
+    table = table.assign(chain=_CHAIN[code], position=in_order_of, direction=_DIRECTION[code])
+    table = table.sort_values(["step", "replica", "stage", "chain", "position", "number", "code"], ignore_index=True)
     code = table["code"].to_numpy()
     derived = table["chunk"].clip(lower=0) * stages + table["stage"]
     named = table["model_chunk"].where(table["model_chunk"] >= 0, derived)

@@ -195,7 +195,7 @@ def _table(named: NamedGraph, number: int) -> pd.DataFrame:
     table = pd.DataFrame({name: np.repeat(values, steps) for name, values in columns.items()})
     return table.assign(
         group=number,
-        place=np.tile(np.arange(steps), operations),
+        step_index=np.tile(np.arange(steps), operations),
         step=np.tile(group.steps, operations),
         steps=steps,
         duration_ns=group.duration_ns.ravel(),
@@ -210,15 +210,15 @@ def _with_savings(group: GraphSteps, table: pd.DataFrame) -> pd.DataFrame:
     shape = group.duration_ns.shape
     is_outlier, usual_ns = (table[name].to_numpy().reshape(shape) for name in ("is_outlier", "usual_ns"))
     found = table[table["is_outlier"]].sort_values("beyond_ns", ascending=False, kind="stable")
-    found = found.drop_duplicates(["together", "place"]).head(_MOST_REPLAYED)
+    found = found.drop_duplicates(["together", "step_index"]).head(_MOST_REPLAYED)
     together = table["together"].to_numpy().reshape(shape)[:, 0]
     saved_ns = [np.zeros(0)]
     for first in range(0, len(found), _AT_ONCE):
         batch = found.iloc[first : first + _AT_ONCE]
-        places = batch["place"].to_numpy()
-        without = is_outlier[:, places] & (together[:, None] == batch["together"].to_numpy())
-        measured_ns = group.duration_ns[:, places]
-        saved_ns.append(_saved_ns(group, measured_ns, without, usual_ns[:, places]))
+        step_indices = batch["step_index"].to_numpy()
+        without = is_outlier[:, step_indices] & (together[:, None] == batch["together"].to_numpy())
+        measured_ns = group.duration_ns[:, step_indices]
+        saved_ns.append(_saved_ns(group, measured_ns, without, usual_ns[:, step_indices]))
     return found.assign(saves_ns=np.maximum(np.concatenate(saved_ns), 0.0))
 
 

@@ -32,10 +32,10 @@ _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 _MARK = {"error": "x", "warning": "!", "info": "·"}
 
 
-def write(parts: Iterable[object], *, width: int, color: bool) -> str:
+def write(blocks: Iterable[object], *, width: int, color: bool) -> str:
     """Return rich renderables as text of the given width. Strings are literal, not markup.
 
-    Whatever the parts are, no text in them can control a terminal.
+    Whatever the blocks are, no text in them can control a terminal.
     """
     from rich.console import Console  # noqa: TID251
     from rich.segment import Segment
@@ -50,9 +50,9 @@ def write(parts: Iterable[object], *, width: int, color: bool) -> str:
     console = SafeConsole(
         file=stream, width=width, force_terminal=color, no_color=not color, markup=False, highlight=False, emoji=False
     )
-    for part in parts:
+    for block in blocks:
         # A command must be copied in one piece, however narrow the terminal.
-        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+        console.print(block, soft_wrap=isinstance(block, Text) and bool(block.no_wrap))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

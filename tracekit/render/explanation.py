@@ -57,9 +57,9 @@ def _decided(entry: Entry, report: Report, width: int) -> list[Text]:
     """Return how an entry was decided on a run."""
     step_ns = mean_step_ns(report.run)
     lines: list[Text] = [*_line("", width)]
-    for place, finding in enumerate(report.findings, start=1):
+    for number, finding in enumerate(report.findings, start=1):
         if finding.id == entry.id:
-            lines += _finding_lines(place, finding, step_ns, width)
+            lines += _finding_lines(number, finding, step_ns, width)
             lines += _line(f"{', '.join(f'{name} {value}' for name, value in _numbers(finding))}", width, "dim")
     close = [finding for finding in report.close if finding.id == entry.id]
     if close:
@@ -74,8 +74,8 @@ def run_text(report: Report, *, width: int, color: bool) -> str:
     """Return what each finding of a run took and why it stands there, what came close, and what is not explained."""
     step_ns = mean_step_ns(report.run)
     lines: list[Text] = [*headline(report.run, width).split(), *_line("", width)]
-    for place, finding in enumerate(report.findings, start=1):
-        lines += _finding_lines(place, finding, step_ns, width)
+    for number, finding in enumerate(report.findings, start=1):
+        lines += _finding_lines(number, finding, step_ns, width)
     close = [finding for finding in report.close if finding.closeness >= _CLOSE][:_SHOWN_CLOSE]
     if close:
         lines += [*_line("", width), *wrapped_lines("Came close, and why not:", "", width, 1, "bold")]
@@ -86,8 +86,8 @@ def run_text(report: Report, *, width: int, color: bool) -> str:
     return write(lines, width=width, color=color)
 
 
-def _finding_lines(place: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
-    lines = wrapped_lines(f"{finding.id}: {finding.text}", f"{place}. ", width, 4, "bold" if place == 1 else "")
+def _finding_lines(number: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
+    lines = wrapped_lines(f"{finding.id}: {finding.text}", f"{number}. ", width, 4, "bold" if number == 1 else "")
     for condition in finding.conditions:
         lines += _line(_condition_text(condition), width)
     return lines + _line(f"Its place: {reason_for_place(finding, step_ns)}", width)
@@ -133,12 +133,12 @@ def _coverage_text(covered: Coverage) -> str:
         return f"{time_ns / covered.step_ns:.0%}"
 
     rest_ns = sum(covered.unexplained_ns.values())
-    parts = [
+    phrases = [
         f"{name} {share(time_ns)}"
         for name, time_ns in covered.unexplained_ns.items()
         if time_ns >= _SAID * covered.step_ns
     ]
-    named = f": {', '.join(parts)}" if parts else ""
+    named = f": {', '.join(phrases)}" if phrases else ""
     return (
         f"Of the mean step of {covered.step_ns / 1e6:.1f} ms {share(covered.work_ns)} is compute and copies, findings "
         f"are about {share(covered.found_ns)}, and no finding explains {share(rest_ns)}{named}."

@@ -208,16 +208,16 @@ def _result_text(result: GateResult | FindingResult) -> str:
         said = result.texts or (("the run has no such finding",) if result.status == "passed" else ())
         return "; ".join([*said, *([result.reason] if result.reason is not None else [])])
     unit = result.gate.metric.unit
-    parts = [] if result.value is None else [_value_text(result.value, unit)]
+    phrases = [] if result.value is None else [_value_text(result.value, unit)]
     if result.baseline is not None and result.change_share is not None:
         change = percent(result.change_share, 1, "+")
         interval = "" if result.change is None else f", interval {change_range(result.change)}"
-        parts.append(f"against {_value_text(result.baseline, unit)}: {change}{interval}")
-    measured = " ".join(parts)
+        phrases.append(f"against {_value_text(result.baseline, unit)}: {change}{interval}")
+    measured = " ".join(phrases)
     reason = "" if result.reason is None else result.reason
     if result.steps_needed is not None:
         reason += f"; about {result.steps_needed} steps in each run would decide"
-    return "; ".join(part for part in (measured, f"limit {_limit_text(result)}", reason) if part)
+    return "; ".join(phrase for phrase in (measured, f"limit {_limit_text(result)}", reason) if phrase)
 
 
 def _summary_text(check: Check) -> str:

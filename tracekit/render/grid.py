@@ -37,13 +37,13 @@ class Bars:
 
     Attributes:
         unit: of the axis, with what the numbers are.
-        parts: for each part of the bars its length in each.
+        segments: for each segment of the bars its length in each.
     """
 
     title: str
     unit: str
     labels: Sequence[str]
-    parts: Mapping[str, Sequence[float]]
+    segments: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,14 @@ def bars_of(table: Table, rows: Rows, *, most: int | None) -> Bars:
     shown, columns = _shown(display, rows), {column.name: column for column in table.columns}
     grid = grid_of(table, shown, display=replace(display, most=None, sort=None))
     title, _, unit = grid.title.partition(" (")
-    parts: dict[str, list[float]] = {}
+    segments: dict[str, list[float]] = {}
     for cell in filter(None, (_cell(spec, columns, shown) for spec in display.bars.split(" | "))):
         (match,) = _VALUE.finditer(cell.template)
         values, scale = [_value(row, match) for row in shown], cell.columns[match["name"]].scale
-        parts[cell.head] = [value / scale if isinstance(value, int | float) else 0.0 for value in values]
-    return Bars(title=title, unit=unit.removesuffix(")"), labels=[_label(grid, row) for row in grid.rows], parts=parts)
+        segments[cell.head] = [value / scale if isinstance(value, int | float) else 0.0 for value in values]
+    return Bars(
+        title=title, unit=unit.removesuffix(")"), labels=[_label(grid, row) for row in grid.rows], segments=segments
+    )
 
 
 def _label(grid: Grid, row: Sequence[str]) -> str:

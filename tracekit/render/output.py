@@ -65,19 +65,19 @@ def refuse_existing(path: Path, *, force: bool) -> None:
             raise OutputError(f"{path}: a recording, which is not overwritten", hint="choose another name")
 
 
-def move_to_end(part: Path, stream: BinaryIO) -> None:
+def move_to_end(file: Path, stream: BinaryIO) -> None:
     """Append the content of a file to a stream and remove the file.
 
     Within one file system the kernel copies or shares the blocks. Raises OSError.
     """
-    with part.open("rb", buffering=0) as source:
+    with file.open("rb", buffering=0) as source:
         if isinstance(stream, io.BufferedWriter) and hasattr(os, "copy_file_range"):
             stream.flush()
             with suppress(OSError):  # across file systems, or not supported: the rest is copied below
                 while os.copy_file_range(source.fileno(), stream.fileno(), _BYTES_A_COPY):
                     pass
         shutil.copyfileobj(source, stream, 1 << 20)
-    part.unlink()
+    file.unlink()
 
 
 @contextmanager

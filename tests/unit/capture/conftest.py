@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.output import places
+from tracekit.capture.output import paths
 from tracekit.capture.probe_object import _started_probes
 
 
@@ -33,7 +33,7 @@ def few_objects() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_written() -> None:
     """The disk budget of the process is unused: probes of other tests do not count."""
-    places.reset_written()
+    paths.reset_written()
 
 
 @pytest.fixture(autouse=True)

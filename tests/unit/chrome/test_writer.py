@@ -164,7 +164,7 @@ def test_threads_are_in_the_order_of_the_page() -> None:
 
 
 def test_more_lanes_and_tracks_than_ids_are_reserved_for() -> None:
-    """GIVEN 100 slices that all cross, on each of 200 tracks THEN every lane has a thread id that no other has."""
+    """GIVEN 100 slices that all cross, on each of 200 tracks THEN every track row has a thread id that no other has."""
 
     def write(writer: ChromeWriter) -> None:
         process = writer.add_rank_page("rank 0")

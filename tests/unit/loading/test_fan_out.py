@@ -85,7 +85,7 @@ def test_a_killed_process_loses_only_its_rank(folder: Path) -> None:
     assert [summary.rank for summary in run.ranks] == [0, 2, 3, 4, 5]
     assert run.missing_ranks == (1,)
     assert tuple(note.text for note in run.notes) == LOST
-    assert (run.notes[0].kind, run.notes[0].rank, run.notes[0].is_defect) == ("worker-died", 1, True)
+    assert (run.notes[0].id, run.notes[0].rank, run.notes[0].is_defect) == ("worker-died", 1, True)
     result = json.loads(result_json(tracekit.analyze(run)))
     assert [row["rank"] for row in result["ranks"]] == [0, 2, 3, 4, 5]
 
@@ -105,13 +105,13 @@ def test_a_rank_too_large_for_memory_loses_only_itself(folder: Path, monkeypatch
     monkeypatch.setattr(summarizing, "decode", decode)
     run = tracekit.load(folder, jobs=1)
     assert run.missing_ranks == (1,)
-    assert run.notes[0].kind == "limit"
+    assert run.notes[0].id == "limit"
     assert run.notes[0].text.startswith("rank 1: rank1.json.gz: reading it takes more memory than there is")
 
 
 def test_a_merge_that_loses_a_rank_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tracekit.load(folder, ranks=range(2))
-    monkeypatch.setattr(merging, "_write_part", mortal.die)
+    monkeypatch.setattr(merging, "_write_page_file", mortal.die)
     with pytest.raises(OutputError, match="rank 0: the worker that wrote it died, twice"):
         tracekit.merge(run, tmp_path / "run.pftrace", jobs=2)
     assert list(tmp_path.iterdir()) == []

@@ -69,7 +69,7 @@ def test_a_picture_has_a_bar_for_each_row_with_its_texts_as_label() -> None:
     bars = bars_of(Table("times", COLUMNS, display), [ROW, ROW | {"cause": None, "idle_ns": None}], most=2)
 
     assert (bars.title, bars.unit, list(bars.labels)) == ("Times", "ms", ["rank 1234, host bound", "rank 1234"])
-    assert dict(bars.parts) == {"idle": [2.0, 0.0], "busy": [6.0, 0.0]}
+    assert dict(bars.segments) == {"idle": [2.0, 0.0], "busy": [6.0, 0.0]}
 
 
 def test_rows_with_less_than_the_least_share_are_counted_only() -> None:

@@ -1,15 +1,14 @@
-"""Replaces a function while a recording runs, and restores it.
+"""How the capture runs its code around a function of torch while a window is open, without any effect on the program.
 
-The program may patch the same name meanwhile. So a replacement is removed only while it is still in place; one that a
-later patch still calls passes each call on to the original. If a replacement fails, the program gets the original's
-result or exception, and the replacement is not used again.
+A patch replaces a function when the window opens, and the original is restored when it closes.
 
-Warns the user without ever stopping the training loop.
-
-Keeps the capture's frames out of the tracebacks of the program's exceptions.
-
-Python adds a frame to a traceback once, as the exception reaches the frame. A bare `raise` does not add it again. So a
-function that catches what passes, removes the entry of its own frame and raises with a bare `raise` leaves no trace.
+* The program may patch the same name meanwhile. So a replacement is removed only while it is still in place. One that a
+  later patch still calls passes each call on to the original.
+* If the code of a replacement fails, the program gets the original's result or exception, and the replacement is not
+  used again. The user is warned with a `CaptureWarning`; nothing here stops the training loop.
+* The tracebacks of the program's exceptions lack the frames of the capture. Python adds a frame to a traceback once, as
+  the exception reaches the frame; a bare `raise` does not add it again. So a function that catches an exception removes
+  its own frame from the traceback and raises with a bare `raise`.
 """
 
 from __future__ import annotations
@@ -83,10 +82,10 @@ def patch_of(module: str, owner: str | None, name: str, around: Callable[..., An
 
     A method is replaced in the class that defines it.
     """
-    place = sys.modules.get(module)
+    holder = sys.modules.get(module)
     if owner is not None:
-        place = getattr(place, owner, None)
-    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
+        holder = getattr(holder, owner, None)
+    return [Patch(holder, name, around)] if holder is not None and name in vars(holder) else []
 
 
 class ListedHook:

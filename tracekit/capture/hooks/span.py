@@ -1,6 +1,7 @@
-"""Opens spans in the trace, by the profiler's cheapest function, and answers what observers ask of torch's autograd.
+"""How observers write spans into the trace, around a block of code or around the forward passes of modules.
 
-Puts spans around the forward passes of modules, by hooks.
+Spans are opened by the profiler's cheapest function. Two functions ask torch's autograd whether a backward pass runs,
+and which inputs are leaves.
 """
 
 from __future__ import annotations

@@ -60,10 +60,10 @@ def _skip_function() -> Callable[[types.CodeType], Any]:
 
     torch.compiler.disable() would not do: it breaks the graph of a trace that reaches the function.
     """
-    frames = sys.modules["torch"]._C._dynamo.eval_frame
-    action = frames._FrameAction
-    strategy = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)
-    return lambda code: frames.set_code_exec_strategy(code, strategy)
+    eval_frame = sys.modules["torch"]._C._dynamo.eval_frame
+    action = eval_frame._FrameAction
+    strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
+    return lambda code: eval_frame.set_code_exec_strategy(code, strategy)
 
 
 def _code_objects(module: types.ModuleType) -> Iterator[types.CodeType]:

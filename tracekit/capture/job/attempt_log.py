@@ -21,7 +21,7 @@ from tracekit.capture.ending import is_failing
 from tracekit.capture.job.elastic_launch import group_joined_ns
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.run_agreement import AgreedStep
-from tracekit.capture.output.places import DiskBudget, progress_file
+from tracekit.capture.output.paths import DiskBudget, progress_file
 from tracekit.capture.schedule import NEVER
 from tracekit.model.metadata import ProgressHeader
 from tracekit.model.metadata.job import FILE_BYTES, RING_ENTRIES, pack_entry, pack_header
@@ -146,8 +146,8 @@ class AttemptLog:
 
     def _write_entry(self, call: int, time_ns: int) -> None:
         if self._file is not None:
-            place, entry = pack_entry(self._written, call, time_ns)
-            os.pwrite(self._file, entry, place)
+            offset, entry = pack_entry(self._written, call, time_ns)
+            os.pwrite(self._file, entry, offset)
             self._written += 1
 
     def _update(self, **changes: object) -> None:

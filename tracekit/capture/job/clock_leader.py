@@ -59,9 +59,9 @@ class ClockKeys:
     def sample(self, host_id: str, session: int) -> str:
         return f"{self._prefix}/sample/{host_id}/{session}"
 
-    def latest(self, place: int) -> str:
-        """The last sample of the host at a place of the tree."""
-        return f"{self._prefix}/latest/{place}"
+    def latest(self, node: int) -> str:
+        """The last sample of the host at a node of the tree."""
+        return f"{self._prefix}/latest/{node}"
 
     def queued(self, parent: int) -> str:
         """A counter of the questions to a parent."""
@@ -124,39 +124,39 @@ class ClockLeader:
         self._threads.append(thread)
 
     def _measure_sessions(self) -> None:
-        place: int | None = None
+        node: int | None = None
         answers = False
         while (session := self._sessions.get()) is not None and not self._closed.is_set():
-            if place is None:
-                place = self._find_place()
-            if not answers and self._may_have_children(place):
-                self._start(lambda place=place: self._answer_askers(place), "tracekit-clock-answers")  # type: ignore[misc]
+            if node is None:
+                node = self._find_node()
+            if not answers and self._may_have_children(node):
+                self._start(lambda node=node: self._answer_askers(node), "tracekit-clock-answers")  # type: ignore[misc]
                 answers = True
-            if place == 0:
+            if node == 0:
                 sample = ClockSample(at_ns=self._now_ns(), offset_ns=0, error_ns=0, rtt_ns=0)
             else:
-                sample = self._ask_parent(session, place)
+                sample = self._ask_parent(session, node)
             answer = msgspec.json.encode(sample)
-            self._store.set(self._keys.latest(place), answer)
+            self._store.set(self._keys.latest(node), answer)
             self._store.set(self._keys.sample(self._host_id, session), answer)
 
-    def _find_place(self) -> int:
-        """Return the place in the tree, from 0: the order of registration, but with the host of rank 0 first."""
+    def _find_node(self) -> int:
+        """Return this host's node of the tree, from 0: the order of registration, but with the host of rank 0 first."""
         if self._await(self._keys.root_host).decode() == self._host_id:
             self._store.set(self._keys.root_index, str(self._index))
             return 0
         return int(self._await(self._keys.root_index)) if self._index == 0 else self._index
 
-    def _may_have_children(self, place: int) -> bool:
+    def _may_have_children(self, node: int) -> bool:
         """Return whether hosts may come whose parent this one is: at most as many as there are other ranks."""
         is_alone = self._store.add(self._keys.registered(self._host_id), 0) == self._world_size
-        return not is_alone and place * FAN_OUT + 1 < self._world_size
+        return not is_alone and node * FAN_OUT + 1 < self._world_size
 
-    def _ask_parent(self, session: int, place: int) -> ClockSample:
-        parent = (place - 1) // FAN_OUT
+    def _ask_parent(self, session: int, node: int) -> ClockSample:
+        parent = (node - 1) // FAN_OUT
         best, attempt = None, 0
         while best is None:
-            best, attempt = self._quickest_round(parent, f"{place}/{session}/{attempt}"), attempt + 1
+            best, attempt = self._quickest_round(parent, f"{node}/{session}/{attempt}"), attempt + 1
         rtt_ns, at_ns, offset_ns, parent_ns = best
         error_ns = (rtt_ns + 1) // 2
         if parent:
@@ -186,11 +186,11 @@ class ClockLeader:
                 best = found if best is None else min(best, found)
         return best
 
-    def _answer_askers(self, place: int) -> None:
+    def _answer_askers(self, node: int) -> None:
         number = 0
         while True:
             number += 1
-            asker = self._await(self._keys.question(place, number)).decode()
+            asker = self._await(self._keys.question(node, number)).decode()
             with contextlib.suppress(Exception):  # it has gone
                 for round_index in range(ROUNDS + 1):
                     self._await_reply(self._keys.ping(asker, round_index))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracekit.capture.output.places import name_part
+from tracekit.capture.output.paths import name_part
 
 ELASTIC_ID = "TORCHELASTIC_RUN_ID"
 _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"

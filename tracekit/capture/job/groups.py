@@ -1,8 +1,7 @@
-"""Lists the process groups of this rank from torch.distributed's tables, without communication.
+"""Which process groups this rank is in, and which device mesh describes the job.
 
-Finds the device mesh that describes a training run, and this rank's coordinate in it.
-
-Without a `DeviceMesh` that covers all ranks, process groups that form a grid make one.
+Groups are read from the tables of torch.distributed, without communication. The mesh is a `DeviceMesh` that covers all
+ranks. Without one, process groups that form a grid make a mesh.
 """
 
 from __future__ import annotations
@@ -127,8 +126,8 @@ class GroupTable:
         gloo = [number for number, group in enumerate(self.groups) if "gloo" in group.backend]
         threads = gloo_threads()
         if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
-            for place, number in enumerate(gloo):
-                group_threads = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
+            for index, number in enumerate(gloo):
+                group_threads = threads[index * _GLOO_THREADS : (index + 1) * _GLOO_THREADS]
                 self.groups[number] = msgspec.structs.replace(self.groups[number], threads=group_threads)
 
 

@@ -28,7 +28,7 @@ from tracekit.capture.job.run_agreement import (
     publish_step,
     read_run,
 )
-from tracekit.capture.output.places import unused_run_id
+from tracekit.capture.output.paths import unused_run_id
 
 
 class JobMembership:

@@ -1,10 +1,8 @@
-"""Finds which rank of the job this process is, on which host and device.
+"""Which rank of the job this process is, and on which host and device it runs.
 
-Rank and world size come from the process group, if there is one, else from the variables that launchers set.
-
-Says which accelerator this process computes on, by whatever name torch has for it, and where a trace comes from.
-
-A trace's metadata have the versions, the process and its rank.
+Rank and world size come from the process group, if there is one, else from the variables that launchers set. The
+device is the accelerator that torch computes on, whatever torch calls it, or the CPU. `metadata_of` puts this and the
+versions of the libraries into the metadata of a trace.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Agrees with the other ranks on the name of the run, the number of the attempt and the number of the first step.
+"""How the ranks of a job agree on the name of the run, the number of the attempt and the number of the first step.
 
-Rank 0 decides and publishes in the job's store. The store may be older than the attempt, and then holds what an earlier
-attempt agreed on. So what was published before this process started does not count.
+Rank 0 decides and publishes in the job's key-value store. The store may be older than the attempt, and then holds what
+an earlier attempt agreed on. So what was published before this process started does not count.
 
-Where the job's store is new, the attempt before this one is found by what it left on the disk. It is the newest attempt
-of a run that this agent launched with another worker process. Where rank 0 has moved to another agent, it is that of a
-run with the same id, chosen by the user, which lived after this agent had started and was dead when this process
-started. A run of another day under the same id ended before this agent started; one at the same time still lives.
+If the store is new, the attempt before this one is found by the files that it left. It is the newest attempt of a run
+that this agent launched with another worker process. If rank 0 has moved to another agent, it is an attempt of a run
+with the same id, which the user chose. That attempt lived after this agent had started, and was dead when this process
+started. This excludes a run of another day under the same id, which ended before this agent started, and one at the
+same time, which still lives.
 
-Asks the job's key-value store on a separate thread, so that no caller waits longer than its limit.
-
-The time-outs of torch's stores are not reliable. A call to a TCPStore whose server is stopped, or behind a dead link,
-blocks until the connection dies, and so does opening another connection. A client is locked during a call. So a second
-client is used here: the job's calls never queue up behind those of the capture. It is one more connection and not
-several, as the server looks up the name of each new peer and answers nobody meanwhile.
+`BoundedStore` asks the store on a separate thread, so that no caller waits longer than its limit. The time-outs of
+torch's stores are not reliable: a call to a TCPStore whose server is stopped, or behind a dead link, blocks until the
+connection dies, and so does opening another connection. A client is locked during a call. So the capture has a client
+of its own, and the job's calls never queue up behind those of the capture. It has one only: the server looks up the
+name of each new peer and answers nobody meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import msgspec
 
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity
-from tracekit.capture.output.places import MAX_RUN_ID_LENGTH, name_part, newest_attempt
+from tracekit.capture.output.paths import MAX_RUN_ID_LENGTH, name_part, newest_attempt
 from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
 
 RUN_KEY = "tracekit/run"

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.output.places import DiskBudget
+from tracekit.capture.output.paths import DiskBudget
 from tracekit.model.metadata import (
     CollectiveRecord,
     CommunicationUse,

@@ -111,8 +111,8 @@ def _names(modules: Iterable[Any], compiled: Iterable[Any]) -> list[str]:
 def _compiled_functions(modules: Iterable[Any]) -> Iterator[str]:
     """Yield the names of the compiled functions, without methods of classes of which compiled modules consist."""
     classes = {type(inner).__name__ for module in modules for inner in module.modules()}
-    frames = sys.modules.get("torch._dynamo.convert_frame")
-    seen = getattr(getattr(frames, "output_codes", None), "seen", ())
+    convert_frame = sys.modules.get("torch._dynamo.convert_frame")
+    seen = getattr(getattr(convert_frame, "output_codes", None), "seen", ())
     names = (code.co_qualname for reference in list(seen) if (code := reference()) is not None)
     for name in dict.fromkeys(names):
         if _RESUMED not in name and name.split(".")[0] not in classes:

@@ -135,7 +135,7 @@ def _buckets(module: Any, logged: dict[str, Any]) -> tuple[list[Bucket], list[in
         )
         for index, members in enumerate(order)
     ]
-    position_of = {i: place for place, i in enumerate(i for members in order for i in members)}
+    position_of = {i: position for position, i in enumerate(i for members in order for i in members)}
     ready_order = [int(i) for i in logged.get("prev_iteration_grad_ready_order_indices", "").split(",") if i.strip()]
     return buckets, [position_of[i] for i in ready_order if i in position_of]
 

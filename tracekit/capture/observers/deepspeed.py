@@ -156,7 +156,7 @@ class DeepSpeedObserver:
 
     def _reduce_1_2(self, reduce: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         members = [entry for bucket in optimizer.ipg_buckets.values() for entry in bucket.params]
-        parameters = [optimizer.bit16_groups[group][place] for group, place, _ in members]
+        parameters = [optimizer.bit16_groups[group][index] for group, index, _ in members]
         return self._in_reduction(parameters, reduce, optimizer, *args, **kwargs)
 
     def _gather_1_2(self, gather: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -234,9 +234,9 @@ def fsdp2_settings(groups: Sequence[tuple[str, Any]]) -> list[Settings]:
 def _values_of_group(group: Any) -> dict[str, SettingValue]:
     layout, after_forward, policy = group.mesh_info, group.post_forward_mesh_info, group.mp_policy
     whole = getattr(layout, "shard_mesh_size", None)
-    part = getattr(after_forward, "shard_mesh_size", None)
+    shard_size = getattr(after_forward, "shard_mesh_size", None)
     values: dict[str, SettingValue] = {
-        "reshard_after_forward": after_forward is not None and (part == whole or part),
+        "reshard_after_forward": after_forward is not None and (shard_size == whole or shard_size),
         "param_dtype": dtype_name(policy.param_dtype),
         "reduce_dtype": dtype_name(policy.reduce_dtype),
         "offload_policy": type(group.offload_policy).__name__ if _offloads(group.offload_policy) else None,

@@ -1,26 +1,23 @@
-"""Puts spans around the phases of a step: backward passes, recomputed forwards, gradient clipping and scaling.
+"""When the phases of a step run: spans around forward and backward passes, recomputation, clipping and scaling.
 
-torch itself writes spans for the data loader and the optimizer. The user has to mark nothing.
+The user has to mark nothing. torch itself writes spans for the data loader and the optimizer.
 
-Each function is replaced where the work is done, so it does not matter under which name training imported a function
-that calls it. The replacements are removed as the window closes. A checkpointed call keeps its wrapper, which then does
-nothing.
+`PhasesObserver` replaces each function where the work is done, so it does not matter under which name training imported
+a function that calls it. The replacements are removed as the window closes. A checkpointed call keeps its wrapper,
+which then does nothing.
 
-Puts spans around the forward passes of a step or an evaluation, in jobs of several processes.
+`ForwardObserver` puts spans around the forward passes of a step or an evaluation, in jobs of several processes. In a
+pipeline written by hand nothing else marks the work of a stage.
 
-In a pipeline written by hand nothing else marks the work of a stage. (Backward passes have spans by `phases.py`.)
+* A forward is a call that the step itself makes of a module with parameters. Calls inside another module do not count,
+  and a loss has no parameters.
+* An evaluation calls a module that is trained, in evaluation mode and without gradients. A module is trained if an
+  optimizer has some of its parameters. The teacher of a distillation is not, nor is an average of the model's weights.
+* Whether this is a pipeline follows from the messages of all ranks, so the analysis decides it.
 
-An evaluation calls a module that is trained, in evaluation mode and without gradients. A module is trained if an
-optimizer has some of its parameters. The teacher of a distillation is not, nor is an average of the model's weights.
-
-A forward is a call that the step itself makes of a module with parameters; calls inside another module do not count,
-and a loss has no parameters. Whether this is a pipeline follows from the messages of all ranks, so it is left to the
-analysis.
-
-Puts spans around blocks without gradients, `no_grad` and `inference_mode`, in jobs of several processes.
-
-An evaluation is such a block with a forward in it (`forwards.py`). It may be much more than the forward: it loads
-batches and reduces metrics. A block has a span if gradients were on before it and no backward pass runs.
+`GradientModeObserver` puts spans around blocks without gradients, `no_grad` and `inference_mode`, in jobs of several
+processes. An evaluation is such a block with a forward in it. It may be much more than the forward: it loads batches
+and reduces metrics. A block has a span if gradients were on before it and no backward pass runs.
 """
 
 from __future__ import annotations

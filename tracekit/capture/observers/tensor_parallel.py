@@ -1,19 +1,19 @@
-"""Puts spans around modules that communicate in their forward, so that their collectives can be named by module.
+"""Which modules communicate in their forward, and which parallel strategies the process groups of the job show.
 
-These are the modules that `parallelize_module` and `distribute_module` prepared, and modules with DTensor parameters
-that are not just FSDP's shards. If the program has process groups that these do not explain, tensor, expert or context
-parallelism is written by hand. Then the modules of classes outside of torch get spans, too.
+`TensorParallelObserver` puts spans around modules, so that their collectives can be named by module. These are the
+modules that `parallelize_module` and `distribute_module` prepared, and modules with DTensor parameters that are not
+just FSDP's shards. If the program has process groups that these do not explain, tensor, expert or context parallelism
+is written by hand. Then the modules of classes outside of torch get spans, too.
 
 A span begins before the hooks that redistribute inputs and ends after those that redistribute outputs. Inside compiled
 regions no hook runs, and modules that are known to be compiled get none.
 
-Derives strategies from the parallelism of the run's groups, and finds `nn.DataParallel`, which has no group.
+`GroupParallelismObserver` derives strategies from groups, once all other observers have set the parallelism of each.
+Tensor, pipeline, expert and context parallelism each have a group, so a group of that parallelism is the strategy. For
+data parallelism the group is not enough: several strategies use the same one.
 
-Tensor, pipeline, expert and context parallelism each have a group, so a group of that parallelism is the strategy, once
-all other observers have set it. For data parallelism the group is not enough: several strategies use the same one.
-
-`nn.DataParallel` is one process that copies its model to several devices in every step. With fewer than two devices it
-only calls the module that it wraps; a note says so.
+`DataParallelObserver` finds `nn.DataParallel`, which has no group: one process copies its model to several devices in
+every step. With fewer than two devices it only calls the module that it wraps; a note says so.
 """
 
 from __future__ import annotations

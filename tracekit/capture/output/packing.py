@@ -1,11 +1,11 @@
-"""Turns torch's export into a complete trace file and its manifest, or leaves no file at all.
+"""How torch's export becomes a complete trace file and its manifest, or no file at all.
 
 The export is verified, and annotation names, which torch does not escape, are repaired. The metadata is inserted at the
 front. The trace is compressed beside its target, flushed to the disk and renamed; then the manifest is written. If
 anything fails, no file of this process stays. There is at most one uncompressed copy at a time, in memory or on the
 disk.
 
-Counts the events of an export that recording made: what the overhead of a recording is computed from.
+`count_events` counts the events of an export. `capture.overhead` computes the cost of recording from the counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from tracekit.capture.output.places import DiskBudget, Place, publish
+from tracekit.capture.output.paths import DiskBudget, RecordingPaths, publish
 from tracekit.errors import OutputError
 from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest, RecordingNote
 from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
@@ -51,41 +51,43 @@ class CheckedExport(msgspec.Struct, frozen=True):
     counts: EventCounts
 
 
-def export_trace(place: Place, export: Callable[[Path], None], budget: DiskBudget) -> None:
-    """Let `export` write plain Chrome JSON to `place.export`. Raises OutputError if disk, folder or torch refuse."""
+def export_trace(paths: RecordingPaths, export: Callable[[Path], None], budget: DiskBudget) -> None:
+    """Let `export` write plain Chrome JSON to `paths.export`. Raises OutputError if disk, folder or torch refuse."""
     try:
-        place.folder.mkdir(parents=True, exist_ok=True)
-        place.remove_scratch()
-        budget.check_free_space(place.folder)
-        if place.is_taken:
-            raise FileExistsError(errno.EEXIST, "File exists", str(place.packed))
-        export(place.export)
+        paths.folder.mkdir(parents=True, exist_ok=True)
+        paths.remove_scratch()
+        budget.check_free_space(paths.folder)
+        if paths.is_taken:
+            raise FileExistsError(errno.EEXIST, "File exists", str(paths.packed))
+        export(paths.export)
     except BaseException as error:
-        place.remove_scratch()
+        paths.remove_scratch()
         if isinstance(error, (OSError, RuntimeError)):
-            raise _refusal(place, error) from error
+            raise _refusal(paths, error) from error
         raise
 
 
-def write_trace(place: Place, describe: Callable[[CheckedExport], CaptureMetadata], budget: DiskBudget) -> None:
-    """Write the trace of the export at `place`; `describe` returns its metadata. Raises OutputError."""
+def write_trace(
+    paths: RecordingPaths, describe: Callable[[CheckedExport], CaptureMetadata], budget: DiskBudget
+) -> None:
+    """Write the trace of the export at `paths`; `describe` returns its metadata. Raises OutputError."""
     try:
-        text, events, notes = read_verified(place.export)
-        checked = CheckedExport(events=events, notes=notes, counts=count_events(place.export))
-        place.export.unlink()
-        budget.count_written(_publish(place, text, events, describe(checked), budget))
+        text, events, notes = read_verified(paths.export)
+        checked = CheckedExport(events=events, notes=notes, counts=count_events(paths.export))
+        paths.export.unlink()
+        budget.count_written(_publish(paths, text, events, describe(checked), budget))
     except (OSError, RuntimeError) as error:
-        raise _refusal(place, error) from error
+        raise _refusal(paths, error) from error
     finally:
-        place.remove_scratch()
+        paths.remove_scratch()
 
 
-def _publish(place: Place, text: bytes, events: int, metadata: CaptureMetadata, budget: DiskBudget) -> int:
+def _publish(paths: RecordingPaths, text: bytes, events: int, metadata: CaptureMetadata, budget: DiskBudget) -> int:
     """Write trace and manifest; return the bytes of the trace. Raises OSError and OutputError."""
-    target = place.packed
-    digest, size_bytes = _write(place.unfinished_trace, with_metadata(text, metadata, target.name))
+    target = paths.packed
+    digest, size_bytes = _write(paths.unfinished_trace, with_metadata(text, metadata, target.name))
     budget.check(size_bytes)
-    budget.check_free_space(place.folder)
+    budget.check_free_space(paths.folder)
     manifest = Manifest(
         version=METADATA_VERSION,
         run_id=metadata.run_id,
@@ -102,25 +104,25 @@ def _publish(place: Place, text: bytes, events: int, metadata: CaptureMetadata, 
         if metadata.steps
         else (metadata.window.index, metadata.window.index),
     )
-    with _synced_file(place.unfinished_manifest) as stream:
+    with _synced_file(paths.unfinished_manifest) as stream:
         stream.write(msgspec.json.encode(manifest) + b"\n")
-    publish(place.unfinished_trace, target)
+    publish(paths.unfinished_trace, target)
     try:
-        publish(place.unfinished_manifest, place.manifest)
+        publish(paths.unfinished_manifest, paths.manifest)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
     return size_bytes
 
 
-def _refusal(place: Place, error: Exception) -> OutputError:
-    return OutputError(f"the trace could not be written to {place.folder}: {error}", hint="see the path option")
+def _refusal(paths: RecordingPaths, error: Exception) -> OutputError:
+    return OutputError(f"the trace could not be written to {paths.folder}: {error}", hint="see the path option")
 
 
-def _write(file: Path, parts: list[bytes | memoryview]) -> tuple[str, int]:
-    """Write `parts`, compressed and flushed to the disk; return SHA-256 and size of the file."""
+def _write(file: Path, pieces: list[bytes | memoryview]) -> tuple[str, int]:
+    """Write the pieces, compressed and flushed to the disk; return SHA-256 and size of the file."""
     with _synced_file(file) as stream, gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
-        packed.writelines(parts)
+        packed.writelines(pieces)
     with file.open("rb") as written:
         return hashlib.file_digest(written, "sha256").hexdigest(), file.stat().st_size
 
@@ -194,7 +196,7 @@ def repair(text: bytes) -> tuple[bytes, int, int]:
 
 
 def with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> list[bytes | memoryview]:
-    """Return the trace with the metadata inserted, in parts.
+    """Return the trace with the metadata inserted, in pieces.
 
     torch drops metadata that is added after the recording. Inserted as text, it needs no decoding of the events.
     """

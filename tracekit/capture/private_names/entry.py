@@ -1,4 +1,4 @@
-"""Describes one private name of torch."""
+"""What an entry of the table of private names says about one name of torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Lists every private name of torch that tracekit reads, calls, patches or recognises.
+"""Every private name of torch that tracekit reads, calls, patches or recognises.
 
-torch may rename or remove these without notice. `tests/unit/capture/private_names/test_table.py` fails if the code uses
-one that is not listed, or if the installed torch lacks one. `tracekit doctor` shows what is lost without it.
+torch may rename or remove these without notice; the docstring of the package says what to do then.
+`tests/unit/capture/private_names/test_table.py` fails if the code uses one that is not listed, or if the installed
+torch lacks one. `tracekit doctor` shows what is lost without it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from tracekit.capture.job.process import Identity, identify, metadata_of, this_d
 from tracekit.capture.job.rpc_worker import Worker, rpc_module, rpc_store, this_worker
 from tracekit.capture.job.run_agreement import BoundedStore, await_run, new_run, publish_run
 from tracekit.capture.output.packing import CheckedExport, export_trace, write_trace
-from tracekit.capture.output.places import DiskBudget, Place, trace_folder, unused_run_id
+from tracekit.capture.output.paths import DiskBudget, RecordingPaths, trace_folder, unused_run_id
 from tracekit.capture.rpc.services import Service, begin_service, function_name, read_mark, take_services, use_of
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, RecordingNote, Window
@@ -220,9 +220,9 @@ class _Server:
             )
 
         try:
-            place = Place(folder, identity.rank)
-            export_trace(place, export, self._budget)
-            write_trace(place, describe, self._budget)
+            paths = RecordingPaths(folder, identity.rank)
+            export_trace(paths, export, self._budget)
+            write_trace(paths, describe, self._budget)
         except OutputError as error:
             self._failed = True
             warn(f"rank {identity.rank}: {error}; nothing more is recorded")

@@ -1,8 +1,8 @@
-"""The argument RUN and the options of most commands: which run, which workers read it, and which cache they use.
+"""Which run a command is about, how it is read, and to which files its results go.
 
-The files that commands write results to, and the reports of the runs that they compare.
-
-A result may go to files of several formats at once; the suffix of each says which.
+The argument RUN and the options that most commands share become a `RunChoice`: the run, the workers that read it, and
+the cache that they use. Commands that compare runs get their reports from `read_reports`. A result may go to files of
+several formats at once; the suffix of each says which.
 """
 
 from __future__ import annotations

@@ -335,9 +335,9 @@ def find_settings_file(named: str | None = None, folder: Path | None = None) -> 
             raise UsageError(f"{named}: it has no table [tool.tracekit]", hint="add it, or name a tracekit.toml")
         return settings
     start = (folder or Path.cwd()).absolute()
-    for place in (start, *start.parents):
+    for above in (start, *start.parents):
         for name in (_NAME, _PROJECT):
-            if (place / name).is_file() and (settings := _read(place / name)) is not None:
+            if (above / name).is_file() and (settings := _read(above / name)) is not None:
                 return settings
     return None
 

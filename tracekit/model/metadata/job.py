@@ -270,5 +270,5 @@ def pack_header(header: ProgressHeader) -> bytes:
 
 
 def pack_entry(number: int, call: int, time_ns: int) -> tuple[int, bytes]:
-    """Return the place of entry `number` in the file, and its bytes."""
+    """Return the offset of entry `number` in the file, and its bytes."""
     return HEADER_BYTES + number % RING_ENTRIES * _ENTRY.size, _ENTRY.pack(call, time_ns)

@@ -1,16 +1,16 @@
-"""The folder of a cache: where it is, whether it can be trusted, how it is made, and what is removed from it.
+"""Where files that save time later lie: the folder of the cache, and that of traces that one command decoded.
 
     <folder of a trace>/.tracekit-cache/    beside a trace of a run folder that the probe made
     ~/.cache/torch-tracekit/                of all other traces that this user has read
         <slot>-<key>.summary                one entry; replaced as a whole, never changed
         .<slot>-<key>.<...>.tmp             an entry that is being written
 
-`<slot>` stands for the names of the entry's files, `<key>` for everything that its content depends on.
+`<slot>` stands for the names of the entry's files, `<key>` for everything that its content depends on. The functions
+here say where a cache is and whether it can be trusted, create it, and remove entries from it.
 
-Decoded traces written to a temporary folder, so that a later part of the same command need not decode them again.
-
-This is not a cache. The folder belongs to one command: its own processes write the files, read each once, and delete
-the folder in the end. So the files can be pickles: nobody else can put one there.
+A `DecodedSpool` is a temporary folder of decoded traces, so that a later phase of the same command need not decode them
+again. It is not a cache. It belongs to one command: its own processes write the files, read each once, and delete the
+folder in the end. So the files can be pickles: nobody else can put one there.
 """
 
 from __future__ import annotations

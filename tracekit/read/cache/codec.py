@@ -52,14 +52,14 @@ def unpack(data: bytes, kind: Any, shared: Shared | None = None) -> Any:
     except (ValueError, OverflowError, MemoryError, RecursionError, msgspec.MsgspecError) as error:
         raise CodecError(str(error)) from error
     known: Shared = {} if shared is None else shared
-    for part in _dataclasses_in(value):
-        if isinstance(part, Columnar):
-            _check_columns(part)
+    for nested in _dataclasses_in(value):
+        if isinstance(nested, Columnar):
+            _check_columns(nested)
             continue
-        for name in _field_names(part):
-            if isinstance(items := getattr(part, name), tuple) and len(items) >= _LONG_TUPLE:
+        for name in _field_names(nested):
+            if isinstance(items := getattr(nested, name), tuple) and len(items) >= _LONG_TUPLE:
                 # Nobody else has the value yet, so that it may still be changed.
-                object.__setattr__(part, name, _shared_tuple(items, known))
+                object.__setattr__(nested, name, _shared_tuple(items, known))
     return value
 
 

@@ -53,7 +53,8 @@ _log = logging.getLogger(__name__)
 SUMMARY_FORMAT = 2
 """Raise it with every change of what a summary means or of how it is packed."""
 
-_PACKAGES = ("model", "read", "analysis")  # those that compute summaries
+# Those that compute summaries: whatever `loading` imports.
+PACKAGES = ("explain", "findings", "health", "job", "loading", "model", "rank", "read", "replay", "rpc", "stats")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +123,10 @@ class Cache:
 
     def fetch(self, entry: Entry) -> bytes | None:
         """Return what was stored for this entry; None when there is nothing that can be trusted."""
-        place = entry.path.parent, entry.owners
-        if place not in self._trusted:
-            self._trusted[place] = is_trusted_dir(*place)
-        return _read(entry) if self._trusted[place] else None
+        folder_owners = entry.path.parent, entry.owners
+        if folder_owners not in self._trusted:
+            self._trusted[folder_owners] = is_trusted_dir(*folder_owners)
+        return _read(entry) if self._trusted[folder_owners] else None
 
     def prepare(self, entry: Entry) -> bool:
         """Make the folder of an entry if it is missing. Return whether `store` may write there."""
@@ -144,7 +145,7 @@ class Cache:
         self._written.clear()
 
     def _folder_for(self, file: TracePath) -> Path | None:
-        """Return the cache folder for `file`; None where there is no place for one."""
+        """Return the cache folder for `file`; None if none can be there."""
         if self._base_dir is not None:
             return self._base_dir / CACHE_FOLDER
         if isinstance(file, Path) and is_of_probe(file):
@@ -302,10 +303,11 @@ def code_version() -> str:
     package = Path(__file__).parents[2]
     is_checkout = (package.parent / ".git").exists()
     files: list[tuple[str, int, int]] = []
-    with suppress(OSError):  # a package without a folder, or a file that an editor is replacing
-        for entry in (entry for name in _PACKAGES for entry in _files_below(package / name)):
-            status = entry.stat()
-            files.append((entry.path[len(str(package)) :], status.st_size, status.st_mtime_ns if is_checkout else 0))
+    for name in PACKAGES:
+        with suppress(OSError):  # a package without a folder, or a file that an editor is replacing
+            for entry in _files_below(package / name):
+                status, path = entry.stat(), entry.path[len(str(package)) :]
+                files.append((path, status.st_size, status.st_mtime_ns if is_checkout else 0))
     version = f"{__version__} {SUMMARY_FORMAT} {sorted(files)}"
     return hashlib.blake2b(version.encode(), digest_size=16).hexdigest()
 

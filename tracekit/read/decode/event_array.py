@@ -65,9 +65,9 @@ def read_head(chunks: Iterator[bytes], source: TextChunks) -> Head:
     head, text = search_events(chunks)
     if head is not None:
         return head
-    name, damage = source.path.name, source.cut_off
-    if damage is not None:
-        reason, hint, kind = damage.what, "copy it again, or record again", "ignored-file"
+    name, cut_off = source.path.name, source.cut_off
+    if cut_off is not None:
+        reason, hint, kind = cut_off.what, "copy it again, or record again", "ignored-file"
     elif (form := _form_of(text)) is not None:
         reason, hint, kind = f"not a trace but {form[0]}", form[1], "ignored-file"
     elif not text.strip():
@@ -134,7 +134,7 @@ def _events_key(text: bytes) -> re.Match[bytes] | None:
         position, begun = match.start(), outside[len(outside.rstrip(b'"\\')) :]
         depth += sum(map(outside.count, (b"{", b"["))) - sum(map(outside.count, (b"}", b"]")))
         is_top_level = depth == 1 and not begun
-        if is_top_level or (number < _MAX_PARSED and _is_damaged(_keys(text, match))):
+        if is_top_level or (number < _MAX_PARSED and _is_invalid(_keys(text, match))):
             return match
     return None
 
@@ -204,7 +204,7 @@ def no_events_error(source: TextChunks) -> NotATraceError:
 def tail_keys_text(tail: bytes) -> bytes:
     """Return the keys behind the events as a JSON object, from the end of a trace; `{}` if there are none.
 
-    Takes time linear in the text: what was parsed from one place is not parsed from another one inside of it.
+    Takes time linear in the text: what was parsed from one offset is not parsed from another one inside of it.
     """
     position = unplaced = 0
     while unplaced < _MAX_UNPLACED and (match := _BEHIND_EVENTS.search(tail, position)):
@@ -220,7 +220,7 @@ def tail_keys_text(tail: bytes) -> bytes:
     return b"{}"
 
 
-def _is_damaged(keys: bytes) -> bool:
+def _is_invalid(keys: bytes) -> bool:
     """Whether `keys` is neither an object nor the beginning of one."""
     try:
         _ANY.decode(keys)

@@ -1,9 +1,7 @@
-"""Values of an event's fields, as msgspec decodes them, as integers of columns.
+"""How values of an event's fields, as msgspec decodes them, become integers of columns, and the other arguments a text.
 
-The arguments of an event that have no column, as one text.
-
-The text is a JSON object with a member a line. Ids and counters are left out, so that most events share their text with
-many others: few texts are distinct.
+The text has the arguments that have no column. It is a JSON object with a member a line. Ids and counters are left out,
+so that most events share their text with many others: few texts are distinct.
 """
 
 from __future__ import annotations

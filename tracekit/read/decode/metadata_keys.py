@@ -139,7 +139,7 @@ def _metadata(text: bytes | None, file: str, notes: list[Note]) -> CaptureMetada
 
 def _is_consistent(mesh: Mesh) -> bool:
     return len(mesh.names) == len(mesh.shape) == len(mesh.coordinate) and all(
-        0 <= place < size for place, size in zip(mesh.coordinate, mesh.shape, strict=True)
+        0 <= index < size for index, size in zip(mesh.coordinate, mesh.shape, strict=True)
     )
 
 

@@ -32,7 +32,7 @@ _BOUNDARY_SEARCH_BYTES = 16 << 10
 _EVENTS = msgspec.json.Decoder(list[RawEvent])
 _AS_WRITTEN = msgspec.json.Decoder(list[RawText])
 
-_DAMAGE = {
+_INVALID = {
     "encoding": "invalid UTF-8",
     "escape": "invalid escapes or control characters",
     "limit": "deeper nesting or more text than the limits allow",
@@ -51,11 +51,11 @@ def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
     """
     with no_garbage_collection():
         decoding = _Decoding(path, extra_args=extra_args)
-        trace, damage = decoding.run(), decoding.chunks.cut_off
-        if trace.intact or damage is None or not damage.checked_bytes:
+        trace, cut_off = decoding.run(), decoding.chunks.cut_off
+        if trace.intact or cut_off is None or not cut_off.checked_bytes:
             return trace
         with suppress(NotATraceError):  # no event is in front of what may be wrong
-            return _Decoding(path, extra_args=extra_args, checked_by=damage).run()
+            return _Decoding(path, extra_args=extra_args, checked_by=cut_off).run()
         return trace
 
 
@@ -172,10 +172,10 @@ class _Decoding:
         name = self.path.name
         notes = []
         if not complete:
-            damage = self.chunks.cut_off
-            what = f"cut off at byte {self.position}" if damage is None else damage.what
+            cut_off = self.chunks.cut_off
+            what = f"cut off at byte {self.position}" if cut_off is None else cut_off.what
             text = f"{name}: {what} after {count_of_events(events)}, which merge shows"
-            kind = "truncated" if damage is None else damage.kind
+            kind = "truncated" if cut_off is None else cut_off.kind
             cut_events = self.issues.dropped.pop("truncated", 0)
             notes.append(Note(id=kind, severity="warning", file=name, text=text, events_dropped=cut_events))
         return notes + self.issues.notes(name)
@@ -214,12 +214,12 @@ class DecodeIssues:
         """Return one note for each kind."""
         notes = []
         for kind, count in sorted(self.repaired.items()):
-            text = f"{file}: {count_of_events(count)} with {_DAMAGE[kind]} repaired"
+            text = f"{file}: {count_of_events(count)} with {_INVALID[kind]} repaired"
             notes.append(Note(id=kind, severity="info", file=file, text=text))
         where = "" if self.first_bad_byte is None else f"; the first at byte {self.first_bad_byte} of the text"
         for kind, count in sorted(self.dropped.items()):
             if count:
-                text = f"{file}: {count_of_events(count)} with {_DAMAGE[kind]} left out{where}"
+                text = f"{file}: {count_of_events(count)} with {_INVALID[kind]} left out{where}"
                 notes.append(Note(id=kind, severity="warning", file=file, text=text, events_dropped=count))
         return notes
 

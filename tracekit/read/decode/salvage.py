@@ -83,7 +83,7 @@ def salvage(text: bytes, *, last: bool) -> Salvaged:
         length = _extent(text, begin)
         cut_off = last and (length == _CUT or (length is None and ends_inside))
         if length is None or cut_off:
-            length = _damaged_length(text, begin, last)
+            length = _invalid_length(text, begin, last)
         if length == _CUT:
             return result
         piece = text[begin : begin + length]
@@ -127,7 +127,7 @@ def _extent(text: bytes, begin: int) -> int | None:
             return len(window)
 
 
-def _damaged_length(text: bytes, begin: int, last: bool) -> int:
+def _invalid_length(text: bytes, begin: int, last: bool) -> int:
     """Return the length of a value without a readable end: to where the next may begin; `_CUT` if that is not seen."""
     # Events begin with the same key or have a phase; other objects may be arguments.
     key = _FIRST_KEY.match(text, begin)

@@ -1,9 +1,10 @@
 """The slices of a trace as they are written, for tools that have tables of their own.
 
-Analyses read an `EventTable`. It has another clock, leaves out rows that cannot be right, and hashes shapes. Making it
-takes longer than reading a small file.
+Analyses read an `EventTable` instead. It has another clock, leaves out rows that cannot be right, and hashes shapes.
+Making it takes longer than reading a small file.
 
-Events as msgspec decodes them: the fields and arguments that are kept, and nothing else.
+`RawEvent` and `RawArguments` are an event as msgspec decodes it: the fields and arguments that are kept, and nothing
+else.
 """
 
 from __future__ import annotations

@@ -143,30 +143,30 @@ def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_IgnoredFile]) -> 
 def _collect(typed: str, search: _Search) -> None:
     if not typed:  # it would be this folder
         raise _no_such_path_error(typed)
-    place = parse_path(typed)
-    if isinstance(place, RemotePath):
-        files = find_remote(place)
+    path = parse_path(typed)
+    if isinstance(path, RemotePath):
+        files = find_remote(path)
         if not files:
             raise _no_such_path_error(typed)
-        if files == [place]:
+        if files == [path]:
             _add(files, (), search)
         else:
             _add_all([file for file in files if _may_matter(file.name)], search)
-    elif _is_folder(place, typed):
-        _add_all(list(_walk(place, search)), search)
-    elif os.path.lexists(place):
-        _add([place], (), search)
+    elif _is_folder(path, typed):
+        _add_all(list(_walk(path, search)), search)
+    elif os.path.lexists(path):
+        _add([path], (), search)
     else:
-        matches = sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207 - the pattern may be absolute
+        matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - the pattern may be absolute
         if not matches:
             raise _no_such_path_error(typed)
         for match in matches:
             _collect(match, search)
 
 
-def _is_folder(place: Path, typed: str) -> bool:
+def _is_folder(path: Path, typed: str) -> bool:
     try:
-        return place.is_dir()
+        return path.is_dir()
     except OSError as error:  # such as a folder above it that may not be entered
         raise InputError(f"{typed}: {error.strerror or error}", hint="check the path and its permissions") from None
 

@@ -157,8 +157,8 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     # Files that say their time and world size come first, in order of time, so that the others can join them.
     for file in sorted(files, key=_file_order):
         in_folder[_folder(file)].append(file)
-    parts = [job for folder, members in in_folder.items() for job in _jobs_of_folder(folder, members)]
-    return [[file for files in job.members.values() for file in files] for job in _joined(parts)]
+    jobs = [job for folder, members in in_folder.items() for job in _jobs_of_folder(folder, members)]
+    return [[file for files in job.members.values() for file in files] for job in _joined(jobs)]
 
 
 def _jobs_of_folder(folder: PurePath, files: Sequence[TraceFile]) -> list[_Job]:
@@ -203,10 +203,10 @@ def _second_processes(files: Sequence[TraceFile]) -> set[tuple[int | None, str |
     return second
 
 
-def _joined(parts: Iterable[_Job]) -> list[_Job]:
+def _joined(jobs: Iterable[_Job]) -> list[_Job]:
     """Return the jobs of different folders, of which those that are one job are joined."""
     whole = _Jobs(_MAX_BETWEEN_RANKS_NS)
-    for job in sorted(parts, key=lambda part: (not part.starts_ns, part.starts_ns[:1], str(part.folder))):
+    for job in sorted(jobs, key=lambda each: (not each.starts_ns, each.starts_ns[:1], str(each.folder))):
         same = [other for other in whole.near(min(job.starts_ns, default=None)) if other.is_same_job(job)]
         if not same:
             whole.append(job)
@@ -240,8 +240,10 @@ def _process(file: TraceFile) -> object:
 
 
 def _is_near(start_ns: int, starts_ns: list[int]) -> bool:
-    place = bisect_left(starts_ns, start_ns)
-    return any(abs(start_ns - other) <= _MAX_BETWEEN_RANKS_NS for other in starts_ns[max(0, place - 1) : place + 1])
+    position = bisect_left(starts_ns, start_ns)
+    return any(
+        abs(start_ns - other) <= _MAX_BETWEEN_RANKS_NS for other in starts_ns[max(0, position - 1) : position + 1]
+    )
 
 
 def _is_next_window(file: TraceFile, previous: TraceFile) -> bool:

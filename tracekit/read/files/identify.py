@@ -4,7 +4,7 @@ What the file says counts more than its name. The end is read only when the begi
 writes its base time there, some tools everything. A packed file must be inflated up to its end, which takes long. So
 `identify_fast` skips the end if only the time is missing.
 
-Whether a file is one that the probe wrote into the folder of a run.
+`is_of_probe` tells by its path whether the probe wrote a file into the folder of a run.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class TextChunks:
                 yield chunk
                 if (reached := _reached_limit(allowed, total, stream)) is not None:
                     if self.cut_off is None:  # else this is what is readable behind damage
-                        self._damaged("limit", reached, stream.tell())
+                        self._cut_off_at("limit", reached, stream.tell())
                     return
 
     def _inflate_gzip(self, stream: BinaryIO) -> Iterator[bytes]:
@@ -134,7 +134,7 @@ class TextChunks:
                 break
             if not fed and not piece:
                 if not inflater.eof:
-                    self._damaged("truncated", "the gzip stream is cut off", stream.tell())
+                    self._cut_off_at("truncated", "the gzip stream is cut off", stream.tell())
                 break
             packed.give_back(len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail))
             text.append(piece)
@@ -169,9 +169,9 @@ class TextChunks:
                 while chunk := reader.read(self.chunk_bytes):
                     yield chunk
         except zstandard.ZstdError as error:
-            self._damaged("truncated", f"the zstd stream is damaged ({error})", stream.tell(), intact=False)
+            self._cut_off_at("truncated", f"the zstd stream is damaged ({error})", stream.tell(), intact=False)
 
-    def _damaged(self, kind: str, what: str, offset: int, *, intact: bool = True) -> None:
+    def _cut_off_at(self, kind: str, what: str, offset: int, *, intact: bool = True) -> None:
         self.cut_off = CutOff(kind=kind, what=f"{what} at byte {offset} of the file", intact=intact)
 
     def _note(self, kind: str, severity: Any, what: str) -> None:

@@ -1,8 +1,7 @@
-"""Files on a disk, as `Path`, and files in a store, as `RemotePath`, a URL that fsspec opens.
+"""How files are read wherever they are: on a disk, as `Path`, or in a store, as `RemotePath`.
 
-fsspec is imported only for URLs.
-
-Files that a user names beside a run, such as a file of SQL, are small regular files.
+A `RemotePath` is a URL that fsspec opens. fsspec is imported only for URLs. Files that a user names beside a run, such
+as a file of SQL, are small regular files, which `read_small_file` reads.
 """
 
 from __future__ import annotations
@@ -134,8 +133,8 @@ def version_of(path: TracePath) -> FileVersion:
     if path.version is not None:
         return path.version
     with _as_os_errors():
-        system, place = _file_system(path.url)
-        return _version(system.info(place))
+        system, stored_path = _file_system(path.url)
+        return _version(system.info(stored_path))
 
 
 def _version(info: Mapping[str, Any]) -> FileVersion:
@@ -159,10 +158,10 @@ def find_remote(typed: RemotePath) -> list[RemotePath]:
     hint = "check the URL, and the credentials that this shell has"
     try:
         with _as_os_errors():
-            system, place = _file_system(typed.url)
+            system, stored_path = _file_system(typed.url)
             system.invalidate_cache()  # a job may have written more since this process last looked
-            is_glob = any(sign in place for sign in "*?[")
-            matches = system.glob(place, detail=True) if is_glob else {place: system.info(place)}
+            is_glob = any(sign in stored_path for sign in "*?[")
+            matches = system.glob(stored_path, detail=True) if is_glob else {stored_path: system.info(stored_path)}
             files: dict[str, Mapping[str, Any]] = {}
             for match, info in matches.items():
                 files |= {match: info} if info["type"] == "file" else system.find(match, detail=True)
@@ -174,7 +173,7 @@ def find_remote(typed: RemotePath) -> list[RemotePath]:
     except OSError as error:
         raise InputError(f"{typed}: {_one_line(error)}", hint=hint, reason=_one_line(error)) from None
     whole = typed.url.rstrip("/")
-    store = whole.removesuffix(place) if whole.endswith(place) else None
+    store = whole.removesuffix(stored_path) if whole.endswith(stored_path) else None
     return [
         RemotePath(system.unstrip_protocol(path) if store is None else store + path, _version(files[path]))
         for path in sorted(files)

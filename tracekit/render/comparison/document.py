@@ -1,9 +1,8 @@
-"""A comparison as JSON, under the rules of the report's, and as one HTML page that opens offline.
+"""What a comparison of runs says: its sentences, the JSON result, and one HTML page that opens offline.
 
-JSON: integers in ns, ratios as fractions of 1, null for unknown. The page shares style, charts and tables with that of
-a report. Its data block has the JSON result as `result`, and as `page` what only the page shows.
-
-The sentences that say what a comparison found.
+The sentences are the same in every output. The JSON result follows the rules of the report's: integers in ns, ratios as
+fractions of 1, null for unknown. The page shares style, charts and tables with that of a report. Its data block has the
+JSON result as `result`, and as `page` what only the page shows.
 """
 
 from __future__ import annotations
@@ -175,8 +174,8 @@ def noise_text(comparison: Comparison) -> str:
         if noise.is_measured
         else "an assumption, until there are three baseline runs"
     )
-    parts = [] if change.step_noise is None else [f"{change.step_noise:.1%} between steps"]
-    return f"noise: {' and '.join([*parts, f'{noise.share:.1%} between runs'])} ({runs})"
+    phrases = [] if change.step_noise is None else [f"{change.step_noise:.1%} between steps"]
+    return f"noise: {' and '.join([*phrases, f'{noise.share:.1%} between runs'])} ({runs})"
 
 
 def advice_text(comparison: Comparison) -> str | None:

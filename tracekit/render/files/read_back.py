@@ -35,15 +35,15 @@ def read_tables(path: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
 
     Raises InputError when there are none, or they are damaged. Raises UsageError when a package is missing.
     """
-    place = Path(path)
+    source = Path(path)
     try:
-        if not place.exists():
-            raise InputError(f"{place}: no such file or folder", hint=_HINT)
-        cells, decode = _cells_of(place)
+        if not source.exists():
+            raise InputError(f"{source}: no such file or folder", hint=_HINT)
+        cells, decode = _cells_of(source)
         return _tables(cells, decode)
     except (LookupError, TypeError, ValueError, OSError, csv.Error) as error:
         text = f"no {error} there" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{place}: not tables of a report: {text}", hint=_HINT) from None
+        raise InputError(f"{source}: not tables of a report: {text}", hint=_HINT) from None
 
 
 def _tables(cells: Mapping[str, _Cells], decode: _Decode) -> dict[str, pd.DataFrame]:
@@ -65,14 +65,14 @@ def _tables(cells: Mapping[str, _Cells], decode: _Decode) -> dict[str, pd.DataFr
     return tables
 
 
-def _cells_of(place: Path) -> tuple[dict[str, _Cells], _Decode]:
+def _cells_of(source: Path) -> tuple[dict[str, _Cells], _Decode]:
     """Return the cells of all tables, and what decodes them."""
-    if not place.is_dir():
-        return dict(_workbook_cells(place)), _workbook_value
-    if files := sorted(place.glob("*.parquet")):
+    if not source.is_dir():
+        return dict(_workbook_cells(source)), _workbook_value
+    if files := sorted(source.glob("*.parquet")):
         return {file.stem: _parquet_cells(file) for file in files}, _parquet_value
     with _long_cells():
-        return {file.stem: _csv_cells(file) for file in sorted(place.glob("*.csv"))}, value_of_csv
+        return {file.stem: _csv_cells(file) for file in sorted(source.glob("*.csv"))}, value_of_csv
 
 
 def _csv_cells(file: Path) -> _Cells:

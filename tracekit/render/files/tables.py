@@ -1,8 +1,7 @@
-"""The tables of a report as a folder of CSV or Parquet files, one a table.
+"""The tables of a report as a folder of CSV or Parquet files, one a table, and values as cells of these files.
 
-Values of tables as cells of CSV files and workbooks, and back.
-
-Text that a spreadsheet would take for a formula is made inert. Every cell can be turned back into its value.
+Text that a spreadsheet would take for a formula is made inert. Every cell can be turned back into its value. Workbooks
+have the same cells.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ def tables_to_write(report: Report) -> list[FilledTable]:
 
 def write_csv_folder(report: Report, folder: Path, *, force: bool) -> None:
     """Write a folder of CSV files, UTF-8, comma separated, with a header. Raises what `new_folder` raises."""
-    with new_folder(folder, _names(".csv"), force=force) as parts:
+    with new_folder(folder, _names(".csv"), force=force) as unfinished:
         for table in tables_to_write(report):
-            (parts / f"{table.name}.csv").write_bytes(table_csv(table).encode("utf-8", "surrogatepass"))
+            (unfinished / f"{table.name}.csv").write_bytes(table_csv(table).encode("utf-8", "surrogatepass"))
 
 
 def table_csv(table: FilledTable) -> str:
@@ -66,9 +65,9 @@ def write_parquet_folder(report: Report, folder: Path, *, force: bool) -> None:
     Raises UsageError without pyarrow, and what `new_folder` raises.
     """
     _import_pyarrow("writing Parquet files")
-    with new_folder(folder, _names(".parquet"), force=force) as parts:
+    with new_folder(folder, _names(".parquet"), force=force) as unfinished:
         for table in tables_to_write(report):
-            _write_parquet(table, parts / f"{table.name}.parquet")
+            _write_parquet(table, unfinished / f"{table.name}.parquet")
 
 
 def parquet_reader(path: Path) -> pd.DataFrame:

@@ -27,21 +27,21 @@ def ids_of(kind: int, number: Int64) -> Unsigned:
     return np.where(number == ABSENT, 0, number + (kind + 1)).astype(np.uint64)
 
 
-def _first_id(place: int, kind: int, first_row: int) -> int:
-    return ((2 * place + kind + 1) << _RANK_BITS) + first_row
+def _first_id(rank_index: int, kind: int, first_row: int) -> int:
+    return ((2 * rank_index + kind + 1) << _RANK_BITS) + first_row
 
 
-def launch_arrows(events: EventTable, device: DeviceEvents, kept: Bool, *, place: int, first_row: int) -> Flows:
+def launch_arrows(events: EventTable, device: DeviceEvents, kept: Bool, *, rank_index: int, first_row: int) -> Flows:
     """Return arrows from each launch to all device events that it launched, in order of time.
 
-    kept: mask [n] of the events that are shown. place: index of the rank in the run. first_row: number of events in the
+    kept: mask [n] of the events that are shown. rank_index: in the ranks of the run. first_row: number of events in the
     rank's earlier recordings.
     """
-    linked, ids_from = device.linked, _first_id(place, _LAUNCH, first_row)
+    linked, ids_from = device.linked, _first_id(rank_index, _LAUNCH, first_row)
     return _arrows(events, device.launch_row[linked], device.row[linked], kept, ids_from=ids_from)
 
 
-def autograd_arrows(events: EventTable, kept: Bool, *, place: int, first_row: int) -> Flows:
+def autograd_arrows(events: EventTable, kept: Bool, *, rank_index: int, first_row: int) -> Flows:
     """Return arrows from each forward operator to its backward operator. Parameters are those of `launch_arrows`.
 
     The two operators share a sequence number, which counts the operators of a forward thread. Of several operators with
@@ -60,7 +60,7 @@ def autograd_arrows(events: EventTable, kept: Bool, *, place: int, first_row: in
         source = _last_forward(events, forward, backward)
         head.append(source[source != ABSENT])
         member.append(backward[source != ABSENT])
-    ids_from = _first_id(place, _AUTOGRAD, first_row)
+    ids_from = _first_id(rank_index, _AUTOGRAD, first_row)
     return _arrows(events, np.concatenate(head), np.concatenate(member), kept, ids_from=ids_from)
 
 

@@ -1,8 +1,7 @@
-"""The tracks that tracekit adds to a rank's page, in the order in which they are shown.
+"""Which tracks a rank's page shows: those that tracekit adds, and the recorded slices that the user wants to see.
 
-Their slices are on the run's clock and have the category `CATEGORY`.
-
-Select the slices of a recording that the user wants to see, with all their arguments and their arrows.
+Tracks that tracekit adds have the category `CATEGORY`, slices on the run's clock, and the order in which they are
+shown. Recorded slices keep all their arguments and their arrows.
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
     runs = runs.rows(chosen.mask(runs.step))
     if not len(runs):
         return
-    modules = [plan.summary[DDP_MODULES].modules[place].module for place in runs.module.tolist()]
+    modules = [plan.summary[DDP_MODULES].modules[index].module for index in runs.module.tolist()]
     names = ["all gradients" if index == WHOLE else f"bucket {index}" for index in runs.index.tolist()]
     arguments = [
         _number("bucket", runs.index),
@@ -393,17 +392,17 @@ class InputSlices:
 
 
 def slices_by_track(
-    events: EventTable, lanes: Lanes, clock: ClockModel, kept: Bool, *, place: int, first_row: int = 0
+    events: EventTable, lanes: Lanes, clock: ClockModel, kept: Bool, *, rank_index: int, first_row: int = 0
 ) -> Iterator[InputSlices]:
     """Yield the slices in the mask `kept` [n] by track, the thread of the steps first.
 
-    place: index of the rank in the run. first_row: number of events in the rank's earlier recordings, so that arrows of
+    rank_index: in the ranks of the run. first_row: number of events in the rank's earlier recordings, so that arrows of
     different recordings have different ids.
     """
     start_ns, end_ns = clock.intervals_to_run(events.start_ns, events.end_ns)
     arrows = (
-        launch_arrows(events, lanes.device_events, kept, place=place, first_row=first_row),
-        autograd_arrows(events, kept, place=place, first_row=first_row),
+        launch_arrows(events, lanes.device_events, kept, rank_index=rank_index, first_row=first_row),
+        autograd_arrows(events, kept, rank_index=rank_index, first_row=first_row),
     )
     slices_of = partial(
         Slices,

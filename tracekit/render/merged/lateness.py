@@ -68,17 +68,17 @@ class Lateness(Columnar):
     data_ns: Int64
 
 
-def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint8], late: Int64) -> PeerWaits:
-    """Return the waits in collectives of the rank at this place.
+def waits_of(run: Run, arrivals: Arrivals, rank_index: int, role: npt.NDArray[np.uint8], late: Int64) -> PeerWaits:
+    """Return the waits in collectives of the rank with this index in the run.
 
     role: role of the rank in each of its collectives. late: the instances that it came last to.
     """
     instances = arrivals.instances
-    rows = np.flatnonzero(arrivals.waited_ns[place] > 0)
-    rows = rows[instances.rank[arrivals.instance_of[place][rows]] != ABSENT]
-    instance = arrivals.instance_of[place][rows]
+    rows = np.flatnonzero(arrivals.waited_ns[rank_index] > 0)
+    rows = rows[instances.rank[arrivals.instance_of[rank_index][rows]] != ABSENT]
+    instance = arrivals.instance_of[rank_index][rows]
     return PeerWaits(
-        start_ns=run.clocks[place].to_run(run.ranks[place].collectives.start_ns[rows]),
+        start_ns=run.clocks[rank_index].to_run(run.ranks[rank_index].collectives.start_ns[rows]),
         end_ns=instances.begin_ns[instance],
         instance=instance,
         step=instances.step[instance],
@@ -89,13 +89,13 @@ def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint
     )
 
 
-def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, late: Int64) -> PeerWaits:
-    """Return the waits for messages of the rank at this place.
+def message_waits_of(run: Run, arrivals: Arrivals, rank_index: int, number: Int64, late: Int64) -> PeerWaits:
+    """Return the waits for messages of the rank with this index in the run.
 
     A wait starts when the rank had nothing else to do and what it waited for before was over. number: number in the run
     of each of the rank's messages, or -1. late: the instances that it came last to.
     """
-    summary, clock = run.ranks[place], run.clocks[place]
+    summary, clock = run.ranks[rank_index], run.clocks[rank_index]
     messages, waits = summary.messages, summary[WAITS]
     ends_ns = np.unique(np.concatenate((summary.collectives.end_ns, messages.end_ns)))
     rows = np.flatnonzero((messages.end_ns != ABSENT) & (messages.peer != ABSENT))
@@ -141,7 +141,7 @@ def lateness_of(arrivals: Arrivals, late: Int64) -> Lateness:
 
 
 def late_instances(arrivals: Arrivals) -> list[Int64]:
-    """Return for each place in the run the instances to which the rank came last."""
+    """Return for each rank of the run the instances to which the rank came last."""
     late = np.flatnonzero((arrivals.instances.rank != ABSENT) & (arrivals.instances.late_ns > 0))
     return grouped(late, arrivals.instances.rank[late], len(arrivals.waited_ns))
 

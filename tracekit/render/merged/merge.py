@@ -120,11 +120,13 @@ def merge(
             written = map_ranks(_write_here, calls, jobs=1, progress=progress)
         else:
             folder = stack.enter_context(scratch_folder(output, force=force))
-            parts = [folder / str(rank.place) for rank in plan.ranks]
-            written = map_ranks(_write_part, list(zip(repeat(pages), plan.ranks, parts)), jobs=jobs, progress=progress)
+            page_files = [folder / str(rank.rank_index) for rank in plan.ranks]
+            written = map_ranks(
+                _write_page_file, list(zip(repeat(pages), plan.ranks, page_files)), jobs=jobs, progress=progress
+            )
             _check_none_is_lost(written, plan, output)
-            for part in parts:
-                document.add_page(part)
+            for page_file in page_files:
+                document.add_page(page_file)
         document.end()
         counts = sum((page for page in written if page is not LOST), start=PageCounts())
         _check_categories(shown, counts)
@@ -164,7 +166,7 @@ class _Pages:
     spool: DecodedSpool | None
 
     def write(self, rank: RankPlan, stream: Sink) -> PageCounts:
-        return write_rank(self.form.writer(stream, rank.place), rank, self.options, self.shown, self.spool)
+        return write_rank(self.form.writer(stream, rank.rank_index), rank, self.options, self.shown, self.spool)
 
 
 def _write_here(pages: _Pages, rank: RankPlan, document: Document) -> PageCounts:
@@ -172,9 +174,9 @@ def _write_here(pages: _Pages, rank: RankPlan, document: Document) -> PageCounts
     return pages.write(rank, document)
 
 
-def _write_part(pages: _Pages, rank: RankPlan, part: Path) -> PageCounts:
+def _write_page_file(pages: _Pages, rank: RankPlan, page_file: Path) -> PageCounts:
     """Write the page to the file `part`, in a worker."""
-    with part.open("wb") as stream:
+    with page_file.open("wb") as stream:
         return pages.write(rank, stream)
 
 
@@ -200,13 +202,13 @@ class Document:
             self._stream.write(content)
             self._is_empty, self._between = False, b""
 
-    def add_page(self, part: Path) -> None:
+    def add_page(self, page_file: Path) -> None:
         """Append the page in the file `part`, and remove the file."""
         self.begin_page()
-        if part.stat().st_size:
+        if page_file.stat().st_size:
             self._stream.write(self._between)
             self._is_empty = False
-        move_to_end(part, self._stream)
+        move_to_end(page_file, self._stream)
 
     def end(self) -> None:
         self._stream.write(self._form.tail)

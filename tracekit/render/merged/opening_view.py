@@ -26,7 +26,7 @@ from tracekit.report.report import Report
 _SHOWN_RANKS = 4
 _MOST_ACTION_TRACKS = 16
 _MARGIN = 50  # of a step that is shown, such a part of its length is shown before and after it
-_SUFFIX = "( .*)?"  # of a name: stage and lane, and in Chrome's format the id of the process or thread
+_SUFFIX = "( .*)?"  # of a name: stage and track row, and in Chrome's format the id of the process or thread
 _ALWAYS_PINNED = (f"^findings{_SUFFIX}$", f"^steps{_SUFFIX}$")
 # Few numbers alone: a file that somebody else wrote cannot choose which commands the UI runs.
 _NOTED_RANKS = r"((?:\d{1,9},){0,31}\d{0,9})"
@@ -153,7 +153,7 @@ def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
 
 
 def _pattern(shown: str, rank: int) -> str:
-    """Return the pattern of the tracks of a rank that show `shown`, of any stage and lane."""
+    """Return the pattern of the tracks of a rank that show `shown`, of any stage and track row."""
     return f"^{track_name(shown, rank)}{_SUFFIX}$"
 
 

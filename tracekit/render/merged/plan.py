@@ -60,7 +60,7 @@ class RankPlan:
     """What it takes to write the page of one rank.
 
     Attributes:
-        place: Index in the run's ranks.
+        rank_index: Index in the run's ranks.
         order: Position of the page, from 0.
         summary: The rank's summary.
         clock: The rank's clock model.
@@ -73,7 +73,7 @@ class RankPlan:
         pipeline: Steps of the rank's pipeline.
     """
 
-    place: int
+    rank_index: int
     order: int
     summary: RankSummary
     clock: ClockModel
@@ -124,29 +124,29 @@ def plan_of(run: Run) -> RunPlan:
     message_roles = _roles(messages, run, [summary.messages.ready_ns for summary in run.ranks])
     spans = _pipeline_spans(run)
     late = late_instances(arrivals)
-    order = {place: position for position, place in enumerate(_page_order(run.ranks))}
+    order = {rank_index: position for position, rank_index in enumerate(_page_order(run.ranks))}
     ranks = [
         RankPlan(
-            place=place,
-            order=order[place],
+            rank_index=rank_index,
+            order=order[rank_index],
             summary=summary,
             clock=clock,
-            instance=arrivals.instance_of[place],
-            instance_role=instance_roles[place],
-            message=messages[place],
-            message_role=message_roles[place],
+            instance=arrivals.instance_of[rank_index],
+            instance_role=instance_roles[rank_index],
+            message=messages[rank_index],
+            message_role=message_roles[rank_index],
             waits=PeerWaits.concatenate(
                 [
-                    waits_of(run, arrivals, place, instance_roles[place], late[place]),
-                    message_waits_of(run, arrivals, place, messages[place], late[place]),
+                    waits_of(run, arrivals, rank_index, instance_roles[rank_index], late[rank_index]),
+                    message_waits_of(run, arrivals, rank_index, messages[rank_index], late[rank_index]),
                 ]
             )
             if comparable
             else None,
-            late=lateness_of(arrivals, late[place]) if comparable else None,
+            late=lateness_of(arrivals, late[rank_index]) if comparable else None,
             pipeline=spans.get(summary.rank, _NO_SPANS),
         )
-        for place, (summary, clock) in enumerate(zip(run.ranks, clocks, strict=True))
+        for rank_index, (summary, clock) in enumerate(zip(run.ranks, clocks, strict=True))
     ]
     return RunPlan(
         ranks=tuple(ranks),
@@ -178,12 +178,12 @@ def _first_ns(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> int
 
 
 def _page_order(ranks: Sequence[RankSummary]) -> list[int]:
-    """Return the places of ranks in page order: by coordinates if all ranks have a mesh, else by rank."""
+    """Return the indices of ranks in page order: by coordinates if all ranks have a mesh, else by rank."""
     meshed = all(summary.mesh is not None for summary in ranks)
 
-    def key(place: int) -> tuple[list[int], int]:
-        mesh = ranks[place].mesh
-        return (list(mesh.coordinate) if meshed and mesh is not None else [], ranks[place].rank)
+    def key(rank_index: int) -> tuple[list[int], int]:
+        mesh = ranks[rank_index].mesh
+        return (list(mesh.coordinate) if meshed and mesh is not None else [], ranks[rank_index].rank)
 
     return sorted(range(len(ranks)), key=key)
 
@@ -213,9 +213,9 @@ def _message_numbers(run: Run) -> list[Int64]:
     ranks = np.array([summary.rank for summary in run.ranks], dtype=np.int64)
     by_rank = np.argsort(ranks, kind="stable")
     for rank, row in ((matched.source, matched.send), (matched.destination, matched.recv)):
-        place = by_rank[np.searchsorted(ranks[by_rank], rank)]
-        by_place = grouped(np.arange(len(matched)), place, len(numbers))
-        for of_rank, messages in zip(numbers, by_place, strict=True):
+        rank_index = by_rank[np.searchsorted(ranks[by_rank], rank)]
+        by_rank_index = grouped(np.arange(len(matched)), rank_index, len(numbers))
+        for of_rank, messages in zip(numbers, by_rank_index, strict=True):
             of_rank[row[messages]] = messages
     return numbers
 

@@ -101,12 +101,12 @@ def write_rank(
         kept, filtered = shown.of(events, lanes, options.steps)
         left_out_before = writer.left_out
         page.add_input(events, lanes, kept)
-        without_lane = writer.left_out - left_out_before
+        without_track_row = writer.left_out - left_out_before
         memory += memory_counters(events, plan.clock, chosen_time(lanes, options.steps))
-        if without_lane:
-            filtered[f"the {limits().named('lanes')}"] = without_lane
+        if without_track_row:
+            filtered[f"the {limits().named('lanes')}"] = without_track_row
         counts += PageCounts(
-            slices=int(kept.sum()) - without_lane,
+            slices=int(kept.sum()) - without_track_row,
             filtered=filtered,
             other_phases=Counter(events.other_phases),
             categories=events.categories,
@@ -151,10 +151,10 @@ class _Page:
         on_device = set(events.tracks_of(events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")).tolist())
         first_row = self._rows
         self._rows += len(events)
-        place, clock = self._plan.place, self._plan.clock
-        for part in slices_by_track(events, lanes, clock, kept, place=place, first_row=first_row):
-            track = self._track(events.tracks[part.track], on_device=part.track in on_device)
-            self._writer.write_slices(track, part.slices)
+        rank_index, clock = self._plan.rank_index, self._plan.clock
+        for on_track in slices_by_track(events, lanes, clock, kept, rank_index=rank_index, first_row=first_row):
+            track = self._track(events.tracks[on_track.track], on_device=on_track.track in on_device)
+            self._writer.write_slices(track, on_track.slices)
 
     def _track(self, source: Track, *, on_device: bool) -> Any:
         if source not in self._tracks:
@@ -244,8 +244,8 @@ def joined(counters: Iterable[MemoryCounter]) -> Iterator[MemoryCounter]:
     by_name: defaultdict[str, list[MemoryCounter]] = defaultdict(list)
     for counter in counters:
         by_name[counter.name].append(counter)
-    for name, parts in by_name.items():
-        time_ns = np.concatenate([part.time_ns for part in parts])
+    for name, counters in by_name.items():
+        time_ns = np.concatenate([counter.time_ns for counter in counters])
         order = np.argsort(time_ns, kind="stable")
-        values = np.concatenate([part.values for part in parts])
+        values = np.concatenate([counter.values for counter in counters])
         yield MemoryCounter(name=name, time_ns=time_ns[order], values=values[order])

@@ -1,6 +1,6 @@
 """Pictures of the sections of a report: `report.plot.breakdown()` and the like.
 
-Each draws what the tables of its section have, of at most so many rows, and returns matplotlib's axes. Times are
+Each draws the tables of its section, up to a limited number of rows, and returns matplotlib's axes. Times are
 milliseconds, means a step. Pictures consist of stacked bars, spans of time and points.
 """
 
@@ -85,12 +85,14 @@ def _declared(name: str) -> Drawing:
         of_tables = [(table, rows_to_show(filled[table.name], result, report.run)) for table in tables]
         table, rows = next((each for each in of_tables if each[1]), of_tables[0])
         shown = (
-            _shown_ranks(report, [row for row in rows if row["steps"]]) if table is RANKS else _Part(rows, len(rows))
+            _shown_ranks(report, [row for row in rows if row["steps"]])
+            if table is RANKS
+            else _ShownRows(rows, len(rows))
         )
         bars = bars_of(table, shown, most=None if table is RANKS else _SHOWN_ROWS)
         title = bars.title if len(bars.labels) == shown.total else f"{bars.title} ({len(bars.labels)} of {shown.total})"
         errors = [row["error_ns"] / _MS for row in rows[:_SHOWN_ROWS]] if table is WHATIF else None
-        return draw_bars(ax, bars.labels, bars.parts, title=title, unit=bars.unit, errors=errors)
+        return draw_bars(ax, bars.labels, bars.segments, title=title, unit=bars.unit, errors=errors)
 
     return draw
 
@@ -101,8 +103,8 @@ def _phases(report: Report, result: Any, ax: Axes | None) -> Axes:
     sums = [row for row in rows_of(result, "parts") if row["rank"] in steps]
     times = {(row["rank"], row["phase"]): row["total_ns"] / steps[row["rank"]] / _MS for row in sums}
     phases = dict.fromkeys(row["phase"] for row in sums)
-    parts = {phase: [times.get((rank, phase), 0.0) for rank in steps] for phase in phases}
-    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Phases of the step"), unit=_A_STEP)
+    segments = {phase: [times.get((rank, phase), 0.0) for rank in steps] for phase in phases}
+    return draw_bars(ax, _ranks(rows), segments, title=rows.titled("Phases of the step"), unit=_A_STEP)
 
 
 def _collectives(report: Report, result: Any, ax: Axes | None) -> Axes:
@@ -121,10 +123,10 @@ def _buckets(report: Report, result: Any, ax: Axes | None) -> Axes:
         by_bucket[row["module"], row["index"]].append(row)
     spans: dict[str, list[tuple[int, float, float, str]]] = {"ready, not launched": [], "queued": [], "reduced": []}
     moments = ("ready_ns", "launch_ns", "start_ns", "end_ns")
-    for place, rows in enumerate(by_bucket.values()):
+    for index, rows in enumerate(by_bucket.values()):
         mean_ms = [sum(row[moment] for row in rows) / len(rows) / _MS for moment in moments]
         for kind, begin, end in zip(spans, mean_ms, mean_ms[1:], strict=False):
-            spans[kind].append((place, begin, end - begin, ""))
+            spans[kind].append((index, begin, end - begin, ""))
     labels = [f"bucket {index}" for _, index in by_bucket]
     return draw_spans(
         ax, labels, spans, title="DDP's buckets, mean of ranks and steps", unit="ms from the step's begin"
@@ -151,20 +153,20 @@ def _pipeline(report: Report, result: Any, ax: Axes | None) -> Axes:
 def _roofline(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _shown_ranks(report, [row for row in rows_of(result, "by_rank") if row["mfu"] is not None])
     recomputed = [max((row["hfu"] or row["mfu"]) - row["mfu"], 0) * 100 for row in rows]
-    parts = {"model FLOPs (MFU)": [row["mfu"] * 100 for row in rows], "recomputed (HFU)": recomputed}
-    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Use of the device's peak"), unit="% of the peak")
+    segments = {"model FLOPs (MFU)": [row["mfu"] * 100 for row in rows], "recomputed (HFU)": recomputed}
+    return draw_bars(ax, _ranks(rows), segments, title=rows.titled("Use of the device's peak"), unit="% of the peak")
 
 
 def _memory(report: Report, result: Any, ax: Axes | None) -> Axes:
     rows = _shown_ranks(report, rows_of(result, "ranks"))
     names = {"parameters": "parameter_bytes", "gradients": "gradient_bytes", "optimizer": "optimizer_bytes"}
-    sizes_bytes = {name: [row[part] or 0 for row in rows] for name, part in names.items()}
+    sizes_bytes = {name: [row[column] or 0 for row in rows] for name, column in names.items()}
     unit, unit_bytes = size_unit(max((size for sizes in sizes_bytes.values() for size in sizes), default=0))
-    parts = {name: [size / unit_bytes for size in sizes] for name, sizes in sizes_bytes.items()}
-    return draw_bars(ax, _ranks(rows), parts, title=rows.titled("Memory of each rank"), unit=unit)
+    segments = {name: [size / unit_bytes for size in sizes] for name, sizes in sizes_bytes.items()}
+    return draw_bars(ax, _ranks(rows), segments, title=rows.titled("Memory of each rank"), unit=unit)
 
 
-class _Part(list[Row]):
+class _ShownRows(list[Row]):
     """The rows of a table that a picture shows, of `total` that there are."""
 
     def __init__(self, rows: Iterable[Row], total: int) -> None:
@@ -176,10 +178,10 @@ class _Part(list[Row]):
         return title if len(self) == self.total else f"{title} ({len(self)} of {self.total})"
 
 
-def _shown_ranks(report: Report, rows: Sequence[Row]) -> _Part:
+def _shown_ranks(report: Report, rows: Sequence[Row]) -> _ShownRows:
     """Return the rows of the ranks that matter most, of those with complete steps."""
     shown = set(ranks_to_show(report, _SHOWN_RANKS))
-    return _Part((row for row in rows if row["rank"] in shown), len(rows))
+    return _ShownRows((row for row in rows if row["rank"] in shown), len(rows))
 
 
 def _ranks(rows: Sequence[Row]) -> list[str]:
@@ -221,24 +223,24 @@ def size_unit(largest_bytes: float) -> tuple[str, float]:
 def draw_bars(
     ax: Axes | None,
     labels: Sequence[object],
-    parts: Mapping[str, Sequence[float]],
+    segments: Mapping[str, Sequence[float]],
     *,
     title: str,
     unit: str,
     errors: Sequence[float] | None = None,
 ) -> Axes:
-    """Draw a bar a label, from above, that consists of parts, and return the axes.
+    """Draw a bar a label, from above, that consists of segments, and return the axes.
 
     Args:
         ax: where to draw; None makes a figure.
-        parts: for each name the lengths, one a label. The name of a single part is not shown, nor parts without any.
+        segments: for each name the lengths, one a label. The name of a single one is not shown, nor those without any.
         errors: half the length of the error bar at the end of each bar.
 
     Raises UsageError if there are no bars or all have the length 0, and without matplotlib.
     """
-    ax = _axes(ax, len(labels) if any(map(any, parts.values())) else 0, title)
+    ax = _axes(ax, len(labels) if any(map(any, segments.values())) else 0, title)
     rows, ends = range(len(labels)), [0.0] * len(labels)
-    for number, (name, lengths) in enumerate(parts.items()):
+    for number, (name, lengths) in enumerate(segments.items()):
         if not any(lengths):
             continue
         style: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "hatch": _HATCHES[number % len(_HATCHES)]}
@@ -247,7 +249,7 @@ def draw_bars(
     if errors is not None:
         ax.errorbar(ends, rows, xerr=errors, fmt="none", ecolor="black", capsize=3)
     _finish(ax, labels, title, unit)
-    if len(parts) > 1:
+    if len(segments) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
 
@@ -262,7 +264,7 @@ def draw_spans(
 ) -> Axes:
     """Draw spans of time in a row a label, and return the axes.
 
-    spans: for each kind its spans: the place of the row, begin, length, and a short text in it.
+    spans: for each kind its spans: the index of the row, begin, length, and a short text in it.
     """
     ax = _axes(ax, len(labels), title)
     for number, (kind, of_kind) in enumerate(spans.items()):

@@ -22,7 +22,7 @@ from tracekit.report.report import Report
 _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300
 _WIDTH = 120  # characters of a line of the headline
-_PARTS = (
+_SEGMENTS = (
     ("compute", "#2f855a"),
     ("exposed communication", "#c98a00"),
     ("exposed copies", "#3b6fb6"),
@@ -69,9 +69,9 @@ def html_table(grid: Grid) -> str:
     return f"{_TABLE}{title}{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
-def screen(*parts: str) -> str:
-    """Return parts below each other, as wide as is easily read."""
-    return f'<div style="max-width:60em;font-size:.95em;line-height:1.4">{"".join(parts)}</div>'
+def screen(*blocks: str) -> str:
+    """Return blocks below each other, as wide as is easily read."""
+    return f'<div style="max-width:60em;font-size:.95em;line-height:1.4">{"".join(blocks)}</div>'
 
 
 def _head(run: Run) -> str:
@@ -87,12 +87,12 @@ def _finding(finding: Finding, step_ns: float) -> str:
 def _bar_table(shown: list[RankBar], ranks: int) -> str:
     if not shown:
         return ""
-    parts = [part for at, part in enumerate(_PARTS) if any(bar.shares[at] >= 0.005 for bar in shown)]
+    segments = [segment for at, segment in enumerate(_SEGMENTS) if any(bar.shares[at] >= 0.005 for bar in shown)]
     swatch = "display:inline-block;width:.8em;height:.8em;background:{}"
-    heads = "".join(f'<th {_CELL}><span style="{swatch.format(color)}"></span> {name}</th>' for name, color in parts)
+    heads = "".join(f'<th {_CELL}><span style="{swatch.format(color)}"></span> {name}</th>' for name, color in segments)
     rows = []
     for bar in shown:
-        shares = [(bar.shares[_PARTS.index(part)], part[1]) for part in parts]
+        shares = [(bar.shares[_SEGMENTS.index(segment)], segment[1]) for segment in segments]
         bars = "".join(f'<div style="width:{share:.2%};background:{color}"></div>' for share, color in shares)
         cells = "".join(f"<td {_CELL}>{share:.0%}</td>" for share, _ in shares)
         rows.append(

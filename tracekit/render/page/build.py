@@ -1,16 +1,14 @@
-"""The object in the page's data block: the JSON result, what only the page draws, and both within a size.
+"""How a report becomes one HTML file that opens offline.
 
-It has the terms of the report in a sentence or two; docs/definitions.md has the exact ones.
+`page_data` makes the object in the page's data block: the JSON result, and what only the page draws. The page also has
+the terms of the report in a sentence or two each; docs/definitions.md has the exact definitions.
 
-How large a page may be, and what is left out where it would be larger.
-
-Make the texts of a run harmless for a page: no control characters, no great length, no end of a script element.
-
-Write a report, or another result, as one HTML file that opens offline.
-
-The file is a template with three parts put in: a policy, title and styles; the data; the scripts. The policy lets the
-page load nothing, run no script and use no style but its own, which it names by hash
-(https://www.w3.org/TR/CSP3/#grammardef-hash-source).
+* Size: `amounts_for` says how large a page may be. `cut_tables` shortens tables of a page that would be larger.
+* Safety: `inert` makes the texts of a run harmless for a page: no control characters, no great length, no end of a
+  script element.
+* The file is a template into which three texts are put: a policy, title and styles; the data; the scripts. The policy
+  lets the page load nothing, run no script and use no style but its own, which it names by hash
+  (https://www.w3.org/TR/CSP3/#grammardef-hash-source).
 """
 
 from __future__ import annotations
@@ -148,7 +146,7 @@ _IMPORTANT_RANKS = 16  # that stay in tables that are cut
 _BINS = 600  # of a step in lanes
 _OPERATIONS = 100  # of a rank in a step
 _REFERRED_TO = ("groups", "collectives", "findings")
-"""Tables of whose rows others name the places."""
+"""Tables to whose rows other tables refer by their indices."""
 
 T = TypeVar("T")
 
@@ -207,7 +205,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
 
 
 def _keep_first_collectives(result: dict[str, Any], most: int) -> list[Cut]:
-    """Cut the table of collectives, to whose rows the page refers by their places.
+    """Cut the table of collectives, to whose rows the page refers by their indices.
 
     Those with the most time are first.
     """
@@ -323,17 +321,17 @@ def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> l
     enough, the first rows. Tables that others refer to stay as they are.
     """
     left = size_bytes - MOST_CODE_BYTES - _size(data["page"])
-    places = _tables(data["result"])
-    sizes = {name: _size(holder[key]) for name, (holder, key) in places.items()}
+    tables = _tables(data["result"])
+    sizes = {name: _size(holder[key]) for name, (holder, key) in tables.items()}
     total = _size(data["result"])
-    rows = {name: len(holder[key]) for name, (holder, key) in places.items()}
+    rows = {name: len(holder[key]) for name, (holder, key) in tables.items()}
     while total > left:
         name = max(
-            (n for n in sizes if len(places[n][0][places[n][1]]) > _LEAST_ROWS), key=sizes.__getitem__, default=None
+            (n for n in sizes if len(tables[n][0][tables[n][1]]) > _LEAST_ROWS), key=sizes.__getitem__, default=None
         )
         if name is None:
             break
-        holder, key = places[name]
+        holder, key = tables[name]
         table = holder[key]
         kept = [row for row in table if row.get("rank") in important] if "rank" in table[0] else []
         holder[key] = kept if 0 < len(kept) < len(table) else table[: max(len(table) // 2, _LEAST_ROWS)]
@@ -342,7 +340,7 @@ def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> l
         total += sizes[name]
     return [
         rows_cut(name, rows[name], holder[key])
-        for name, (holder, key) in places.items()
+        for name, (holder, key) in tables.items()
         if len(holder[key]) < rows[name]
     ]
 

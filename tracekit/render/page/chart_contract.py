@@ -47,7 +47,7 @@ class RankMap(TypedDict):
         ranks: int [n], ascending.
         state: [n].
         coordinates: For each dimension int [n], null for a rank outside of the mesh.
-        hosts: Names of hosts; `host[i]` is a place in it, or null.
+        hosts: Names of hosts; `host[i]` is an index into it, or null.
         groups: For each rank the ids of its groups, in `result.groups`. The group of all ranks is not listed.
     """
 
@@ -75,14 +75,14 @@ class RankSteps(TypedDict):
     """The heat map of ranks and steps.
 
     Row r is of the measured ranks `ranks[row_first[r]]` to `ranks[row_last[r]]`, and column c of the steps
-    `steps[column_first[c]]` to `steps[column_last[c]]`, ends included. Unbinned, these are the same place twice.
+    `steps[column_first[c]]` to `steps[column_last[c]]`, ends included. Unbinned, these are the same column twice.
     Binned, a value is the maximum of its ranks and steps; it may then be of another rank than the value beside it.
 
     Attributes:
         binned: Whether a cell holds more than one rank or step; `text` then says how many.
         ranks: int [n], ascending.
         steps: int [m], ascending; every step that any rank completed.
-        hosts: For each rank a place in `rank_map.hosts`, or null.
+        hosts: For each rank an index into `rank_map.hosts`, or null.
         metrics: A value is null where no rank of the cell completed the step, or lateness is not known.
     """
 
@@ -102,7 +102,7 @@ class Skew(TypedDict):
     """How far apart the ranks of one group arrive at collectives of one kind and size.
 
     Attributes:
-        row: Place in `result.collectives`.
+        row: Index into `result.collectives`.
         quantiles_ns: int [7]: minimum, 5 %, 25 %, median, 75 %, 95 %, maximum of the skews of its instances.
         edges_ns: int [k + 1], bounds of the histogram's bins; on a logarithmic scale but for the first, which is 0.
         counts: int [k], instances in each bin; the last one includes its upper bound.
@@ -159,8 +159,8 @@ class LaneSpans(TypedDict):
     """The longest operations of one rank in one step: k columns. Times are since the start of the view.
 
     Attributes:
-        lane: Place in `LaneView.lanes`.
-        name: Place in `LaneView.names`.
+        lane: Index into `LaneView.lanes`.
+        name: Index into `LaneView.names`.
     """
 
     start_ns: list[int]
@@ -178,7 +178,7 @@ class LaneRank(TypedDict):
         end_ns: Its end.
         covered: For each of `LaneView.lanes` int [bins], per cent of the bin that the lane covers; 1 at least where it
             covers any of it.
-        phases: [start_ns, end_ns, place in `LaneView.names`] of forward, backward and so on.
+        phases: [start_ns, end_ns, index into `LaneView.names`] of forward, backward and so on.
         waits: [start_ns, end_ns, rank waited for or null] in collectives and for messages; the longest only.
         spans: The longest operations.
     """

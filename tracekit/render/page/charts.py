@@ -1,7 +1,7 @@
-"""What charts of the page draw of a run: ranks and steps, communication, and a single step of a pipeline or of FSDP.
+"""What the charts of the page show of a run: ranks and steps, communication, and one step of a pipeline or of FSDP.
 
-* The heat map of ranks and steps has a number for each, or the maximum of neighbours where there are many.
-* Of communication: spreads of skews, bandwidth against size, pairs of ranks.
+* The heat map of ranks and steps has a number for each, or the maximum of neighbours if there are many.
+* Communication has spreads of skews, bandwidth against size, and pairs of ranks.
 * A pipeline has its actions, and its bubbles with their causes. FSDP's all-gathers are in the order in which modules
   are used.
 * The map of ranks lays them out by the mesh, with the groups and the numbers of each.
@@ -175,10 +175,12 @@ def _text(ranks_a_row: int, steps_a_column: int) -> str:
 
 def skews_and_bandwidths(groups: Iterable[TimesOfGroup], result: dict[str, Any]) -> tuple[list[Skew], list[Bandwidth]]:
     """Return the spreads of the rows of `result["collectives"]`, in their order."""
-    place = {(row["group"], row["kind"], row["size_bytes"]): i for i, row in enumerate(result.get("collectives") or [])}
-    if not place:
+    row_of = {
+        (row["group"], row["kind"], row["size_bytes"]): i for i, row in enumerate(result.get("collectives") or [])
+    }
+    if not row_of:
         return [], []
-    found = {place[key]: times for times in collective_distributions(groups) if (key := _key(times)) in place}
+    found = {row_of[key]: times for times in collective_distributions(groups) if (key := _key(times)) in row_of}
     skews, bandwidths = [], []
     for row, times in sorted(found.items()):
         skews.append(_skew(row, times))
@@ -367,11 +369,11 @@ def _layout(
     sizes = set(map(len, members.values()))
     if len(hosts) > 1 and len(host_of) == len(ranks) and len(sizes) == 1:
         within = {rank: i for of_host in members.values() for i, rank in enumerate(of_host)}
-        places = [
+        dimensions = [
             MapDimension(name="host", size=len(hosts), place="row"),
             MapDimension(name="rank", size=sizes.pop(), place="column"),
         ]
-        return places, "hosts", [[host_of[rank] for rank in ranks], [within[rank] for rank in ranks]]
+        return dimensions, "hosts", [[host_of[rank] for rank in ranks], [within[rank] for rank in ranks]]
     return [MapDimension(name="rank", size=len(ranks), place="row")], "ranks", [list(range(len(ranks)))]
 
 

@@ -10,7 +10,7 @@ Rules that hold everywhere:
 * A matrix is one flat list, row by row: the value of row r and column c stands at `r * columns + c`.
 * Control and format characters are escaped in every text, and a text has at most `MOST_CHARACTERS` characters. A text
   may still hold markup: the script sets it as `textContent` and never as HTML.
-* Ranks are global rank numbers, steps the recorded numbers. Group ids are places in `result.groups`.
+* Ranks are global rank numbers, steps the recorded numbers. Group ids are indices into `result.groups`.
 * Where the file would be too large, the matrices, lanes and message pairs are binned more coarsely, and long tables of
   `result` are cut. `page.cuts` says each of these in a sentence for the reader.
 

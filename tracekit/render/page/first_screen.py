@@ -106,7 +106,7 @@ def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView
 
 
 def _groups_of(run: Run, group: object) -> list[int]:
-    """Return the places of the groups that evidence means: one by its place, or those of a name."""
+    """Return the indices of the groups that evidence means: one by its index, or those of a name."""
     if isinstance(group, int):
         return [group] if 0 <= group < len(run.groups) else []
     return [i for i, key in enumerate(run.groups) if group is not None and key.label == group]

@@ -105,13 +105,13 @@ def _waits(run: Run, ranks: Sequence[int]) -> dict[int, PeerWaits]:
         return {}
     found, none = arrivals(run), np.empty(0, dtype=np.int64)
     waits: dict[int, PeerWaits] = {}
-    for place, summary in enumerate(run.ranks):
+    for rank_index, summary in enumerate(run.ranks):
         if summary.rank in ranks:
             role = np.zeros(len(summary.collectives), dtype=np.uint8)
             number = np.full(len(summary.messages), ABSENT, dtype=np.int64)
-            of_rank = [waits_of(run, found, place, role, none)]
+            of_rank = [waits_of(run, found, rank_index, role, none)]
             if WAITS.name in summary.parts:  # not where only some sections were asked for
-                of_rank.append(message_waits_of(run, found, place, number, none))
+                of_rank.append(message_waits_of(run, found, rank_index, number, none))
             waits[summary.rank] = PeerWaits.concatenate(of_rank)
     return waits
 
@@ -145,7 +145,7 @@ def _rank(
     used: Sequence[int],
     names: dict[str, int],
 ) -> LaneRank:
-    """Return one rank with the lanes `used`, places in `LANES`. Names that are not in `names` yet are added."""
+    """Return one rank with the lanes `used`, indices into `LANES`. Names that are not in `names` yet are added."""
 
     def number(name: str) -> int:
         return names.setdefault(name, len(names))

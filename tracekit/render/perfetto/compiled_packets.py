@@ -15,9 +15,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, T
 from tracekit.limits import limits
 from tracekit.model.events import Int32, Int64
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
-from tracekit.render.perfetto.extra_args import EncodedLane, ExtraArgs
+from tracekit.render.perfetto.extra_args import EncodedTrackRow, ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.slices import MAX_DEPTH, Slices, opening_order, split_lanes
+from tracekit.render.slices import MAX_DEPTH, Slices, opening_order, split_track_rows
 
 if TYPE_CHECKING:
     from tracekit.render.perfetto._encoder import ExtraArgColumns, FieldColumns
@@ -29,10 +29,10 @@ if INTERFACE != 4:  # the extension was built from other sources
 _VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2  # wire types: https://protobuf.dev/programming-guides/encoding/
 
 
-def encode_lanes(
+def encode_track_rows(
     slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, sequence: int
-) -> list[EncodedLane]:
-    """Return the packets of n > 0 slices, by lane. `sequence`: id of the packet sequence."""
+) -> list[EncodedTrackRow]:
+    """Return the packets of n > 0 slices, by track row. `sequence`: id of the packet sequence."""
     template = (
         _tag(Trace, "packet", _LENGTH_DELIMITED),
         _tag(TracePacket, "timestamp", _VARINT),
@@ -56,16 +56,18 @@ def encode_lanes(
             template=template,
         )
         end_ns = int((start_ns[order] + duration_ns[order]).max())
-        encoded.append(EncodedLane(start_ns=int(start_ns[order[0]]), end_ns=end_ns, slices=len(order), packets=packets))
+        encoded.append(
+            EncodedTrackRow(start_ns=int(start_ns[order[0]]), end_ns=end_ns, slices=len(order), packets=packets)
+        )
     return encoded
 
 
 def _orders(start_ns: Int64, duration_ns: Int64) -> list[Int32]:
-    """Return the slices of each lane in the order in which they open."""
+    """Return the slices of each track row in the order in which they open."""
     order = opening_order(start_ns, duration_ns)
     found = lanes(order, start_ns, duration_ns, max_depth=MAX_DEPTH, max_lanes=limits().lanes)
-    lane = np.frombuffer(found, dtype=np.int32)
-    return split_lanes(order, lane) if lane.any() else [order]
+    track_row = np.frombuffer(found, dtype=np.int32)
+    return split_track_rows(order, track_row) if track_row.any() else [order]
 
 
 def _field_columns(field: Field) -> FieldColumns:

@@ -1,8 +1,6 @@
-"""Encode the extra arguments of slices, which are JSON objects as text, as annotations of their events.
+"""How extra arguments of slices, JSON objects as text, are written: as annotations of their events.
 
 Of a million slices usually a few hundred texts are distinct, and fewer of their members. So each is encoded once.
-
-What an encoder of slices returns: the packets of one lane, a row on which slices nest.
 """
 
 from __future__ import annotations
@@ -89,8 +87,8 @@ class ExtraArgsEncoder:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EncodedLane:
-    """The packets of one lane.
+class EncodedTrackRow:
+    """The packets of one track row.
 
     Attributes:
         start_ns: Start of its first slice.
@@ -105,6 +103,6 @@ class EncodedLane:
     packets: Iterable[bytes]
 
 
-Encoder = Callable[[Slices, Sequence[Field], ExtraArgs | None, int], list[EncodedLane]]
+Encoder = Callable[[Slices, Sequence[Field], ExtraArgs | None, int], list[EncodedTrackRow]]
 """Takes n > 0 slices, their fields, their extra arguments and the id of the packet sequence. Slices may be left out:
-see `slices.lane_boundaries`."""
+see `slices.track_row_boundaries`."""

@@ -11,29 +11,29 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from tracekit.model.events import Int32
-from tracekit.render.perfetto.extra_args import EncodedLane, ExtraArgs
+from tracekit.render.perfetto.extra_args import EncodedTrackRow, ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.slices import Rows, Slices, lane_boundaries
+from tracekit.render.slices import Rows, Slices, track_row_boundaries
 
 _BLOCK_PACKETS = 1 << 13  # packets that are in memory as messages at a time
 
 
-def encode_lanes(
+def encode_track_rows(
     slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, sequence: int
-) -> list[EncodedLane]:
-    """Return the packets of n > 0 slices, by lane. `sequence`: id of the packet sequence."""
-    lanes = []
-    for boundaries in lane_boundaries(slices.start_ns, slices.duration_ns):
+) -> list[EncodedTrackRow]:
+    """Return the packets of n > 0 slices, by track row. `sequence`: id of the packet sequence."""
+    track_rows = []
+    for boundaries in track_row_boundaries(slices.start_ns, slices.duration_ns):
         opened = boundaries[boundaries >= 0]
-        lanes.append(
-            EncodedLane(
+        track_rows.append(
+            EncodedTrackRow(
                 start_ns=int(slices.start_ns[opened].min()),
                 end_ns=int((slices.start_ns[opened] + slices.duration_ns[opened]).max()),
                 slices=len(opened),
                 packets=_packets(slices, fields, extra_args, boundaries, sequence),
             )
         )
-    return lanes
+    return track_rows
 
 
 def _packets(

@@ -1,8 +1,8 @@
 """Write one rank's tracks and slices in Perfetto's native trace format.
 
 A trace is the format's `head` and then what one `RankTraceWriter` a rank has written, in any order. Different
-processes can write the ranks. Names and tracks are written as the `perfetto` package's messages; `packets` encodes
-slices.
+processes can write the ranks. Names and tracks are written as the `perfetto` package's messages. Slices are encoded by
+`compiled_packets`, or by `portable_packets` if the extension was not built.
 
 Size. A trace of a million slices has two million packets, so each byte of a packet counts. Names, categories, argument
 names and argument texts are interned. A track is named once for all slices that follow on it. A slice's end carries its
@@ -18,8 +18,6 @@ stack. So slices are opened and closed in the order of `slices.boundary_order`. 
 Display. Pages are tracks under one track for the run, and no processes. Perfetto's UI shows tracks under another track
 by `order`, in all versions since v49. It would show processes by the number of their slices before v57, tracks right
 under a process by name, threads above all tracks of their process, and a process's id behind its name.
-
-Choose the encoder that turns the slices of one track into packets.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from tracekit.native_choice import use_native
 from tracekit.render.perfetto import portable_packets
 from tracekit.render.perfetto.extra_args import Encoder, ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, encodable, fields_of
-from tracekit.render.slices import RUN_PAGE, FreeLanes, Sink, Slices
+from tracekit.render.slices import RUN_PAGE, FreeTrackRows, Sink, Slices
 from tracekit.version import __version__
 
 # The UI shows it as the help of the run's page. Its key tells a merged trace from others.
@@ -91,8 +89,8 @@ class PerfettoFormat:
         head: bytes = Trace(packet=[clock, run, about]).SerializeToString()
         return head
 
-    def writer(self, stream: Sink, place: int) -> RankTraceWriter:
-        return RankTraceWriter(stream, place)
+    def writer(self, stream: Sink, rank_index: int) -> RankTraceWriter:
+        return RankTraceWriter(stream, rank_index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +123,8 @@ class RankTraceWriter:
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
         self._interned = Interned()
         self._extra_args = ExtraArgsEncoder(self._interned)
-        self._free_lanes: dict[int, FreeLanes] = {}
-        self._lanes: dict[int, list[PerfettoTrack]] = {}
+        self._free_track_rows: dict[int, FreeTrackRows] = {}
+        self._track_rows: dict[int, list[PerfettoTrack]] = {}
         opening = self._packet()
         opening.first_packet_on_sequence = True
         opening.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -158,25 +156,25 @@ class RankTraceWriter:
         return self._describe(name, descriptor)
 
     def write_slices(self, track: PerfettoTrack, slices: Slices) -> int:
-        """Write slices on a track and return the number of lanes that they needed.
+        """Write slices on a track and return the number of track rows that they needed.
 
         Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
-        (`slices.lane_boundaries`). So do slices that begin before the end of what an earlier call wrote. Those that
-        would need more tracks than the limit allows are left out; `left_out` counts them.
+        (`slices.track_row_boundaries`). So do slices that begin before the end of what an earlier call wrote. Those
+        that would need more tracks than the limit allows are left out; `left_out` counts them.
         """
         if len(slices) == 0:
             return 0
         fields, extra_args = fields_of(slices, self._interned), self._extra_args.encode(slices)
         self._write_interned()
-        free = self._free_lanes.setdefault(track.uuid, FreeLanes())
-        lanes = chosen_encoder()(slices, fields, extra_args, self._sequence)
-        self.left_out += len(slices) - sum(lane.slices for lane in lanes)
-        numbers = free.take((lane.start_ns, lane.end_ns) for lane in lanes)
-        for number, lane in zip(numbers, lanes, strict=True):
-            self._go_to(self._lane(track, number))
-            for block in lane.packets:
+        free = self._free_track_rows.setdefault(track.uuid, FreeTrackRows())
+        track_rows = chosen_encoder()(slices, fields, extra_args, self._sequence)
+        self.left_out += len(slices) - sum(track_row.slices for track_row in track_rows)
+        numbers = free.take((track_row.start_ns, track_row.end_ns) for track_row in track_rows)
+        for number, track_row in zip(numbers, track_rows, strict=True):
+            self._go_to(self._track_row(track, number))
+            for block in track_row.packets:
                 self._stream.write(block)
-        return len(lanes)
+        return len(track_rows)
 
     def write_counter(self, track: PerfettoTrack, time_ns: Int64, values: Float64) -> None:
         """Write the values of a counter, [n], each of which holds from its time on."""
@@ -184,12 +182,12 @@ class RankTraceWriter:
             self._go_to(track)
             self._stream.write(_counter_packets(self._sequence, time_ns, values))
 
-    def _lane(self, track: PerfettoTrack, number: int) -> PerfettoTrack:
-        """Return the track itself for 0, else its lane of this number, which is added when it is first asked for."""
-        lanes = self._lanes.setdefault(track.uuid, [track])
-        if number == len(lanes):
-            lanes.append(self.add_track(f"{track.name} · overlap {number + 1}", parent=track, order=number))
-        return lanes[number]
+    def _track_row(self, track: PerfettoTrack, number: int) -> PerfettoTrack:
+        """Return the track itself for 0, else the track of its row `number`, added when it is first asked for."""
+        track_rows = self._track_rows.setdefault(track.uuid, [track])
+        if number == len(track_rows):
+            track_rows.append(self.add_track(f"{track.name} · overlap {number + 1}", parent=track, order=number))
+        return track_rows[number]
 
     def _go_to(self, track: PerfettoTrack) -> None:
         """Write that the packets that follow are on this track."""
@@ -252,13 +250,13 @@ def chosen_encoder() -> Encoder:
     """Return the compiled encoder if it was built and $TRACEKIT_NATIVE allows it, else the portable one."""
     compiled = _compiled()
     chosen = compiled if use_native("Perfetto encoder", is_built=compiled is not None) else None
-    return chosen or portable_packets.encode_lanes
+    return chosen or portable_packets.encode_track_rows
 
 
 @cache
 def _compiled() -> Encoder | None:
     try:
-        encoder: Encoder = importlib.import_module("tracekit.render.perfetto.compiled_packets").encode_lanes
+        encoder: Encoder = importlib.import_module("tracekit.render.perfetto.compiled_packets").encode_track_rows
     except ImportError as error:
         if error.name != "tracekit.render.perfetto._encoder":
             raise

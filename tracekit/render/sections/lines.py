@@ -1,4 +1,4 @@
-"""What is said of sections in a line: below their tables, or in place of one."""
+"""Which lines stand below the tables of a section, or in place of one."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ def of_tensor(tensor: TensorParallel) -> list[str]:
 def of_phases(phases: StepPhases) -> list[str]:
     """Return what happened in the steps, of the first rank that shows it: ranks rarely differ."""
     ranks = rows_of(phases, "ranks") if rows_of(phases, "by_phase") else []
-    parts = []
+    phrases = []
     row = next((row for row in ranks if row["micro_steps"] and row["micro_steps"] != 1), None)
     if row is not None:
-        parts.append(f"{row['micro_steps']:.3g} backward passes a step")
+        phrases.append(f"{row['micro_steps']:.3g} backward passes a step")
     row = next((row for row in ranks if row["recompute_count"] and row["steps"]), None)
     if row is not None:
-        parts.append(
+        phrases.append(
             f"{row['recompute_count'] / row['steps']:.3g} checkpointed forwards run again a step "
             f"({milliseconds(row['recompute_ns'] / row['steps'])} ms of its backward on rank {row['rank']})"
         )
     row = next((row for row in ranks if row["autocast"]), None)
     if row is not None:
-        parts.append(f"autocast to {', '.join(row['autocast'])}")
+        phrases.append(f"autocast to {', '.join(row['autocast'])}")
     row = next((row for row in ranks if row["scaled_steps"]), None)
     if row is not None:
         skipped = "n/a" if row["skipped_steps"] is None else row["skipped_steps"]
-        parts.append(f"scaled gradients, {skipped} of {row['scaled_steps']} optimizer steps skipped")
-    return ["; ".join(parts)] if parts else []
+        phrases.append(f"scaled gradients, {skipped} of {row['scaled_steps']} optimizer steps skipped")
+    return ["; ".join(phrases)] if phrases else []
 
 
 def of_memory(memory: Memory) -> list[str]:
@@ -77,9 +77,9 @@ def of_memory(memory: Memory) -> list[str]:
         return []
     worst = max(rows, key=lambda row: (row["peak_bytes"] or 0, -row["rank"]))
     names = (("parameter_bytes", "parameters"), ("gradient_bytes", "gradients"), ("optimizer_bytes", "optimizer"))
-    parts = [f"{'n/a' if worst[field] is None else file_size(worst[field])} {name}" for field, name in names]
-    parts += [f"peak {file_size(worst['peak_bytes'])}"] if worst["peak_bytes"] is not None else []
-    return [f"Memory: {', '.join(parts)}" + (f" (rank {worst['rank']}, the highest)" if len(rows) > 1 else "")]
+    phrases = [f"{'n/a' if worst[field] is None else file_size(worst[field])} {name}" for field, name in names]
+    phrases += [f"peak {file_size(worst['peak_bytes'])}"] if worst["peak_bytes"] is not None else []
+    return [f"Memory: {', '.join(phrases)}" + (f" (rank {worst['rank']}, the highest)" if len(rows) > 1 else "")]
 
 
 def of_roofline(result: Roofline) -> list[str]:

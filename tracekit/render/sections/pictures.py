@@ -35,17 +35,17 @@ _STYLES = {"F": "blue", "B": "green", "I": "green", "W": "cyan"}
 # ---- DDP's buckets -----------------------------------------------------------------------------------------------
 
 
-def bucket_parts(buckets: Buckets) -> list[object]:
+def bucket_blocks(buckets: Buckets) -> list[object]:
     """Return the table of buckets, a picture of a typical backward pass, and why other sizes were not tried."""
     if not rows_of(buckets, "bucket_map"):
         return []
-    parts = _bucket_table(buckets)
+    blocks = _bucket_table(buckets)
     if buckets.picture is not None:
-        parts += bucket_chart(buckets.picture)
+        blocks += bucket_chart(buckets.picture)
     missing = buckets.whatif_unavailable
     if missing is not None and not missing.expected:
-        parts += [statement("info", f"other bucket sizes n/a: {missing.reason}"), ""]
-    return parts
+        blocks += [statement("info", f"other bucket sizes n/a: {missing.reason}"), ""]
+    return blocks
 
 
 def _bucket_table(buckets: Buckets) -> list[object]:
@@ -86,8 +86,8 @@ def bucket_chart(picture: BucketPicture) -> list[object]:
     lines = [f"{'gradients':<11}{gradients:<{_COLUMNS}}  uncovered"]
     shown = bars if len(bars) <= _MOST_BARS else (*bars[:2], *bars[2 - _MOST_BARS :])
     several = len({bar.module for bar in bars}) > 1
-    for place, bar in enumerate(shown):
-        if place == 2 and len(shown) < len(bars):
+    for index, bar in enumerate(shown):
+        if index == 2 and len(shown) < len(bars):
             lines.append(f"{'...':<11}{len(bars) - len(shown)} more")
         name = f"{bar.module[:7]} {bar.index}" if several else f"bucket {bar.index}"
         drawn = _bar(column(bar.ready_ns), column(bar.start_ns), column(bar.end_ns), column(picture.last_gradient_ns))
@@ -109,7 +109,7 @@ def _bar(ready: int, start: int, end: int, last_gradient: int) -> str:
 # ---- pipelines ---------------------------------------------------------------------------------------------------
 
 
-def pipeline_parts(pipeline: Pipeline, width: int) -> list[object]:
+def pipeline_blocks(pipeline: Pipeline, width: int) -> list[object]:
     """Return the stages, the bubbles, and a picture of a typical step."""
     picture = pipeline_grid(rows_of(pipeline, "typical_step"), width, filled=_is_filled(pipeline))
     return [*pipeline_table(pipeline), *bubble_table(pipeline), *picture]

@@ -1,7 +1,7 @@
 """What each section of a report says in the terminal: its tables, as they declare themselves, lines and pictures.
 
-A table with a `Display` needs nothing here. `_ROWS` has tables whose rows are not shown as they are, `_LINES` what is
-said below the tables of a section, and `_INSTEAD` sections that are drawn otherwise.
+A table with a `Display` needs nothing here. `_ROWS` has tables whose rows are not shown as they are, `_LINES` the lines
+below the tables of a section, and `_INSTEAD` sections that are drawn otherwise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tracekit.render.console import draw, statement, table
 from tracekit.render.grid import grid_of
 from tracekit.render.sections import lines
 from tracekit.render.sections.job import attempt_tables, configuration_block
-from tracekit.render.sections.pictures import bucket_parts, pipeline_parts
+from tracekit.render.sections.pictures import bucket_blocks, pipeline_blocks
 from tracekit.rpc.section import lines_of_servers
 
 Row = dict[str, Any]
@@ -64,13 +64,13 @@ def section_text(section: Section[Any], result: Any, run: Run, width: int) -> li
     if section.name in _INSTEAD:
         return _INSTEAD[section.name](result, run, width)
     filled = {each.name: each for each in tables_of(result)}
-    parts: list[object] = []
+    blocks: list[object] = []
     for declared in section.tables:
         if declared.display is not None and declared.name in filled:
-            parts += _drawn(declared, rows_to_show(filled[declared.name], result, run))
+            blocks += _drawn(declared, rows_to_show(filled[declared.name], result, run))
     lines_of = _LINES.get(section.name)
     below = [] if lines_of is None else [statement("info", line) for line in lines_of(result)]
-    return [*parts, *below, *([""] if parts and below else [])]
+    return [*blocks, *below, *([""] if blocks and below else [])]
 
 
 def _drawn(declared: Table, rows: list[Row], total: int | None = None) -> list[object]:
@@ -215,9 +215,9 @@ def _breakdown(breakdown: Breakdown) -> list[object]:
     return [*_drawn(step_columns.RANKS, shown, len(ranks)), *_idle(breakdown, ranks)]
 
 
-def _most(ranks: list[Row], part: str, most: int) -> list[Row]:
+def _most(ranks: list[Row], column: str, most: int) -> list[Row]:
     """Return the ranks that are shown: of more than fit those with the most of a part."""
-    most_first = sorted(ranks, key=lambda row: -row[part] / max(row["steps"], 1))
+    most_first = sorted(ranks, key=lambda row: -row[column] / max(row["steps"], 1))
     return sorted(most_first[: most if len(ranks) > _MOST_RANKS else None], key=lambda row: row["rank"])
 
 
@@ -256,7 +256,7 @@ def _locations(breakdown: Breakdown, ranks: list[Row]) -> list[object]:
 
 def whatif_table(result: WhatIf) -> list[object]:
     """Return what each change would save, then where the slowness comes from."""
-    parts: list[object] = [f"  {replay_summary(result)}"]
+    blocks: list[object] = [f"  {replay_summary(result)}"]
     explained = []
     if result.slowest_ranks_share is not None:
         explained.append(f"the slowest 3 % of the ranks explain {result.slowest_ranks_share:.0%} of the slowdown (M_W)")
@@ -264,15 +264,15 @@ def whatif_table(result: WhatIf) -> list[object]:
         explained.append(f"the last stage explains {result.last_stage_share:.0%} of it (M_S)")
     if explained:
         text = ", ".join(explained)
-        parts.append(f"  {text[0].upper()}{text[1:]}.")
-    parts.append("")
-    parts += (
+        blocks.append(f"  {text[0].upper()}{text[1:]}.")
+    blocks.append("")
+    blocks += (
         _drawn(whatif_columns.WHATIF, change_rows(result))
         if result.changes
         else ["  No change that was tried saves more than its uncertainty.", ""]
     )
-    parts += _drawn(whatif_columns.WHATIF_SLOWDOWNS, rows_of(result, "slowdowns"))
-    return parts + [statement("info", note) for note in result.notes]
+    blocks += _drawn(whatif_columns.WHATIF_SLOWDOWNS, rows_of(result, "slowdowns"))
+    return blocks + [statement("info", note) for note in result.notes]
 
 
 def replay_summary(result: WhatIf) -> str:
@@ -287,9 +287,9 @@ def replay_summary(result: WhatIf) -> str:
 _INSTEAD: Mapping[str, Callable[[Any, Run, int], list[object]]] = {
     "attempts": lambda result, run, width: attempt_tables(result),
     "breakdown": lambda result, run, width: _breakdown(result),
-    "buckets": lambda result, run, width: bucket_parts(result),
+    "buckets": lambda result, run, width: bucket_blocks(result),
     "configuration": lambda result, run, width: configuration_block(result, run),
-    "pipeline": lambda result, run, width: pipeline_parts(result, width),
+    "pipeline": lambda result, run, width: pipeline_blocks(result, width),
 }
 _LINES: Mapping[str, Callable[[Any], list[str]]] = {
     "fsdp": lines.of_fsdp,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.capture.job.elastic_launch import ElasticLaunch
-from tracekit.capture.output.places import progress_file
+from tracekit.capture.output.paths import progress_file
 from tracekit.model.metadata import ProgressHeader
 from tracekit.model.metadata.job import FILE_BYTES, pack_entry, pack_header
 
@@ -54,6 +54,6 @@ def leave_progress(
     file.parent.mkdir(parents=True, exist_ok=True)
     content = bytearray(FILE_BYTES)
     content[: len(pack_header(header))] = pack_header(header)
-    place, entry = pack_entry(0, 7, AGENT_START_NS + last_sign_s * S)
-    content[place : place + len(entry)] = entry
+    offset, entry = pack_entry(0, 7, AGENT_START_NS + last_sign_s * S)
+    content[offset : offset + len(entry)] = entry
     file.write_bytes(content)

@@ -18,7 +18,7 @@ from tracekit.capture.job import attempt_log
 from tracekit.capture.job.attempt_log import PERIOD_NS, AttemptLog
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.job.run_agreement import AgreedStep
-from tracekit.capture.output.places import DiskBudget
+from tracekit.capture.output.paths import DiskBudget
 from tracekit.capture.probe import probe
 from tracekit.capture.schedule import NEVER
 from tracekit.model.metadata import Progress

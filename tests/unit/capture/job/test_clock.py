@@ -179,12 +179,12 @@ def test_a_host_that_asks_and_goes_holds_up_no_other(
         host_clock.register()
     ask_parent = clock_leader.ClockLeader._ask_parent
 
-    def ask_and_go(leader: Any, session: int, place: int) -> Any:
+    def ask_and_go(leader: Any, session: int, node: int) -> Any:
         if leader._host_id == "b":
             store = leader._store
             store.set(leader._keys.question(0, store.add(leader._keys.queued(0), 1)), "gone")
             raise ConnectionError
-        return ask_parent(leader, session, place)
+        return ask_parent(leader, session, node)
 
     monkeypatch.setattr(clock_leader.ClockLeader, "_ask_parent", ask_and_go)
     made.clocks[1].measure()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.capture.output.exports import describe, exporting, files_below, kineto_text
 from tracekit.capture.output.packing import CheckedExport, export_trace
-from tracekit.capture.output.places import DiskBudget, Place
+from tracekit.capture.output.paths import DiskBudget, RecordingPaths
 from tracekit.capture.window_writer import BackgroundWriter, ExportedTrace
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata
@@ -30,9 +30,9 @@ def exported(
     folder: Path, *names: bytes, describe: object = describe, budget: DiskBudget | None = None
 ) -> ExportedTrace:
     budget = budget or DiskBudget()
-    place = Place(folder, 0)
-    export_trace(place, exporting(kineto_text(*names)), budget)
-    return ExportedTrace(place=place, describe=describe, budget=budget)  # type: ignore[arg-type]
+    paths = RecordingPaths(folder, 0)
+    export_trace(paths, exporting(kineto_text(*names)), budget)
+    return ExportedTrace(paths=paths, describe=describe, budget=budget)  # type: ignore[arg-type]
 
 
 def test_a_trace_and_its_manifest_are_written_and_nothing_else(
@@ -44,7 +44,7 @@ def test_a_trace_and_its_manifest_are_written_and_nothing_else(
     assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
     trace = json.loads(gzip.decompress((tmp_path / "rank-000000.json.gz").read_bytes()))
     assert [event["name"] for event in trace["traceEvents"]] == ['a"b', "c"]
-    assert [note["id"] for note in trace["tracekit"]["notes"]] == ["capture"]
+    assert [note["kind"] for note in trace["tracekit"]["notes"]] == ["capture"]
     assert json.loads((tmp_path / "rank-000000.manifest.json").read_bytes())["events"] == 2
     assert errors == []
     assert writer.is_idle
@@ -54,7 +54,7 @@ def test_an_export_that_is_no_trace_is_said_once_and_leaves_no_file(
     tmp_path: Path, writer: BackgroundWriter, errors: list[str]
 ) -> None:
     broken = exported(tmp_path / "broken", b"a")
-    broken.place.export.write_bytes(b"{")
+    broken.paths.export.write_bytes(b"{")
 
     writer.submit(broken)
     writer.submit(exported(tmp_path / "next", b"a"))
@@ -93,6 +93,6 @@ def test_an_export_that_torch_refuses_leaves_no_file(tmp_path: Path) -> None:
         raise RuntimeError("no trace")
 
     with pytest.raises(OutputError, match="no trace"):
-        export_trace(Place(tmp_path, 0), refuse, DiskBudget())
+        export_trace(RecordingPaths(tmp_path, 0), refuse, DiskBudget())
 
     assert files_below(tmp_path) == []

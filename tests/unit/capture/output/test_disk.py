@@ -12,8 +12,8 @@ import pytest
 
 from tracekit.capture import overhead, profiler_session
 from tracekit.capture.hooks.patching import CaptureWarning
-from tracekit.capture.output import places as disk
-from tracekit.capture.output.places import MAX_BYTES, DiskBudget, disk_budget_from_environment
+from tracekit.capture.output import paths as disk
+from tracekit.capture.output.paths import MAX_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.probe import probe
 from tracekit.errors import OutputError, UsageError
 

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from tests.unit.capture.output.exports import describe, exporting, files_below, kineto_text
-from tracekit.capture.output import packing, places
+from tracekit.capture.output import packing, paths
 from tracekit.capture.output.packing import export_trace, repair, write_trace
-from tracekit.capture.output.places import DiskBudget, Place, trace_folder, unused_run_id
+from tracekit.capture.output.paths import DiskBudget, RecordingPaths, trace_folder, unused_run_id
 from tracekit.errors import OutputError
 from tracekit.model.metadata import Manifest
 
@@ -23,10 +23,10 @@ from tracekit.model.metadata import Manifest
 def write(folder: Path, export: Callable[[Path], None], budget: DiskBudget | None = None) -> Path:
     """Export and pack a window of rank 0, and return its trace."""
     budget = budget or DiskBudget()
-    place = Place(folder, 0)
-    export_trace(place, export, budget)
-    write_trace(place, describe, budget)
-    return place.packed
+    paths = RecordingPaths(folder, 0)
+    export_trace(paths, export, budget)
+    write_trace(paths, describe, budget)
+    return paths.packed
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_trace_without_a_manifest_is_removed_and_not_counted(
     budget = DiskBudget(max_bytes=2 * size + size // 2)
 
     with monkeypatch.context() as broken:
-        publish = places.publish
+        publish = paths.publish
 
         def refuse(file: Path, target: Path) -> None:
             if "manifest" in target.name:
@@ -132,7 +132,7 @@ def test_a_trace_without_a_manifest_is_removed_and_not_counted(
 
         broken.setattr(packing, "publish", refuse)
         if not links:
-            broken.setattr(places.os, "link", _no_links)
+            broken.setattr(paths.os, "link", _no_links)
         with pytest.raises(OutputError, match="quota"):
             write(tmp_path / "2", exporting(kineto_text(b"a")), budget=budget)
 
@@ -188,7 +188,7 @@ def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_links_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places.os, "link", _no_links)
+    monkeypatch.setattr(paths.os, "link", _no_links)
 
     write(tmp_path, exporting(kineto_text(b"a")))
 

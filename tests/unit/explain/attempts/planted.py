@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracekit.capture.output.places import progress_file
+from tracekit.capture.output.paths import progress_file
 from tracekit.model.metadata import Progress, ProgressHeader
 from tracekit.model.metadata.job import FILE_BYTES, HEADER_BYTES, pack_entry, pack_header
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import grimp
 import pytest
 
-import tracekit
 from tracekit.read.cache import store as module
-from tracekit.read.cache.store import code_version
+from tracekit.read.cache.store import PACKAGES, code_version
 
-SOURCE = "analysis/lanes.py"
+SOURCE = "rank/lanes.py"
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("model/summary.py", "read/native/scan.so", SOURCE, "render/terminal.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"content of {name}")
-    monkeypatch.setattr(tracekit, "__file__", str(root / "__init__.py"))
-    monkeypatch.setattr(tracekit, "__version__", tracekit.__version__)
+    monkeypatch.setattr(module, "__file__", str(root / "read" / "cache" / "store.py"))
+    monkeypatch.setattr(module, "__version__", module.__version__)
     monkeypatch.setattr(module, "SUMMARY_FORMAT", module.SUMMARY_FORMAT)
     return root
 
@@ -32,7 +32,7 @@ def _edit(root: Path) -> None:
 
 
 def _rename(root: Path) -> None:
-    (root / SOURCE).rename(root / "analysis" / "lames.py")
+    (root / SOURCE).rename(root / "rank" / "lames.py")
 
 
 def _add(root: Path) -> None:
@@ -48,7 +48,7 @@ def _build_extension(root: Path) -> None:
 
 
 def _release(root: Path) -> None:
-    tracekit.__version__ = "99"
+    module.__version__ = "99"
 
 
 def _raise_format(root: Path) -> None:
@@ -80,3 +80,11 @@ def test_code_that_computes_the_same_has_the_same_version(package: Path, change:
     before = code_version()
     change(package)
     assert code_version() == before
+
+
+def test_the_version_covers_all_packages_that_compute_summaries() -> None:
+    """GIVEN what loading imports, for which summaries are computed THEN each of these packages counts."""
+    imported = grimp.build_graph("tracekit").find_upstream_modules("tracekit.loading.load")
+    packages = {name.split(".")[1] for name in imported if name.count(".") > 1}
+
+    assert packages <= set(PACKAGES)

@@ -47,7 +47,7 @@ def test_a_gzip_bomb_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.Monk
     decoded = decode(path)
     assert [decoded.events.strings[i] for i in decoded.events.name] == ["first"]
     assert not decoded.complete
-    assert decoded.notes[0].kind == "limit"
+    assert decoded.notes[0].id == "limit"
     assert "bomb.json.gz" in decoded.notes[0].text
 
 

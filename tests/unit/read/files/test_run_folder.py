@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.capture.output.places import trace_folder
+from tracekit.capture.output.paths import trace_folder
 from tracekit.read.files.identify import is_of_probe
 
 

@@ -25,6 +25,6 @@ def test_both_encoders_write_the_same_trace(tmp_path: Path, monkeypatch: pytest.
         path = merge(run, tmp_path / f"{encoder.__module__}.pftrace").path
         return list(Trace.FromString(path.read_bytes()).packet)
 
-    expected, actual = merged(compiled.encode_lanes), merged(portable_packets.encode_lanes)
+    expected, actual = merged(compiled.encode_track_rows), merged(portable_packets.encode_track_rows)
     assert sum(packet.HasField("track_event") for packet in expected) > 200
     assert actual == expected

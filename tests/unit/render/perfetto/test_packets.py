@@ -1,4 +1,4 @@
-"""The compiled encoder and the portable one: equal lanes, and equal packets on them."""
+"""The compiled encoder and the portable one: equal track rows, and equal packets on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.read.decode.field_values import select_extra_args
 from tracekit.render.perfetto import portable_packets
-from tracekit.render.perfetto.extra_args import EncodedLane, Encoder, ExtraArgsEncoder
+from tracekit.render.perfetto.extra_args import EncodedTrackRow, Encoder, ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, fields_of
 from tracekit.render.slices import Argument, Flows, Slices
 
@@ -45,25 +45,30 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.text(), VALUES, max_size=6)
 
 
-Lanes = list[tuple[int, int, list[TracePacket]]]
+TrackRows = list[tuple[int, int, list[TracePacket]]]
 
 
-def encoded(encoder: Encoder, slices: Slices) -> list[EncodedLane]:
+def encoded(encoder: Encoder, slices: Slices) -> list[EncodedTrackRow]:
     interned = Interned()
     fields, extra_args = fields_of(slices, interned), ExtraArgsEncoder(interned).encode(slices)
     return encoder(slices, fields, extra_args, SEQUENCE)
 
 
-def decoded(lanes: list[EncodedLane]) -> Lanes:
-    """Start, end and packets of each lane."""
-    traces = [Trace.FromString(b"".join(lane.packets)) for lane in lanes]
-    return [(lane.start_ns, lane.end_ns, list(trace.packet)) for lane, trace in zip(lanes, traces, strict=True)]
+def decoded(track_rows: list[EncodedTrackRow]) -> TrackRows:
+    """Start, end and packets of each track row."""
+    traces = [Trace.FromString(b"".join(track_row.packets)) for track_row in track_rows]
+    return [
+        (track_row.start_ns, track_row.end_ns, list(trace.packet))
+        for track_row, trace in zip(track_rows, traces, strict=True)
+    ]
 
 
-def by_both(slices: Slices) -> tuple[Lanes, Lanes]:
+def by_both(slices: Slices) -> tuple[TrackRows, TrackRows]:
     """What the portable encoder and the compiled one write."""
     compiled = require_module("tracekit.render.perfetto.compiled_packets")
-    return decoded(encoded(portable_packets.encode_lanes, slices)), decoded(encoded(compiled.encode_lanes, slices))
+    return decoded(encoded(portable_packets.encode_track_rows, slices)), decoded(
+        encoded(compiled.encode_track_rows, slices)
+    )
 
 
 @st.composite
@@ -151,16 +156,16 @@ def test_extra_arguments_of_many_lengths_in_several_blocks(distinct: int) -> Non
 
 
 def test_a_stack_deeper_than_the_limit_continues_on_the_next_lane() -> None:
-    """GIVEN 1200 slices inside each other THEN 512, 512 and 176 of them are on three lanes."""
+    """GIVEN 1200 slices inside each other THEN 512, 512 and 176 of them are on three track rows."""
     depth = np.arange(1200)
     column = np.zeros(1200, dtype=np.int32)
     slices = Slices(start_ns=depth, duration_ns=5000 - 2 * depth, name=column, category=column, strings=["a"])
-    for lanes in by_both(slices):
+    for track_rows in by_both(slices):
         opened = [
-            [p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in lanes
+            [p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in track_rows
         ]
         assert opened == [list(range(512)), list(range(512, 1024)), list(range(1024, 1200))]
-        assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
+        assert [(start_ns, end_ns) for start_ns, end_ns, _ in track_rows] == [(0, 5000), (512, 4488), (1024, 3976)]
 
 
 INT32, INT64 = np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)

@@ -22,9 +22,9 @@ _MODULE = re.compile(r"nn\.Module: (.+?)((?:_\d+)?)", re.DOTALL)
 _BUILT_IN = re.compile(r"<built-in (function|method) ([^\s>]+)(?: of (.+?) object(?: at \w+)?)?>", re.DOTALL)
 # Of code that is in no file: `<string>(2): __init__`.
 _GENERATED = re.compile(r"(<.*)\((\d+)\): (.+)", re.DOTALL)
-# What Python and torch call the place of such code. What follows may be a path: `<eval_with_key>.12 from /home/...`.
-_PLACE = re.compile(r"<string>|<stdin>|<__array_function__ internals>|<eval_with_key>\.\d+(?! from)")
-_PLACE_BEGINS = re.compile(r"(<eval_with_key>\.\d+) from .*|(<ipython-input-\d+)-.*", re.DOTALL)
+# What Python and torch call the location of such code. What follows may be a path: `<eval_with_key>.12 from /home/...`.
+_LOCATION = re.compile(r"<string>|<stdin>|<__array_function__ internals>|<eval_with_key>\.\d+(?! from)")
+_LOCATION_BEGINS = re.compile(r"(<eval_with_key>\.\d+) from .*|(<ipython-input-\d+)-.*", re.DOTALL)
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 _FROZEN_MODULES = sys.stdlib_module_names | {
     *("importlib._bootstrap", "importlib._bootstrap_external", "importlib.machinery", "importlib.util", "os.path"),
@@ -128,19 +128,19 @@ def _without_file(name: str, namer: Namer) -> str:
         return f"<built-in {kind} {function if is_public else namer.name('function', function)}>"
     if (generated := _GENERATED.fullmatch(name)) is None:
         return namer.name("function", name)
-    place, line, code = generated.groups()
-    if (frozen := _FROZEN.fullmatch(place)) is not None and frozen[1] in _FROZEN_MODULES:
+    location, line, code = generated.groups()
+    if (frozen := _FROZEN.fullmatch(location)) is not None and frozen[1] in _FROZEN_MODULES:
         return name
     code = code if code in _GENERIC_NAMES else namer.name("function", code)
-    return f"{_place(place, namer)}({line}): {code}"
+    return f"{_location(location, namer)}({line}): {code}"
 
 
-def _place(place: str, namer: Namer) -> str:
-    if _PLACE.fullmatch(place) is not None:
-        return place
-    if (begins := _PLACE_BEGINS.fullmatch(place)) is not None:
+def _location(location: str, namer: Namer) -> str:
+    if _LOCATION.fullmatch(location) is not None:
+        return location
+    if (begins := _LOCATION_BEGINS.fullmatch(location)) is not None:
         return begins[1] or f"{begins[2]}>"
-    return f"<{namer.name('path', place)}>"
+    return f"<{namer.name('path', location)}>"
 
 
 def is_public_builtin(name: str) -> bool:

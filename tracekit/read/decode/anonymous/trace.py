@@ -1,13 +1,11 @@
-"""Replace the names in a decoded trace: of hosts, paths, modules, groups, annotations, functions, threads.
+"""Which names in a decoded trace are replaced, and which stay: of hosts, paths, modules, groups, annotations, threads.
 
 Everything that is made of a trace is made of what `anonymized` returns, so that no output has to think of it. The names
-of kernels and operators stay. Of all else only what has a public form stays, such as the labels that torch writes and
-the categories of Kineto.
+of kernels and operators stay. Of all other names only those of a public form stay, such as the labels that torch writes
+and the categories of Kineto. Names in what the probe wrote about its job are replaced, too.
 
 Arguments of an event stay if torch, Kineto or NCCL write them and their value is public, too. A value is public if it
 has a public form (of a type, of a collective), or no letters. All other arguments are left out.
-
-Replace the names in what the probe wrote of its job.
 """
 
 from __future__ import annotations
@@ -188,9 +186,9 @@ class _Strings:
 
         None becomes `ABSENT`.
         """
-        present, place = np.unique(column, return_inverse=True)
+        present, index = np.unique(column, return_inverse=True)
         new = [ABSENT if number == ABSENT else self._number(rename(self.texts[number])) for number in present.tolist()]
-        return np.array(new, dtype=np.int32)[place] if len(new) else column
+        return np.array(new, dtype=np.int32)[index] if len(new) else column
 
     def _number(self, text: str | None) -> int:
         if text is None:

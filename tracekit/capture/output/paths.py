@@ -1,13 +1,11 @@
-"""Names of the files that the capture writes, and how a finished file takes its name.
+"""Which files the capture writes, how a finished file gets its name, and how much disk space the files may take.
 
-A window of a rank is `<run>/attempt-<n>/step-<first>/rank-<r>.json.gz`, with `rank-<r>.manifest.json` beside it. What
-is not finished has a name that begins with a dot and ends with `.tmp`.
+A window of a rank is `<run>/attempt-<n>/step-<first>/rank-<r>.json.gz`, with `rank-<r>.manifest.json` beside it. A file
+that is not finished has a name that begins with a dot and ends with `.tmp`.
 
-Limits the disk space that the probes of a process take: a total, and an amount that stays free.
-
-What was written counts for all probes of the process, as a program may make a new one for each of a hundred models. The
-limits apply to the final files. torch's uncompressed export of a window lies beside them until it has been read, and
-its size is known only then.
+`DiskBudget` has two limits: a total, and an amount that stays free. The total counts for all probes of the process, as
+a program may make a new one for each of a hundred models. It applies to the final files. torch's uncompressed export of
+a window lies beside them until it has been read, and its size is known only then.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: 
     A recording is never replaced, but launchers reuse ids, and containers number their processes alike.
     """
     candidate, number = run_id, 1
-    while Place(trace_folder(root, candidate, attempt, first_step, rank, world_size), rank).is_taken:
+    while RecordingPaths(trace_folder(root, candidate, attempt, first_step, rank, world_size), rank).is_taken:
         number += 1
         suffix = f"-{number}"
         candidate = run_id[: MAX_RUN_ID_LENGTH - len(suffix)] + suffix
@@ -75,7 +73,7 @@ def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: 
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordingPaths:
     """The files of one window of one rank in `folder`, and the scratch files of this process beside them."""
 
     folder: Path
