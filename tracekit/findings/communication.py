@@ -7,7 +7,7 @@ from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
 
 REPLAYED_ACTIONS = {
     "communication": "overlap it with compute",
-    "network": "send less, or use a faster network link: it would save as much if it took no time",
+    "network": "send less, or use a faster link: it would save as much if it took no time",
 }
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
 
@@ -28,7 +28,7 @@ def exposed_transfers(share: float, unseen: bool, kind: str | None, group: str |
     what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"
     return (
         f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}",
-        "overlap it with compute, send less, or use a faster network link",
+        "overlap it with compute, send less, or use a faster link",
     )
 
 

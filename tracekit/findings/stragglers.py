@@ -138,13 +138,13 @@ def slow_link(
     certainty: str,
     missing: str | None = None,
 ) -> Sentence:
-    """Transfers over one network link take longer than others of the same kind, size and members."""
+    """Transfers over one link take longer than others of the same kind, size and members."""
     if directed:
-        name = f"the network link from rank {ranks[0]} to rank {ranks[1]}"
+        name = f"the link from rank {ranks[0]} to rank {ranks[1]}"
     elif len(ranks) == 2:
-        name = f"the network link between ranks {ranks[0]} and {ranks[1]}"
+        name = f"the link between ranks {ranks[0]} and {ranks[1]}"
     else:
-        name = f"the network links between ranks {format_ranges(ranks)}"
+        name = f"the links between ranks {format_ranges(ranks)}"
     verb = "takes" if len(ranks) == 2 else "take"
     action = f"check {name}: placement, cables, other traffic{_until_sure(certainty, steps, missing)}"
     return f"{name} {verb} {slowdown:.1f} times as long {_COMPARED_WITH[reference]}", action

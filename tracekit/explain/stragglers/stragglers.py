@@ -64,7 +64,7 @@ SLOW_LINKS = Table(
         Column("ranks", "list[int]", "", "Those of the group, or the source and the destination of messages."),
         Column("carries_messages", "bool", "", "Whether it carries messages, and not collectives of the group."),
         Column("directed", "bool", "", "Whether it is slow from the first of the ranks to the second, and not back."),
-        Column("slowdown", "float", "ratio", "How many times as long as on other network links its transfers take."),
+        Column("slowdown", "float", "ratio", "How many times as long as on other links its transfers take."),
         Column("compared_with", "str", "", "What it is compared with."),
     ),
 )

@@ -76,7 +76,7 @@ class Candidate:
         what: the change in words.
         remedy: what is changed.
         durations: returns those of the operations of each group of steps, float64 [n, k].
-        ranks: the ranks that it is about: those to change, or those that a network link connects.
+        ranks: the ranks that it is about: those to change, or those that a link connects.
     """
 
     what: str
@@ -185,11 +185,7 @@ def _without_host_gaps(graph: OperationGraph) -> Iterator[Candidate]:
 def _slow_links(graph: OperationGraph, most: int) -> Iterator[Candidate]:
     for slow in find_slow_links(graph)[:most] if graph.transfers_are_known else ():
         ranks = graph.network_links[slow.number]
-        name = (
-            f"network link between ranks {ranks[0]} and {ranks[1]}"
-            if len(ranks) == 2
-            else f"group {format_ranges(ranks)}"
-        )
+        name = f"link between ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 else f"group {format_ranges(ranks)}"
         what = f"{name} at the speed of {_SPEED_OF[slow.reference]}"
         yield Candidate(what=what, remedy="link", durations=partial(link_at_others_speed, graph, slow), ranks=ranks)
 

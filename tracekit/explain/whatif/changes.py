@@ -46,7 +46,7 @@ class Change:
         error_ns: the uncertainty of that, from the replay's error, the spread over steps and the clocks' uncertainty.
         share: the saving as a share of the measured step.
         rank: the rank to change, if it is one.
-        ranks: the ranks that it is about: those to change, or those that a network link connects.
+        ranks: the ranks that it is about: those to change, or those that a link connects.
     """
 
     what: str

@@ -19,12 +19,7 @@ WHATIF = Table(
         Column("what", "str", "", "The change in words."),
         Column("remedy", "str", "", "What is changed: ranks, link, load, data, network, host ..."),
         Column("rank", "int?", "", "The rank to change, if it is one."),
-        Column(
-            "ranks",
-            "list[int]",
-            "",
-            "The ranks that it is about: those to change, or those that a network link connects.",
-        ),
+        Column("ranks", "list[int]", "", "The ranks that it is about: those to change, or those that a link connects."),
         Column("saves_ns_per_step", "int", "ns", "How much shorter the mean step would be, by a replay."),
         Column("error_ns", "int", "ns", "What that may be off."),
         Column("share", "float", "ratio", "The saving as a share of the measured step."),

@@ -152,9 +152,7 @@ def what_if(graph: OperationGraph) -> WhatIf:
     by_rank, bound_ns = _slowdown_by_rank(replays, by_stage, notes), replays.largest_possible_delay_ns
     slowness_ns = replayed_ns - ideal_ns
     if replays.are_long:
-        notes.append(
-            "very many operations: the slowdown S of each type is left out, and few ranks and network links are tried"
-        )
+        notes.append("very many operations: the slowdown S of each type is left out, and few ranks and links are tried")
     if len(steps_ns) == 1:
         notes.append("one step: how much savings differ from step to step is not known")
 
