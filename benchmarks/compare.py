@@ -18,8 +18,6 @@ from typing import Any
 from benchmarks.measuring.results import Row, number, read_json
 from benchmarks.measuring.samples import Spread
 
-__all__ = ["Change", "changes", "table"]
-
 LEAST_RUNS = 3
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Entry", "Found", "Planted", "Summary", "column", "evidence", "late_rank", "reduced_share", "saving_ms"]
-
 Summary = dict[str, Any]
 
 

@@ -36,8 +36,6 @@ from tracekit.model.metadata import (
     Window,
 )
 
-__all__ = ["BASE_NS", "ORIGIN_US", "TraceBuilder", "write_run"]
-
 BASE_NS = 1_790_857_026_000_000_000
 """`baseTimeNanoseconds` of every built trace."""
 ORIGIN_US = 4_396_967

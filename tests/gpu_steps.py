@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.builders import TraceBuilder
 
-__all__ = ["gpu_steps"]
-
 
 def gpu_steps(rank: int = 0, steps: int = 3, *, offset_us: float = 0.25) -> TraceBuilder:
     """Return a rank with `steps` steps of 100 us: an operator, three launches, a copy and an all-reduce in each.

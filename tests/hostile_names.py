@@ -10,8 +10,6 @@ from typing import Any
 from tests.gpu_steps import gpu_steps
 from tests.places import DATA
 
-__all__ = ["HOSTILE", "MARK", "NAME_OF_A_FILE", "hostile_ddp", "hostile_gpu"]
-
 MARK = "EVIL"
 _OF_A_TERMINAL = "\x1b[31;1m\x1b]8;;http://x/\x07\x1b]0;t\x1b\\\x9b2J\x9d52;c;x\x9c\x08\x7f"
 _INVISIBLE = "\u202e\u2066\u200b\ufeff\u2028\u2029"

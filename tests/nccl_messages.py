@@ -14,8 +14,6 @@ from typing import Any
 from tests.builders import TraceBuilder
 from tracekit.model.spans import COALESCED_SPAN
 
-__all__ = ["add_batch", "add_message"]
-
 _KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 _OPERATORS = {"send": "c10d::send", "recv": "c10d::recv_"}
 _ARROWS = {"send": "->", "recv": "<-"}

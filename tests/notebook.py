@@ -9,8 +9,6 @@ from typing import Any
 
 from tests.places import ROOT
 
-__all__ = ["NOTEBOOK", "run_notebook", "shown"]
-
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 _TIMEOUT_S = 300  # of a cell
 _PICTURE = "image/png"

@@ -12,8 +12,6 @@ from typing import Any
 from tests.gpu_steps import gpu_steps
 from tests.places import DATA
 
-__all__ = ["SECRET", "assert_no_secret", "decoding_calls", "secret_ddp", "secret_gpu"]
-
 SECRET = "acme"
 
 

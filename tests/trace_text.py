@@ -7,8 +7,6 @@ import json
 from decimal import Decimal
 from typing import Any, Literal
 
-__all__ = ["Layout", "Microseconds", "Packing", "decimal", "event_text", "pack"]
-
 Layout = Literal["kineto", "compact", "pretty", "crlf", "array"]
 Packing = Literal["plain", "gz", "members"]
 Microseconds = int | float

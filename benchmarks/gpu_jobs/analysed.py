@@ -17,8 +17,6 @@ from tracekit.read.files.discover import Discovery
 from tracekit.read.files.grouping import RunFiles
 from tracekit.report.report import Report, analyze, wanted_sections
 
-__all__ = ["report_of", "run_of"]
-
 
 @dataclass(frozen=True)
 class InMemory:

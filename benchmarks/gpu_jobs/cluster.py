@@ -16,8 +16,6 @@ from benchmarks.gpu_jobs.spec import Family, JobSpec
 from benchmarks.gpu_jobs.strategies import ddp, expert, fsdp, pipeline, tensor
 from benchmarks.gpu_jobs.strategies.model import Loop
 
-__all__ = ["TRAINING_LOOPS", "FinishedJob", "TrainingLoop", "run_job"]
-
 TrainingLoop = Callable[[Rank], Loop]
 
 TRAINING_LOOPS: dict[Family, TrainingLoop] = {

@@ -16,8 +16,6 @@ from typing import Any
 from benchmarks.gpu_jobs.groups import Group
 from benchmarks.gpu_jobs.spec import JobSpec
 
-__all__ = ["COLLECTIVES", "Collective", "comms_facts", "message_annotation"]
-
 
 @dataclass(frozen=True)
 class Collective:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from benchmarks.gpu_jobs.groups import Group
 from benchmarks.gpu_jobs.spec import JobSpec
 
-__all__ = ["RankDefect", "defect_of"]
-
 
 @dataclass(frozen=True)
 class RankDefect:

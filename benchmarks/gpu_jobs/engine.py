@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Device", "Kernel", "Latencies", "Meeting", "Stream", "Transfer"]
-
 Activity = Literal["compute", "comm", "copy"]
 
 

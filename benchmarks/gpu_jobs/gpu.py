@@ -13,8 +13,6 @@ from benchmarks.gpu_jobs.engine import Device, Kernel, Stream, Transfer
 from benchmarks.gpu_jobs.host import Host
 from benchmarks.gpu_jobs.spec import JobSpec
 
-__all__ = ["Gpu", "Synchronize"]
-
 COMPUTE_STREAM = 7
 FIRST_OTHER_STREAM = 20
 

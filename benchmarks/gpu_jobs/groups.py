@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from benchmarks.gpu_jobs.spec import JobSpec
 
-__all__ = ["Group", "groups_of"]
-
 
 @dataclass(frozen=True)
 class Group:

@@ -7,8 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["AUTOGRAD", "MAIN", "Host", "HostRecord"]
-
 MAIN, AUTOGRAD = 0, 1
 
 

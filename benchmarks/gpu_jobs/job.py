@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tracekit.model.run import Run
     from tracekit.report.report import Report
 
-__all__ = ["SimulatedJob", "simulate"]
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 

@@ -14,8 +14,6 @@ from benchmarks.gpu_jobs.host import HostRecord
 from benchmarks.gpu_jobs.losses import recorded
 from benchmarks.gpu_jobs.rank import Rank
 
-__all__ = ["document", "renumbered"]
-
 BASE_NS = 1_790_857_026_000_000_000
 ORIGIN_NS = 4_396_967_000_000
 SMS, THREADS_PER_WARP = 108, 32

@@ -9,8 +9,6 @@ from benchmarks.gpu_jobs.cluster import FinishedJob
 from benchmarks.gpu_jobs.engine import Kernel
 from benchmarks.gpu_jobs.host import HostRecord
 
-__all__ = ["RecordedRank", "recorded"]
-
 
 @dataclass(frozen=True)
 class RecordedRank:

@@ -11,8 +11,6 @@ from benchmarks.gpu_jobs.intervals import clipped, length, minus, union
 from benchmarks.gpu_jobs.rank import Rank
 from benchmarks.gpu_jobs.truth import Action, Message, Operation, RankStep, Truth
 
-__all__ = ["mean_step_ns", "truth_of"]
-
 
 def truth_of(job: FinishedJob, without_defect: FinishedJob) -> Truth:
     actions = _actions(job.kernels)

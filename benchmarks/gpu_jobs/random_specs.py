@@ -10,8 +10,6 @@ from typing import Any, get_args
 from benchmarks.gpu_jobs.clocks import Clocks
 from benchmarks.gpu_jobs.spec import Cause, Defect, Family, JobSpec
 
-__all__ = ["CAUSES", "FAMILIES", "spec_of"]
-
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 CAUSES: Mapping[Family, Sequence[Cause]] = {

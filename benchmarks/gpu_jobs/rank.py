@@ -13,8 +13,6 @@ from benchmarks.gpu_jobs.engine import Kernel, Meeting, Stream, Transfer
 from benchmarks.gpu_jobs.gpu import Gpu
 from benchmarks.gpu_jobs.groups import Group
 
-__all__ = ["Rank"]
-
 BYTES_PER_US = 50_000  # of a link: 50 GB/s
 
 

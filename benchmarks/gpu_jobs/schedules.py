@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from benchmarks.gpu_jobs.spec import JobSpec
 
-__all__ = ["Action", "turns_of"]
-
 Action = tuple[str, int, int]
 
 

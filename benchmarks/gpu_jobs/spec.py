@@ -7,8 +7,6 @@ from typing import Literal, get_args
 
 from benchmarks.gpu_jobs.clocks import Clocks
 
-__all__ = ["Cause", "Defect", "Family", "JobSpec", "Missing"]
-
 Family = Literal["ddp", "fsdp", "tensor", "pipeline", "expert", "hybrid"]
 """`tensor` is TP x DP, `expert` is EP x DP, `hybrid` is PP x DP x TP."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from benchmarks.gpu_jobs.spec import Defect
 
-__all__ = ["Action", "Message", "Operation", "RankStep", "Truth"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RankStep:

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["nearly_empty_run"]
-
 _STEPS = 3
 
 

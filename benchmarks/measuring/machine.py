@@ -12,8 +12,6 @@ from typing import Any
 
 from tracekit import __version__
 
-__all__ = ["facts", "in_words", "native_is_built"]
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-__all__ = ["Command", "Cost", "alternate", "log_cost", "measure", "peaks_below", "round_order"]
-
 _PROC = Path("/proc")
 _LOOK_EVERY_S = 0.05  # /proc states the peak so far: only growth in the last moment of a process is missed
 

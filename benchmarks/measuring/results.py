@@ -10,8 +10,6 @@ from typing import Any
 
 from benchmarks.measuring.samples import Spread, spread
 
-__all__ = ["Row", "markdown", "number", "read_json", "row", "write_json"]
-
 FORMAT = 1
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Spread", "doublings", "one_more", "ratios", "spread"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:

@@ -18,8 +18,6 @@ from pathlib import Path
 from benchmarks.measuring import big_runs
 from benchmarks.measuring.measure import Command
 
-__all__ = ["BIG", "SMALL", "Setup"]
-
 BIG, SMALL = 27, 4
 """Repeats of the seed that give a rank 269 MB of JSON, and 40 MB."""
 

@@ -24,8 +24,6 @@ FLAGS = {"record_shapes": True}  # the probe's defaults
 SKIP, WARMUP = 3, 1
 WIDTH, HEADS, LAYERS, TOKENS, BATCH, VOCABULARY = 64, 4, 4, 32, 8, 256
 
-__all__ = ["FLAGS", "SKIP", "WARMUP", "Job"]
-
 
 class Attention(nn.Module):
     def __init__(self) -> None:

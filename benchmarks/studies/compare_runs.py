@@ -36,8 +36,6 @@ from tracekit.model.events import Float64
 from tracekit.model.table import rows_of
 from tracekit.report.report import Report, analyze
 
-__all__ = ["PLANTED", "JobPair", "Noise", "Planted", "Varying", "judge_lengths", "judge_pair", "step_lengths_of"]
-
 STEP_VARIATION, RUN_VARIATION = 0.02, 0.005
 _DOCS = Path(__file__).parents[2] / "docs" / "compare.md"
 _STEP_NS = 100_000_000

@@ -28,8 +28,6 @@ _MOST_S = 30.0
 _MOST_PEAK_BYTES = 1_000_000_000
 _MOST_OUTPUT_BYTES = 64_000_000
 
-__all__ = ["ClassCost", "cost_of", "over_limits"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCost:

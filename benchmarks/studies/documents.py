@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Row", "between_marks", "markdown"]
-
 Row = tuple[str, ...]
 
 

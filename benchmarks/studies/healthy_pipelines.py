@@ -37,8 +37,6 @@ SCHEDULES = (
 _RANKS, _STEPS = 4, 10
 _TRUE_CAUSES = {"bubble", None}  # None: nothing stands out
 
-__all__ = ["SCHEDULES", "HealthyRun", "judge", "table"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HealthyRun:

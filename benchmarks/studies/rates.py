@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["rate", "wilson"]
-
 _Z = 1.959964  # of 95 %
 
 

@@ -10,8 +10,6 @@ from typing import Any
 from tracekit.render.page.build import html_page, page_code
 from tracekit.render.page.contract import PageData
 
-__all__ = ["ReportPage", "opened", "opened_text"]
-
 
 class ReportPage:
     """A page that has drawn its first screen.

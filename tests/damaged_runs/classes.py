@@ -6,6 +6,4 @@ from tests.damaged_runs.classes_of_events import CLASSES_OF_EVENTS
 from tests.damaged_runs.classes_of_text import CLASSES_OF_TEXT
 from tests.damaged_runs.damaged_run import DamagedRun
 
-__all__ = ["CLASSES"]
-
 CLASSES: dict[str, DamagedRun] = {**CLASSES_OF_TEXT, **CLASSES_OF_EVENTS}

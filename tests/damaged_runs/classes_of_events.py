@@ -17,8 +17,6 @@ from tests.damaged_runs import text as t
 from tests.damaged_runs.damaged_run import DamagedRun, of_trace, with_one_event
 from tests.damaged_runs.good_run import GOOD, STEP_US, STEPS, rank_trace
 
-__all__ = ["CLASSES_OF_EVENTS"]
-
 _DAY_US = 86_400e6
 _NO_TIMES = "its times are n/a and join no comparison"
 

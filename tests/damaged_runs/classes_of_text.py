@@ -14,8 +14,6 @@ from tests.damaged_runs import text as t
 from tests.damaged_runs.damaged_run import DamagedRun, of_text, of_trace, with_one_event
 from tests.damaged_runs.good_run import BAD, rank_trace
 
-__all__ = ["CLASSES_OF_TEXT"]
-
 _GZ = f"rank{BAD}.json.gz"
 
 

@@ -13,9 +13,6 @@ from tests.damaged_runs.good_run import BAD, rank_trace
 from tests.damaged_runs.text import with_event
 from tests.trace_text import Layout
 
-__all__ = ["DamagedRun", "Outcome", "of_text", "of_trace", "with_one_event"]
-
-
 Outcome = Literal["as undamaged", "excluded", "missing"]
 
 

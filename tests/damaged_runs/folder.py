@@ -5,17 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = [
-    "broken_link",
-    "empty_file",
-    "fifo",
-    "folder_named_like_a_trace",
-    "json_that_is_no_trace",
-    "link_to_itself",
-    "trace_without_events",
-    "unfinished_export",
-]
-
 
 def empty_file(path: Path) -> None:
     path.touch()

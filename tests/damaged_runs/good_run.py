@@ -15,8 +15,6 @@ from typing import Any
 
 from tests.builders import TraceBuilder
 
-__all__ = ["BAD", "GOOD", "SLOW", "STEPS", "STEP_US", "WORLD_SIZE", "good_traces", "rank_trace", "write_good_run"]
-
 GOOD = range(8)
 BAD = 8
 WORLD_SIZE = 9

@@ -5,24 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 
-__all__ = [
-    "array_never_closed",
-    "as_array",
-    "bad_checksum",
-    "bad_checksum_of_last_member",
-    "cut_off",
-    "cut_off_at",
-    "flipped_byte",
-    "gzip_bomb",
-    "members",
-    "numbers_as_strings",
-    "second_events_array",
-    "trailing_garbage",
-    "with_event",
-    "with_name",
-    "without_closing",
-]
-
 _EVENTS = b'"traceEvents": [\n'
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from tests.places import ROOT
 
-__all__ = ["Finding", "fuzz", "parser"]
-
 _MOST_FINDINGS = 20
 _MOST_PEAK_BYTES = 1_000_000_000
 

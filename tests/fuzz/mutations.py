@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tracekit.read.decode.salvage import EVENT_BOUNDARY
 
-__all__ = ["corpus_texts", "damaged", "excerpt", "mutant_of", "packed", "read_text"]
-
 _TOKENS = [
     *(b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"\0", b"\xff", b"\xc3\xa9", b"\xed\xa0\x80"),
     *(b"null", b"true", b"false", b"NaN", b"-Infinity", b"{}", b"[]", b'""', b"-", b"0", b"-0", b"1e5", b"1E400", b"."),

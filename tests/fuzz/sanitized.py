@@ -16,8 +16,6 @@ from pathlib import Path
 
 from tests.places import ROOT
 
-__all__ = ["EXTENSIONS", "FOLDER_VARIABLE", "build", "environment", "use_sanitized"]
-
 FOLDER_VARIABLE = "TRACEKIT_SANITIZED"
 EXTENSIONS = {
     "tracekit.read.decode.native._scanner": ROOT / "tracekit" / "read" / "decode" / "native",

@@ -7,8 +7,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["count_devices", "describe_devices", "driver_version", "why_skipped"]
-
 # A dotted number: the first one in the line of either driver is its version.
 _VERSION = re.compile(r"\b\d+(?:\.\d+)+\b")
 _DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))

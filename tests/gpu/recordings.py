@@ -17,8 +17,6 @@ from tests.integration.recorded import notes_of, result_of
 from tracekit.loading.load import load
 from tracekit.report.kernel_list import KernelUse, list_kernels
 
-__all__ = ["SPIN", "DeviceEvent", "DeviceRecording", "covered_ns"]
-
 SPIN = "spin_kernel"
 """A part of the name of the kernel that `torch.cuda._sleep` launches, on CUDA and on ROCm."""
 

@@ -17,8 +17,6 @@ import pytest
 from tests.gpu.devices import count_devices, describe_devices
 from tests.places import ROOT
 
-__all__ = ["FOLDER", "NOT_RUN_YET", "merge_results", "read_results", "render_results", "write_results"]
-
 FOLDER = ROOT / "reports" / "gpu"
 NOT_RUN_YET = "not run yet"
 _HEAD = """# Results on GPUs

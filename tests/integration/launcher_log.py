@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["Restart", "restarts"]
-
 _LINE = re.compile(r"^[IWE](\d{4} \d\d:\d\d:\d\d\.\d{6})\s+\d+ .*?\] (.*)$", re.MULTILINE)
 _STEP = re.compile(r"^(\d+\.\d+) step (\d+) of (\d+) ranks", re.MULTILINE)
 _BREAK = re.compile(r"^(\d+\.\d+) (?:rank \d+ kills itself before step (\d+)|the second machine leaves)", re.MULTILINE)

@@ -16,8 +16,6 @@ from tests.integration.phase_truth import mark
 
 WIDTH = 16
 
-__all__ = ["WIDTH", "MarkedLBFGS", "MarkedSGD", "Network", "batches", "loss_of"]
-
 
 class _MarkedBackward(torch.autograd.Function):
     @staticmethod

@@ -11,8 +11,6 @@ from tracekit.trace_processor import TraceProcessor
 
 _MARK = "truth:"
 
-__all__ = ["assert_marks_are_their_phases", "mark"]
-
 
 def mark(phase: str) -> str:
     """Return the name of a span around work of this phase."""

@@ -39,8 +39,6 @@ from tests.integration.probe_answers import (
 BOTH = (0, 1)
 WORLD = "world"
 
-__all__ = ["COMMANDS", "Probe", "Result"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:

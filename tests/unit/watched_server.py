@@ -13,8 +13,6 @@ from typing import Any
 
 from tracekit.serve import UI_ORIGIN, TraceServer
 
-__all__ = ["HOST", "IDLE_TIMEOUT_S", "TRACE", "UI", "Served", "serving"]
-
 TRACE = bytes(range(256)) * 40_000  # larger than the buffers of a socket
 IDLE_TIMEOUT_S = 100.0
 HOST, UI = ("Host", "127.0.0.1:{port}"), ("Origin", UI_ORIGIN)

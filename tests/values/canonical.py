@@ -17,8 +17,6 @@ from tracekit.report.report import analyze
 _DIGITS = 9
 _NOTHING: tuple[Any, ...] = (None, [], {})
 
-__all__ = ["canonical", "digests", "exact_text", "rounded", "text_of", "values_of"]
-
 
 def values_of(case: ValueCase) -> dict[str, Any]:
     """Return the canonical result of a case: read natively, by one process, without a cache."""

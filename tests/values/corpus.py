@@ -19,8 +19,6 @@ from tests.places import DATA, ROOT, field_cases
 
 _SEEDS_OF_SUITE, _SEEDS = range(2, 7), range(2, 20)
 
-__all__ = ["ValueCase", "cases"]
-
 
 @dataclass(frozen=True)
 class ValueCase:

@@ -38,7 +38,6 @@ RENAMES: dict[str, str] = {
 
 _EQUAL = 1e-9
 
-__all__ = ["RENAMES", "Difference", "differences", "kind_of"]
 
 Difference = tuple[str, Any, Any]
 """A case, and the first value of a field that differs, before and after."""

@@ -9,8 +9,6 @@ from pathlib import Path
 FROZEN = Path(__file__).with_name("frozen.json")
 _ABSENT = "-"
 
-__all__ = ["FROZEN", "read_frozen", "write_frozen"]
-
 
 def read_frozen() -> dict[str, dict[str, str]]:
     """Return the digests by part by case."""

@@ -11,8 +11,6 @@ from unittest.mock import patch
 from tests.values.canonical import exact_text
 from tests.values.corpus import ValueCase
 
-__all__ = ["WAYS", "differing_ways"]
-
 WAYS = ("portable decoder", "two jobs", "cold cache", "filled cache")
 
 

@@ -15,8 +15,6 @@ from benchmarks.gpu_jobs.strategies.model import (
     steps,
 )
 
-__all__ = ["train"]
-
 FIRST_BUCKET, LAST_BUCKET = 0.5, 1.2  # times the size of the others: the first is limited, the last has what remains
 
 

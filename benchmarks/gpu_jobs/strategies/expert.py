@@ -18,8 +18,6 @@ from benchmarks.gpu_jobs.strategies.model import (
     steps,
 )
 
-__all__ = ["tokens_of", "train"]
-
 TOKENS, HIDDEN = 4096, 1024  # of a rank and microbatch; elements of a token
 # Autograd functions of Megatron-LM: core/tensor_parallel/mappings.py, core/transformer/moe/fused_a2a.py.
 OPERATORS = {

@@ -24,8 +24,6 @@ from benchmarks.gpu_jobs.strategies.model import (
     steps,
 )
 
-__all__ = ["Unit", "train", "train_units"]
-
 COPY_US = 4.0
 BYTES_PER_ELEMENT = 4
 

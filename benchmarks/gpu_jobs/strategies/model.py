@@ -9,18 +9,6 @@ from typing import Any
 from benchmarks.gpu_jobs.gpu import Synchronize
 from benchmarks.gpu_jobs.rank import Rank
 
-__all__ = [
-    "Loop",
-    "autograd_node",
-    "backward_layer",
-    "end_of_step",
-    "forward_layer",
-    "load_batch",
-    "optimizer_step",
-    "reduce_gradients",
-    "steps",
-]
-
 Loop = Generator[Synchronize | None, None, None]
 """A training loop. It yields what its host waits for; None is nothing."""
 

@@ -24,8 +24,6 @@ from benchmarks.gpu_jobs.strategies.model import (
     steps,
 )
 
-__all__ = ["train"]
-
 
 def train(rank: Rank) -> Loop:
     spec = rank.spec

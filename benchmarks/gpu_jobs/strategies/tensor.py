@@ -15,8 +15,6 @@ from benchmarks.gpu_jobs.strategies.model import (
     steps,
 )
 
-__all__ = ["train"]
-
 
 def train(rank: Rank) -> Loop:
     spec = rank.spec

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["NOISES", "SCORING_SEEDS", "TUNING_SEEDS", "WHERE", "Case", "cases"]
-
 TUNING_SEEDS = range(1_000)
 SCORING_SEEDS = range(12_000, 20_000)  # those from 10,000 on were scored before the rule changed
 NOISES = {"half": 0.5, "recorded": 1.0, "double": 2.0}

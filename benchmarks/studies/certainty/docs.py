@@ -9,8 +9,6 @@ from benchmarks.studies.certainty.scoring import Score
 from benchmarks.studies.documents import between_marks, markdown
 from benchmarks.studies.rates import rate
 
-__all__ = ["FILE", "with_tables", "write_tables"]
-
 FILE = Path(__file__).parents[3] / "docs" / "certainty.md"
 
 

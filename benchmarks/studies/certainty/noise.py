@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["noise_of"]
-
 _VARIATION, _BURST, _BURST_CHANCE, _STAYS, _OFFSET = 0.012, 0.06, 0.05, 0.3, 0.005
 
 

@@ -19,8 +19,6 @@ from benchmarks.studies.certainty.cases import Case
 from benchmarks.studies.certainty.noise import noise_of
 from tracekit.model.run import Run
 
-__all__ = ["run_of"]
-
 _STEP_NS = 100_000_000
 _TRANSFER_NS = 500_000
 _OPERATIONS = 20  # of a piece

@@ -8,8 +8,6 @@ from benchmarks.studies.certainty.cases import Case
 from benchmarks.studies.certainty.programs import run_of
 from tracekit.explain.stragglers.stragglers import stragglers
 
-__all__ = ["Score", "score"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Score:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from tracekit.findings.finding import Finding
 
-__all__ = ["Accusation", "accusations"]
-
 
 @dataclass(frozen=True)
 class Accusation:

@@ -12,8 +12,6 @@ from typing import Literal
 
 from benchmarks.gpu_jobs import CAUSES, Cause, Family, JobSpec, Missing, spec_of
 
-__all__ = ["GROUPS", "SCORING_SEEDS", "TUNING_SEEDS", "Case", "Purpose", "cases"]
-
 Purpose = Literal["tuning", "scoring"]
 
 TUNING_SEEDS = range(1_000)

@@ -9,8 +9,6 @@ from benchmarks.studies.documents import between_marks, markdown
 from benchmarks.studies.gpu_jobs.scoring import Score
 from benchmarks.studies.gpu_jobs.tables import table_by_check, table_by_defect, table_by_group
 
-__all__ = ["FILE", "with_tables", "write_tables"]
-
 FILE = Path(__file__).parents[3] / "docs" / "gpu-accuracy.md"
 
 

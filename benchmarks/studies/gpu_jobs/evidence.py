@@ -10,8 +10,6 @@ from benchmarks.gpu_jobs.kineto import BASE_NS, ORIGIN_NS
 from tracekit.model.run import Run
 from tracekit.report.report import Report
 
-__all__ = ["Evidence"]
-
 _PCIE_BYTES_PER_NS = 12.0  # of 16 lanes of the third generation (NCCL, src/graph/topo.h, PCI_BW)
 _JUMP_NS = 100_000  # clocks do not drift by as much in a few steps
 

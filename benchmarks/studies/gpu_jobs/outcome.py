@@ -8,8 +8,6 @@ from typing import Literal, TypeVar
 
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 
-__all__ = ["Check", "Outcome", "abstained", "compare", "compare_each", "right_if"]
-
 K = TypeVar("K", bound=Hashable)
 Verdict = Literal["right", "wrong", "abstained"]
 

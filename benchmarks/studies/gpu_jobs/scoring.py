@@ -17,8 +17,6 @@ from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome
 from tracekit.report.report import Report
 
-__all__ = ["Score", "check_all", "score", "scores"]
-
 
 @dataclass(frozen=True)
 class Score:

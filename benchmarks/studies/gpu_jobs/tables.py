@@ -9,8 +9,6 @@ from benchmarks.studies.gpu_jobs.checks.savings import saving_of_finding, saving
 from benchmarks.studies.gpu_jobs.checks.verdicts import cause, culprit, no_false_alarm
 from benchmarks.studies.gpu_jobs.scoring import Score
 
-__all__ = ["table_by_check", "table_by_defect", "table_by_group"]
-
 
 def table_by_group(scores: Sequence[Score]) -> list[Row]:
     """Return a row for each group: its jobs, checks, those that are right, and the statements that matter most."""

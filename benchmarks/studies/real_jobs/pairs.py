@@ -9,8 +9,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "Pair", "pairs"]
-
 _RECORDED = ("--recorded", "20")  # so many that medians tell the delay: steps differ by a few ms
 _STEPS = ("--steps", "25", *_RECORDED)
 _STRAGGLER_MS, _DDP_MS, _FSDP_MS, _TENSOR_MS, _PHASES_MS = 95, 150, 135, 85, 105  # a step without a defect

@@ -15,8 +15,6 @@ import tracekit
 from benchmarks.studies.real_jobs.pairs import Pair
 from tracekit.render.json_result import result_json
 
-__all__ = ["record", "results_of"]
-
 _ROOT = Path(__file__).parents[3]
 _LIMIT_S, _ATTEMPTS = 180, 3  # Gloo may abort at exit
 

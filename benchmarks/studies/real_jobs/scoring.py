@@ -8,8 +8,6 @@ from typing import Any
 
 from benchmarks.studies.real_jobs.pairs import Pair
 
-__all__ = ["Score", "score"]
-
 Result = Mapping[str, Any]
 
 _BLAMED = frozenset({"compute", "more_work", "host", "between_steps", "data", "link", "imbalance", "expert_load"})

@@ -10,8 +10,6 @@ from benchmarks.studies.documents import Row, between_marks, markdown
 from benchmarks.studies.rates import rate
 from benchmarks.studies.real_jobs.scoring import Score
 
-__all__ = ["FILE", "summary", "table", "write_tables"]
-
 FILE = Path(__file__).parents[3] / "docs" / "real-jobs.md"
 
 

@@ -15,8 +15,6 @@ from tracekit.chrome import ChromeFormat, ChromeWriter
 from tracekit.render.merged.merge import Document
 from tracekit.render.slices import Argument, Flows, Slices
 
-__all__ = ["BASE_NS", "chrome_document", "read_events", "slices_of"]
-
 BASE_NS = 1_752_000_000_123_456_789
 
 

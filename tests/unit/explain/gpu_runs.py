@@ -10,8 +10,6 @@ from tracekit.loading.load import load
 from tracekit.render.json_result import result_dict
 from tracekit.report.report import analyze
 
-__all__ = ["gpu_rank", "result"]
-
 
 def gpu_rank(rank: int, world_size: int = 4, *, compute_us: float = 50, steps: range = range(3)) -> TraceBuilder:
     """Steps of 100 us: compute for `compute_us`, then an all-reduce that ends at 100 on every rank."""

@@ -20,8 +20,6 @@ from tracekit.job.messages import match_messages
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
 
-__all__ = ["line", "measured_run"]
-
 _FORWARD_NS = 100
 _STEP_NS = 1_000_000  # from the beginning of a step to that of the next one
 _Times = Callable[[int, int], int]

@@ -14,8 +14,6 @@ import pytest
 
 from tests.components import require_module
 
-__all__ = ["as_on_pandas_2", "assert_equal_tables", "load_by_hta", "quiet", "with_names"]
-
 
 def load_by_hta(files: Mapping[int, Path], *, include_last_step: bool = False) -> Any:
     """Return HTA's `TraceAnalysis` of trace files by rank, parsed by HTA. The test is skipped without HTA."""

@@ -7,8 +7,6 @@ import numpy as np
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, right_if
 
-__all__ = ["CHECKS"]
-
 _ROUNDING_NS = 1_000
 _USEFUL_NS, _USEFUL_SHARE = 50_000, 0.01  # a claimed error above these, in ns and of the step, is of no use
 

@@ -17,8 +17,6 @@ from tracekit.model.communication import KINDS, MatchedGroup
 from tracekit.model.events import Int64
 from tracekit.model.table import rows_of
 
-__all__ = ["CHECKS"]
-
 _ROUNDING_NS = 6_000  # from the launch of a kernel to its start a few microseconds pass, which count as either
 _SAME_NS = 1_000  # how far the end of a kernel in a trace may be off the simulated one to be the same
 _SHARE = 0.05  # of a transfer

@@ -13,8 +13,6 @@ from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
 
-__all__ = ["CHECKS"]
-
 _ROUNDING_NS = 3_000
 _MESSAGES = frozenset({"send", "recv", "send_recv", "message"})
 

@@ -13,8 +13,6 @@ from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compa
 from tracekit.model.communication import bus_factor
 from tracekit.model.table import rows_of
 
-__all__ = ["CHECKS"]
-
 _ROUNDING_NS = 3_000
 
 

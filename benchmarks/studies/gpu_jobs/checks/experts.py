@@ -10,8 +10,6 @@ from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare_each
 from tracekit.model.table import rows_of
 
-__all__ = ["CHECKS"]
-
 _OF_LOAD = 0.03  # of the load of the others: by so much an estimate may be off, as kernels differ by chance
 
 

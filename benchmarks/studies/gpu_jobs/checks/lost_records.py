@@ -12,8 +12,6 @@ from benchmarks.studies.gpu_jobs.accusations import accusations
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
 
-__all__ = ["CHECKS"]
-
 _ROUNDING_NS = 5_000
 _PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 

@@ -10,8 +10,6 @@ from benchmarks.gpu_jobs import Message
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
 
-__all__ = ["CHECKS"]
-
 _ROUNDING_NS = 5_000
 _ELEMENT_BYTES = 4
 

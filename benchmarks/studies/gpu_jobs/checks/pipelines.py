@@ -11,8 +11,6 @@ from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare, compare_each, right_if
 from tracekit.model.table import rows_of
 
-__all__ = ["CHECKS"]
-
 _POINT = 0.01  # of the time from the first to the last action
 _SCHEDULES = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved1f1b"}
 _CAUSES = ("warmup_ns", "drain_ns", "imbalance_ns", "transfer_ns", "late_peer_ns", "other_ns")

@@ -11,8 +11,6 @@ from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compa
 from tracekit.explain.whatif.candidates import BALANCED_STAGES
 from tracekit.explain.whatif.changes import Change
 
-__all__ = ["CHECKS", "saving_of_whatif"]
-
 _SHARE, _OF_STEP = 0.1, 0.01  # a saving may be off by a tenth, or by a hundredth of the step if that is more
 _SHARE_OF_OTHER_PROGRAM = 0.15
 _NO_TIME_US = 0.001

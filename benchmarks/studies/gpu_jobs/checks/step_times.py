@@ -8,8 +8,6 @@ from benchmarks.gpu_jobs import RankStep
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, compare_each, right_if
 
-__all__ = ["CHECKS"]
-
 _ROUNDING_NS = 2_000  # traces have times in microseconds
 
 

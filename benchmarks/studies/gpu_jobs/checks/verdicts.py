@@ -6,8 +6,6 @@ from benchmarks.studies.gpu_jobs.accusations import Accusation, accusations
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare, right_if
 
-__all__ = ["CHECKS", "culprit", "no_false_alarm"]
-
 _SLIGHT = 0.02  # of a step: a defect that costs less need not be named
 
 # What is planted: what a report may call it. A rank that computes longer because of its tokens has more work. Where a

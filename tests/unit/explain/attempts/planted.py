@@ -12,8 +12,6 @@ from tracekit.model.metadata.job import FILE_BYTES, HEADER_BYTES, pack_entry, pa
 
 START_NS = 1_790_000_000 * 10**9
 
-__all__ = ["PlantedAttempt", "Rank", "ns"]
-
 
 def ns(seconds: float) -> int:
     """The wall clock so many seconds after the start of the job."""

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.simulated import Cluster
 
-__all__ = ["ATTENTION_NS", "EXPERTS_NS", "LAYERS", "STEPS", "exchange_tokens"]
-
 STEPS, LAYERS = 6, 4
 ATTENTION_NS, EXPERTS_NS = 1000, 2000
 

@@ -15,8 +15,6 @@ from tracekit.rank.point_to_point import rank_messages
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.read.decode.portable import decode
 
-__all__ = ["Row", "recorded", "rows", "synchronise"]
-
 Row = dict[str, object]
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tracekit.read.cache.store import Cache, Entry, store
 
-__all__ = ["entry_of", "fetched", "files_in", "stored"]
-
 
 def entry_of(trace: Path, *parameters: object, base_dir: Path | None = None) -> Entry:
     entry = Cache(base_dir).entry_for([trace], parameters)

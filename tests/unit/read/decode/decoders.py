@@ -14,8 +14,6 @@ from tracekit.errors import TracekitError
 from tracekit.model.events import DecodedTrace
 from tracekit.read.decode import portable
 
-__all__ = ["decode", "differences", "native_decoder", "outcome"]
-
 
 def native_decoder() -> Any:
     """Return the module `tracekit.read.decode.native`; skip the test where there was no compiler."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.builders import TraceBuilder
 from tracekit.read.files.discover import Discovery
 
-__all__ = ["DAY", "MINUTE", "SECOND", "files", "kinds", "runs", "trace"]
-
 SECOND = 1e6  # microseconds
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE

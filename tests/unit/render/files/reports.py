@@ -9,8 +9,6 @@ from tests.builders import TraceBuilder, write_run
 from tests.places import DATA
 from tracekit.api import Report, analyze
 
-__all__ = ["HOSTILE", "hostile_report", "recorded_report"]
-
 HOSTILE = '=HYPERLINK("http://evil.example","x")\r\n\'\x1b[31m\u202e<img src=x> | `a` _x000D_ \ufffe @team #12;\t,'
 
 

@@ -16,8 +16,6 @@ from tracekit.model.summary import RankSummary
 from tracekit.rank.idle_causes import IDLE_CAUSES
 from tracekit.report.step_lanes import LANES, Operation, StepLanes, StepTime
 
-__all__ = ["SLOW_RANK", "job", "made_up_lanes", "report_of"]
-
 SLOW_RANK = 5
 
 

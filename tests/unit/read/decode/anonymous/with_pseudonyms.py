@@ -9,8 +9,6 @@ from tracekit.model.names.pseudonyms import NameCollector, Namer, Pseudonyms
 
 T = TypeVar("T")
 
-__all__ = ["with_pseudonyms"]
-
 
 def with_pseudonyms(rename: Callable[[str, Namer], T], text: str) -> T:
     collector = NameCollector()
