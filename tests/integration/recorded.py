@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,19 @@ def settings_of(result: dict[str, Any], component: str) -> dict[str, Any]:
         values = {repr(row["value"]): row["value"] for row in of_setting}
         settings[name] = by_module if len(values) > 1 else of_setting[0]["value"]
     return settings
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of two ranks that records several scenarios, and what its ranks know of them."""
+
+    out: Path
+    facts: list[dict[str, Any]]
+
+    @classmethod
+    def record(cls, torchrun: Launch, worker: Path, out: Path) -> Job:
+        torchrun(worker, out)
+        return cls(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+
+    def result(self, scenario: str) -> dict[str, Any]:
+        return result_of(self.out / scenario)

@@ -3,14 +3,11 @@ training is what it was."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces, result_of
+from tests.integration.recorded import Job, Launch, read_traces
 
 HERE = Path(__file__).parent
 CHECKPOINTED = 3  # blocks
@@ -18,20 +15,9 @@ STEPS = 3
 LOADING_NS = 30_000_000
 
 
-@dataclass(frozen=True)
-class Job:
-    out: Path
-    facts: list[dict[str, Any]]
-
-    def result(self, scenario: str) -> dict[str, Any]:
-        return result_of(self.out / scenario)
-
-
 @pytest.fixture(scope="module")
 def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    out = tmp_path_factory.mktemp("phases")
-    torchrun(HERE / "phases_worker.py", out)
-    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+    return Job.record(torchrun, HERE / "phases_worker.py", tmp_path_factory.mktemp("phases"))
 
 
 SCENARIOS = ["reentrant", "non_reentrant", "wrapper", "accumulate", "bfloat16", "float16"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, notes_of, result_of, without_metadata
+from tests.integration.recorded import Job, Launch, notes_of, result_of, without_metadata
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
     assert_totals_are_the_reports,
@@ -31,20 +29,9 @@ NO_PIPELINE = ("ring", "messages")
 FORWARD_ONLY = ("evaluation", "manual_forward_only")
 
 
-@dataclass(frozen=True)
-class Job:
-    out: Path
-    facts: list[dict[str, Any]]
-
-    def result(self, scenario: str) -> dict[str, Any]:
-        return result_of(self.out / scenario)
-
-
 @pytest.fixture(scope="module")
 def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    out = tmp_path_factory.mktemp("pipeline")
-    torchrun(HERE / "pipeline_worker.py", out)
-    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+    return Job.record(torchrun, HERE / "pipeline_worker.py", tmp_path_factory.mktemp("pipeline"))
 
 
 def counts(result: dict[str, Any]) -> dict[int, dict[str, int]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, notes_of, result_of, without_metadata
+from tests.integration.recorded import Job, Launch, notes_of, result_of, without_metadata
 
 HERE = Path(__file__).parent
 STEPS = 2
@@ -26,20 +24,9 @@ PLAIN_LAYERS = {
 }
 
 
-@dataclass(frozen=True)
-class Job:
-    out: Path
-    facts: list[dict[str, Any]]
-
-    def result(self, scenario: str) -> dict[str, Any]:
-        return result_of(self.out / scenario)
-
-
 @pytest.fixture(scope="module")
 def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    out = tmp_path_factory.mktemp("tensor")
-    torchrun(HERE / "tensor_worker.py", out)
-    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+    return Job.record(torchrun, HERE / "tensor_worker.py", tmp_path_factory.mktemp("tensor"))
 
 
 def by_layer(result: dict[str, Any], rank: int = 0) -> dict[tuple[str | None, str, str], int]:
