@@ -38,6 +38,17 @@ class PrivateName:
         return f"{self.module}.{self.attribute}".rstrip(".")
 
 
-def entries(module: str, *attributes: str, **fields: str) -> list[PrivateName]:
-    """Return an entry for each of several names of one module that have the other fields in common."""
-    return [PrivateName(module=module, attribute=attribute, **fields) for attribute in attributes]
+def entries(uses_by_loss: dict[str, dict[str, str]], **fields: str) -> list[PrivateName]:
+    """Return the entries of a part of the table, which have the other fields in common.
+
+    Args:
+        uses_by_loss: what tracekit does with names, by `module: name, name`, by what happens without them.
+        fields: the other fields of `PrivateName`.
+    """
+    return [
+        PrivateName(module=module, attribute=attribute, use=use, fallback=fallback, **fields)
+        for fallback, uses in uses_by_loss.items()
+        for names, use in uses.items()
+        for module, _, attributes in [names.partition(": ")]
+        for attribute in attributes.split(", ")
+    ]
