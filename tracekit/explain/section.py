@@ -20,7 +20,7 @@ from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
-from tracekit.model.table import Table
+from tracekit.model.table import FilledTable, Rows, Table
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.version import __version__
 
@@ -173,3 +173,21 @@ def _describe(error: Exception) -> str:
     where = f"{Path(last.filename).relative_to(_PACKAGE).as_posix()}, line {last.lineno}"
     what = f"a bug in tracekit {__version__} ({type(error).__name__}: {error}; {where})"
     return f"{what}: report what TRACEKIT_DEBUG=1 shows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableResult:
+    """The result of a section that has one table, which has its name."""
+
+    table: FilledTable
+    findings: tuple[Finding, ...] = ()
+
+
+def table_section(table: Table, analyze: Callable[[Run], tuple[Rows, Sequence[Finding]]]) -> Section[TableResult]:
+    """Return the section of one table: `analyze` returns its rows, and what is said of them."""
+
+    def result(given: AnalysisInput) -> TableResult:
+        rows, findings = analyze(given.run)
+        return TableResult(table=table.fill(rows), findings=tuple(findings))
+
+    return Section(name=table.name, analyze=result, tables=(table,))
