@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tracekit.loading.load import load
 from tracekit.loading.options import StepSelection, SummaryOptions
@@ -73,15 +73,24 @@ def settings_of(result: dict[str, Any], component: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """A job of two ranks that records several scenarios, and what its ranks know of them."""
+    """A job that records several scenarios, and what its ranks know of them."""
 
     out: Path
     facts: list[dict[str, Any]]
+    stderr: str
 
     @classmethod
-    def record(cls, torchrun: Launch, worker: Path, out: Path) -> Job:
-        torchrun(worker, out)
-        return cls(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+    def record(cls, torchrun: Launch, worker: Path, out: Path, *arguments: str, ranks: int = 2) -> Self:
+        launched = torchrun(worker, out, *arguments, ranks=ranks)
+        return cls(
+            out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(ranks)], launched.stderr
+        )
+
+    def traces(self, scenario: str) -> list[dict[str, Any]]:
+        return read_traces(self.out / scenario)
+
+    def metadata(self, scenario: str) -> list[dict[str, Any]]:
+        return [trace["tracekit"] for trace in self.traces(scenario)]
 
     def result(self, scenario: str) -> dict[str, Any]:
         return result_of(self.out / scenario)

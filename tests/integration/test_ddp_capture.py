@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces, result_of, settings_of
+from tests.integration.recorded import Job, Launch, result_of, settings_of
 from tracekit.model.spans import parse_ddp_hook_span
 
 HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class Job:
-    out: Path
-    facts: list[dict[str, Any]]
-    stderr: str
-
-    def traces(self, scenario: str) -> list[dict[str, Any]]:
-        return read_traces(self.out / scenario)
-
-    def metadata(self, scenario: str) -> list[dict[str, Any]]:
-        return [trace["tracekit"] for trace in self.traces(scenario)]
-
-
 @pytest.fixture(scope="module")
 def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    out = tmp_path_factory.mktemp("ddp")
-    result = torchrun(HERE / "ddp_worker.py", out)
-    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)], result.stderr)
+    return Job.record(torchrun, HERE / "ddp_worker.py", tmp_path_factory.mktemp("ddp"))
 
 
 def events_named(trace: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.components import require_module
-from tests.integration.recorded import Launch, read_traces, result_of, settings_of
+from tests.integration.recorded import Job, Launch, read_traces, result_of, settings_of
 from tracekit.model.spans import FsdpSpan, parse_fsdp_span
 
 HERE = Path(__file__).parent
@@ -20,25 +17,18 @@ MODULES = {"layers.0", "layers.1", "layers.2", "layers.3", "head"}
 STEPS = 2
 
 
-@dataclass(frozen=True)
-class Job:
-    out: Path
-    facts: list[dict[str, Any]]
-
-    def spans(self, stage: str) -> list[list[FsdpSpan]]:
-        """Those of each rank that name modules."""
-        return [
-            [span for event in trace["traceEvents"] if (span := parse_fsdp_span(event.get("name", "")))]
-            for trace in read_traces(self.out / stage)
-        ]
+def spans_of(job: Job, stage: str) -> list[list[FsdpSpan]]:
+    """Those of each rank that name modules."""
+    return [
+        [span for event in trace["traceEvents"] if (span := parse_fsdp_span(event.get("name", "")))]
+        for trace in job.traces(stage)
+    ]
 
 
 @pytest.fixture(scope="module")
 def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
     require_module("torch")
-    out = tmp_path_factory.mktemp("deepspeed")
-    torchrun(HERE / "deepspeed_worker.py", out)
-    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+    return Job.record(torchrun, HERE / "deepspeed_worker.py", tmp_path_factory.mktemp("deepspeed"))
 
 
 @pytest.fixture(scope="module", params=STAGES)
@@ -102,7 +92,7 @@ def test_communication_is_in_the_phase_of_the_engine_that_asked_for_it(job: Job,
 
 
 def test_every_gradient_is_reduced_under_its_module_s_name(job: Job, stage: str) -> None:
-    for spans in job.spans(stage):
+    for spans in spans_of(job, stage):
         assert modules_of(spans, "reduce", "backward") == MODULES
     reductions = [row for row in result_of(job.out / stage)["fsdp"] if row["phase"] == "backward"]
     assert {name for row in reductions for name in row["module"].split(", ")} == MODULES
@@ -122,14 +112,14 @@ def test_exposed_time_of_the_modules_adds_up_and_only_the_check_for_overflow_is_
 
 @pytest.mark.parametrize("updated", ["zero1", "zero2"])
 def test_what_each_rank_has_updated_is_gathered_for_all_modules(job: Job, updated: str) -> None:
-    for spans in job.spans(updated):
+    for spans in spans_of(job, updated):
         assert {s.phase for s in spans if s.action == "unshard"} == {"optimizer"}
         (names,) = {s.module for s in spans if s.action == "unshard"}
         assert names == "layers.0, layers.1, layers.2 and 2 more"
 
 
 def test_zero_3_fetches_each_module_as_it_runs(job: Job) -> None:
-    for spans in job.spans("zero3"):
+    for spans in spans_of(job, "zero3"):
         for phase in ("forward", "backward"):
             assert modules_of(spans, "use", phase) == MODULES
             uses = [span for span in spans if (span.action, span.phase) == ("use", phase)]

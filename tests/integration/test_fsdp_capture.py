@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces, result_of, settings_of, without_metadata
+from tests.integration.recorded import Job, Launch, result_of, settings_of, without_metadata
 from tracekit.model.names.modules import clean_module_name
 
 WORKER = Path(__file__).with_name("fsdp_worker.py")
@@ -22,14 +20,7 @@ FSDP1 = ["fsdp1", "fsdp1_prefetch"]
 HYBRID = ["fsdp2_hybrid", "fsdp1_hybrid"]
 
 
-@dataclass(frozen=True)
-class Job:
-    out: Path
-    facts: list[dict[str, Any]]
-
-    def metadata(self, scenario: str) -> list[dict[str, Any]]:
-        return [trace["tracekit"] for trace in read_traces(self.out / scenario)]
-
+class FsdpJob(Job):
     def result(self, scenario: str) -> dict[str, Any]:
         return _result(self.out / scenario)
 
@@ -42,19 +33,14 @@ class Job:
 _result = cache(result_of)
 
 
-def _job(torchrun: Launch, out: Path, *arguments: str, ranks: int) -> Job:
-    torchrun(WORKER, out, *arguments, ranks=ranks)
-    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(ranks)])
+@pytest.fixture(scope="module")
+def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> FsdpJob:
+    return FsdpJob.record(torchrun, WORKER, tmp_path_factory.mktemp("fsdp"), ranks=2)
 
 
 @pytest.fixture(scope="module")
-def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    return _job(torchrun, tmp_path_factory.mktemp("fsdp"), ranks=2)
-
-
-@pytest.fixture(scope="module")
-def hybrid(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    return _job(torchrun, tmp_path_factory.mktemp("hybrid"), "hybrid", ranks=4)
+def hybrid(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> FsdpJob:
+    return FsdpJob.record(torchrun, WORKER, tmp_path_factory.mktemp("hybrid"), "hybrid", ranks=4)
 
 
 def units(facts: dict[str, Any]) -> dict[str, int]:
@@ -75,14 +61,14 @@ def exposed_by_kind(rows: list[dict[str, Any]]) -> dict[tuple[int, str], int]:
 
 
 @pytest.mark.parametrize("kind", ["fsdp1", "fsdp2"])
-def test_losses_are_bit_equal_with_and_without_the_probe(job: Job, kind: str) -> None:
+def test_losses_are_bit_equal_with_and_without_the_probe(job: FsdpJob, kind: str) -> None:
     for facts in job.facts:
         assert facts[kind]["losses"] == facts[f"{kind}_plain"]["losses"]
         assert len(set(facts[kind]["losses"])) == 5
 
 
 @pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1])
-def test_modules_are_the_wrapped_ones_with_the_bytes_of_their_parameters(job: Job, scenario: str) -> None:
+def test_modules_are_the_wrapped_ones_with_the_bytes_of_their_parameters(job: FsdpJob, scenario: str) -> None:
     expected = units(job.facts[0][scenario])
     assert set(expected) == {"", "blocks.0", "blocks.1", "blocks.1.mlp", "blocks.2"}
 
@@ -98,7 +84,7 @@ def test_modules_are_the_wrapped_ones_with_the_bytes_of_their_parameters(job: Jo
 
 
 @pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1])
-def test_each_module_gathers_forward_and_backward_and_reduces_once_a_step(job: Job, scenario: str) -> None:
+def test_each_module_gathers_forward_and_backward_and_reduces_once_a_step(job: FsdpJob, scenario: str) -> None:
     """The outermost stays gathered from forward to backward."""
     modules = set(units(job.facts[0][scenario]))
     forward = {(module, "all_gather", "forward"): STEPS for module in modules}
@@ -113,7 +99,7 @@ def test_each_module_gathers_forward_and_backward_and_reduces_once_a_step(job: J
 
 
 @pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, "fsdp2_accumulate", "fsdp1_accumulate", "fsdp2_mixed"])
-def test_exposed_time_of_the_modules_adds_up_to_that_of_the_rank(job: Job, scenario: str) -> None:
+def test_exposed_time_of_the_modules_adds_up_to_that_of_the_rank(job: FsdpJob, scenario: str) -> None:
     result = job.result(scenario)
     of_modules, of_rank = (exposed_by_kind(result[section]) for section in ("fsdp", "communication"))
     assert of_modules == of_rank
@@ -122,7 +108,7 @@ def test_exposed_time_of_the_modules_adds_up_to_that_of_the_rank(job: Job, scena
 
 
 @pytest.mark.parametrize("scenario", HYBRID)
-def test_with_replicas_exposed_time_adds_up_as_well(hybrid: Job, scenario: str) -> None:
+def test_with_replicas_exposed_time_adds_up_as_well(hybrid: FsdpJob, scenario: str) -> None:
     result = hybrid.result(scenario)
     of_modules, of_rank = (exposed_by_kind(result[section]) for section in ("fsdp", "communication"))
     assert of_modules == of_rank
@@ -144,19 +130,19 @@ def test_a_rank_s_part_is_that_of_the_parameters_over_the_ranks(
     request: pytest.FixtureRequest, scenario: str, kind: str
 ) -> None:
     """Two ranks shard, with replicas too."""
-    job: Job = request.getfixturevalue("hybrid" if scenario in HYBRID else "job")
+    job: FsdpJob = request.getfixturevalue("hybrid" if scenario in HYBRID else "job")
     expected = {module: {size // 2} for module, size in units(job.facts[0][scenario]).items()}
     assert shards(job.result(scenario)["fsdp"], kind) == expected
 
 
-def test_parameters_that_travel_in_16_bits_are_half_as_large(job: Job) -> None:
+def test_parameters_that_travel_in_16_bits_are_half_as_large(job: FsdpJob) -> None:
     rows, expected = job.result("fsdp2_mixed")["fsdp"], units(job.facts[0]["fsdp2_mixed"])
     assert {row["module"]: row["unit_bytes"] for row in rows} == expected
     assert shards(rows, "all_gather") == {module: {size // 4} for module, size in expected.items()}
     assert shards(rows, "reduce_scatter") == {module: {size // 2} for module, size in expected.items()}
 
 
-def test_what_ranks_cannot_share_evenly_travels_with_padding(job: Job) -> None:
+def test_what_ranks_cannot_share_evenly_travels_with_padding(job: FsdpJob) -> None:
     """Weight [3, 32] and bias [3] of one layer become 4 rows."""
     rows = job.result("fsdp2_padded")["fsdp"]
     size_bytes = {row["module"]: row["unit_bytes"] for row in rows}
@@ -166,7 +152,7 @@ def test_what_ranks_cannot_share_evenly_travels_with_padding(job: Job) -> None:
         assert shards(rows, kind) == {module: {size // 2} for module, size in whole.items()}
 
 
-def test_prefetching_is_not_promised_to_hide_what_blocks(job: Job) -> None:
+def test_prefetching_is_not_promised_to_hide_what_blocks(job: FsdpJob) -> None:
     for scenario in ("fsdp2", "fsdp1"):
         result = job.result(scenario)
         assert result["fsdp_prefetch"] == []
@@ -175,13 +161,13 @@ def test_prefetching_is_not_promised_to_hide_what_blocks(job: Job) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["fsdp2", "fsdp2_prefetch"])
-def test_without_metadata_fsdp2_has_the_same_rows_but_sizes_of_units(job: Job, scenario: str) -> None:
+def test_without_metadata_fsdp2_has_the_same_rows_but_sizes_of_units(job: FsdpJob, scenario: str) -> None:
     plain, recorded = job.plain_result(scenario), job.result(scenario)
     assert plain["run"]["strategies"] == ["fsdp2"]
     assert plain["fsdp"] == [row | {"unit_bytes": None} for row in recorded["fsdp"]]
 
 
-def test_without_metadata_fsdp1_has_rows_without_names_whose_time_adds_up(job: Job) -> None:
+def test_without_metadata_fsdp1_has_rows_without_names_whose_time_adds_up(job: FsdpJob) -> None:
     plain = job.plain_result("fsdp1")
     assert {row["module"] for row in plain["fsdp"]} == {None}
     assert "FSDP1 does not name its modules" in plain["fsdp_remark"]
@@ -191,7 +177,7 @@ def test_without_metadata_fsdp1_has_rows_without_names_whose_time_adds_up(job: J
 
 
 @pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, "fsdp1_accumulate", "fsdp2_accumulate"])
-def test_blocking_collectives_overlap_nothing_and_are_all_joined(job: Job, scenario: str) -> None:
+def test_blocking_collectives_overlap_nothing_and_are_all_joined(job: FsdpJob, scenario: str) -> None:
     result = job.result(scenario)
     assert max(rank["overlap_ratio"] for rank in result["ranks"]) <= 0.02
     assert [rank["unjoined"] for rank in result["joins"]] == [[], []]
@@ -199,19 +185,19 @@ def test_blocking_collectives_overlap_nothing_and_are_all_joined(job: Job, scena
     assert [(group["parallelism"], group["ranks"]) for group in result["groups"]] == [("dp", "world")]
 
 
-def test_modules_sharded_as_one_are_one_unit(job: Job) -> None:
+def test_modules_sharded_as_one_are_one_unit(job: FsdpJob) -> None:
     names = {row["module"] for row in job.result("fsdp2_together")["fsdp"]}
     assert names == {"", "blocks.0, blocks.1", "blocks.2"}
 
 
 @pytest.mark.parametrize("scenario", ["fsdp1_accumulate", "fsdp2_accumulate"])
-def test_gradients_that_accumulate_are_reduced_in_the_last_micro_batch_only(job: Job, scenario: str) -> None:
+def test_gradients_that_accumulate_are_reduced_in_the_last_micro_batch_only(job: FsdpJob, scenario: str) -> None:
     rows = [row for row in job.result(scenario)["fsdp"] if row["rank"] == 0 and row["kind"] == "reduce_scatter"]
     assert {row["module"]: row["count"] for row in rows} == dict.fromkeys(units(job.facts[0][scenario]), STEPS)
 
 
 @pytest.mark.parametrize("scenario", HYBRID)
-def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid: Job, scenario: str) -> None:
+def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid: FsdpJob, scenario: str) -> None:
     result = hybrid.result(scenario)
     modules = set(units(hybrid.facts[0][scenario]))
 
@@ -234,7 +220,7 @@ def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid
 
 
 @pytest.mark.parametrize("scenario", HYBRID)
-def test_the_dimensions_of_hybrid_sharding_have_their_names_in_every_table(hybrid: Job, scenario: str) -> None:
+def test_the_dimensions_of_hybrid_sharding_have_their_names_in_every_table(hybrid: FsdpJob, scenario: str) -> None:
     result = hybrid.result(scenario)
     shard, replicate = ("shard", "replicate") if scenario == "fsdp2_hybrid" else ("dp_shard", "dp_replicate")
     expected = {"all_gather": shard, "reduce_scatter": shard, "all_reduce": replicate}
@@ -286,20 +272,20 @@ CONFIGURED = {
 
 @pytest.mark.parametrize("scenario", CONFIGURED)
 def test_the_configuration_is_what_was_set(request: pytest.FixtureRequest, scenario: str) -> None:
-    job: Job = request.getfixturevalue("hybrid" if scenario in HYBRID else "job")
+    job: FsdpJob = request.getfixturevalue("hybrid" if scenario in HYBRID else "job")
     component = scenario.partition("_")[0]
     assert settings_of(job.result(scenario), component) == CONFIGURED[scenario]
 
 
 @pytest.mark.parametrize("scenario", ["fsdp2_kept", "fsdp1_kept"])
-def test_kept_parameters_are_gathered_once_and_nothing_else_is_advised(job: Job, scenario: str) -> None:
+def test_kept_parameters_are_gathered_once_and_nothing_else_is_advised(job: FsdpJob, scenario: str) -> None:
     result = job.result(scenario)
     phases = {row["phase"] for row in result["fsdp"] if row["kind"] == "all_gather"}
     assert phases == {"forward"}
     assert not [change for change in result["whatif"]["fix"] if "kept from forward" in change["what"]]
 
 
-def test_a_compiled_model_is_named_with_its_backend(job: Job) -> None:
+def test_a_compiled_model_is_named_with_its_backend(job: FsdpJob) -> None:
     settings = settings_of(job.result("fsdp2_compiled"), "compile")
     assert (settings["backend"], settings["dynamic"], settings["fullgraph"]) == ("aot_eager", None, False)
     rows = [row for row in job.result("fsdp2_compiled")["configuration"] if row["setting"] == "backend"]

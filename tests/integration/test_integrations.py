@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.integration.phase_truth import assert_marks_are_their_phases
-from tests.integration.recorded import Launch, read_traces, result_of, without_metadata
+from tests.integration.recorded import Job, Launch, without_metadata
 from tracekit.trace_processor import TraceProcessor
 
 HERE = Path(__file__).parent
@@ -17,10 +16,8 @@ STEPS, MICRO_BATCHES = 8, 2
 
 
 @pytest.fixture(scope="module")
-def out(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("integrations")
-    torchrun(HERE / "integrations_worker.py", out)
-    return out
+def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return Job.record(torchrun, HERE / "integrations_worker.py", tmp_path_factory.mktemp("integrations"))
 
 
 @pytest.fixture(params=["accelerate", "lightning", "transformers"])
@@ -28,13 +25,12 @@ def framework(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_framework_trained_to_its_end(out: Path, framework: str) -> None:
-    facts = [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)]
-    assert [each[framework] for each in facts] == [STEPS, STEPS]
+def test_the_framework_trained_to_its_end(job: Job, framework: str) -> None:
+    assert [facts[framework] for facts in job.facts] == [STEPS, STEPS]
 
 
-def test_both_ranks_record_the_same_steps_of_one_run(out: Path, framework: str) -> None:
-    first, second = (trace["tracekit"] for trace in read_traces(out / framework))
+def test_both_ranks_record_the_same_steps_of_one_run(job: Job, framework: str) -> None:
+    first, second = job.metadata(framework)
 
     assert (first["rank"], second["rank"]) == (0, 1)
     assert first["run_id"] == second["run_id"]
@@ -42,8 +38,8 @@ def test_both_ranks_record_the_same_steps_of_one_run(out: Path, framework: str) 
     assert [metadata["window"]["partial"] for metadata in (first, second)] == [False, False]
 
 
-def test_a_step_is_a_step_of_the_optimizer_with_all_its_micro_batches(out: Path, framework: str) -> None:
-    for trace in read_traces(out / framework):
+def test_a_step_is_a_step_of_the_optimizer_with_all_its_micro_batches(job: Job, framework: str) -> None:
+    for trace in job.traces(framework):
         names = Counter(event.get("name", "").partition("#")[0] for event in trace["traceEvents"])
         assert names["Optimizer.step"] == 3
         assert names["DistributedDataParallel.forward"] == 3 * MICRO_BATCHES
@@ -53,8 +49,8 @@ def test_a_step_is_a_step_of_the_optimizer_with_all_its_micro_batches(out: Path,
         assert len(reductions) >= 3 * len(buckets)
 
 
-def test_the_analysis_knows_what_the_framework_does(out: Path, framework: str) -> None:
-    result = result_of(out / framework)
+def test_the_analysis_knows_what_the_framework_does(job: Job, framework: str) -> None:
+    result = job.result(framework)
 
     assert result["run"]["strategies"] == ["ddp"]
     assert [(row["rank"], row["steps"]) for row in result["ranks"]] == [(0, 3), (1, 3)]
@@ -66,10 +62,11 @@ def test_the_analysis_knows_what_the_framework_does(out: Path, framework: str) -
 
 @pytest.mark.parametrize("plain", [False, True], ids=["capture", "torch.profiler alone"])
 def test_forward_backward_and_optimizer_are_where_training_marked_them(
-    out: Path, framework: str, plain: bool, trace_processor: TraceProcessor, tmp_path: Path
+    job: Job, framework: str, plain: bool, trace_processor: TraceProcessor, tmp_path: Path
 ) -> None:
     """GIVEN Lightning, which runs the last micro-batch within `Optimizer.step`, and frameworks that do not."""
-    run = without_metadata(out / framework, tmp_path / "plain") if plain else out / framework
+    run = job.out / framework
+    run = without_metadata(run, tmp_path / "plain") if plain else run
     assert_marks_are_their_phases(trace_processor, run, tmp_path / "merged", steps=3)
 
 
