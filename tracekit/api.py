@@ -123,7 +123,9 @@ _SHOWN: dict[type, type] = {runs.Run: Run, reporting.Report: Report, comparing.C
 
 
 def _with_methods(plain: Any) -> Any:
-    """Return a plain result as the class here that has methods; whatever else it is, as it is."""
+    """Return a plain result, or a tuple of them, as the class here that has methods; whatever else it is, as it is."""
+    if type(plain) is tuple:
+        return tuple(_with_methods(each) for each in plain)
     if type(plain) not in _SHOWN:
         return plain
     shown: Any = object.__new__(_SHOWN[type(plain)])

@@ -13,6 +13,7 @@ from tests.perfetto.test_native_trace import SOUP, Slice, thorough, trees, true_
 from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, slices_of
 from tracekit.chrome import ChromeWriter
 from tracekit.render.slices import ROLES, Argument, Flows
+from tracekit.stats.grouped import grouped
 from tracekit.trace_processor import Row, TraceProcessor
 
 NAMES = ["aten::mm", "a {[,]}: \u2028", 'quote " \\ tab\t line\n \x1f 中文 😀 %s', "x" * 1000, "cpu_op"]
@@ -42,11 +43,9 @@ def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, i
     )
     assert processor.query("select count() as n from slice") == [{"n": len(rows)}]
     assert {row["category"] for row in rows} <= {"cpu_op"}
-    threads: dict[int, list[tuple[int, int, str, int]]] = {}
-    for row in rows:
-        number = int(row["thread"].split(" · ")[0].removeprefix("thread "))
-        threads.setdefault(number, []).append((row["ts"], row["dur"], row["name"], row["depth"]))
-    return threads
+    numbers = (int(row["thread"].split(" · ")[0].removeprefix("thread ")) for row in rows)
+    slices = ((row["ts"], row["dur"], row["name"], row["depth"]) for row in rows)
+    return grouped(zip(numbers, slices, strict=True))
 
 
 @thorough

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import merged
 from tracekit.loading.load import load
+from tracekit.stats.grouped import grouped
 from tracekit.trace_processor import TraceProcessor
 
 RECORDED = Path(__file__).parents[1] / "data" / "cpu_memory"
@@ -28,10 +29,7 @@ def counters(processor: TraceProcessor, rank: int = 0, *, tracks: str = RANKS) -
     rows = processor.query(
         f"select name, ts, value from counter join ({tracks}) using (track_id) where rank = {rank} order by counter.id"
     )
-    curves: dict[str, Curve] = {}
-    for row in rows:
-        curves.setdefault(row["name"], []).append((row["ts"], row["value"]))
-    return curves
+    return grouped((row["name"], (row["ts"], row["value"])) for row in rows)
 
 
 def gpu_rank(rank: int, skew_us: int = 0) -> TraceBuilder:

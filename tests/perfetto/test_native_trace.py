@@ -16,6 +16,7 @@ from tracekit.model.events import ABSENT
 from tracekit.read.decode.field_values import select_extra_args
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
 from tracekit.render.slices import Argument, Slices, track_row_boundaries
+from tracekit.stats.grouped import grouped
 from tracekit.trace_processor import TraceProcessor
 
 
@@ -85,10 +86,7 @@ def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, i
     )
     assert processor.query("select count() as n from slice") == [{"n": len(rows)}]
     assert {row["category"] for row in rows} <= {"cpu_op"}
-    threads: dict[int, list[tuple[int, int, str, int]]] = {}
-    for row in rows:
-        threads.setdefault(row["thread"], []).append((row["ts"] - START, row["dur"], row["name"], row["depth"]))
-    return threads
+    return grouped((row["thread"], (row["ts"] - START, row["dur"], row["name"], row["depth"])) for row in rows)
 
 
 def true_depths(slices: list[Slice]) -> list[int]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.chrome.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
 from tracekit.chrome import ChromeWriter
 from tracekit.render.slices import Argument, Slices
+from tracekit.stats.grouped import grouped
 
 HOSTILE = [
     'quote " and \\',
@@ -51,10 +52,7 @@ def test_every_slice_is_exact_and_none_cross_on_a_thread(rows: list[tuple[int, i
         (start, duration, names[name]) for start, duration, name in rows
     )
     assert {e["cat"] for e in events} <= {"b"}
-    threads: dict[int, list[dict]] = {}
-    for event in events:
-        threads.setdefault(event["tid"], []).append(event)
-    for thread in threads.values():
+    for thread in grouped((event["tid"], event) for event in events).values():
         open_ends: list[int] = []
         for event in thread:
             while open_ends and open_ends[-1] <= event["ts"]:

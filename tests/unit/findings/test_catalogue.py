@@ -13,6 +13,7 @@ from tracekit.explain.sections import SECTIONS
 from tracekit.findings.catalogue import Entry, catalogue
 from tracekit.findings.finding import Condition
 from tracekit.findings.thresholds import NOTABLE_SHARE
+from tracekit.stats.grouped import grouped
 
 
 def said(entry: Entry) -> str:
@@ -22,11 +23,8 @@ def said(entry: Entry) -> str:
 
 def sentences() -> dict[Path, str]:
     """The words of all findings by the file that has them: a file for the modules of one folder of tracekit."""
-    said_in: dict[Path, list[str]] = {}
-    for entry in catalogue().values():
-        folder = entry.compose.__module__.split(".")[1]
-        said_in.setdefault(ROOT / "tests" / "unit" / folder / "sentences.txt", []).append(said(entry))
-    return {file: "\n".join(words) for file, words in said_in.items()}
+    said_in = grouped((entry.compose.__module__.split(".")[1], said(entry)) for entry in catalogue().values())
+    return {ROOT / "tests" / "unit" / folder / "sentences.txt": "\n".join(words) for folder, words in said_in.items()}
 
 
 @pytest.mark.parametrize("file", sentences(), ids=lambda file: file.parent.name)
