@@ -97,13 +97,6 @@ def times_ahead(trace: TraceBuilder, *, by_us: float) -> TraceBuilder:
     return trace
 
 
-def drifting_clock(trace: TraceBuilder, *, ppm: int) -> TraceBuilder:
-    start = trace.ts(0)
-    for event in trace.events:
-        event["ts"] += ((event["ts"] - start) * ppm / 1_000_000).quantize(Decimal("0.001"))
-    return trace
-
-
 def clock_at_rate(trace: TraceBuilder, rate: Decimal) -> TraceBuilder:
     """Let all times, and the time between them, be `rate` times what they are."""
     start = min(event["ts"] for event in trace.events)

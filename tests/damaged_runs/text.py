@@ -15,11 +15,6 @@ def cut_off(text: bytes, share: float) -> bytes:
     return text[: int(share * len(text))]
 
 
-def cut_off_at(text: bytes, name: str) -> bytes:
-    """End the file before the first event of this name."""
-    return text[: text.rindex(b"{", 0, text.index(f'"{name}"'.encode()))]
-
-
 def without_closing(text: bytes) -> bytes:
     """Leave out `]}` (chakra#192)."""
     return text.rstrip().removesuffix(b"}").rstrip().removesuffix(b"]")

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.integration.faulty_training import exit_code_of, in_child, run_faults, train
 from tracekit.capture.output import packing
 from tracekit.capture.profiler_session import ProfilerSession
+
+TIMEOUT_S = 60
 
 
 def kill(out: Path) -> dict[str, Any]:
@@ -29,7 +33,15 @@ def kill(out: Path) -> dict[str, Any]:
 
         setattr(owner, name, replacement)
 
+    published = threading.Semaphore(0)
+
+    def count_published(publish: Callable[..., object], *arguments: Any) -> None:
+        publish(*arguments)
+        published.release()
+
     def half_an_export(export: Callable[..., None], session: Any, file: Path) -> None:
+        for _ in range(2):  # the trace and the manifest of the first window, which another thread writes
+            published.acquire(timeout=TIMEOUT_S)
         export(session, file)
         os.truncate(file, file.stat().st_size // 2)
         die()
@@ -51,6 +63,7 @@ def kill(out: Path) -> dict[str, Any]:
 
     def run(point: str) -> None:
         points[point]()
+        packing.publish = partial(count_published, packing.publish)
         train(out / point, repeat=2)
 
     return {point: exit_code_of(in_child(lambda point=point: run(point))) for point in points}  # type: ignore[misc]
