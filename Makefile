@@ -29,7 +29,7 @@ test: $(TEST_READY) ## Run the tests of every change (installs every extra, 2 GB
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long and not gpu'
 
 test-all: $(TEST_READY) ## Run all tests: with fuzzing and the cross-checks, but for those of `make gpu`
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu'
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu' --hypothesis-profile 'new examples'
 
 # Apart from CI, which has the one version of constraints.txt.
 test-torch: ## Run the tests that record with another torch, in an environment of its own (5 GB): TORCH=2.15.0

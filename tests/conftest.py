@@ -17,10 +17,9 @@ from tests.components import REAL_TRACES, require
 from tracekit.trace_processor import TraceProcessor, open_trace_processor
 
 # Beside a busy neighbour an example takes longer than its deadline, and examples take too long to be made. A commit has
-# the same examples at every run; `make fuzz` looks for new ones.
-settings.register_profile(
-    "beside others", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+# the same examples at every run; `make test-all` looks for new ones.
+settings.register_profile("new examples", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("beside others", settings.get_profile("new examples"), derandomize=True)
 settings.load_profile("beside others")
 
 

@@ -35,7 +35,7 @@ from tracekit.capture.job.process import identify
 from tracekit.capture.private_names.entry import PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
 from tracekit.errors import UsageError, error_line
-from tracekit.model.quantities import file_size
+from tracekit.model.texts import file_size
 from tracekit.native_choice import VARIABLE
 from tracekit.read.cache.cache_dir import CACHE_FOLDER, size_of_cache_dir, user_cache_dir
 from tracekit.read.cache.store import CACHE_VARIABLE

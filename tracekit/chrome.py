@@ -30,7 +30,7 @@ import numpy as np
 from tracekit.limits import limits
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 from tracekit.model.metadata import MERGED_KEY
-from tracekit.model.quantities import unicode_text
+from tracekit.model.texts import unicode_text
 from tracekit.read.decode.field_values import is_in_range
 from tracekit.render.slices import (
     MAX_DEPTH,

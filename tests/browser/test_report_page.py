@@ -14,9 +14,10 @@ from tests.browser.report_page import opened
 from tests.places import DATA
 from tests.unit.render.page.jobs import SLOW_RANK, job, made_up_lanes, report_of
 from tracekit.render.json_result import result_dict
-from tracekit.render.page.build import amounts_for, page_data
+from tracekit.render.page.build import page_data
 from tracekit.render.page.contract import PageData
 from tracekit.render.page.lanes import read_again
+from tracekit.render.page.size import amounts_for
 from tracekit.report.report import Report, analyze
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\u202e\x1b[31m"

@@ -59,7 +59,7 @@ def clean(ctx: click.Context, runs: tuple[Path, ...]) -> None:
 def _total(ctx: click.Context, runs: tuple[Path, ...], function: Callable[[Path], CacheSize], text: str) -> None:
     """Print the sum of what a function returns of each cache folder."""
     from tracekit.errors import OutputError
-    from tracekit.model.quantities import count_text, file_size
+    from tracekit.model.texts import count_text, file_size
 
     folders = [folder for run in runs for folder in _folders_beside(run)] if runs else [_chosen_folder(ctx)]
     entries = size_bytes = 0

@@ -22,7 +22,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
     the table [tool.tracekit] of pyproject.toml, in this folder or one above it. tracekit --config FILE takes another.
     """
     from tracekit.cli.inputs.settings import KEYS, OTHER_VARIABLES, settings, similar_name
-    from tracekit.model.quantities import safe_text
+    from tracekit.model.texts import safe_text
     from tracekit.render.console import table, write
 
     in_effect = settings(ctx.obj)

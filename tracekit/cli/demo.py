@@ -37,8 +37,8 @@ def demo(output: Path) -> None:
     echo(_train(output), err=True)
 
     from tracekit.loading.load import load
-    from tracekit.model.quantities import file_size
     from tracekit.model.table import rows_of
+    from tracekit.model.texts import file_size
     from tracekit.render.merged.merge import merge
     from tracekit.render.terminal import terminal_text
     from tracekit.report.report import analyze

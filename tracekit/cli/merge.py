@@ -48,7 +48,7 @@ def merge(
     """
     from tracekit.errors import UsageError
     from tracekit.loading.options import StepSelection, SummaryOptions
-    from tracekit.model.quantities import count_text, file_size
+    from tracekit.model.texts import count_text, file_size
     from tracekit.render.merged.derived_tracks import SliceFilter
 
     suffixes, name = FORMATS[form].suffixes, FORMATS[form].default_name

@@ -38,7 +38,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
     keeps it in your browser. It is served to that page only.
     """
     from tracekit.errors import OutputError
-    from tracekit.model.quantities import file_size
+    from tracekit.model.texts import file_size
     from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
 
     ui = _bundled_ui() if offline else None

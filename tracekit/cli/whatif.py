@@ -32,7 +32,7 @@ def whatif(
     from tracekit.explain.whatif.graph.run_graph import build_run_graph
     from tracekit.explain.whatif.whatif import what_if
     from tracekit.loading.options import StepSelection, SummaryOptions
-    from tracekit.model.quantities import unicode_text
+    from tracekit.model.texts import unicode_text
     from tracekit.render.console import write
     from tracekit.render.json_result import json_document
     from tracekit.render.sections.json import whatif_dict

@@ -39,9 +39,9 @@ from tracekit.errors import InputError, UsageError
 from tracekit.explain.kernels import MOST_SHOWN
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
-from tracekit.model.quantities import percent
 from tracekit.model.run import Run, short_repr
 from tracekit.model.table import Frame, rows_of, tables_of
+from tracekit.model.texts import percent
 from tracekit.read.cache.store import CacheChoice
 from tracekit.report.report import Report, analyze
 from tracekit.stats.uncertainty import error_growth, standard_error

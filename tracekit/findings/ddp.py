@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import BLOCKED_SHARE, NOTABLE_SAVING, NOTABLE_SHARE, TAIL_SHARE
-from tracekit.model.quantities import file_size
+from tracekit.model.texts import file_size
 
 
 @entry(

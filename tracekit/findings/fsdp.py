@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.steps import setting_text
 from tracekit.findings.thresholds import NOTABLE_SAVING, TINY_UNITS, UNIT_SHARE
-from tracekit.model.quantities import file_size
+from tracekit.model.texts import file_size
 
 
 @entry(

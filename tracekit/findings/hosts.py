@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
-from tracekit.model.quantities import milliseconds, shortened
 from tracekit.model.run import ranks_text
+from tracekit.model.texts import milliseconds, shortened
 
 RULE_OPTION = "--communication-rule"
 _LONGEST_NAME = 36

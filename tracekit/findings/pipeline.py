@@ -7,8 +7,8 @@ from itertools import accumulate, pairwise
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import BUBBLE_RATIO, NOTABLE_SHARE
-from tracekit.model.quantities import milliseconds
 from tracekit.model.run import ranks_text
+from tracekit.model.texts import milliseconds
 
 _SHOWN_SHARE = 0.01  # of the pipeline's time: a smaller part of the bubbles is not named
 

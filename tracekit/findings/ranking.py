@@ -19,7 +19,7 @@ from typing import Any
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import IDLE_CAUSES
 from tracekit.findings.thresholds import WAITED_FOR
-from tracekit.model.quantities import milliseconds
+from tracekit.model.texts import milliseconds
 
 _OF_ALL_TRANSFERS = ("communication", "network")
 

@@ -13,8 +13,8 @@ from tracekit.findings.thresholds import (
     SLOW_RATE,
     UNCERTAIN_MEAN,
 )
-from tracekit.model.quantities import milliseconds
 from tracekit.model.run import ranks_text
+from tracekit.model.texts import milliseconds
 
 _NAMED_DIFFERENCES = 3
 _RECORDING_OPTIONS = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
-from tracekit.model.quantities import milliseconds
 from tracekit.model.run import format_ranges
+from tracekit.model.texts import milliseconds
 
 ESTIMATED = "estimated from how long they compute, not from counts of tokens"
 

@@ -14,7 +14,7 @@ from tracekit.cli.inputs.options import output_options, text_format
 from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
-from tracekit.model.quantities import safe_text, shortened, unicode_text
+from tracekit.model.texts import safe_text, shortened, unicode_text
 from tracekit.render.json_result import json_document
 from tracekit.render.query_result import query_csv, query_text
 

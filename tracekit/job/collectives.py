@@ -20,8 +20,8 @@ import numpy as np
 from tracekit.model.communication import DTYPES, KINDS, GroupKey, MatchedGroup
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.notes import Note
-from tracekit.model.quantities import count_text
 from tracekit.model.summary import RankSummary
+from tracekit.model.texts import count_text
 
 _SPARSE = 16  # the most ids per collective, on average, for which a dense table of ids is used
 

@@ -18,8 +18,8 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.metadata import Progress
 from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.model.notes import Note
-from tracekit.model.quantities import safe_text, shortened
 from tracekit.model.summary import RankSummary
+from tracekit.model.texts import safe_text, shortened
 
 _SHOWN_RANGES = 8
 

@@ -59,16 +59,16 @@ def merge_sums(rows: Iterable[S], *, key: Sequence[str], amounts: Sequence[str])
     A sum with an unknown value is not known.
     """
     merged: dict[object, Any] = {}
-    place_of = attrgetter(*key)
+    key_of = attrgetter(*key)
     for row in rows:
-        place = place_of(row)
-        seen = merged.get(place)
+        row_key = key_of(row)
+        seen = merged.get(row_key)
         if seen is None:
-            merged[place] = row
+            merged[row_key] = row
         else:
             values = {name: (getattr(seen, name), getattr(row, name)) for name in amounts}
             added = {name: None if None in pair else sum(pair) for name, pair in values.items()}
-            merged[place] = replace(seen, **added)
+            merged[row_key] = replace(seen, **added)
     return tuple(merged.values())
 
 

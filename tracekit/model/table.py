@@ -19,8 +19,8 @@ from dataclasses import KW_ONLY, dataclass, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.model.quantities import figures, file_size, milliseconds, percent, shortened
 from tracekit.model.run import format_ranges
+from tracekit.model.texts import figures, file_size, milliseconds, percent, shortened
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -46,7 +46,7 @@ def optables(
     docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks, stalls, and what each
     fix and removing one outlier would save.
     """
-    from tracekit.model.quantities import unicode_text
+    from tracekit.model.texts import unicode_text
     from tracekit.optables.diagnosis import diagnose_file
     from tracekit.optables.screen import table_answer, table_details, table_dict
     from tracekit.render.console import write

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.run import ranks_text
+from tracekit.model.texts import count_text, milliseconds
 
 
 @entry(

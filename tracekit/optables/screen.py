@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.table import rows_of
+from tracekit.model.texts import count_text, milliseconds
 from tracekit.optables.diagnosis import TableDiagnosis
 from tracekit.optables.stragglers import Outlier
 from tracekit.render.answer import LINES, finding_lines, wrapped_lines

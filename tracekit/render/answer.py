@@ -13,8 +13,8 @@ from tracekit.explain.attempts import ATTEMPTS_SECTION
 from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
-from tracekit.model.quantities import safe_text
 from tracekit.model.run import Run, format_ranges, ranks_text
+from tracekit.model.texts import safe_text
 from tracekit.render.console import headline, next_command, text_line
 from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
 from tracekit.render.sections.job import attempts_text

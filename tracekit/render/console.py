@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tracekit.explain.configuration import CONFIGURATION
 from tracekit.explain.step_time.step_lengths import different_paces_ns, step_lengths
 from tracekit.model.notes import Note
-from tracekit.model.quantities import milliseconds, safe_lines, safe_text, shortened
 from tracekit.model.run import Run
+from tracekit.model.texts import milliseconds, safe_lines, safe_text, shortened
 from tracekit.render.grid import Grid
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.gates.metrics import Unit
-from tracekit.model.quantities import count_text, file_size, milliseconds, percent, safe_text, unicode_text
+from tracekit.model.texts import count_text, file_size, milliseconds, percent, safe_text, unicode_text
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import change_range, comparison_dict, line_of, run_text, runs_text
 from tracekit.render.comparison.outputs import comparison_markdown

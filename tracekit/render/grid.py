@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracekit.model.quantities import percent
 from tracekit.model.table import Column, Display, Rows, Table
+from tracekit.model.texts import percent
 
 _SPEC = re.compile(r"(?:(?P<title>[^={]*)=)?(?P<cell>[^?]*)(?P<optional>\??)")
 _VALUE = re.compile(r"{(?P<name>\w+)(?:(?P<by>[/%-])(?P<other>\w+))?}")

@@ -17,8 +17,8 @@ from tracekit.explain.step_time.breakdown import capture_overhead
 from tracekit.explain.step_time.step_lengths import step_lengths
 from tracekit.job.messages import message_table
 from tracekit.model.communication import GroupKey
-from tracekit.model.quantities import unicode_text
 from tracekit.model.run import Run
+from tracekit.model.texts import unicode_text
 from tracekit.rank.recorded_steps import FLIGHT_RECORDER
 from tracekit.render.sections.json import section_dict
 from tracekit.report.report import Report

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.errors import UsageError
-from tracekit.model.quantities import safe_text, unicode_text
+from tracekit.model.texts import safe_text, unicode_text
 from tracekit.render.console import write
 from tracekit.render.files.tables import inert_text
 from tracekit.render.json_result import json_document

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from tracekit.explain.attempts import attempts
 from tracekit.explain.configuration import Configuration, configuration
-from tracekit.model.quantities import duration, milliseconds, shortened
 from tracekit.model.run import ClockModel, Run, format_ranges
 from tracekit.model.summary import RankSummary
+from tracekit.model.texts import duration, milliseconds, shortened
 from tracekit.rank.communication_rules import COMPUTE
 from tracekit.render.console import draw, headline, next_command, note_lines, statement, table, write
 from tracekit.render.grid import Grid

@@ -18,9 +18,9 @@ from tracekit.findings.finding import Finding, held
 from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.loading.load import Paths, load
 from tracekit.loading.options import SummaryOptions
-from tracekit.model.quantities import count_text
 from tracekit.model.run import Run, short_repr
 from tracekit.model.table import FilledTable
+from tracekit.model.texts import count_text
 from tracekit.rank.communication_rules import CommunicationRule
 from tracekit.read.cache.store import CacheChoice
 from tracekit.report.tables import report_tables

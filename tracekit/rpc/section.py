@@ -8,9 +8,9 @@ from typing import Any
 from tracekit.explain.section import AnalysisInput, Section
 from tracekit.explain.step_time.tables import NAMED_WAITS
 from tracekit.model.notes import Note
-from tracekit.model.quantities import figures, percent
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import rows_of
+from tracekit.model.texts import figures, percent
 from tracekit.rpc.calls import (
     REMOTE_CALLS,
     RPC,

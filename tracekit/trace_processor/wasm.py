@@ -18,7 +18,7 @@ from perfetto.trace_processor.platform import PlatformDelegate
 from perfetto.trace_processor.protos import ProtoFactory
 
 from tracekit.errors import InputError
-from tracekit.model.quantities import file_size
+from tracekit.model.texts import file_size
 from tracekit.trace_processor.processor import Answer, Cell, TraceProcessor, sql_error
 
 _BRIDGE = Path(__file__).with_name("bridge.cjs")

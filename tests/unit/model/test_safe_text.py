@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tracekit.model.quantities import safe_json, safe_lines, safe_text, unicode_text
+from tracekit.model.texts import safe_json, safe_lines, safe_text, unicode_text
 
 
 def test_safe_text_escapes_what_a_terminal_would_obey() -> None:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from tracekit.capture.hooks.torch_compile import trace_check
-from tracekit.model.quantities import safe_text
+from tracekit.model.texts import safe_text
 
 _failures: list[str] = []
 

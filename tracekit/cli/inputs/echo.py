@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.model.quantities import safe_json, safe_lines, safe_text
+from tracekit.model.texts import safe_json, safe_lines, safe_text
 
 if TYPE_CHECKING:
     from tracekit.model.names.pseudonyms import Pseudonyms

@@ -77,7 +77,7 @@ def merged_run(
 
 def _remarks(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
-    from tracekit.model.quantities import count_text
+    from tracekit.model.texts import count_text
     from tracekit.render.console import note_lines, statement, write
 
     lines: list[object] = []

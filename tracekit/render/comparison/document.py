@@ -14,9 +14,9 @@ from tracekit.comparison.comparison import Comparison, steps_ns
 from tracekit.comparison.step_verdict import CONFIDENCE, ENOUGH_STEPS, UNEVEN_STEPS, ChangeEstimate
 from tracekit.explain.diagnosis.tables import cause_name
 from tracekit.explain.step_time.step_lengths import step_lengths
-from tracekit.model.quantities import count_text, milliseconds, percent, safe_text, shortened, unicode_text
 from tracekit.model.run import Run, ranks_text
 from tracekit.model.table import rows_of
+from tracekit.model.texts import count_text, milliseconds, percent, safe_text, shortened, unicode_text
 from tracekit.render.json_result import json_document
 from tracekit.stats.uncertainty import pseudomedian
 
@@ -81,7 +81,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 def comparison_page_data(comparison: Comparison) -> dict[str, Any]:
     """Return what the page consists of, plain values whose texts are inert."""
-    from tracekit.render.page.build import inert
+    from tracekit.render.page.size import inert
 
     baselines, candidate = comparison.baselines, comparison.candidate
     several = len(baselines) > 1

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tracekit.comparison.comparison import Comparison
 from tracekit.comparison.tables import CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES
 from tracekit.errors import UsageError
-from tracekit.model.quantities import safe_text, shortened
 from tracekit.model.table import rows_of
+from tracekit.model.texts import safe_text, shortened
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import (
     advice_text,

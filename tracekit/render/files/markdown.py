@@ -13,8 +13,8 @@ from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.explain.step_time.tables import RANKS
 from tracekit.explain.whatif.tables import WHATIF
 from tracekit.findings.finding import Finding
-from tracekit.model.quantities import safe_text, shortened
 from tracekit.model.table import rows_of
+from tracekit.model.texts import safe_text, shortened
 from tracekit.render.answer import finding_facts, open_options
 from tracekit.render.console import command_line, headline
 from tracekit.render.grid import Grid, grid_of

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
-from tracekit.model.quantities import unicode_text
 from tracekit.model.table import Column, FilledTable
+from tracekit.model.texts import unicode_text
 from tracekit.render.output import new_folder
 from tracekit.report.report import Report
 from tracekit.schema import COLUMNS, TABLES, column_table

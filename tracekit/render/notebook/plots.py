@@ -15,8 +15,8 @@ from tracekit.errors import UsageError
 from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.tables import RANKS
 from tracekit.explain.whatif.tables import WHATIF
-from tracekit.model.quantities import safe_text, shortened
 from tracekit.model.table import Table, rows_of, tables_of
+from tracekit.model.texts import safe_text, shortened
 from tracekit.render.grid import bars_of
 from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import rows_to_show

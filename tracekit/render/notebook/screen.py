@@ -10,8 +10,8 @@ import html
 from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
-from tracekit.model.quantities import milliseconds, safe_text, shortened
 from tracekit.model.run import Run
+from tracekit.model.texts import milliseconds, safe_text, shortened
 from tracekit.render.answer import finding_facts
 from tracekit.render.console import headline
 from tracekit.render.grid import Grid

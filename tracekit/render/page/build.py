@@ -3,12 +3,9 @@
 `page_data` makes the object in the page's data block: the JSON result, and what only the page draws. The page also has
 the terms of the report in a sentence or two each; docs/definitions.md has the exact definitions.
 
-* Size: `amounts_for` says how large a page may be. `cut_tables` shortens tables of a page that would be larger.
-* Safety: `inert` makes the texts of a run harmless for a page: no control characters, no great length, no end of a
-  script element.
-* The file is a template into which three texts are put: a policy, title and styles; the data; the scripts. The policy
-  lets the page load nothing, run no script and use no style but its own, which it names by hash
-  (https://www.w3.org/TR/CSP3/#grammardef-hash-source).
+The file is a template into which three texts are put: a policy, title and styles; the data; the scripts. The policy
+lets the page load nothing, run no script and use no style but its own, which it names by hash
+(https://www.w3.org/TR/CSP3/#grammardef-hash-source).
 """
 
 from __future__ import annotations
@@ -17,12 +14,10 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tracekit.errors import InputError
 from tracekit.explain.communication.collectives import lateness_by_step, times_of_groups
@@ -32,7 +27,6 @@ from tracekit.explain.model_parallel.sections import TENSOR_SECTION
 from tracekit.explain.section import Section
 from tracekit.explain.sections import TABLES
 from tracekit.explain.step_time.sections import PHASES_SECTION
-from tracekit.model.quantities import safe_text, shortened
 from tracekit.model.table import rows_of
 from tracekit.render.json_result import result_dict
 from tracekit.render.output import new_file
@@ -48,8 +42,6 @@ from tracekit.render.page.charts import (
 from tracekit.render.page.contract import (
     CONTRACT_VERSION,
     DATA_ID,
-    MOST_CHARACTERS,
-    MOST_IN_COMMAND,
     ColumnText,
     Cut,
     Definition,
@@ -58,6 +50,7 @@ from tracekit.render.page.contract import (
 )
 from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
 from tracekit.render.page.lanes import LaneReader, lane_views, read_again
+from tracekit.render.page.size import Amounts, amounts_for, cut_tables, inert, rows_cut, script_json
 from tracekit.render.rank_bars import reasons_to_show
 from tracekit.report.report import Report
 
@@ -134,24 +127,9 @@ exposed time of an operator
     Self time in which the device is idle; on a CPU rank, in which nothing communicates.
 """
 
-MOST_CODE_BYTES = 200_000
-"""Of template, scripts and styles together."""
-
-_FEW_RANKS, _MANY_RANKS = 8, 4096
-_FEW_BYTES, _MANY_BYTES = 2_000_000, 8_000_000
-_BYTES_A_NUMBER = 10  # in a matrix: nine digits and a comma
-_MATRICES = 6
-_LEAST_ROWS = 50
 _IMPORTANT_RANKS = 16  # that stay in tables that are cut
 _BINS = 600  # of a step in lanes
 _OPERATIONS = 100  # of a rank in a step
-_REFERRED_TO = ("groups", "collectives", "findings")
-"""Tables to whose rows other tables refer by their indices."""
-
-T = TypeVar("T")
-
-_WITH_COMMAND = ("open_command", "markdown")
-_PLAIN = (int, float, type(None))  # most values are: they are not worth a call
 
 _HEAD, _DATA, _SCRIPT = "<!--tracekit:head-->", "<!--tracekit:data-->", "<!--tracekit:script-->"
 
@@ -272,138 +250,6 @@ def definitions() -> list[Definition]:
         else:
             found.append(Definition(term=line, text=""))
     return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Amounts:
-    """How much a page shows.
-
-    Attributes:
-        size_bytes: the most that the whole file may have.
-        cells: of a matrix of ranks and steps.
-        collectives: rows of them, those with the most time.
-        pairs: of ranks that exchange messages.
-    """
-
-    size_bytes: int
-    cells: int
-    collectives: int
-    pairs: int
-
-
-def amounts_for(ranks: int) -> Amounts:
-    """Return how much the page of a run of so many ranks shows.
-
-    The size grows from 2 MB for 8 ranks to 8 MB for 4096, with the same power of the ranks in between.
-    """
-    size_bytes = _limit_bytes(ranks)
-    return Amounts(
-        size_bytes=size_bytes,
-        cells=int(0.4 * size_bytes) // (_BYTES_A_NUMBER * _MATRICES),
-        collectives=size_bytes // 5_000,
-        pairs=size_bytes // 400,
-    )
-
-
-def _limit_bytes(ranks: int) -> int:
-    if ranks <= _FEW_RANKS:
-        return _FEW_BYTES
-    doublings = (min(ranks, _MANY_RANKS) // _FEW_RANKS).bit_length() - 1
-    of_all = (_MANY_RANKS // _FEW_RANKS).bit_length() - 1
-    growth: float = (_MANY_BYTES / _FEW_BYTES) ** (doublings / of_all)
-    return round(_FEW_BYTES * growth)
-
-
-def cut_tables(data: PageData, important: Collection[int], size_bytes: int) -> list[Cut]:
-    """Cut tables of the result, the largest first, until the page with all its code has at most `size_bytes`.
-
-    Of a table with a row a rank or more, the rows of `important` ranks stay; of any other one, or if that is not
-    enough, the first rows. Tables that others refer to stay as they are.
-    """
-    left = size_bytes - MOST_CODE_BYTES - _size(data["page"])
-    tables = _tables(data["result"])
-    sizes = {name: _size(holder[key]) for name, (holder, key) in tables.items()}
-    total = _size(data["result"])
-    rows = {name: len(holder[key]) for name, (holder, key) in tables.items()}
-    while total > left:
-        name = max(
-            (n for n in sizes if len(tables[n][0][tables[n][1]]) > _LEAST_ROWS), key=sizes.__getitem__, default=None
-        )
-        if name is None:
-            break
-        holder, key = tables[name]
-        table = holder[key]
-        kept = [row for row in table if row.get("rank") in important] if "rank" in table[0] else []
-        holder[key] = kept if 0 < len(kept) < len(table) else table[: max(len(table) // 2, _LEAST_ROWS)]
-        total -= sizes[name]
-        sizes[name] = _size(holder[key])
-        total += sizes[name]
-    return [
-        rows_cut(name, rows[name], holder[key])
-        for name, (holder, key) in tables.items()
-        if len(holder[key]) < rows[name]
-    ]
-
-
-def rows_cut(what: str, total: int, kept: Sequence[Mapping[str, Any]]) -> Cut:
-    """Return what a table of which only the rows `kept` are left says to the reader."""
-    text = f"The table {what} has {len(kept):,} of {total:,} rows; tracekit analyze --json has all."
-    ranks = sorted({row["rank"] for row in kept}) if kept and "rank" in kept[0] else None
-    return Cut(what=what, text=text, total=total, kept=len(kept), ranks=ranks)
-
-
-def _tables(result: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return the lists of rows in the result, by name: what holds each, and by which key."""
-    tables: dict[str, tuple[dict[str, Any], str]] = {}
-    for name, value in result.items():
-        inner = value.items() if isinstance(value, dict) else ()
-        for path, holder, key, rows in ((name, result, name, value), *((f"{name}.{k}", value, k, v) for k, v in inner)):
-            if isinstance(rows, list) and rows and isinstance(rows[0], dict) and name not in _REFERRED_TO:
-                tables[path] = (holder, key)
-    return tables
-
-
-def _size(value: object) -> int:
-    return len(script_json(value))
-
-
-def inert(value: T) -> T:
-    """Return a copy of plain values whose texts have no control or format characters and are not long.
-
-    Line breaks stay. A command may be longer than other texts, as it would be another one if its end were cut off.
-    """
-    return _inert(value, MOST_CHARACTERS)  # type: ignore[no-any-return]
-
-
-def _inert(value: Any, most: int) -> Any:
-    if isinstance(value, str):
-        return _inert_text(value, most)
-    if isinstance(value, dict):
-        return {
-            _inert_text(key, MOST_CHARACTERS) if isinstance(key, str) else key: item
-            if isinstance(item, _PLAIN)
-            else _inert(item, MOST_IN_COMMAND if key in _WITH_COMMAND else most)
-            for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [item if isinstance(item, _PLAIN) else _inert(item, most) for item in value]
-    return value
-
-
-@lru_cache(1 << 16)
-def _inert_text(text: str, most: int) -> str:
-    if text.isascii() and text.isprintable() and len(text) <= most:
-        return text
-    text = "\n".join(safe_text(line) for line in text[: most + 1].split("\n"))
-    return shortened(text, most)
-
-
-def script_json(value: object) -> str:
-    """Return JSON that can stand in a script element: it has no `<`, and no character beyond ASCII.
-
-    U+2028 and U+2029, which end a line in old scripts, are escaped as all others are.
-    """
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @dataclass(frozen=True, kw_only=True)

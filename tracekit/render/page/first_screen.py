@@ -9,8 +9,8 @@ from typing import Any, Literal
 from tracekit.explain.diagnosis.tables import cause_name
 from tracekit.explain.step_time.step_lengths import different_paces_ns, mean_step_ns, step_lengths, typical_step
 from tracekit.findings.finding import Finding
-from tracekit.model.quantities import duration, milliseconds, safe_text
 from tracekit.model.run import Run, clocks_are_comparable, format_ranges, largest_pair_error_ns
+from tracekit.model.texts import duration, milliseconds, safe_text
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow

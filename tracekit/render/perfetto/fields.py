@@ -9,7 +9,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import InternedData
 
 from tracekit.model.events import Bool, Int32, Int64
-from tracekit.model.quantities import unicode_text
+from tracekit.model.texts import unicode_text
 from tracekit.render.slices import Slices, Unsigned
 
 

@@ -15,9 +15,9 @@ from tracekit.explain.attempts import ATTEMPTS, Attempts, lost_parts_ns
 from tracekit.explain.configuration import Configuration
 from tracekit.findings.steps import setting_text
 from tracekit.model.names.modules import name_of_layers_alike
-from tracekit.model.quantities import count_text, milliseconds
 from tracekit.model.run import Run, format_ranges, ranks_text
 from tracekit.model.table import Rows, rows_of
+from tracekit.model.texts import count_text, milliseconds
 from tracekit.render.console import draw, table
 from tracekit.render.grid import grid_of
 

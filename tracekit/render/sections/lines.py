@@ -13,9 +13,9 @@ from tracekit.explain.step_time.roofline import Roofline
 from tracekit.explain.step_time.sections import Memory
 from tracekit.explain.stragglers.stragglers import Stragglers
 from tracekit.findings.stragglers import ESTIMATED
-from tracekit.model.quantities import file_size, milliseconds, percent, scaled
 from tracekit.model.run import Run
 from tracekit.model.table import rows_of
+from tracekit.model.texts import file_size, milliseconds, percent, scaled
 
 _WHAT = {"flops": "model FLOP/s", "peak": "MFU", "mfu": "MFU"}
 EVEN_LOAD = 1.1

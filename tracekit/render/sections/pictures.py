@@ -10,9 +10,9 @@ from tracekit.explain.ddp.tables import BUCKETS_SHOWN
 from tracekit.explain.pipeline import tables
 from tracekit.explain.pipeline.advice import FILLED
 from tracekit.explain.pipeline.bubbles import Pipeline
-from tracekit.model.quantities import count_text, milliseconds, percent, safe_text, shortened
 from tracekit.model.spans import ACTION_NAMES
 from tracekit.model.table import rows_of
+from tracekit.model.texts import count_text, milliseconds, percent, safe_text, shortened
 from tracekit.render.console import draw, statement, table
 from tracekit.render.grid import grid_of
 

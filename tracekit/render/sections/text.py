@@ -22,9 +22,9 @@ from tracekit.explain.whatif import tables as whatif_columns
 from tracekit.explain.whatif.whatif import WhatIf
 from tracekit.findings.hosts import location_text
 from tracekit.model.names.modules import names_together
-from tracekit.model.quantities import milliseconds, percent, shortened
 from tracekit.model.run import Run, ranks_text
 from tracekit.model.table import FilledTable, Table, rows_of, tables_of
+from tracekit.model.texts import milliseconds, percent, shortened
 from tracekit.rank.kernel_names import function_of_kernel
 from tracekit.render.console import draw, statement, table
 from tracekit.render.grid import grid_of

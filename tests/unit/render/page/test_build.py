@@ -17,8 +17,9 @@ from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.rank.idle_causes import IDLE_CAUSES
 from tracekit.render.json_result import result_dict, result_json
-from tracekit.render.page.build import amounts_for, page_data, script_json
+from tracekit.render.page.build import page_data
 from tracekit.render.page.contract import Page, PageData
+from tracekit.render.page.size import amounts_for, script_json
 from tracekit.report.step_lanes import StepLanes
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.render.page.build import inert, script_json
 from tracekit.render.page.contract import MOST_CHARACTERS, MOST_IN_COMMAND
+from tracekit.render.page.size import inert, script_json
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -8,8 +8,9 @@ import pytest
 
 from tests.unit.render.page.jobs import job, made_up_lanes
 from tracekit.api import analyze
-from tracekit.render.page.build import MOST_CODE_BYTES, amounts_for, cut_tables, page_data, script_json
+from tracekit.render.page.build import page_data
 from tracekit.render.page.contract import PageData
+from tracekit.render.page.size import MOST_CODE_BYTES, amounts_for, cut_tables, script_json
 
 # Sections with a row or more a rank.
 LARGE = ("breakdown", "phases", "collectives", "overlap", "memory")

@@ -16,16 +16,9 @@ from tests.unit.render.page.jobs import job, made_up_lanes, report_of
 from tracekit.api import analyze
 from tracekit.errors import OutputError
 from tracekit.loading.load import load
-from tracekit.render.page.build import (
-    MOST_CODE_BYTES,
-    PageCode,
-    amounts_for,
-    html_page,
-    page_code,
-    page_data,
-    write_page,
-)
+from tracekit.render.page.build import PageCode, html_page, page_code, page_data, write_page
 from tracekit.render.page.contract import DATA_ID, PageData
+from tracekit.render.page.size import MOST_CODE_BYTES, amounts_for
 
 TEMPLATE = "<!DOCTYPE html><head><!--tracekit:head--></head><body><!--tracekit:data--><!--tracekit:script--></body>"
 CODE = PageCode(template=TEMPLATE, style="p { color: red }", script="let shown = 1 < 2 && 3 > 2;")
