@@ -106,14 +106,14 @@ def _saving(finding: Finding, step_ns: float) -> str | None:
 
 
 def saving_share_text(finding: Finding, step_ns: float) -> str:
-    """Return the share of the step that a finding saves. A saving beyond the time it is about needs a word why.
+    """Return the share of the step that a finding saves. A saving clearly beyond its time needs a word why.
 
     step_ns: the mean step.
     """
     saving_ns = finding.saving_ns or 0
     share = f"{saving_ns / max(step_ns, 1):.0%}"
     least_ns = saving_ns - (finding.saving_error_ns or 0)
-    if finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
+    if "behind_ns" in finding.evidence and least_ns > _CLEARLY_MORE * (finding.time_ns or 0):
         return f"{share}, with the waiting behind it"
     return share
 
