@@ -109,7 +109,8 @@ def no_time_twice(evidence: Evidence) -> Outcome | None:
     if diagnosis is None or not diagnosis.step_ns:
         return None
     findings = evidence.report.findings
-    time_ns = sum((f.time_ns or 0) + f.evidence.get("behind_ns", 0) for f in findings)
+    behind_ns = [f.evidence.get("behind_ns", 0) for f in findings]
+    time_ns = sum(f.time_ns or 0 for f in findings) + sum(each for each in behind_ns if isinstance(each, int))
     saving_ns = sum((f.saving_ns or 0) - (f.saving_error_ns or 0) for f in findings)
     limit_ns = round(_ROUNDED * diagnosis.step_ns)
     return right_if(max(time_ns, saving_ns) <= limit_ns, f"{time_ns:,} and {saving_ns:,}", f"{limit_ns:,} at most")
