@@ -113,7 +113,7 @@ def saving_share_text(finding: Finding, step_ns: float) -> str:
     saving_ns = finding.saving_ns or 0
     share = f"{saving_ns / max(step_ns, 1):.0%}"
     least_ns = saving_ns - (finding.saving_error_ns or 0)
-    if "behind_ns" in finding.evidence and least_ns > _CLEARLY_MORE * (finding.time_ns or 0):
+    if "behind_ns" in finding.evidence and finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
         return f"{share}, with the waiting behind it"
     return share
 
