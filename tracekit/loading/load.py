@@ -165,6 +165,8 @@ def assemble(
         recorded = format_ranges({step for summary in ranks for step in summary.recorded_steps})
         raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {recorded}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
+    if world_size is None and discovery.chosen.world_size != 1:
+        world_size = discovery.chosen.world_size
     if world_size is not None and world_size < len(ranks):
         world_size = None  # the files contradict it
     if selected is not None:

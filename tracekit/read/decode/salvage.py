@@ -33,9 +33,7 @@ _BAD_ESCAPE = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|(.?))', re.DOTALL
 _LONE_SURROGATE = re.compile(
     rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-_NON_FINITE = re.compile(
-    rb"[:\[,]\s*[-+]?(?:nan|inf|1\.#|[0-9]+(?:\.[0-9]+)?e\+?[0-9]{3,}|[0-9]{30,})", re.IGNORECASE
-)
+_NON_FINITE = re.compile(rb"[:\[,]\s*[-+]?(?:nan|inf|1\.#|[0-9]+(?:\.[0-9]+)?e\+?[0-9]{3,}|[0-9]{30,})", re.IGNORECASE)
 # A string; a colon without a value; a value that is neither a string, an object nor an array.
 _STRING_OR_VALUE = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|:\s*(?=[,}])|[^\s"{}\[\],:]+', re.DOTALL)
 _USABLE = re.compile(rb"true|false|null|-?(?:0|[1-9][0-9]{0,29})(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?")

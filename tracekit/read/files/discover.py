@@ -20,7 +20,8 @@ from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.files.foreign_jobs import is_plainly_one_job
 from tracekit.read.files.grouping import RunFiles, group_into_runs
-from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast, rank_in_name
+from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast
+from tracekit.read.files.ranks import rank_in_name
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
 _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".gz.tmp")

@@ -17,21 +17,20 @@ that are apart, but not files that are mixed up.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
 
-from tracekit.read.files.identify import TraceFile, rank_in_name
+from tracekit.read.files.identify import TraceFile
+from tracekit.read.files.ranks import folder_of, process_of, rank_in_name
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
 _MIN_RESTART_NS = 10**9  # a job that starts again loads its libraries first
 _MAX_BETWEEN_WINDOWS_NS = 6 * 60 * _MINUTE_NS
-_NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
 
 
 @dataclass
@@ -141,7 +140,7 @@ def is_plainly_one_job(files: Sequence[TraceFile]) -> bool:
     return (
         len(starts_ns) == len(files) == len({file.rank for file in files})
         and len({file.world_size for file in files}) == 1
-        and len({_folder(file) for file in files}) == 1
+        and len({folder_of(file) for file in files}) == 1
         and max(starts_ns) - min(starts_ns) <= _MAX_BETWEEN_RANKS_NS
     )
 
@@ -156,7 +155,7 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     in_folder: dict[PurePath, list[TraceFile]] = defaultdict(list)
     # Files that say their time and world size come first, in order of time, so that the others can join them.
     for file in sorted(files, key=_file_order):
-        in_folder[_folder(file)].append(file)
+        in_folder[folder_of(file)].append(file)
     jobs = [job for folder, members in in_folder.items() for job in _jobs_of_folder(folder, members)]
     return [[file for files in job.members.values() for file in files] for job in _joined(jobs)]
 
@@ -221,22 +220,8 @@ def _file_order(file: TraceFile) -> tuple[bool, bool, int, str]:
     return file.wall_clock_ns is None, file.world_size is None, file.start_ns or 0, str(file.path)
 
 
-def _folder(file: TraceFile) -> PurePath:
-    return PurePath(*(part for part in file.path.absolute().parent.parts if not _NUMBERED_FOLDER.fullmatch(part)))
-
-
 def _rank_or_process(file: TraceFile) -> object:
-    return file.rank if file.rank is not None else _process(file)
-
-
-def _process(file: TraceFile) -> object:
-    """Return a key that is equal for windows of one process.
-
-    tensorboard_trace_handler names them `host_pid.<time>.pt.trace.json`, in one folder.
-    """
-    if file.process is None:
-        return file.path
-    return _folder(file), file.path.name.partition(".")[0], file.process
+    return file.rank if file.rank is not None else process_of(file)
 
 
 def _is_near(start_ns: int, starts_ns: list[int]) -> bool:
@@ -258,20 +243,3 @@ def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
 
 def _shared_parts(folder: PurePath, other: PurePath) -> int:
     return next((i for i, (a, b) in enumerate(zip(folder.parts, other.parts, strict=False)) if a != b), 1 << 20)
-
-
-def number_ranks(files: list[TraceFile]) -> list[TraceFile]:
-    """Give processes without a rank the free ranks, in order of their names, so that two never have the same rank."""
-    taken = {file.rank for file in files}
-    free = (rank for rank in range(len(files) + len(taken)) if rank not in taken)
-    rank_of_process: dict[object, int] = {}
-    ranked = []
-    for file in sorted(files, key=lambda f: (f.path.name, str(f.path))):
-        if file.rank is None:
-            process = _process(file)
-            if process not in rank_of_process:
-                rank_of_process[process] = next(free)
-            ranked.append(replace(file, rank=rank_of_process[process]))
-        else:
-            ranked.append(file)
-    return ranked

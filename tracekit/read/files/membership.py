@@ -1,0 +1,63 @@
+"""What the events of a file say of the rank that recorded them, where its header does not name it.
+
+The text is searched and not decoded: the arguments of collectives and messages name the ranks of their groups.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tracekit.read.files.inflate import TextChunks
+from tracekit.read.files.storage import TracePath
+
+_OVERLAP_BYTES = 8 << 10  # of pieces of the text: more than an argument has
+_RANKS, _SIZE = b'"Process Group Ranks"', b'"Group size"'
+_PEERS = (b'"Src Rank"', b'"Dst Rank"')
+_VALUE = re.compile(rb'\s*:\s*"?([0-9\[\], .]{1,4096})')
+_NUMBER = re.compile(rb"[0-9]{1,7}(?![0-9])")
+_ON_HOST = rb'cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|async|ac2g|"'
+_OF_DEVICE = re.compile(rb'"cat"\s*:\s*"(?!' + _ON_HOST + rb")")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """To which groups the rank of a file belongs.
+
+    Attributes:
+        groups: The ranks of each group in whose collectives it took part. A list that torch shortened is left out.
+        world_size: Of the job, at least; 0 if no group is named.
+        peers: The ranks that it sent messages to, or received some from.
+        has_device: The file has events of a device, or calls of its runtime.
+    """
+
+    groups: frozenset[tuple[int, ...]]
+    world_size: int
+    peers: frozenset[int]
+    has_device: bool
+
+    @property
+    def candidates(self) -> frozenset[int]:
+        """The ranks that it may be: those of all its groups. None of them if nothing is known."""
+        common = frozenset.intersection(*map(frozenset, self.groups)) if self.groups else frozenset()
+        return common - self.peers or common
+
+
+def membership_of(path: TracePath) -> Membership:
+    """Return what the events of a file say. Raises InputError when it cannot be read."""
+    values: dict[bytes, set[bytes]] = {key: set() for key in (_RANKS, _SIZE, *_PEERS)}
+    has_device = False
+    text = b""
+    for chunk in TextChunks(path):
+        text = text[-_OVERLAP_BYTES:] + chunk
+        has_device = has_device or _OF_DEVICE.search(text) is not None
+        for key, found in values.items():
+            found.update(match.group(1) for piece in text.split(key)[1:] if (match := _VALUE.match(piece)))
+    ranks = {value: tuple(map(int, _NUMBER.findall(value))) for value in values[_RANKS]}
+    sizes = (number for value in values[_SIZE] for number in map(int, _NUMBER.findall(value)))
+    return Membership(
+        groups=frozenset(group for value, group in ranks.items() if group and b"..." not in value),
+        world_size=max(*sizes, *(rank + 1 for group in ranks.values() for rank in group), 0, 0),
+        peers=frozenset(int(number) for key in _PEERS for value in values[key] for number in _NUMBER.findall(value)),
+        has_device=has_device,
+    )
