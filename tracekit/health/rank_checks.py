@@ -41,7 +41,7 @@ def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
     processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
     if len(processes) > 1:
         shown = ", ".join(processes[:_SHOWN])
-        yield Doubt(reason=f"it mixes the operators of {len(processes)} processes (pid {shown})")
+        yield Doubt(reason=f"it is a merge: it mixes the operators of {len(processes)} processes (pid {shown})")
 
 
 def step_order(evidence: Evidence) -> Iterator[Doubt]:

@@ -106,7 +106,7 @@ def _foreign_run(job: Sequence[TraceFile]) -> RunFiles:
         text = f"{count}: no rank, collective or device event, as of a launcher beside the ranks; left out"
         notes.append(Note(id="no-rank", severity="warning", file=apart[0].path.name, text=text))
     guessed = [file for file in files if file.rank_from == "nothing"]
-    if guessed and len(files) > 1:
+    if guessed and len(run.ranks) > 1:
         name, rank = guessed[0].path.name, guessed[0].rank
         count = f"{len(guessed)} of {len(files)} files are numbered by name"
         text = f"{count}; --ranks-from REGEX names their ranks otherwise ({name} is rank {rank})"

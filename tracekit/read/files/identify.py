@@ -149,8 +149,7 @@ def _read_beginning(path: TracePath) -> _Beginning:
         raise no_events_error(chunks)
     keys = parse_top_level(head.keys)
     if MERGED_KEY in keys:
-        reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
-        raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored-file")
+        raise _merged_error(path, "a merged trace, which tracekit wrote")
     return _Beginning(
         keys=keys,
         pid=first.pid,
@@ -158,6 +157,11 @@ def _read_beginning(path: TracePath) -> _Beginning:
         end_may_say_more=head.is_object and not _says_enough(keys, first.start_ns),
         is_packed=chunks.is_packed,
     )
+
+
+def _merged_error(path: TracePath, reason: str) -> NotATraceError:
+    hint = "give the files that it was merged from"
+    return NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored-file")
 
 
 def _with_end(path: TracePath, beginning: _Beginning) -> TraceFile:
@@ -188,6 +192,8 @@ def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginnin
     if (unfinished := _unfinished_capture(path)) is not None:
         return replace(unfinished, start_ns=None if start_ns is None else header.base_time_ns + start_ns)
     membership = membership_of(path) if header.rank is None else None
+    if membership is not None and membership.processes > 1:
+        raise _merged_error(path, f"a merged trace, of {membership.processes} processes")
     rank, rank_from = _rank(path, header.rank, frozenset() if membership is None else membership.candidates)
     return TraceFile(
         path=path,

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from tracekit.read.files.inflate import TextChunks
 from tracekit.read.files.storage import TracePath
 
+_MOST_BYTES = 64 << 20  # Kineto writes the host's events first, and a step has them of all groups
 _OVERLAP_BYTES = 8 << 10  # of pieces of the text: more than an argument has
 _RANKS, _SIZE = b'"Process Group Ranks"', b'"Group size"'
 _PEERS = (b'"Src Rank"', b'"Dst Rank"')
 _VALUE = re.compile(rb'\s*:\s*"?([0-9\[\], .]{1,4096})')
 _NUMBER = re.compile(rb"[0-9]{1,7}(?![0-9])")
-_ON_HOST = rb'cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|async|ac2g|"'
-_OF_DEVICE = re.compile(rb'"cat"\s*:\s*"(?!' + _ON_HOST + rb")")
+_LABELS = b'"process_labels"'  # Kineto labels the one process that it records with CPU
+_LABELLED_CPU = re.compile(rb'[^{}]*"pid"\s*:\s*"?([^",]+)[^{}]*\{\s*"labels"\s*:\s*"CPU"')
+_OF_GPU = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_|cuda_|hip_|xpu_|mtia_|privateuse1_|Kernel|Memcpy|Runtime)')
+_OFF_HOST = re.compile(rb'"cat"\s*:\s*"(?!cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|ac2g|")')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +31,17 @@ class Membership:
         groups: The ranks of each group in whose collectives it took part. A list that torch shortened is left out.
         world_size: Of the job, at least; 0 if no group is named.
         peers: The ranks that it sent messages to, or received some from.
-        has_device: The file has events of a device, or calls of its runtime.
+        has_gpu: The file has events of a GPU, or calls of its runtime.
+        processes: How many processes of a host it labels: several in a merged trace.
+        is_of_host: All events are of a category that is known to be of the host.
     """
 
     groups: frozenset[tuple[int, ...]]
     world_size: int
     peers: frozenset[int]
-    has_device: bool
+    has_gpu: bool
+    is_of_host: bool
+    processes: int
 
     @property
     def candidates(self) -> frozenset[int]:
@@ -46,18 +53,28 @@ class Membership:
 def membership_of(path: TracePath) -> Membership:
     """Return what the events of a file say. Raises InputError when it cannot be read."""
     values: dict[bytes, set[bytes]] = {key: set() for key in (_RANKS, _SIZE, *_PEERS)}
-    has_device = False
-    text = b""
+    has_gpu, is_of_host = False, True
+    processes: set[bytes] = set()
+    text, size = b"", 0
     for chunk in TextChunks(path):
+        size += len(chunk)
         text = text[-_OVERLAP_BYTES:] + chunk
-        has_device = has_device or _OF_DEVICE.search(text) is not None
-        for key, found in values.items():
-            found.update(match.group(1) for piece in text.split(key)[1:] if (match := _VALUE.match(piece)))
+        has_gpu = has_gpu or _OF_GPU.search(text) is not None
+        is_of_host = is_of_host and _OFF_HOST.search(text) is None
+        labelled = (_LABELLED_CPU.match(piece) for piece in text.split(_LABELS)[1:])
+        processes.update(match.group(1) for match in labelled if match)
+        for key in (key for key in values if key in text):
+            values[key].update(match.group(1) for piece in text.split(key)[1:] if (match := _VALUE.match(piece)))
+        if size > _MOST_BYTES:
+            is_of_host = False  # of what follows it is not known
+            break
     ranks = {value: tuple(map(int, _NUMBER.findall(value))) for value in values[_RANKS]}
     sizes = (number for value in values[_SIZE] for number in map(int, _NUMBER.findall(value)))
     return Membership(
         groups=frozenset(group for value, group in ranks.items() if group and b"..." not in value),
         world_size=max(*sizes, *(rank + 1 for group in ranks.values() for rank in group), 0, 0),
         peers=frozenset(int(number) for key in _PEERS for value in values[key] for number in _NUMBER.findall(value)),
-        has_device=has_device,
+        has_gpu=has_gpu,
+        is_of_host=is_of_host,
+        processes=len(processes),
     )

@@ -17,6 +17,7 @@ from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tracekit.errors import UsageError
 from tracekit.read.files.storage import TracePath
 
 if TYPE_CHECKING:
@@ -68,11 +69,39 @@ def natural_order(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
+def with_ranks_from(files: Sequence[TraceFile], pattern: str, folders: Sequence[TracePath]) -> list[TraceFile]:
+    """Return the files; those that do not name their rank have the one that a regular expression finds in their path.
+
+    pattern: its only group is the rank. folders: paths of files in them begin below. Raises UsageError for a pattern
+    that is none, or that finds no rank.
+    """
+    try:
+        regex = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--ranks-from {pattern}: {error}", hint="it is a regular expression of Python") from None
+    if regex.groups != 1:
+        raise UsageError(f"--ranks-from {pattern}: not one group", hint=r"such as 'rank(\d+)', whose group is the rank")
+    names = [_path_below(file.path, folders) for file in files]
+    ranks = [match[1] if (match := regex.search(name)) else None for name in names]
+    if not any(rank is not None and rank.isdecimal() for rank in ranks):
+        raise UsageError(f"--ranks-from {pattern}: no rank found", hint="it is searched in paths below RUN")
+    return [
+        replace(file, rank=int(rank), rank_from="option")
+        if rank is not None and rank.isdecimal() and file.rank_from != "metadata"
+        else file
+        for file, rank in zip(files, ranks, strict=True)
+    ]
+
+
+def _path_below(path: TracePath, folders: Sequence[TracePath]) -> str:
+    below = (path.as_posix().removeprefix(f"{folder.as_posix().rstrip('/')}/") for folder in folders)
+    return min(below, key=len, default=path.name)
+
+
 def with_global_ranks(files: Sequence[TraceFile]) -> list[TraceFile]:
     """Return the files; of those whose ranks are counted anew on each node, with the rank of the job.
 
-    They were recorded at the same time by one world. There are no more of them than it has ranks: all of them, or the
-    names of their folders or files say the node.
+    They were recorded at the same time. Their groups name as many ranks, or the names of folders or files say the node.
     """
     of_world: dict[int, list[TraceFile]] = defaultdict(list)
     for file in files:
@@ -98,8 +127,10 @@ def _numbered_through(files: Sequence[TraceFile], world_size: int) -> list[Trace
     for file in files:
         local[_node_of(file)].add(file.rank or 0)
     count = sum(map(len, local.values()))
-    is_whole = count == world_size or all(_NODE.search(node) for node in local)
-    if len(set().union(*local.values())) == count or count > world_size or not is_whole:
+    root = os.path.commonpath(local)
+    are_nodes = all(_NODE.search(node.removeprefix(root)) for node in local)
+    world_size = world_size or count * are_nodes
+    if len(set().union(*local.values())) == count or count > world_size or not (are_nodes or count == world_size):
         return []
     each, rest = divmod(world_size, len(local))
     most = max(map(max, local.values())) + 1
@@ -119,8 +150,9 @@ def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceF
 
     A launcher or a coordinator has no rank, no collective and no event of a device, and runs beside ranks.
     """
-    apart = [file for file in files if file.rank is None and not _is_of_rank(file)]
+    apart = [f for f in files if f.rank is None and (known := f.membership) and known.is_of_host and not known.groups]
     apart = apart if any(map(_is_of_rank, files)) else []
+    apart.sort(key=lambda file: natural_order(str(file.path)))
     files = sorted((f for f in files if f not in apart), key=lambda f: (natural_order(f.path.name), str(f.path)))
     if any(file.rank is None for file in files):
         # Beside a master, the first worker is not the first rank.
@@ -130,7 +162,7 @@ def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceF
 
 def _is_of_rank(file: TraceFile) -> bool:
     known = file.membership
-    return file.rank_from == "metadata" or known is None or known.has_device or known.world_size > 0
+    return file.rank_from == "metadata" or (known is not None and (known.has_gpu or bool(known.groups)))
 
 
 def _numbered(files: Sequence[TraceFile]) -> Iterator[TraceFile]:
