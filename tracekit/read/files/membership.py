@@ -15,12 +15,14 @@ _MOST_BYTES = 64 << 20  # Kineto writes the host's events first, and a step has 
 _OVERLAP_BYTES = 8 << 10  # of pieces of the text: more than an argument has
 _RANKS, _SIZE = b'"Process Group Ranks"', b'"Group size"'
 _PEERS = (b'"Src Rank"', b'"Dst Rank"')
-_VALUE = re.compile(rb'\s*:\s*"?([0-9\[\], .]{1,4096})')
+_VALUE = re.compile(rb'\s*:\s*"?([0-9\[\], .]{1,4096})(?=["}\r\n\t])')
 _NUMBER = re.compile(rb"[0-9]{1,7}(?![0-9])")
 _LABELS = b'"process_labels"'  # Kineto labels the one process that it records with CPU
 _LABELLED_CPU = re.compile(rb'[^{}]*"pid"\s*:\s*"?([^",]+)[^{}]*\{\s*"labels"\s*:\s*"CPU"')
 _OF_GPU = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_|cuda_|hip_|xpu_|mtia_|privateuse1_|Kernel|Memcpy|Runtime)')
-_OFF_HOST = re.compile(rb'"cat"\s*:\s*"(?!cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|ac2g|")')
+_OFF_HOST = re.compile(
+    rb'"cat"\s*:\s*"(?!cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|ac2g|")[^"]*"'
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.read.files.run_traces import DAY, MINUTE, kinds
 from tracekit.errors import InputError, UsageError
+from tracekit.read.files import inflate
 from tracekit.read.files.discover import Discovery, discover
 
 WORLD_OF_4 = [[0, 1, 2, 3]]
@@ -91,8 +92,12 @@ def test_runs_of_the_same_ranks_stay_apart(tmp_path: Path, world_size: int, apar
     assert found.chosen.world_size == world_size
 
 
-def test_groups_that_only_one_rank_is_in_count_more_than_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 997, 1 << 20])
+def test_groups_that_only_one_rank_is_in_count_more_than_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
     """GIVEN a mesh of 2 x 2, of which each file shows the row and the column WHEN discovered THEN ranks are known."""
+    monkeypatch.setattr(inflate, "CHUNK_BYTES", chunk_bytes)
     rows, columns = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
     for rank in range(4):
         on_demand(rows[rank // 2], columns[rank % 2], pid=rank).write(tmp_path / f"rank{(rank + 1) % 4}.json")
