@@ -8,8 +8,8 @@
    them is left aside, and no other rank joins it. Folders that only number windows (`iteration_10/`, `step-20/`) count
    as the folder above them.
 2. Jobs of different folders (`node0/`, `rank1/`) are one job when three things hold. No rank is in both, except as a
-   copy. They were recording within ten minutes of each other. They do not name different devices. The folders nearest
-   to each other are joined first.
+   copy. They were recording within ten minutes of each other. They do not name different devices, or began within ten
+   seconds of each other in a world of one size. The folders nearest to each other are joined first.
 
 A trace that does not say when it was recorded passes all tests of time. In doubt there are two jobs: users see files
 that are apart, but not files that are mixed up.
@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from tracekit.read.files.identify import TraceFile
-from tracekit.read.files.ranks import folder_of, process_of, rank_in_name
+from tracekit.read.files.ranks import MOST_BETWEEN_NODES_NS, folder_of, process_of, rank_in_name
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
@@ -92,12 +92,19 @@ class _Job:
 
     def is_same_job(self, other: _Job) -> bool:
         """Whether the files of another folder are of this job."""
-        if self.devices and other.devices and not self.devices & other.devices:
+        if self.devices and other.devices and not self.devices & other.devices and not self._began_with(other):
             return False
         if self.starts_ns and other.starts_ns and not any(_is_near(start, self.starts_ns) for start in other.starts_ns):
             return False
         shared = self.members.keys() & other.members.keys()
         return all(_are_copies(self.members[key], other.members[key]) for key in shared)
+
+    def _began_with(self, other: _Job) -> bool:
+        """Whether both are of a world of one size, and began at one time: its GPUs may be of two models."""
+        sizes = {file.known_world_size for job in (self, other) for files in job.members.values() for file in files}
+        starts_ns = self.starts_ns[:1] + other.starts_ns[:1]
+        is_at_once = len(starts_ns) == 2 and abs(starts_ns[0] - starts_ns[1]) <= MOST_BETWEEN_NODES_NS
+        return is_at_once and len(sizes) == 1 and max(sizes) > 1
 
 
 class _Jobs:

@@ -111,8 +111,7 @@ def _foreign_run(job: Sequence[TraceFile]) -> RunFiles:
         count = f"{len(guessed)} of {len(files)} files are numbered by name"
         text = f"{count}; --ranks-from REGEX names their ranks otherwise ({name} is rank {rank})"
         notes.append(Note(id="no-rank", severity="warning", file=name, text=text))
-    worlds = [file.membership.world_size for file in files if file.membership is not None]
-    world_size = run.world_size or max(worlds, default=0) or None
+    world_size = max((file.known_world_size for file in files), default=0) or None
     return replace(run, world_size=world_size, notes=(*notes, *run.notes))
 
 

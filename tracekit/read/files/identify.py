@@ -83,6 +83,11 @@ class TraceFile:
     membership: Membership | None = None
 
     @property
+    def known_world_size(self) -> int:
+        """The number of ranks, at least: by the header, else by the groups; 0 if neither says it."""
+        return self.world_size or (self.membership.world_size if self.membership is not None else 0)
+
+    @property
     def wall_clock_ns(self) -> int | None:
         """The start, if it can be compared with the starts of other hosts."""
         return self.start_ns if self.start_ns is not None and self.start_ns >= EARLIEST_WALL_CLOCK_NS else None

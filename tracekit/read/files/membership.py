@@ -19,10 +19,10 @@ _VALUE = re.compile(rb'\s*:\s*"?([0-9\[\], .]{1,4096})(?=["}\r\n\t])')
 _NUMBER = re.compile(rb"[0-9]{1,7}(?![0-9])")
 _LABELS = b'"process_labels"'  # Kineto labels the one process that it records with CPU
 _LABELLED_CPU = re.compile(rb'[^{}]*"pid"\s*:\s*"?([^",]+)[^{}]*\{\s*"labels"\s*:\s*"CPU"')
-_OF_GPU = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_|cuda_|hip_|xpu_|mtia_|privateuse1_|Kernel|Memcpy|Runtime)')
-_OFF_HOST = re.compile(
-    rb'"cat"\s*:\s*"(?!cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|ac2g|")[^"]*"'
-)
+_LAUNCHES = (b"LaunchKernel", b"GraphLaunch")
+_OF_GPU = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_|xpu_|mtia_|privateuse1_|Kernel|Memcpy)')
+_ON_HOST = rb'cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|ac2g|cuda_|hip_|Runtime|"'
+_OFF_HOST = re.compile(rb'"cat"\s*:\s*"(?!' + _ON_HOST + rb')[^"]*"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class Membership:
         groups: The ranks of each group in whose collectives it took part. A list that torch shortened is left out.
         world_size: Of the job, at least; 0 if no group is named.
         peers: The ranks that it sent messages to, or received some from.
-        has_gpu: The file has events of a GPU, or calls of its runtime.
+        has_gpu: The file has events of a GPU, or launches.
         processes: How many processes of a host it labels: several in a merged trace.
-        is_of_host: All events are of a category that is known to be of the host.
+        is_of_host: It has neither, nor a group. All its events are of categories that are known to be of the host.
     """
 
     groups: frozenset[tuple[int, ...]]
@@ -61,7 +61,7 @@ def membership_of(path: TracePath) -> Membership:
     for chunk in TextChunks(path):
         size += len(chunk)
         text = text[-_OVERLAP_BYTES:] + chunk
-        has_gpu = has_gpu or _OF_GPU.search(text) is not None
+        has_gpu = has_gpu or any(launch in text for launch in _LAUNCHES) or _OF_GPU.search(text) is not None
         is_of_host = is_of_host and _OFF_HOST.search(text) is None
         labelled = (_LABELLED_CPU.match(piece) for piece in text.split(_LABELS)[1:])
         processes.update(match.group(1) for match in labelled if match)
@@ -77,6 +77,6 @@ def membership_of(path: TracePath) -> Membership:
         world_size=max(*sizes, *(rank + 1 for group in ranks.values() for rank in group), 0, 0),
         peers=frozenset(int(number) for key in _PEERS for value in values[key] for number in _NUMBER.findall(value)),
         has_gpu=has_gpu,
-        is_of_host=is_of_host,
+        is_of_host=is_of_host and not (has_gpu or ranks or values[_SIZE]),
         processes=len(processes),
     )

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from tracekit.read.files.storage import TracePath
 if TYPE_CHECKING:
     from tracekit.read.files.identify import TraceFile
 
-_NUMBER = r"[-_ =:\[(]{0,2}(\d{1,7})(?![\dx])"
+_NUMBER = r"[-_ .=:\[(]{0,2}(\d{1,7})(?![\dx])"
 # rank-000003 (tracekit), rank3_trace (torchtitan), rank[3] (Primus), worker0_rank2, local_rank_0_global_rank_8
 _RANK = re.compile(rf"(?<![a-z])(?:([a-z]+)[-_ ]|(global|local))?rank{_NUMBER}", re.IGNORECASE)
 # A rank of one dimension of the mesh, or of a low-rank adapter, is no rank of the job.
@@ -32,9 +32,11 @@ _OTHER_RANKS = frozenset({"node", "tp", "pp", "dp", "ep", "cp", "dcp", "sp", "lo
 _WORKER = re.compile(
     rf"(?<![a-z])(?:worker|profile|process|trainer){_NUMBER}(?![^_.]*(?:\.[a-z][^_]*)?_\d+(?:\.|$))", re.IGNORECASE
 )
+_MASTER = re.compile(r"(?<![a-z])(?:master|chief|leader|head)(?![a-z])", re.IGNORECASE)
 _NODE = re.compile(r"(?<![a-z])(?:node|host|machine|server|pod|instance|ip)[-_]?\d", re.IGNORECASE)
 _NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
-_MOST_BETWEEN_NODES_NS = 10 * 10**9
+MOST_BETWEEN_NODES_NS = 10 * 10**9
+"""By which ranks of different nodes begin a recording of one time; their clocks may differ by seconds."""
 
 
 def rank_in_name(path: TracePath | PurePath) -> int | None:
@@ -106,7 +108,7 @@ def with_global_ranks(files: Sequence[TraceFile]) -> list[TraceFile]:
     of_world: dict[int, list[TraceFile]] = defaultdict(list)
     for file in files:
         if file.rank_from == "name" and file.wall_clock_ns is not None and file.membership is not None:
-            of_world[file.membership.world_size].append(file)
+            of_world[file.known_world_size].append(file)
     renumbered: dict[TracePath, TraceFile] = {}
     for world_size, members in of_world.items():
         for together in _at_one_time(members):
@@ -116,33 +118,36 @@ def with_global_ranks(files: Sequence[TraceFile]) -> list[TraceFile]:
 
 def _at_one_time(files: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
     ordered = sorted(files, key=lambda file: file.wall_clock_ns or 0)
-    gaps = [(b.wall_clock_ns or 0) - (a.wall_clock_ns or 0) > _MOST_BETWEEN_NODES_NS for a, b in pairwise(ordered)]
-    number = [sum(gaps[:i]) for i in range(len(ordered))]
-    for _, group in groupby(zip(number, ordered, strict=True), key=lambda pair: pair[0]):
+    gaps = [(b.wall_clock_ns or 0) - (a.wall_clock_ns or 0) > MOST_BETWEEN_NODES_NS for a, b in pairwise(ordered)]
+    number = accumulate(gaps, initial=0)
+    for _, group in groupby(zip(number, ordered, strict=False), key=lambda pair: pair[0]):
         yield [file for _, file in group]
 
 
 def _numbered_through(files: Sequence[TraceFile], world_size: int) -> list[TraceFile]:
-    local: dict[str, set[int]] = defaultdict(set)
-    for file in files:
-        local[_node_of(file)].add(file.rank or 0)
-    count = sum(map(len, local.values()))
-    root = os.path.commonpath(local)
-    are_nodes = all(_NODE.search(node.removeprefix(root)) for node in local)
-    world_size = world_size or count * are_nodes
-    if len(set().union(*local.values())) == count or count > world_size or not (are_nodes or count == world_size):
-        return []
-    each, rest = divmod(world_size, len(local))
-    most = max(map(max, local.values())) + 1
-    on_node = most if rest or each < most else each
-    first = {node: number * on_node for number, node in enumerate(sorted(local, key=natural_order))}
-    return [replace(file, rank=first[_node_of(file)] + (file.rank or 0), rank_from="nothing") for file in files]
+    processes = {process_of(file): file for file in files}
+    for behind in (False, True):
+        node = {file.path: _node_of(file, behind=behind) for file in files}
+        local: dict[str, set[int]] = defaultdict(set)
+        for file in files:
+            local[node[file.path]].add(file.rank or 0)
+        root = os.path.commonpath(local)
+        are_nodes = all(_NODE.search(name.removeprefix(root)) for name in local)
+        count, size = sum(map(len, local.values())), world_size or len(processes) * are_nodes
+        is_clear = count == len(processes) > len(set().union(*local.values()))
+        if is_clear and (count == size or (are_nodes and count < size)):
+            most, (each, rest) = max(map(max, local.values())) + 1, divmod(size, len(local))
+            on_node = most if rest or each < most else each
+            first = {name: number * on_node for number, name in enumerate(sorted(local, key=natural_order))}
+            return [replace(f, rank=first[node[f.path]] + (f.rank or 0), rank_from="nothing") for f in files]
+    return []
 
 
-def _node_of(file: TraceFile) -> str:
-    """Return what comes before the rank in the path of a file."""
+def _node_of(file: TraceFile, *, behind: bool) -> str:
+    """Return what comes before the rank in the path of a file; or its folder, and what comes behind the rank."""
     match = _rank_match(file.path.name) or _WORKER.search(file.path.name)
-    return f"{folder_of(file)}/{file.path.name[: match.start() if match else None]}"
+    begin, end = match.span() if match else (None, None)
+    return f"{folder_of(file)}/{file.path.name[end:].partition('.')[0] if behind else file.path.name[:begin]}"
 
 
 def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceFile]]:
@@ -150,11 +155,10 @@ def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceF
 
     A launcher or a coordinator has no rank, no collective and no event of a device, and runs beside ranks.
     """
-    apart = [f for f in files if f.rank is None and (known := f.membership) and known.is_of_host and not known.groups]
-    apart = apart if any(map(_is_of_rank, files)) else []
-    apart.sort(key=lambda file: natural_order(str(file.path)))
-    files = sorted((f for f in files if f not in apart), key=lambda f: (natural_order(f.path.name), str(f.path)))
-    if any(file.rank is None for file in files):
+    apart = [f for f in files if f.rank is None and (known := f.membership) and known.is_of_host]
+    apart = sorted(apart if any(map(_is_of_rank, files)) else [], key=lambda file: natural_order(str(file.path)))
+    files = [file for file in files if file not in apart]
+    if any(file.rank is None and _MASTER.search(file.path.name) for file in files):
         # Beside a master, the first worker is not the first rank.
         files = [replace(f, rank=None) if f.rank_from == "name" and not _rank_match(f.path.name) else f for f in files]
     return list(_numbered(files)), apart
@@ -162,14 +166,14 @@ def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceF
 
 def _is_of_rank(file: TraceFile) -> bool:
     known = file.membership
-    return file.rank_from == "metadata" or (known is not None and (known.has_gpu or bool(known.groups)))
+    return file.rank_from == "metadata" or (known is not None and (known.has_gpu or known.world_size > 0))
 
 
 def _numbered(files: Sequence[TraceFile]) -> Iterator[TraceFile]:
     """Yield the files, of which those without a rank get a free one, and windows of a process the same."""
     taken = {file.rank for file in files}
-    in_folders = _ranks_of_folders(files, taken)
-    rank_of_process: dict[object, int] = {}
+    said = _ranks_said(files, taken)
+    rank_of_process = {process_of(file): file.rank for file in files if file.rank is not None}
     for file in sorted(files, key=lambda file: natural_order(str(file.path))):
         if file.rank is not None:
             yield file
@@ -177,20 +181,29 @@ def _numbered(files: Sequence[TraceFile]) -> Iterator[TraceFile]:
         process = process_of(file)
         if process not in rank_of_process:
             allowed = sorted(file.membership.candidates) if file.membership is not None else []
-            first = in_folders.get(file.path)
-            choices = (*((first,) if first is not None else ()), *allowed, *range(len(files) + len(taken)))
+            choices = ([said[process]] if said else []) + [*allowed, *range(len(files) + len(taken))]
             rank_of_process[process] = next(rank for rank in choices if rank not in taken)
             taken.add(rank_of_process[process])
         yield replace(file, rank=rank_of_process[process], rank_from="nothing")
 
 
-def _ranks_of_folders(files: Sequence[TraceFile], taken: set[int | None]) -> dict[TracePath, int]:
-    """Return the rank that the folder of each file without a rank is named after, if all are, each after another."""
-    unknown = [file for file in files if file.rank is None]
-    root = os.path.commonpath([folder_of(file) for file in files]) if len(unknown) > 1 else ""
-    below = {file.path: folder_of(file).relative_to(root).parts for file in unknown} if root else {}
-    named = {path: match for path, parts in below.items() for part in parts if (match := _rank_match(part))}
-    ranks = {path: int(match.groups()[-1]) for path, match in named.items()}
-    processes = {process_of(file) for file in unknown}
-    is_clear = len(ranks) == len(unknown) and len(set(ranks.values()) - taken) == len(processes)
-    return ranks if is_clear else {}
+def _ranks_said(files: Sequence[TraceFile], taken: set[int | None]) -> dict[object, int]:
+    """Return the rank of each process without one that its folder is named after, or that a number in its path may be.
+
+    A number may be if it is another one for each process and less than the world's size. None if that is not so of all.
+    """
+    unknown = {process_of(file): file for file in files if file.rank is None}
+    if len(unknown) < 2:
+        return {}
+    root = len(os.path.commonpath([folder_of(file) for file in files]))
+    below = [str(file.path.absolute())[root:] for file in unknown.values()]
+    folders = [[match[3] for part in path.split("/")[:-1] if (match := _rank_match(part))][-1:] for path in below]
+    numbers = [re.findall(r"\d+", path) for path in below]
+    columns = zip(*numbers, strict=True) if len({*map(len, numbers)}) == 1 else ()
+    world_size = max((file.known_world_size for file in unknown.values()), default=0)
+    allowed = [texts for texts in columns if max(map(int, texts)) < world_size]
+    for texts in (*zip(*folders, strict=False), *allowed):
+        ranks = dict(zip(unknown, map(int, texts), strict=True))
+        if len(set(ranks.values()) - taken) == len(unknown):
+            return ranks
+    return {}

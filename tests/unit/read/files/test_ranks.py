@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.unit.read.files.run_traces import DAY, MINUTE, kinds
+from tests.unit.read.files.run_traces import DAY, MINUTE, SECOND, kinds
 from tracekit.errors import InputError, UsageError
 from tracekit.read.files import inflate
 from tracekit.read.files.discover import Discovery, discover
@@ -57,6 +57,7 @@ def write(folder: Path, names: list[str], *groups: list[int]) -> dict[str, int]:
         [f"profile-TP-{rank}.json" for rank in range(12)],
         [f"node{rank // 8}/host_{rank}.json" for rank in range(16)],
         [f"rank_{rank}/trace.json" for rank in range(12)],
+        [f"rank{rank % 4}_node-{rank // 4}.json" for rank in range(12)],
     ],
 )
 @pytest.mark.parametrize("names_groups", [True, False])
@@ -71,6 +72,25 @@ def test_local_ranks_are_numbered_through_the_nodes(tmp_path: Path, pattern: str
     names = [pattern.format(node, rank) for node in range(2) for rank in range(2)]
     assert write(tmp_path, names, *WORLD_OF_4) == {name: rank for rank, name in enumerate(names)}
     assert kinds(discover([str(tmp_path)])) == ["no-rank"]
+
+
+def test_numbers_in_names_are_ranks_where_all_may_be(tmp_path: Path) -> None:
+    assert list(write(tmp_path, ["gpu-0_17.json", "gpu-1_18.json", "gpu-3_20.json"], *WORLD_OF_4).values()) == [0, 1, 3]
+
+
+def test_nodes_of_other_gpus_are_of_the_same_job(tmp_path: Path) -> None:
+    for rank, gpu in enumerate(("A100", "H100", "A100", "H100")):
+        trace = on_demand(*WORLD_OF_4, pid=rank)
+        trace.header["deviceProperties"] = [{"id": 0, "name": gpu}]
+        trace.write(tmp_path / f"node{rank}" / f"rank{rank}.json")
+    assert sorted(ranks(discover([str(tmp_path)])).values()) == [0, 1, 2, 3]
+
+
+def test_windows_of_a_process_are_of_one_rank(tmp_path: Path) -> None:
+    """GIVEN a window in which only one rank can be in the groups, and one of the same process in which four can."""
+    for window, groups in enumerate(([[2, 3], [0, 2]], WORLD_OF_4)):
+        on_demand(*groups, at_us=window * SECOND).write(tmp_path / f"host_4000.{window}.pt.trace.json")
+    assert {rank: len(files) for rank, files in discover([str(tmp_path)]).chosen.ranks.items()} == {2: 2}
 
 
 def test_a_node_without_a_file_keeps_its_place(tmp_path: Path) -> None:
@@ -127,7 +147,8 @@ def test_processes_beside_the_ranks_are_left_out(tmp_path: Path, says: str) -> N
             trace.header["distributedInfo"] = {"rank": rank, "world_size": 4}
         trace.write(tmp_path / f"libkineto.pt_{389 + rank}.json")
     for pid in (6, 90, 1000):
-        on_demand(pid=pid, device=False).write(tmp_path / f"libkineto.pt_{pid}.json")
+        launcher = on_demand(pid=pid, device=False)
+        launcher.event("cudaGetDeviceCount", "cuda_runtime", 3, 1).write(tmp_path / f"libkineto.pt_{pid}.json")
     found = discover([str(tmp_path)])
     assert sorted(found.chosen.ranks) == [0, 1]
     assert found.chosen.world_size == 4
