@@ -10,6 +10,7 @@
 2. Jobs of different folders (`node0/`, `rank1/`) are one job when three things hold. No rank is in both, except as a
    copy. They were recording within ten minutes of each other. They do not name different devices, or began within ten
    seconds of each other in a world of one size. The folders nearest to each other are joined first.
+3. A job has no more processes than its world has ranks.
 
 A trace that does not say when it was recorded passes all tests of time. In doubt there are two jobs: users see files
 that are apart, but not files that are mixed up.
@@ -42,16 +43,19 @@ class _Job:
         members: Files by rank, or by process where no rank is known.
         starts_ns: When files began, on the wall clock, sorted.
         devices: Names of all devices in the files.
+        world_size: The number of ranks, at least; 0 if it is not known.
     """
 
     folder: PurePath
     members: dict[object, list[TraceFile]] = field(default_factory=lambda: defaultdict(list))
     starts_ns: list[int] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
+    world_size: int = 0
 
     def add(self, file: TraceFile) -> None:
         self.members[_rank_or_process(file)].append(file)
         self.devices.update(file.device_names)
+        self.world_size = max(self.world_size, file.known_world_size)
         if file.wall_clock_ns is not None:
             insort(self.starts_ns, file.wall_clock_ns)
 
@@ -59,6 +63,8 @@ class _Job:
         """Whether a file of the same folder belongs to this job."""
         windows = self.members.get(_rank_or_process(file))
         if not windows:
+            if file.known_world_size and not self._has_room([_rank_or_process(file)], file.known_world_size):
+                return False
             return not self.starts_ns or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts_ns)
         return all(window.process == file.process for window in windows) and _is_next_window(file, windows[-1])
 
@@ -96,15 +102,22 @@ class _Job:
             return False
         if self.starts_ns and other.starts_ns and not any(_is_near(start, self.starts_ns) for start in other.starts_ns):
             return False
+        if other.world_size and not self._has_room(other.members, other.world_size):
+            return False
         shared = self.members.keys() & other.members.keys()
         return all(_are_copies(self.members[key], other.members[key]) for key in shared)
 
     def _began_with(self, other: _Job) -> bool:
         """Whether both are of a world of one size, and began at one time: its GPUs may be of two models."""
-        sizes = {file.known_world_size for job in (self, other) for files in job.members.values() for file in files}
         starts_ns = self.starts_ns[:1] + other.starts_ns[:1]
         is_at_once = len(starts_ns) == 2 and abs(starts_ns[0] - starts_ns[1]) <= MOST_BETWEEN_NODES_NS
-        return is_at_once and len(sizes) == 1 and max(sizes) > 1
+        return is_at_once and self.world_size == other.world_size > 1
+
+    def _has_room(self, others: Iterable[object], world_size: int) -> bool:
+        """Whether the world has as many ranks as there are then processes of it; others are ranks or processes."""
+        of_world = {key for key, files in self.members.items() if any(file.known_world_size for file in files)}
+        size = max(self.world_size, world_size)
+        return not size or len(of_world.union(others)) <= size
 
 
 class _Jobs:

@@ -83,21 +83,19 @@ def with_ranks_from(files: Sequence[TraceFile], pattern: str, folders: Sequence[
         raise UsageError(f"--ranks-from {pattern}: {error}", hint="it is a regular expression of Python") from None
     if regex.groups != 1:
         raise UsageError(f"--ranks-from {pattern}: not one group", hint=r"such as 'rank(\d+)', whose group is the rank")
-    names = [_path_below(file.path, folders) for file in files]
-    ranks = [match[1] if (match := regex.search(name)) else None for name in names]
-    if not any(rank is not None and rank.isdecimal() for rank in ranks):
+    ranks: list[str | None] = []
+    for path in (file.path.as_posix() for file in files):
+        below = min(
+            (path.removeprefix(f"{folder.as_posix().rstrip('/')}/") for folder in folders), key=len, default=path
+        )
+        match = regex.search(below)
+        ranks.append(match[1] if match and match[1] and match[1].isdecimal() else None)
+    if not any(ranks):
         raise UsageError(f"--ranks-from {pattern}: no rank found", hint="it is searched in paths below RUN")
     return [
-        replace(file, rank=int(rank), rank_from="option")
-        if rank is not None and rank.isdecimal() and file.rank_from != "metadata"
-        else file
+        file if rank is None or file.rank_from == "metadata" else replace(file, rank=int(rank), rank_from="option")
         for file, rank in zip(files, ranks, strict=True)
     ]
-
-
-def _path_below(path: TracePath, folders: Sequence[TracePath]) -> str:
-    below = (path.as_posix().removeprefix(f"{folder.as_posix().rstrip('/')}/") for folder in folders)
-    return min(below, key=len, default=path.name)
 
 
 def with_global_ranks(files: Sequence[TraceFile]) -> list[TraceFile]:
@@ -155,18 +153,15 @@ def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceF
 
     A launcher or a coordinator has no rank, no collective and no event of a device, and runs beside ranks.
     """
-    apart = [f for f in files if f.rank is None and (known := f.membership) and known.is_of_host]
-    apart = sorted(apart if any(map(_is_of_rank, files)) else [], key=lambda file: natural_order(str(file.path)))
+    known = [file.membership for file in files if file.membership is not None]
+    are_ranks = len(known) < len(files) or any(each.has_gpu or each.world_size for each in known)
+    apart = [f for f in files if are_ranks and f.rank is None and f.membership and f.membership.is_of_host]
+    apart.sort(key=lambda file: natural_order(str(file.path)))
     files = [file for file in files if file not in apart]
     if any(file.rank is None and _MASTER.search(file.path.name) for file in files):
         # Beside a master, the first worker is not the first rank.
         files = [replace(f, rank=None) if f.rank_from == "name" and not _rank_match(f.path.name) else f for f in files]
     return list(_numbered(files)), apart
-
-
-def _is_of_rank(file: TraceFile) -> bool:
-    known = file.membership
-    return file.rank_from == "metadata" or (known is not None and (known.has_gpu or known.world_size > 0))
 
 
 def _numbered(files: Sequence[TraceFile]) -> Iterator[TraceFile]:
@@ -180,11 +175,15 @@ def _numbered(files: Sequence[TraceFile]) -> Iterator[TraceFile]:
             continue
         process = process_of(file)
         if process not in rank_of_process:
-            allowed = sorted(file.membership.candidates) if file.membership is not None else []
-            choices = ([said[process]] if said else []) + [*allowed, *range(len(files) + len(taken))]
+            allowed = [said[process]] if said else sorted(_candidates(file))
+            choices = (*allowed, *range(len(files) + len(taken)))
             rank_of_process[process] = next(rank for rank in choices if rank not in taken)
             taken.add(rank_of_process[process])
         yield replace(file, rank=rank_of_process[process], rank_from="nothing")
+
+
+def _candidates(file: TraceFile) -> frozenset[int]:
+    return file.membership.candidates if file.membership is not None else frozenset()
 
 
 def _ranks_said(files: Sequence[TraceFile], taken: set[int | None]) -> dict[object, int]:
@@ -204,6 +203,7 @@ def _ranks_said(files: Sequence[TraceFile], taken: set[int | None]) -> dict[obje
     allowed = [texts for texts in columns if max(map(int, texts)) < world_size]
     for texts in (*zip(*folders, strict=False), *allowed):
         ranks = dict(zip(unknown, map(int, texts), strict=True))
-        if len(set(ranks.values()) - taken) == len(unknown):
+        may_be = all(rank in (_candidates(unknown[process]) or {rank}) for process, rank in ranks.items())
+        if may_be and len(set(ranks.values()) - taken) == len(unknown):
             return ranks
     return {}

@@ -112,6 +112,17 @@ def test_runs_of_the_same_ranks_stay_apart(tmp_path: Path, world_size: int, apar
     assert found.chosen.world_size == world_size
 
 
+@pytest.mark.parametrize("folders", [("a", "b"), ("a", "a")])
+def test_a_job_has_no_more_processes_than_its_world_has_ranks(tmp_path: Path, folders: tuple[str, str]) -> None:
+    """GIVEN two jobs of two processes, one a minute after the other, in two folders or one WHEN discovered THEN two."""
+    for job, folder in enumerate(folders):
+        for pid in (2 * job, 2 * job + 1):
+            on_demand([0, 1], at_us=job * MINUTE, pid=4000 + pid).write(tmp_path / folder / f"pt_{4000 + pid}.json")
+    found = discover([str(tmp_path)])
+    assert [sorted(run.ranks) for run in (found.chosen, *found.others)] == [[0, 1], [0, 1]]
+    assert ranks(found) == {f"{folders[1]}/pt_4002.json": 0, f"{folders[1]}/pt_4003.json": 1}
+
+
 @pytest.mark.parametrize("chunk_bytes", [1, 997, 1 << 20])
 def test_groups_that_only_one_rank_is_in_count_more_than_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
