@@ -147,16 +147,9 @@ def _invalid_length(text: bytes, begin: int, last: bool) -> int:
 
 def _read(piece: bytes) -> tuple[RawEvent | None, str]:
     """Return the event and the kind of note for a repair, or None and the kind of note for dropping it."""
-    try:
-        return _exact(_EVENT.decode(piece), piece), ""
-    except msgspec.ValidationError:
-        event, kind = _coerced(piece)
-        if event is not None or kind != "non-finite":
-            return event, kind
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    except RecursionError:
-        return None, "limit"
+    event, kind = _decoded(piece)
+    if event is not None or kind == "limit":
+        return event, kind
     fixed = _repaired(piece)
     usable = _STRING_OR_VALUE.sub(_usable_or_null, fixed)
     event, kind = _decoded(usable)
@@ -167,12 +160,15 @@ def _read(piece: bytes) -> tuple[RawEvent | None, str]:
     return event, kind or ("escape" if fixed.isascii() or piece.isascii() else "encoding")
 
 
-def _decoded(fixed: bytes) -> tuple[RawEvent | None, str]:
+def _decoded(piece: bytes) -> tuple[RawEvent | None, str]:
+    """Return the event and no kind of note, or what `_read` does."""
     try:
-        return _exact(_EVENT.decode(fixed), fixed), ""
+        return _exact(_EVENT.decode(piece), piece), ""
     except msgspec.ValidationError:
-        return _coerced(fixed)
-    except (ValueError, RecursionError):
+        return _coerced(piece)
+    except RecursionError:
+        return None, "limit"
+    except ValueError:
         return None, "malformed-event"
 
 

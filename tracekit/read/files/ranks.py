@@ -81,17 +81,17 @@ def with_ranks_from(files: Sequence[TraceFile], pattern: str, folders: Sequence[
         regex = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"--ranks-from {pattern}: {error}", hint="it is a regular expression of Python") from None
-    if regex.groups != 1:
-        raise UsageError(f"--ranks-from {pattern}: not one group", hint=r"such as 'rank(\d+)', whose group is the rank")
     ranks: list[str | None] = []
     for path in (file.path.as_posix() for file in files):
         below = min(
             (path.removeprefix(f"{folder.as_posix().rstrip('/')}/") for folder in folders), key=len, default=path
         )
         match = regex.search(below)
-        ranks.append(match[1] if match and match[1] and match[1].isdecimal() else None)
+        found = match.groups() if match else ()
+        ranks.append(found[0] if len(found) == 1 and found[0] and found[0].isdecimal() else None)
     if not any(ranks):
-        raise UsageError(f"--ranks-from {pattern}: no rank found", hint="it is searched in paths below RUN")
+        hint = r"its only group is the rank, in paths below RUN, as in 'rank(\d+)'"
+        raise UsageError(f"--ranks-from {pattern}: it finds no rank", hint=hint)
     return [
         file if rank is None or file.rank_from == "metadata" else replace(file, rank=int(rank), rank_from="option")
         for file, rank in zip(files, ranks, strict=True)
