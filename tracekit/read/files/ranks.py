@@ -23,17 +23,17 @@ from tracekit.read.files.storage import TracePath
 if TYPE_CHECKING:
     from tracekit.read.files.identify import TraceFile
 
-_NUMBER = r"[-_ .=:\[(]{0,2}(\d{1,7})(?![\dx])"
+_NUMBER = r"[-_ =:\[(]{0,2}(\d{1,7})(?![\dx])"
 # rank-000003 (tracekit), rank3_trace (torchtitan), rank[3] (Primus), worker0_rank2, local_rank_0_global_rank_8
-_RANK = re.compile(rf"(?<![a-z])(?:([a-z]+)[-_ ]|(global|local))?rank{_NUMBER}", re.IGNORECASE)
+_RANK = re.compile(rf"(?<![a-z])(?:([a-z]+)[-_ ]|(global|local))?rank\.?{_NUMBER}", re.IGNORECASE)
 # A rank of one dimension of the mesh, or of a low-rank adapter, is no rank of the job.
-_OTHER_RANKS = frozenset({"node", "tp", "pp", "dp", "ep", "cp", "dcp", "sp", "lora"})
+_OTHER_RANKS = frozenset({"node", "tp", "pp", "dp", "ep", "cp", "dcp", "sp", "mp", "parallel", "lora"})
 # worker3 (others), profile_3 (HTA, Accelerate). In `worker-0_103`, host and process id, it is of the host's name.
 _WORKER = re.compile(
     rf"(?<![a-z])(?:worker|profile|process|trainer){_NUMBER}(?![^_.]*(?:\.[a-z][^_]*)?_\d+(?:\.|$))", re.IGNORECASE
 )
 _MASTER = re.compile(r"(?<![a-z])(?:master|chief|leader|head)(?![a-z])", re.IGNORECASE)
-_NODE = re.compile(r"(?<![a-z])(?:node|host|machine|server|pod|instance|ip)[-_]?\d", re.IGNORECASE)
+_NODE = re.compile(r"(?<![a-z])(?:node|host|machine|server|pod|instance|ip)(?:[-_]?rank)?[-_=\[]{0,2}\d", re.IGNORECASE)
 _NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
 MOST_BETWEEN_NODES_NS = 10 * 10**9
 """By which ranks of different nodes begin a recording of one time; their clocks may differ by seconds."""

@@ -50,6 +50,7 @@ def write(folder: Path, names: list[str], *groups: list[int]) -> dict[str, int]:
         [f"exp_rank={rank}.json" for rank in range(12)],
         [f"worker{rank // 2}_rank{rank}.json" for rank in range(12)],
         [f"local_rank_{rank % 8}_global_rank_{rank}.json" for rank in range(12)],
+        [f"data_parallel_rank_{rank % 4}.rank.{rank}.json" for rank in range(12)],
         [f"tp_rank_{rank % 2}_pp_rank_{rank // 2}_rank_{rank}.json" for rank in range(12)],
         [f"llama-worker-{rank // 2}_{101 + rank}.17.pt.trace.json" for rank in range(24)],
         [f"llama-{'master' if rank < 2 else 'worker'}-0_{99 + rank}.17.pt.trace.json" for rank in range(4)],
@@ -66,7 +67,10 @@ def test_names_are_numbered_as_people_do(tmp_path: Path, names: list[str], names
     assert write(tmp_path, names[::-1], *([[*range(len(names))]] * names_groups)) == expected
 
 
-@pytest.mark.parametrize("pattern", ["node{}/rank{}.json", "host{}_rank{}.json", "gpu{}/local_rank{}.json"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["node{}/rank{}.json", "host{}_rank{}.json", "gpu{}/local_rank{}.json", "node_rank_{}_local_rank_{}.json"],
+)
 def test_local_ranks_are_numbered_through_the_nodes(tmp_path: Path, pattern: str) -> None:
     """GIVEN a world of 4 whose nodes count their ranks anew WHEN discovered THEN it is one run, with one note."""
     names = [pattern.format(node, rank) for node in range(2) for rank in range(2)]
