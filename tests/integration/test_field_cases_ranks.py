@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import tracekit
 from tests.components import require
 from tests.places import field_cases
+
+
+def cases() -> Path:
+    """Return the folder of the field cases; skip the test where it is not."""
+    folder = field_cases()
+    require("field cases", folder is not None and folder.is_dir(), "TRACEKIT_FIELD_CASES names no folder")
+    assert folder is not None
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -31,9 +41,7 @@ from tests.places import field_cases
 def test_all_ranks_are_there_and_the_slow_one_is_named(
     case: str, ranks: int, slow: int, longer: float, saving_ms: float | None, left_out: tuple[str, ...]
 ) -> None:
-    folder = field_cases()
-    require("field cases", folder is not None and folder.is_dir(), "TRACEKIT_FIELD_CASES names no folder")
-    report = tracekit.analyze(f"{folder}/{case}")
+    report = tracekit.analyze(f"{cases()}/{case}")
     run = report.run
     assert [summary.rank for summary in run.ranks] == list(range(ranks))
     assert (run.world_size, run.device, run.other_runs, run.missing_ranks) == (ranks, "gpu", (), ())
@@ -45,3 +53,11 @@ def test_all_ranks_are_there_and_the_slow_one_is_named(
     if saving_ms is not None:
         assert finding.certainty == "sure"
         assert (finding.saving_ns or 0) / 1e6 == pytest.approx(saving_ms, abs=0.1)
+
+
+def test_ranks_are_named_otherwise() -> None:
+    report = tracekit.analyze(f"{cases()}/names-of-ranks/k8s", ranks_from=r"_10(\d)\.")
+    assert [summary.rank for summary in report.run.ranks] == [1, 2, 3, 4]
+    assert [finding.evidence["ranks"] for finding in report.findings if finding.id == "straggler"] == [[3]]
+    assert report.run.arguments[1:] == ["--ranks-from", r"_10(\d)\."]
+    assert not [note for note in report.run.notes if note.id == "no-rank"]
