@@ -34,6 +34,7 @@ from tracekit.loading.options import SummaryOptions
 from tracekit.loading.rank_reader import RankReader
 from tracekit.loading.workers import LOST, Progress, map_ranks
 from tracekit.model.communication import MatchedMessages
+from tracekit.model.metadata import MAX_RANKS
 from tracekit.model.metadata import Progress as ProgressFile
 from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonyms
 from tracekit.model.notes import Note
@@ -171,8 +172,8 @@ def assemble(
         raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {recorded}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
     if world_size is None:
-        of_groups = (rank + 1 for summary in ranks for group in summary.groups for rank in group.ranks)
-        at_least = max(discovery.chosen.world_size or 0, *of_groups, 0)
+        of_groups = (max(group.ranks) + 1 for summary in ranks for group in summary.groups if group.ranks)
+        at_least = max(discovery.chosen.world_size or 0, *(size for size in of_groups if size <= MAX_RANKS), 0)
         world_size = at_least if at_least > max(1, *by_rank) else None
     if world_size is not None and world_size < len(ranks):
         world_size = None  # the files contradict it

@@ -22,7 +22,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import PurePath
 
 from tracekit.read.files.identify import TraceFile
@@ -63,7 +63,8 @@ class _Job:
         """Whether a file of the same folder belongs to this job."""
         windows = self.members.get(_rank_or_process(file))
         if not windows:
-            if file.known_world_size and not self._has_room([_rank_or_process(file)], file.known_world_size):
+            world_size = max(self.world_size, file.known_world_size)
+            if file.known_world_size and len(self._processes() | {_rank_or_process(file)}) > world_size:
                 return False
             return not self.starts_ns or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts_ns)
         return all(window.process == file.process for window in windows) and _is_next_window(file, windows[-1])
@@ -102,7 +103,7 @@ class _Job:
             return False
         if self.starts_ns and other.starts_ns and not any(_is_near(start, self.starts_ns) for start in other.starts_ns):
             return False
-        if other.world_size and not self._has_room(other.members, other.world_size):
+        if len(self._processes() | other._processes()) > max(self.world_size, other.world_size):
             return False
         shared = self.members.keys() & other.members.keys()
         return all(_are_copies(self.members[key], other.members[key]) for key in shared)
@@ -113,11 +114,10 @@ class _Job:
         is_at_once = len(starts_ns) == 2 and abs(starts_ns[0] - starts_ns[1]) <= MOST_BETWEEN_NODES_NS
         return is_at_once and self.world_size == other.world_size > 1
 
-    def _has_room(self, others: Iterable[object], world_size: int) -> bool:
-        """Whether the world has as many ranks as there are then processes of it; others are ranks or processes."""
-        of_world = {key for key, files in self.members.items() if any(file.known_world_size for file in files)}
-        size = max(self.world_size, world_size)
-        return not size or len(of_world.union(others)) <= size
+    def _processes(self) -> set[object]:
+        """Return the ranks or processes whose world is known by their groups alone."""
+        of_world = (any(f.membership and f.membership.world_size for f in files) for files in self.members.values())
+        return set(compress(self.members, of_world))
 
 
 class _Jobs:

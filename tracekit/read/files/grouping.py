@@ -106,13 +106,13 @@ def _foreign_run(job: Sequence[TraceFile]) -> RunFiles:
         text = f"{count}: no rank, collective or device event, as of a launcher beside the ranks; left out"
         notes.append(Note(id="no-rank", severity="warning", file=apart[0].path.name, text=text))
     guessed = [file for file in files if file.rank_from == "nothing"]
-    if guessed and len(run.ranks) > 1:
+    world_size = max((file.known_world_size for file in files), default=0)
+    if guessed and max(len(run.ranks), world_size) > 1:
         name, rank = guessed[0].path.name, guessed[0].rank
         count = f"{len(guessed)} of {len(files)} files are numbered by name"
         text = f"{count}; --ranks-from REGEX names their ranks otherwise ({name} is rank {rank})"
         notes.append(Note(id="no-rank", severity="warning", file=name, text=text))
-    world_size = max((file.known_world_size for file in files), default=0) or None
-    return replace(run, world_size=world_size, notes=(*notes, *run.notes))
+    return replace(run, world_size=world_size or None, notes=(*notes, *run.notes))
 
 
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tracekit.model.metadata import MAX_RANKS
 from tracekit.read.files.inflate import TextChunks
 from tracekit.read.files.storage import TracePath
 
@@ -71,10 +72,11 @@ def membership_of(path: TracePath) -> Membership:
             is_of_host = False  # of what follows it is not known
             break
     ranks = {value: tuple(map(int, _NUMBER.findall(value))) for value in values[_RANKS]}
-    sizes = (number for value in values[_SIZE] for number in map(int, _NUMBER.findall(value)))
+    sizes = [int(number) for value in values[_SIZE] for number in _NUMBER.findall(value)]
+    sizes += [max(group) + 1 for group in ranks.values() if group]
     return Membership(
         groups=frozenset(group for value, group in ranks.items() if group and b"..." not in value),
-        world_size=max(*sizes, *(rank + 1 for group in ranks.values() for rank in group), 0, 0),
+        world_size=max((size for size in sizes if size <= MAX_RANKS), default=0),
         peers=frozenset(int(number) for key in _PEERS for value in values[key] for number in _NUMBER.findall(value)),
         has_gpu=has_gpu,
         is_of_host=is_of_host and not (has_gpu or ranks or values[_SIZE]),

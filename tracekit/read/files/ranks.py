@@ -23,6 +23,7 @@ from tracekit.read.files.storage import TracePath
 if TYPE_CHECKING:
     from tracekit.read.files.identify import TraceFile
 
+_RANK_NUMBER = re.compile(r"[0-9]{1,7}")
 _NUMBER = r"[-_ =:\[(]{0,2}(\d{1,7})(?![\dx])"
 # rank-000003 (tracekit), rank3_trace (torchtitan), rank[3] (Primus), worker0_rank2, local_rank_0_global_rank_8
 _RANK = re.compile(rf"(?<![a-z])(?:([a-z]+)[-_ ]|(global|local))?rank\.?{_NUMBER}", re.IGNORECASE)
@@ -88,7 +89,7 @@ def with_ranks_from(files: Sequence[TraceFile], pattern: str, folders: Sequence[
         )
         match = regex.search(below)
         found = match.groups() if match else ()
-        ranks.append(found[0] if len(found) == 1 and found[0] and found[0].isdecimal() else None)
+        ranks.append(found[0] if len(found) == 1 and found[0] and _RANK_NUMBER.fullmatch(found[0]) else None)
     if not any(ranks):
         hint = r"its only group is the rank, in paths below RUN, as in 'rank(\d+)'"
         raise UsageError(f"--ranks-from {pattern}: it finds no rank", hint=hint)

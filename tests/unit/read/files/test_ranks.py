@@ -155,19 +155,27 @@ def test_ranks_that_groups_allow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("says", ["groups", "header"])
 def test_processes_beside_the_ranks_are_left_out(tmp_path: Path, says: str) -> None:
-    """GIVEN two ranks on GPUs, of four, two launchers and a coordinator WHEN discovered THEN two of four ranks."""
+    """GIVEN two ranks on GPUs, of four, three launchers and a coordinator WHEN discovered THEN two of four ranks."""
     for rank in range(2):
         trace = on_demand(*WORLD_OF_4, pid=389 + rank)
         if says == "header":
             trace.header["distributedInfo"] = {"rank": rank, "world_size": 4}
         trace.write(tmp_path / f"libkineto.pt_{389 + rank}.json")
-    for pid in (6, 90, 1000):
+    for pid in (6, 90, 100, 1000):
         launcher = on_demand(pid=pid, device=False)
         launcher.event("cudaGetDeviceCount", "cuda_runtime", 3, 1).write(tmp_path / f"libkineto.pt_{pid}.json")
     found = discover([str(tmp_path)])
     assert sorted(found.chosen.ranks) == [0, 1]
     assert found.chosen.world_size == 4
     assert [(note.id, note.file) for note in found.notes][:1] == [("no-rank", "libkineto.pt_6.json")]
+
+
+def test_each_node_has_a_launcher(tmp_path: Path) -> None:
+    for rank in range(4):
+        on_demand(*WORLD_OF_4, pid=rank + 50).write(tmp_path / f"node{rank // 2}" / f"pt_{rank + 50}.json")
+    for node in range(2):
+        on_demand(pid=7 + node, device=False).write(tmp_path / f"node{node}" / f"pt_{7 + node}.json")
+    assert list(ranks(discover([str(tmp_path)])).values()) == [0, 1, 2, 3]
 
 
 def test_processes_of_a_job_without_gpus_are_its_ranks(tmp_path: Path) -> None:
