@@ -25,7 +25,7 @@ from tracekit.model.notes import Note
 from tracekit.model.run import format_ranges
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.missing_kernels import other_device
-from tracekit.read.files.identify import rank_in_name
+from tracekit.read.files.ranks import rank_in_name
 
 _SHOWN = 4  # processes
 _MOST_OF_A_STEP = 0.5  # by which a device's clock may be off: more may be a jump of the host's clock
@@ -41,7 +41,7 @@ def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
     processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
     if len(processes) > 1:
         shown = ", ".join(processes[:_SHOWN])
-        yield Doubt(reason=f"it mixes the operators of {len(processes)} processes (pid {shown})")
+        yield Doubt(reason=f"it is a merge: it mixes the operators of {len(processes)} processes (pid {shown})")
 
 
 def step_order(evidence: Evidence) -> Iterator[Doubt]:
