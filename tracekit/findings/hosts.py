@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
+from tracekit.findings.thresholds import BLOCKING_LAUNCHES, IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
 from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds, shortened
 
@@ -174,6 +174,35 @@ def location_text(
     name = operator or ("Python" if annotation is None else f"Python in {annotation}")
     text = name if source is None else f"{name} ({source})"
     return shortened(text, _LONGEST_NAME) if short else text
+
+
+@entry(
+    "launches-that-block",
+    "breakdown",
+    BLOCKING_LAUNCHES,
+    example={
+        "launches_per_step": 43,
+        "behind_per_step": 43,
+        "exposed_share": 0.19,
+        "idle_share": 0.08,
+        "variables": ["CUDA_LAUNCH_BLOCKING"],
+    },
+)
+def launches_that_block(
+    launches_per_step: int,
+    behind_per_step: int,
+    exposed_share: float,
+    idle_share: float,
+    variables: Sequence[str],
+    ranks: Sequence[int] = (),
+) -> Sentence:
+    """Each launch waits until its kernel has ended, as a variable for debugging tells it to: nothing can overlap."""
+    text = (
+        f"launches block{f' on {ranks_text(ranks)}' if ranks else ''}: {behind_per_step} of {launches_per_step} a step "
+        f"end behind their kernels, so that nothing overlaps (exposed communication {exposed_share:.0%} of the step, "
+        f"idle {idle_share:.0%})"
+    )
+    return text, f"run without {' and '.join(variables)}, which {'is' if len(variables) == 1 else 'are'} for debugging"
 
 
 @entry(

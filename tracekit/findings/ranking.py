@@ -28,6 +28,7 @@ _CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by mo
 _OF_SEVERAL = {
     "bubble": ("warmup", "drain", "imbalance", "late_peer"),
     "communication": ("transfer",),
+    "blocking_launches": ("transfer", *IDLE_CAUSES),
     **dict.fromkeys(IDLE_CAUSES, IDLE_CAUSES),  # a finding on idle time is about all of it
 }
 _WORK = ("compute", "copy")

@@ -10,6 +10,7 @@ import statistics
 from dataclasses import dataclass
 
 from tracekit.explain.step_time import tables
+from tracekit.explain.step_time.blocking_launches import blocking_findings, launches_block
 from tracekit.explain.step_time.idle import idle_findings, idle_location_rows, idle_rows
 from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
 from tracekit.findings.finding import Finding
@@ -58,7 +59,7 @@ def breakdown(run: Run) -> Breakdown:
         steps=steps,
         idle=idle_rows(run),
         idle_locations=idle_location_rows(run),
-        findings=(*_unclassified(run), *idle_findings(run)),
+        findings=(*_unclassified(run), *blocking_findings(run), *(() if launches_block(run) else idle_findings(run))),
     )
 
 
