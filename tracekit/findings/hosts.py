@@ -329,10 +329,11 @@ def unclassified_communication(unclassified_share: float, pattern: str, kind: st
     return text, f"say what they do: {rule}, with another kind, or with compute"
 
 
-@entry("no-communication", "breakdown", example={"world_size": 8})
-def no_communication(world_size: int) -> Sentence:
-    """A job of several ranks on GPUs shows no communication at all."""
+@entry("no-communication", "breakdown", example={"ranks": 4, "world_size": 8})
+def no_communication(ranks: int, world_size: int | None) -> Sentence:
+    """A job of several ranks on GPUs shows no communication at all. ranks: how many are recorded."""
+    whose = f"on any of the {ranks} ranks" if ranks > 1 else f"in a job of {world_size} ranks"
     return (
-        f"no kernel is known to communicate, in a job of {world_size} ranks",
+        f"no communication is recorded {whose}: who waits for whom is not known",
         f"if some do, say so with {RULE_OPTION} 'REGEX=KIND' ('tracekit info --kernels' lists all)",
     )
