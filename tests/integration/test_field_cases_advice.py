@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,10 @@ def test_ranks_without_recorded_communication_are_compared_by_what_they_compute(
     assert finding.evidence["compute_ns"] == pytest.approx(19.9e6, rel=0.01)
     assert finding.evidence["others_compute_ns"] == pytest.approx(16.2e6, rel=0.01)
     assert report.run.strategies == ()
+
+
+def test_experts_by_hand_are_expert_parallel_beside_data_parallel() -> None:
+    assert TRACES is not None
+    report = analyze(Path(TRACES) / "h200_shared" / "ep2_torch")
+    assert report.run.strategies == ("ep", "manual_dp")
+    assert finding_of(report, "exposed-transfers").evidence["kind"] == "all_to_all"

@@ -34,6 +34,7 @@ from tracekit.stats.rows_by_key import rows_by_key
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter"))
 _NUMBERS = (ABSENT, *(i for i, name in enumerate(DTYPES) if "float" in name))
 _SCALAR_BYTES = 8  # scalars, such as a loss
+_LEAST_BYTES = 1 << 16  # smaller than the gradients of any model, larger than metrics
 _BACKWARD = PHASES.index("backward")
 _ACCUMULATES = tuple(
     AUTOGRAD_NODE_PREFIX + node for node in ("torch::autograd::AccumulateGrad", "RegisterPostBackwardFunction")
@@ -74,6 +75,8 @@ def early_reductions(recorded: RecordedSteps) -> EarlyReductions:
     for of_update in rows_by_key(update[update < len(updates)]).values():
         several = [of_update[here] for here in rows_by_key(backward_pass[of_update]).values()]
         what = [_what(recorded, which[here]) for here in several]
+        if communication.size_bytes[which[several[-1]]].sum() < _LEAST_BYTES:
+            continue
         alike = [here for here, of_pass in zip(several, what, strict=True) if of_pass == what[-1]]
         for here in alike[:-1]:
             early[here], passes[here] = True, len(alike)
