@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
+from tracekit.model.texts import milliseconds
 
-REPLAYED_ACTIONS = {
-    "communication": "overlap it with compute",
-    "network": "send less, or use a faster link: it would save as much if it took no time",
-}
+REPLAYED_ACTIONS = {"communication": "overlap it with compute"}
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
 
 
@@ -18,17 +16,21 @@ REPLAYED_ACTIONS = {
     NOTABLE_SHARE,
     example={"share": 0.37, "unseen": False, "kind": "all_reduce", "group": "dp", "phase": "backward"},
 )
-def exposed_transfers(share: float, unseen: bool, kind: str | None, group: str | None, phase: str | None) -> Sentence:
+def exposed_transfers(
+    share: float, unseen: bool, kind: str | None, group: str | None, phase: str | None, bound_ns: int | None = None
+) -> Sentence:
     """The chain of events that bounds the step consists of transfers to a notable share, which no compute hides.
 
     A chain of transfers may run beside compute, so no more counts than the ranks' exposed time. unseen: ranks are
-    missing, so that waiting for them cannot be told from transfers.
+    missing, so that waiting for them cannot be told from transfers. bound_ns: what would be saved if transfers took no
+    time.
     """
     unknown = ", or waiting for ranks that are missing," if unseen else ""
     what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"
+    bound = "" if bound_ns is None else f": at most {milliseconds(bound_ns, 1)} ms a step"
     return (
         f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}",
-        "overlap it with compute, send less, or use a faster link",
+        f"overlap it with compute, send less, or use a faster link{bound}",
     )
 
 

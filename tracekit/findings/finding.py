@@ -11,6 +11,9 @@ from tracekit.model.notes import Severity
 Certainty = Literal["sure", "likely"]
 """sure: shown in enough steps, beyond noise and the errors of clocks. likely: what explains the recording best."""
 
+SAVES_NOTHING = "no replay of this change saves more than its error"
+"""Why a finding has no saving, in its evidence as `no_replay`, if its change was replayed."""
+
 Remedy = Literal[
     "ranks",
     "link",

@@ -93,7 +93,7 @@ IDLE_CAUSES = tuple(_IDLE_CAUSES)
 # ---- idle devices ---------------------------------------------------------------------------------------------------
 def _idle(
     device: str,
-    idle_share: float,
+    share: float,
     aside: Sequence[str],
     main: Mapping[str, Any],
     second: Mapping[str, Any] | None,
@@ -108,7 +108,7 @@ def _idle(
     second: the same of another cause that is worth naming.
     """
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
-    text = f"{what[device]} for {idle_share:.0%} of the step"
+    text = f"{what[device]} for {share:.0%} of the step"
     if aside:
         text += f" ({' and '.join(aside)} aside)"
     text += f": {main['share']:.0%} of it as {_idle_reason(main, device)}"
@@ -153,7 +153,7 @@ def _idle_example(cause: str) -> dict[str, object]:
         "location_share": 0.4 if location else None,
         "in_python": False,
     }
-    return {"device": "gpu", "idle_share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
+    return {"device": "gpu", "share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
 
 
 IDLE_ENTRIES = {

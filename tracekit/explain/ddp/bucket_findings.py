@@ -143,6 +143,7 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
             severity="info",
             cause="transfer",
             time_ns=least_ns,
+            remedy="communication",
             evidence={
                 "index": bucket.index,
                 "size_bytes": bucket.size_bytes,

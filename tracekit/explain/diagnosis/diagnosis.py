@@ -26,7 +26,6 @@ import numpy as np
 
 from tracekit.explain.communication.overlap import exposed_findings
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
-from tracekit.explain.configuration import CONFIGURATION
 from tracekit.explain.diagnosis import tables
 from tracekit.explain.diagnosis.critical_path import CriticalPath, PathInterval, critical_path
 from tracekit.explain.diagnosis.tables import ACTIVITIES, PHASE_ACTIVITIES, PhaseActivities
@@ -34,10 +33,8 @@ from tracekit.explain.fsdp.units import gathers_block
 from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.pipeline.bubbles import Pipeline, pipeline
 from tracekit.explain.section import AnalysisInput, Section, Unavailable
-from tracekit.explain.step_time.blocking_launches import launches_block
 from tracekit.explain.step_time.phases import recorded_phase_times
 from tracekit.explain.step_time.step_rates import INDEPENDENT
-from tracekit.explain.step_time.tables import LAUNCH_CALLS
 from tracekit.explain.stragglers.arrivals import Arrivals
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.explain.stragglers.stragglers import STRAGGLERS_SECTION, arrivals
@@ -93,8 +90,6 @@ def diagnose(
         findings = exposed_findings(run)
     else:
         findings = [*_transfers(run, causes, step_ns), *_variation(causes, step_ns)]
-    if launches_block(run):  # another finding is about that time
-        findings = [finding for finding in findings if finding.cause == "variation"]
     return Diagnosis(
         step_ns=step_ns,
         steps=path.steps,
@@ -430,10 +425,7 @@ CRITICAL_PATH_SECTION: Section[CriticalPath] = Section(
 
 DIAGNOSIS_SECTION: Section[Diagnosis] = Section(
     name="diagnosis",
-    reads=(
-        *(COMMUNICATION_SUMS, CONFIGURATION, LAUNCH_CALLS, PAUSE_TIMES),
-        *(*CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
-    ),
+    reads=(COMMUNICATION_SUMS, PAUSE_TIMES, *CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
     analyze=_diagnose,
     tables=(tables.CAUSES,),
 )

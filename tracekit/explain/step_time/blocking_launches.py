@@ -53,11 +53,6 @@ def ranks_that_block(run: Run) -> tuple[int, ...]:
     return tuple(summary.rank for summary in run.ranks if summary.device == "gpu" and _blocks(summary))
 
 
-def launches_block(run: Run) -> bool:
-    """Return whether launches block on all ranks, so that advice to overlap is of no use."""
-    return run.device == "gpu" and len(ranks_that_block(run)) == len(run.ranks)
-
-
 def _blocks(summary: RankSummary) -> bool:
     calls = summary[LAUNCH_CALLS]
     long = sum(row.long for row in calls)

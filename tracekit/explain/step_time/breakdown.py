@@ -10,7 +10,7 @@ import statistics
 from dataclasses import dataclass
 
 from tracekit.explain.step_time import tables
-from tracekit.explain.step_time.blocking_launches import blocking_findings, launches_block
+from tracekit.explain.step_time.blocking_launches import blocking_findings
 from tracekit.explain.step_time.idle import idle_findings, idle_location_rows, idle_rows
 from tracekit.explain.step_time.step_rates import longer_computes
 from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
@@ -60,7 +60,7 @@ def breakdown(run: Run) -> Breakdown:
         steps=steps,
         idle=idle_rows(run),
         idle_locations=idle_location_rows(run),
-        findings=(*_unclassified(run), *blocking_findings(run), *(() if launches_block(run) else idle_findings(run))),
+        findings=(*_unclassified(run), *blocking_findings(run), *idle_findings(run)),
     )
 
 

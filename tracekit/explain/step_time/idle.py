@@ -7,8 +7,8 @@ which operator, annotation and source line.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,23 +91,36 @@ def _locations(run: Run, cause: str) -> list[tuple[HostLocation, dict[int, int]]
     return sorted(locations, key=lambda location: -location[0].total_ns)
 
 
-def idle_findings(run: Run) -> list[Finding]:
+def idle_findings(run: Run, step_ns: float | None = None, path_ns: Mapping[str, int] | None = None) -> list[Finding]:
     """Find time in which the ranks neither compute, communicate nor copy, with its main cause.
 
     Loading data, pauses and named waits have separate findings.
+
+    step_ns, path_ns: the step, and by cause how long the chain that bounds it is idle, without what named ranks cause.
+        None: the mean step, and the mean idle time, of all ranks.
     """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    causes_ns = summed((idle.cause, idle.total_ns) for summary in run.ranks for idle in summary[IDLE_SUMS])
-    waits_ns = summed((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
-    apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
-    named_ns = waits_ns.total()
-    causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)
-    step_ns = sum(step.step_ns for step in steps)
-    idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns
-    if not step_ns or idle_ns <= 0:
+    if not steps:
         return []
-    main, *others = [_Cause.of(run, *counted) for counted in causes_ns.most_common(2)]
-    second = next((each for each in others if each.name != "other" and each.ns >= _SECOND_CAUSE * idle_ns), None)
+
+    def means(totals_ns: Iterable[tuple[str, int]]) -> Counter[str]:
+        return Counter({name: total_ns // len(steps) for name, total_ns in summed(totals_ns).items()})
+
+    means_ns = means((i.cause, i.total_ns) for summary in run.ranks for i in summary[IDLE_SUMS])
+    waits_ns = means((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
+    if step_ns is None:
+        step_ns = sum(step.step_ns for step in steps) / len(steps)
+    causes_ns = Counter(
+        {cause: float(time_ns) for cause, time_ns in (means_ns if path_ns is None else path_ns).items()}
+    )
+    apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
+    named_share = min(waits_ns.total() / means_ns["other"], 1.0) if means_ns["other"] else 0.0
+    causes_ns["other"] = round(causes_ns["other"] * (1 - named_share))
+    idle_ns = causes_ns.total()
+    if step_ns <= 0 or idle_ns <= 0:
+        return []
+    main, *others = [_Cause.of(run, name, time_ns / idle_ns) for name, time_ns in causes_ns.most_common(2)]
+    second = next((each for each in others if each.name != "other" and each.share >= _SECOND_CAUSE), None)
     location = main.longest
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
     aside += [
@@ -115,59 +128,60 @@ def idle_findings(run: Run) -> list[Finding]:
     ]
     evidence: dict[str, object] = {
         "device": run.device,
-        "idle_share": idle_ns / step_ns,
-        "data_idle_ns": apart_ns["data"] // len(steps),
-        "idle_causes_ns": {name: total_ns // len(steps) for name, total_ns in causes_ns.most_common() if total_ns},
+        "share": idle_ns / step_ns,
+        "data_idle_ns": round(apart_ns["data"]),
+        "idle_causes_ns": {name: round(time_ns) for name, time_ns in causes_ns.most_common() if time_ns},
         "host_in": None if location is None else location_text(location.operator, location.annotation, location.source),
         "aside": aside,
-        "main": main.numbers(idle_ns),
-        "second": None if second is None else second.numbers(idle_ns),
+        "main": main.numbers(),
+        "second": None if second is None else second.numbers(),
         "compiled": _is_compiled(run),
     }
     if run.device != "gpu":
         evidence["no_replay"] = "a replay of CPU ranks keeps what Python does"
     elif main.name not in _CLOSED_BY_HOST:
         evidence["no_replay"] = "no change of the host would close these gaps"
+    threshold = IDLE_SHARE if "no_replay" in evidence else NOTABLE_SHARE
     return [
         IDLE_ENTRIES[main.name](
             cause=main.name,
-            time_ns=idle_ns // len(steps),
+            time_ns=round(idle_ns),
             evidence=evidence,
             remedy="host" if "no_replay" not in evidence else None,
-            conditions=[IDLE_SHARE.reached_by(idle_ns / step_ns)],
+            conditions=[threshold.reached_by(idle_ns / step_ns)],
         )
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """A cause of idle time: for how many ns all ranks idle in all steps, and where their hosts were, longest first."""
+    """A cause of idle time: its share of it, and where the hosts of the ranks were, longest first."""
 
     name: str
-    ns: int
+    share: float
     locations: Sequence[HostLocation]
 
     @classmethod
-    def of(cls, run: Run, name: str, ns: int) -> _Cause:
-        return cls(name=name, ns=ns, locations=[location for location, _ in _locations(run, name)])
+    def of(cls, run: Run, name: str, share: float) -> _Cause:
+        return cls(name=name, share=share, locations=[location for location, _ in _locations(run, name)])
 
     @property
     def longest(self) -> HostLocation | None:
         return self.locations[0] if self.locations else None
 
-    def numbers(self, idle_ns: int) -> dict[str, object]:
-        """Return what the sentence says of it. idle_ns: of all causes."""
-        location = self.longest
-        stands_out = location is not None and location.total_ns >= _MAIN_LOCATION * self.ns
+    def numbers(self) -> dict[str, object]:
+        """Return what the sentence says of it."""
+        location, total_ns = self.longest, sum(location.total_ns for location in self.locations)
+        location_share = location.total_ns / total_ns if location is not None else 0.0
         return {
             "cause": self.name,
-            "share": self.ns / idle_ns,
+            "share": self.share,
             "location": None
             if location is None
             else location_text(location.operator, location.annotation, location.source, short=True),
-            "location_share": location.total_ns / idle_ns if location is not None and stands_out else None,
+            "location_share": location_share * self.share if location_share >= _MAIN_LOCATION else None,
             "in_python": sum(location.total_ns for location in self.locations if location.operator is None)
-            > self.ns / 2,
+            > total_ns / 2,
         }
 
 
