@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.ddp import micro_batch_sentence
 from tracekit.findings.steps import setting_text
 from tracekit.findings.thresholds import NOTABLE_SAVING, TINY_UNITS, UNIT_SHARE
 from tracekit.model.texts import file_size
@@ -39,21 +38,6 @@ def tiny_units(units: int, size_bytes: float, latency_ns: float, together: int) 
         "all-gather is latency, and compute waits for them"
     )
     return text, f"wrap {together} of them as one"
-
-
-@entry(
-    "fsdp-every-micro-batch",
-    "buckets",
-    NOTABLE_SAVING,
-    example={"reductions_per_update": 4, "share": 0.18, "option": "set_requires_gradient_sync(False)"},
-)
-def fsdp_every_micro_batch(reductions_per_update: int, share: float, option: str | None) -> Sentence:
-    """Gradients of sharded parameters are reduced several times before one update: only the last sum is needed.
-
-    option: what leaves the others out; None where it is not known. Each rank then keeps gradients of all parameters.
-    """
-    text, action = micro_batch_sentence(reductions_per_update, share, option)
-    return text, f"{action}, if there is memory for gradients that are not sharded"
 
 
 @entry(

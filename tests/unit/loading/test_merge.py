@@ -155,7 +155,7 @@ LATER: dict[Part[Any], Any] = {
         ),
     ),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
-    LAUNCH_CALLS: (LaunchCalls(api="cuda", count=9, behind=8, long=7, long_behind=6),),
+    LAUNCH_CALLS: (LaunchCalls(api="cuda", count=9, behind=8),),
     UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),

@@ -12,15 +12,12 @@ SyncBatchNorm do, is needed at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tracekit.explain.ddp.tables import EARLY_REDUCTIONS, EarlyReductions
-from tracekit.findings.ddp import every_micro_batch
+from tracekit.findings.ddp import MICRO_BATCH_ENTRIES
 from tracekit.findings.finding import Finding
-from tracekit.findings.fsdp import fsdp_every_micro_batch
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, Int64
@@ -40,6 +37,7 @@ _ACCUMULATES = tuple(
     AUTOGRAD_NODE_PREFIX + node for node in ("torch::autograd::AccumulateGrad", "RegisterPostBackwardFunction")
 )
 _UPDATE = "Optimizer.step#"
+_OPTIONS = {"fsdp2": "set_requires_gradient_sync(False)", "fsdp1": "no_sync()", "ddp": "no_sync()"}
 
 
 def gradient_reductions(recorded: RecordedSteps) -> Int64:
@@ -86,7 +84,6 @@ def early_reductions(recorded: RecordedSteps) -> EarlyReductions:
         launch_ns=launch_ns[early],
         step=lanes.windows.step[lanes.window[which[early]]].astype(np.int64),
         backward_passes=passes[early],
-        kind=communication.kind[which[early]],
         exposed_ns=complete.exposed_ns[which[early]],
     )
 
@@ -97,27 +94,23 @@ def _what(recorded: RecordedSteps, which: Int64) -> Counter[tuple[int, int, int]
     return Counter(zip(*(column[which].tolist() for column in columns), strict=True))
 
 
-def micro_batch_findings(run: Run) -> Sequence[Finding]:
+def micro_batch_findings(run: Run) -> list[Finding]:
     """Find gradients that are reduced several times before one update. What the last time adds to them is needed."""
     common, step_ns = sorted(run.common_steps()), run.mean_rank_step_ns()
     parts = [early.rows(np.isin(early.step, common)) for early in (s[EARLY_REDUCTIONS] for s in run.ranks)]
     early = EarlyReductions.concatenate(parts)
     if not len(early) or not step_ns:
-        return ()
+        return []
     time_ns = int(early.exposed_ns.sum()) // (len(common) * sum(summary.is_measured for summary in run.ranks))
-    sharded = bool((early.kind == KINDS.index("reduce_scatter")).any())
-    by_hand = {"ddp", "fsdp1", "fsdp2"}.isdisjoint(run.strategies)
-    option = "set_requires_gradient_sync(False)" if "fsdp2" in run.strategies else None if by_hand else "no_sync()"
-    evidence: dict[str, Any] = {
-        "reductions_per_update": int(np.median(early.backward_passes)),
-        "share": time_ns / step_ns,
-        "option": option,
-    }
-    made = (fsdp_every_micro_batch if sharded else every_micro_batch)(
+    found = MICRO_BATCH_ENTRIES["ddp" if {"fsdp1", "fsdp2"}.isdisjoint(run.strategies) else "fsdp"](
         cause="transfer",
         time_ns=time_ns,
-        evidence=evidence,
+        evidence={
+            "reductions_per_update": int(np.median(early.backward_passes)),
+            "share": time_ns / step_ns,
+            "option": next((option for slug, option in _OPTIONS.items() if slug in run.strategies), None),
+        },
         remedy="accumulate",
         conditions=[NOTABLE_SAVING.reached_by(time_ns / step_ns)],
     )
-    return (made,)
+    return [found]

@@ -183,14 +183,12 @@ class EarlyReductions(Columnar):
         launch_ns: int64 [n], as in `Collectives`.
         step: int64 [n].
         backward_passes: int32 [n], how many reduce the same before the update.
-        kind: int32 [n], index into `KINDS`.
         exposed_ns: int64 [n].
     """
 
     launch_ns: Int64
     step: Int64
     backward_passes: Int32
-    kind: Int32
     exposed_ns: Int64
 
 

@@ -328,21 +328,17 @@ class IdleSum:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchCalls:
-    """Calls of one rank that launch one kernel each, in its complete steps.
+    """Calls of one rank that launch one kernel each, which lasts long enough to show whether they block.
 
     Attributes:
         api: "cuda" or "hip".
-        count: how many.
+        count: how many, in the complete steps.
         behind: how many ended no earlier than their kernels.
-        long: how many launch a kernel that lasts long enough to show whether they block.
-        long_behind: how many of these ended no earlier than their kernels.
     """
 
     api: str
     count: int
     behind: int
-    long: int
-    long_behind: int
 
 
 def _merged_idle(windows: Sequence[tuple[IdleSum, ...]]) -> tuple[IdleSum, ...]:
@@ -437,7 +433,7 @@ RECORDING_COST: Part[RecordingCost | None] = Part(
 NAMED_WAITS = sums_part("named_waits", NamedWait, key=("what",), amounts=("total_ns",))
 
 
-LAUNCH_CALLS = sums_part("launch_calls", LaunchCalls, key=("api",), amounts=("count", "behind", "long", "long_behind"))
+LAUNCH_CALLS = sums_part("launch_calls", LaunchCalls, key=("api",), amounts=("count", "behind"))
 
 
 UNCLASSIFIED_KERNELS = sums_part(

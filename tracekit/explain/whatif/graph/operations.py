@@ -277,8 +277,7 @@ def numbers_of_transfers(
 
 def roles_of_transfers(communication: Communication) -> Int64 | int:
     """Return the roles of transfers, int64 [k], or that of all of them."""
-    purpose = communication.purpose
-    roles = np.select([purpose == REGATHERED, purpose == ACCUMULATED], [REGATHER, EARLY], WORK)
+    roles = np.select([communication.purpose == REGATHERED, communication.purpose == ACCUMULATED], [REGATHER, EARLY])
     return roles if roles.any() else WORK
 
 
@@ -326,8 +325,7 @@ class ProgramOrder:
         """
         known = np.flatnonzero((waiting != ABSENT) & (transfers != ABSENT))
         transfers, waiting, order, step = transfers[known], waiting[known], order[known], step[known]
-        purpose = (self.purpose if rows is None else self.purpose[rows])[known]
-        gradients = np.isin(purpose, (GRADIENTS, ACCUMULATED))
+        gradients = np.isin((self.purpose if rows is None else self.purpose[rows])[known], (GRADIENTS, ACCUMULATED))
         last = np.full(int(step.max(initial=0)) + 1, ABSENT)
         np.maximum.at(last, step[gradients], order[gradients])
         early = gradients & (order < last[step])
