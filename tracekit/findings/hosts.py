@@ -199,7 +199,7 @@ def launches_that_block(
     """Each launch waits until its kernel has ended, as a variable for debugging tells it to: nothing can overlap."""
     text = (
         f"launches block{f' on {ranks_text(ranks)}' if ranks else ''}: {behind_per_step} of {launches_per_step} a step "
-        f"end behind their kernels, so that nothing overlaps (exposed communication {exposed_share:.0%} of the step, "
+        f"end behind their kernel, so that nothing overlaps (exposed communication {exposed_share:.0%} of the step, "
         f"idle {idle_share:.0%})"
     )
     return text, f"run without {' and '.join(variables)}, which {'is' if len(variables) == 1 else 'are'} for debugging"

@@ -11,8 +11,6 @@ SyncBatchNorm do, is needed at once.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from tracekit.explain.ddp.tables import EARLY_REDUCTIONS, EarlyReductions
@@ -26,11 +24,10 @@ from tracekit.model.run import Run
 from tracekit.rank.lanes import complete_steps
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, PHASES, innermost_span, is_autograd_node
 from tracekit.rank.recorded_steps import RecordedSteps
-from tracekit.stats.rows_by_key import rows_by_key
+from tracekit.stats.rows_by_key import number_rows, rows_by_key
 
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter"))
 _NUMBERS = (ABSENT, *(i for i, name in enumerate(DTYPES) if "float" in name))
-_SCALAR_BYTES = 8  # scalars, such as a loss
 _LEAST_BYTES = 1 << 16  # smaller than the gradients of any model, larger than metrics
 _BACKWARD = PHASES.index("backward")
 _ACCUMULATES = tuple(
@@ -46,7 +43,7 @@ def gradient_reductions(recorded: RecordedSteps) -> Int64:
     which = np.flatnonzero(
         np.isin(communication.kind, _REDUCES)
         & np.isin(communication.dtype, _NUMBERS)
-        & (communication.size_bytes > _SCALAR_BYTES)
+        & (communication.size_bytes > 0)
         & (recorded.phases.at(communication.launch_ns) == _BACKWARD)
     )
     nodes = np.flatnonzero(events.named(is_autograd_node))
@@ -54,8 +51,7 @@ def gradient_reductions(recorded: RecordedSteps) -> Int64:
     track = communication.launch_track[which].astype(np.int64)
     node = innermost_span(events, nodes, track, communication.launch_ns[which])
     which = which[(node == ABSENT) | accumulates[node]]
-    in_order: Int64 = which[np.argsort(communication.launch_ns[which], kind="stable")]
-    return in_order
+    return np.asarray(which[np.argsort(communication.launch_ns[which], kind="stable")])
 
 
 def early_reductions(recorded: RecordedSteps) -> EarlyReductions:
@@ -65,17 +61,18 @@ def early_reductions(recorded: RecordedSteps) -> EarlyReductions:
     rows = np.flatnonzero(events.named(lambda name: name.startswith(_UPDATE)) & events.on_tracks(lanes.threads))
     updates = Intervals.of_events(events, rows)
     which = which[~updates.covers(communication.launch_ns[which])]  # an optimizer may need the gradients of each pass
-    launch_ns = communication.launch_ns[which]
+    launch_ns, sizes = communication.launch_ns[which], communication.size_bytes
     is_backward = phases.launch_phase == _BACKWARD
     begins_ns = phases.change_ns[is_backward & ~np.append(False, is_backward[:-1])[: len(is_backward)]]
     update, backward_pass = np.searchsorted(updates.start_ns, launch_ns), np.searchsorted(begins_ns, launch_ns, "right")
+    what = number_rows(*(column[which] for column in (communication.kind, communication.group, sizes)))
     early, passes = np.zeros(len(which), dtype=np.bool_), np.ones(len(which), dtype=np.int32)
     for of_update in rows_by_key(update[update < len(updates)]).values():
         several = [of_update[here] for here in rows_by_key(backward_pass[of_update]).values()]
-        what = [_what(recorded, which[here]) for here in several]
-        if communication.size_bytes[which[several[-1]]].sum() < _LEAST_BYTES:
+        of_passes = [sorted(what[here].tolist()) for here in several]
+        if sizes[which[several[-1]]].sum() < _LEAST_BYTES:
             continue
-        alike = [here for here, of_pass in zip(several, what, strict=True) if of_pass == what[-1]]
+        alike = [here for here, of_pass in zip(several, of_passes, strict=True) if of_pass == of_passes[-1]]
         for here in alike[:-1]:
             early[here], passes[here] = True, len(alike)
     complete = complete_steps(lanes, recorded.steps)
@@ -86,12 +83,6 @@ def early_reductions(recorded: RecordedSteps) -> EarlyReductions:
         backward_passes=passes[early],
         exposed_ns=complete.exposed_ns[which[early]],
     )
-
-
-def _what(recorded: RecordedSteps, which: Int64) -> Counter[tuple[int, int, int]]:
-    communication = recorded.lanes.communication_events
-    columns = (communication.kind, communication.group, communication.size_bytes)
-    return Counter(zip(*(column[which].tolist() for column in columns), strict=True))
 
 
 def micro_batch_findings(run: Run) -> list[Finding]:

@@ -49,7 +49,7 @@ def _variables(summary: RankSummary) -> list[str]:
     for calls in summary[LAUNCH_CALLS] if not names else ():
         if calls.count >= _FEWEST and calls.behind >= BLOCKING_LAUNCHES * calls.count:
             names.update(BLOCKING_VARIABLES[1:] if calls.api == "hip" else BLOCKING_VARIABLES[:1])
-    return sorted(names)
+    return [name for name in BLOCKING_VARIABLES if name in names]
 
 
 def blocking_findings(run: Run) -> list[Finding]:
@@ -70,7 +70,7 @@ def blocking_findings(run: Run) -> list[Finding]:
             "behind_per_step": round(sum(row.behind for row in calls) / len(steps)),
             "exposed_share": exposed_ns / step_ns,
             "idle_share": idle_ns / step_ns,
-            "variables": sorted({name for summary in blocking for name in _variables(summary)}),
+            "variables": list(dict.fromkeys(name for summary in blocking for name in _variables(summary))),
         },
         remedy="host",
     )
