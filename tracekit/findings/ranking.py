@@ -10,7 +10,8 @@ others wait for it for a fifth of the step, it comes before all advice whose sav
 That steps are too noisy to judge comes before all, but for ranks that are slower than chance makes them: these were
 judged by the steps of each rank.
 
-That all transfers took no time is a bound and no saving: it counts half, as does a time whose saving is not known.
+Of a saving counts what is beyond its error. That all transfers took no time is a bound and no saving: it counts half,
+as does a time whose saving is not known.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, float, bool, int
     time_ns = finding.time_ns or 0
     bound_ns = finding.evidence.get("bound_ns")
     possible_ns = bound_ns if isinstance(bound_ns, int) else time_ns
-    amount_ns = _REACHED * possible_ns if finding.saving_ns is None else finding.saving_ns
+    sure_ns = (finding.saving_ns or 0) - (finding.saving_error_ns or 0)
+    amount_ns = _REACHED * possible_ns if finding.saving_ns is None else sure_ns
     return min(severity, 1), not is_waited_for, -amount_ns, not finding.concerned, severity, -time_ns
 
 
