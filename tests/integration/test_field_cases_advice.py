@@ -33,6 +33,9 @@ def test_reductions_of_every_micro_batch_cost_what_the_job_without_them_shows() 
     assert (finding.evidence["reductions_per_update"], finding.evidence["option"]) == (4, "no_sync()")
     saved_ns = report.run.mean_rank_step_ns() - without.run.mean_rank_step_ns()
     assert finding.saving_ns == pytest.approx(saved_ns, rel=0.01)
+    transfers = finding_of(report, "exposed-transfers")
+    assert transfers.evidence["exposed_ns"] == pytest.approx(76.7e6, rel=0.01)
+    assert (transfers.time_ns or 0) + saved_ns == pytest.approx(76.7e6, rel=0.01)  # the same time is not told twice
     assert "ddp-every-micro-batch" not in [other.id for other in without.findings]
 
 
