@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
+from tracekit.findings.thresholds import BLOCKING_LAUNCHES, IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
 from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds, shortened
 
@@ -177,6 +177,35 @@ def location_text(
 
 
 @entry(
+    "launches-that-block",
+    "breakdown",
+    BLOCKING_LAUNCHES,
+    example={
+        "launches_per_step": 43,
+        "behind_per_step": 43,
+        "exposed_share": 0.19,
+        "idle_share": 0.08,
+        "variables": ["CUDA_LAUNCH_BLOCKING"],
+    },
+)
+def launches_that_block(
+    launches_per_step: int,
+    behind_per_step: int,
+    exposed_share: float,
+    idle_share: float,
+    variables: Sequence[str],
+    ranks: Sequence[int] = (),
+) -> Sentence:
+    """Each launch waits until its kernel has ended, as a variable for debugging tells it to: nothing can overlap."""
+    text = (
+        f"launches block{f' on {ranks_text(ranks)}' if ranks else ''}: {behind_per_step} of {launches_per_step} a step "
+        f"end behind their kernel, so that nothing overlaps (exposed communication {exposed_share:.0%} of the step, "
+        f"idle {idle_share:.0%})"
+    )
+    return text, f"run without {' and '.join(variables)}, which {'is' if len(variables) == 1 else 'are'} for debugging"
+
+
+@entry(
     "data-loading",
     "phases",
     NOTABLE_SHARE,
@@ -300,10 +329,11 @@ def unclassified_communication(unclassified_share: float, pattern: str, kind: st
     return text, f"say what they do: {rule}, with another kind, or with compute"
 
 
-@entry("no-communication", "breakdown", example={"world_size": 8})
-def no_communication(world_size: int) -> Sentence:
-    """A job of several ranks on GPUs shows no communication at all."""
+@entry("no-communication", "breakdown", example={"ranks": 4, "world_size": 8})
+def no_communication(ranks: int, world_size: int | None) -> Sentence:
+    """A job of several ranks on GPUs shows no communication at all. ranks: how many are recorded."""
+    whose = f"on any of the {ranks} ranks" if ranks > 1 else f"in a job of {world_size} ranks"
     return (
-        f"no kernel is known to communicate, in a job of {world_size} ranks",
+        f"no communication is recorded {whose}: who waits for whom is not known",
         f"if some do, say so with {RULE_OPTION} 'REGEX=KIND' ('tracekit info --kernels' lists all)",
     )

@@ -34,6 +34,7 @@ _CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by mo
 
 _REACHED = 0.5  # of a time whose saving is not known, or of a bound: what a remedy may save
 
+_OF_ALL_TRANSFERS = ("communication", "network")
 _OF_SOMEBODY = ("ranks", "load", "link")  # remedies of a rank or a link that holds up the others
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
 _WORK = ("compute", "copy")
@@ -42,6 +43,7 @@ _OF_SEVERAL = {
     "bubble": _BUBBLES,
     "imbalance": ("imbalance", "late_peer"),
     "communication": ("transfer",),
+    "blocking_launches": ("transfer", *IDLE_CAUSES),
     "recording": (*IDLE_CAUSES, *_WORK),
     "unclassified": ("transfer", *_WORK),
     **dict.fromkeys(IDLE_CAUSES, IDLE_CAUSES),  # a finding on idle time is about all of it
@@ -98,6 +100,7 @@ class _Claims:
         for row in causes:
             self._left_ns[row["cause"], tuple(row["ranks"])] += row["time_ns"]
         self._rows = frozenset(self._left_ns)
+        self._transfer_ns = self._left_ns["transfer", ()]
 
     def claimed(self, finding: Finding) -> Finding | None:
         """Return a finding with the time that it is about; None if others have claimed that, or most of it.
@@ -116,7 +119,9 @@ class _Claims:
         of_all = finding.time_ns is None or finding.cause in IDLE_CAUSES
         saving_ns = finding.saving_ns or 0
         had_ns = finding.time_ns or saving_ns
-        time_ns = self._take(own, None if of_all else max(had_ns, saving_ns))
+        # What compute hides of the transfers on the chain is nobody's: others have claimed exposed time.
+        others_ns = self._transfer_ns - self._left_ns["transfer", ()] if finding.remedy in _OF_ALL_TRANSFERS else 0
+        time_ns = self._take(own, None if of_all else max(had_ns - others_ns, saving_ns))
         behind = (*_BEHIND.get(finding.cause, IDLE_CAUSES), "variation", *_BUBBLES, *IDLE_CAUSES, "transfer", *_WORK)
         most_ns = max(had_ns, saving_ns) if is_named else saving_ns
         behind_ns = self._take([(cause, ()) for cause in (behind if is_named else _WAITING)], most_ns - time_ns)

@@ -334,7 +334,7 @@ def inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
     notes = []
     inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
     if inferred:
-        text = f"parallelism {', '.join(inferred)} inferred from the names of events"
+        text = f"parallelism {', '.join(inferred)} inferred from names of events and what ranks communicate"
         notes.append(Note(id="inferred", severity="info", text=text))
     if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
         text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"

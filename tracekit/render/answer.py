@@ -108,10 +108,13 @@ def _saving(finding: Finding, step_ns: float) -> str | None:
 def saving_share_text(finding: Finding, step_ns: float) -> str:
     """Return the share of the step that a finding saves. A saving clearly beyond its time needs a word why.
 
+    Of loading that is to be hidden the share is "at most".
+
     step_ns: the mean step.
     """
     saving_ns = finding.saving_ns or 0
-    share = f"{saving_ns / max(step_ns, 1):.0%}"
+    most = "at most " if finding.remedy == "data" else ""  # workers hide no first batches, and no copies
+    share = f"{most}{saving_ns / max(step_ns, 1):.0%}"
     least_ns = saving_ns - (finding.saving_error_ns or 0)
     if "behind_ns" in finding.evidence and finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
         return f"{share}, with the waiting behind it"

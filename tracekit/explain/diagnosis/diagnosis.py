@@ -121,7 +121,7 @@ def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Itera
             "unseen": bool(run.missing_ranks) or any(summary.unmeasured is not None for summary in run.ranks),
             "kind": largest.kind,
             "group": largest.group,
-            "phase": largest.phase,
+            "phase": None if largest.phase == "other" else largest.phase,
         },
         remedy="network" if gathers_block(run) else "communication",
         conditions=[NOTABLE_SHARE.reached_by(time_ns / max(step_ns, 1))],

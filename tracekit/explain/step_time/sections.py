@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracekit.explain.configuration import CONFIGURATION
 from tracekit.explain.section import Section
 from tracekit.explain.step_time import tables
+from tracekit.explain.step_time.blocking_launches import launch_calls
 from tracekit.explain.step_time.breakdown import Breakdown, breakdown
 from tracekit.explain.step_time.flops import flop_sums
 from tracekit.explain.step_time.idle import idle_sums
@@ -18,6 +20,7 @@ from tracekit.explain.step_time.roofline import Roofline, roofline, unclassified
 from tracekit.explain.step_time.tables import (
     FLOPS,
     IDLE_SUMS,
+    LAUNCH_CALLS,
     MEMORY_USE,
     NAMED_WAITS,
     PHASE_SUMS,
@@ -76,8 +79,13 @@ PHASES_SECTION: Section[StepPhases] = Section(
 
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
-    reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
-    keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: unclassified_kernels},
+    reads=(CONFIGURATION, IDLE_SUMS, LAUNCH_CALLS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
+    keeps={
+        IDLE_SUMS: idle_sums,
+        LAUNCH_CALLS: launch_calls,
+        RECORDING_COST: _recording_cost,
+        UNCLASSIFIED_KERNELS: unclassified_kernels,
+    },
     analyze=lambda given: breakdown(given.run),
     tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS),
 )

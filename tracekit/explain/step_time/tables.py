@@ -326,6 +326,21 @@ class IdleSum:
     locations: tuple[HostLocation, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class LaunchCalls:
+    """Calls of one rank that launch one kernel each, which lasts long enough to show whether they block.
+
+    Attributes:
+        api: "cuda" or "hip".
+        count: how many, in the complete steps.
+        behind: how many ended no earlier than their kernels.
+    """
+
+    api: str
+    count: int
+    behind: int
+
+
 def _merged_idle(windows: Sequence[tuple[IdleSum, ...]]) -> tuple[IdleSum, ...]:
     """Return the sums over all recordings of a rank, in the order of causes of the first that has any."""
     sums: Counter[str] = Counter()
@@ -416,6 +431,9 @@ RECORDING_COST: Part[RecordingCost | None] = Part(
 
 
 NAMED_WAITS = sums_part("named_waits", NamedWait, key=("what",), amounts=("total_ns",))
+
+
+LAUNCH_CALLS = sums_part("launch_calls", LaunchCalls, key=("api",), amounts=("count", "behind"))
 
 
 UNCLASSIFIED_KERNELS = sums_part(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tracekit.explain.configuration import CONFIGURATION, value_of
-from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS
+from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, EARLY_REDUCTIONS
 from tracekit.explain.fsdp.tables import FSDP_REGATHERS, FSDP_UNITS
 from tracekit.explain.model_parallel.tables import EXPERT_EXCHANGES
 from tracekit.explain.pipeline.bubbles import pipeline
@@ -159,7 +159,7 @@ WHATIF_SECTION: Section[WhatIf] = Section(
     analyze=_analyze,
     reads=(
         *(ACTIONS, BUCKET_REDUCTIONS, WAITS, INTERRUPTIONS, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_INTERVALS),
-        *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY_USE),
+        *(EARLY_REDUCTIONS, CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY_USE),
     ),
     keeps={
         WAITS: lambda recorded: rank_waits(recorded.trace, recorded.lanes),
