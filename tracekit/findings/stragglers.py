@@ -51,12 +51,13 @@ def straggler(
     expert_load_estimated: bool = False,
     others_wait_ns: int | None = None,
     longest_wait: Mapping[str, Any] | None = None,
+    recorded_with: Sequence[str] = (),
 ) -> Sentence:
     """A rank, or ranks together, hold up the others in most steps, by more than chance and the errors of clocks.
 
     share_of_compute: by how much they compute longer than their peers, of how long these do; None if it tells little.
     missing: what the recording lacks to be sure. expert_load: of the rank's experts against the mean of the others, if
-    that is why it computes longer.
+    that is why it computes longer. recorded_with: options of the profiler with which only these ranks were recorded.
     """
     text = _rank_text(
         ranks, host, cause, share_of_step, share_of_compute, peers, expert_load, estimated=expert_load_estimated
@@ -80,6 +81,9 @@ def straggler(
     else:
         processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
         action = f"look at the {processor} of {who}: clock rate, heat, other processes"
+    if recorded_with:
+        text += f"; only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
+        action = "record all ranks with the same options of the profiler: these alone make a rank slower"
     return text, action + _until_sure(certainty, steps, missing)
 
 

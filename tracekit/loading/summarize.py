@@ -127,6 +127,7 @@ def summarize_recording(recording: Recording, rank: int, options: SummaryOptions
         messages=recorded.messages,
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
+        profiler_options=header.profiler_options,
         notes=tuple(note.about_rank(rank) for note in recording.health.notes),
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
     )
@@ -182,6 +183,7 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         collectives=merge_collectives([(recording.collectives, recording.groups) for recording in recordings], groups),
         messages=merge_messages([(recording.messages, recording.groups) for recording in recordings], groups),
         event_count=sum(recording.event_count for recording in recordings),
+        profiler_options=tuple(sorted({option for recording in recordings for option in recording.profiler_options})),
         first_event_ns=min((w.first_event_ns for w in recordings if w.first_event_ns is not None), default=None),
         parts={
             name: ALL_PARTS[name].merge([recording.parts[name] for recording in recordings])

@@ -25,6 +25,9 @@ ROUNDED_NS = 2_000
 microsecond.
 """
 
+PROFILER_OPTIONS = ("with_stack", "record_shapes", "profile_memory", "with_flops", "with_modules")
+"""Options of torch.profiler that make the host slower. torch writes those that are on into the header of a trace."""
+
 _FEW = 4
 
 Int64 = npt.NDArray[np.int64]
@@ -283,6 +286,7 @@ class TraceHeader:
 
     Attributes:
         profiler_messages: warnings and errors that the profiler wrote into its trace, without time and place.
+        profiler_options: those of `PROFILER_OPTIONS` that were on.
     """
 
     rank: int | None = None
@@ -295,6 +299,7 @@ class TraceHeader:
     base_time_ns: int = 0
     metadata: CaptureMetadata | None = None
     profiler_messages: tuple[str, ...] = ()
+    profiler_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

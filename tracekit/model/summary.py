@@ -126,6 +126,7 @@ class RankSummary:
         steps: the selected ones.
         left_out: first steps that would be selected, and are left out as they are longer than the others.
         first_event_ns: on the rank's wall clock.
+        profiler_options: those of `PROFILER_OPTIONS` with which it was recorded.
         parts: what the wanted sections of a report read, by name; see `Part`.
     """
 
@@ -154,6 +155,7 @@ class RankSummary:
     messages: Messages = field(default_factory=Messages.empty)
     event_count: int
     first_event_ns: int | None
+    profiler_options: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     parts: Mapping[str, Any]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.rank.other_devices import other_device
 
 # Of CUDA's runtime and driver, HIP and SYCL: cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel,
 # hipExtModuleLaunchKernel, urEnqueueKernelLaunch, cudaGraphLaunch, ...; not cudaLaunchHostFunc, which runs on the host.
@@ -31,9 +32,8 @@ _RUNS_ON_GPU = re.compile(
     r"^aten::(?:cudnn_(?:convolution|batch_norm)|_cudnn_rnn|miopen_|_(?:flash|efficient)_attention_forward$)"
 )
 _GPU_BACKENDS = frozenset({"nccl", "xccl"})  # ROCm's RCCL is called nccl, too
+_XPU = re.compile(r"^(?:xpu:)?xccl$|^xpu$|^Intel\(R\)")
 _RUNS_ON_CPU = re.compile(r"^gloo:|_for_cpu$")
-# Categories of Kineto for what accelerators do that are no GPUs (ActivityType.cpp).
-_OTHER_DEVICE = re.compile(r"(mtia|hpu|privateuse1)_(?:ccp_events|op|runtime|driver|workloadd)")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,6 +124,8 @@ def unrecorded_device(trace: DecodedTrace, device: DeviceEvents, launches: Kerne
 
     That a trace names a GPU means nothing by itself: the host of a CPU rank may have one.
     """
+    if (other := other_device(trace)) is not None:
+        return f"it computed on a device that tracekit does not read, {other}"
     if device.is_kernel.any():
         return None
     if launches.missing.any():
@@ -132,15 +134,15 @@ def unrecorded_device(trace: DecodedTrace, device: DeviceEvents, launches: Kerne
         return "the file ends before its kernels"
     if len(device.row):
         return None
-    if (other := other_device(trace)) is not None:
-        return f"it computed on a device of kind {other}, whose records tracekit does not read"
-    return "it was recorded without CUDA activity" if _computes_on_gpu(trace) else None
+    return f"it was recorded without {device_activity(trace)} activity" if _computes_on_gpu(trace) else None
 
 
-def other_device(trace: DecodedTrace) -> str | None:
-    """Return the kind of an accelerator that is no GPU and of which there are events; None if there is none."""
-    matches = filter(None, map(_OTHER_DEVICE.fullmatch, trace.events.strings))
-    return next((match[1] for match in matches if trace.events.in_category(match[0]).any()), None)
+def device_activity(trace: DecodedTrace) -> str:
+    """Return the member of ProfilerActivity that records the rank's GPU: XPU of Intel, or CUDA, for ROCm, too."""
+    header = trace.header
+    kinds = (header.backend or "", *header.device_names, "" if header.metadata is None else header.metadata.device.type)
+    is_xpu = trace.events.in_category("xpu_runtime", "xpu_driver").any() or any(map(_XPU.search, kinds))
+    return "XPU" if is_xpu else "CUDA"
 
 
 def _names_gpu(trace: DecodedTrace) -> bool:
