@@ -66,15 +66,18 @@ def kernel_launches(events: EventTable, device: DeviceEvents) -> KernelLaunches:
     launches = events.named(lambda name: _LAUNCH.search(name) is not None)
     row = np.flatnonzero(launches & events.in_category(*RUNTIME_CATEGORIES))
     row = row[events.correlation[row] != ABSENT]
+    is_graph = events.named(lambda name: _GRAPH_LAUNCH.search(name) is not None)
+    # A graph of which only copies are recorded lacks its kernels.
+    shown = device.is_kernel | ~device.linked | ~is_graph[device.launch_row]
     has_kernel = np.zeros(len(events), dtype=np.bool_)
-    has_kernel[device.launch_row[device.linked]] = True
+    has_kernel[device.launch_row[device.linked & shown]] = True
     missing = ~has_kernel[row]
     kernels = np.ones(len(row), dtype=np.int64)
     later = np.zeros(len(row), dtype=np.bool_)
     if missing.any():  # rarely: all that follows is about these
         row = _once_in_order(events, row)
         # Of two calls with one id only one is linked to the kernel.
-        missing = ~np.isin(events.correlation[row], events.correlation[device.row])
+        missing = ~np.isin(events.correlation[row], events.correlation[device.row[shown]])
         ran = ~(missing & _in_capture(events, calls, events.start_ns[row]))
         row, missing = row[ran], missing[ran]
         kernels = _kernels(events, device, row)
@@ -89,6 +92,18 @@ def kernel_launches(events: EventTable, device: DeviceEvents) -> KernelLaunches:
         later=later,
         last_call_ns=int(events.start_ns[calls].max()) if len(calls) else None,
     )
+
+
+def graph_extents(events: EventTable, device: DeviceEvents) -> tuple[Int64, Int64]:
+    """Return when the first recorded event of each replay of a graph began, and when the last one ended, int64 [g]."""
+    of_graph = np.zeros(len(events) + 1, dtype=np.bool_)  # the last entry answers for ABSENT
+    of_graph[_named(events, device.launch_row[device.linked], _GRAPH_LAUNCH)] = True
+    found = of_graph[device.launch_row]
+    replays, index = np.unique(device.launch_row[found], return_inverse=True)
+    start_ns, end_ns = np.full(len(replays), np.iinfo(np.int64).max), np.full(len(replays), np.iinfo(np.int64).min)
+    np.minimum.at(start_ns, index, events.start_ns[device.row[found]])
+    np.maximum.at(end_ns, index, events.end_ns[device.row[found]])
+    return start_ns, end_ns
 
 
 def records_end_ns(events: EventTable, launches: KernelLaunches, *, stopped: bool = False) -> int | None:

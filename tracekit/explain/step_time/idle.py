@@ -19,11 +19,13 @@ from tracekit.explain.step_time.tables import (
     IDLE_SUMS,
     MOST_LOCATIONS,
     NAMED_WAITS,
+    UNRECORDED_GRAPHS,
     HostLocation,
     IdleSum,
+    UnrecordedGraphs,
 )
 from tracekit.findings.finding import Finding
-from tracekit.findings.hosts import IDLE_ENTRIES, location_text
+from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained, location_text
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
@@ -33,6 +35,7 @@ from tracekit.model.spans import LABEL_PREFIX
 from tracekit.model.table import Rows
 from tracekit.rank.idle_causes import idle_behind_calls, idle_by_cause
 from tracekit.rank.lanes import complete_steps
+from tracekit.rank.missing_kernels import graph_extents
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.grouped import summed
@@ -94,20 +97,22 @@ def _locations(run: Run, cause: str) -> list[tuple[HostLocation, dict[int, int]]
 def idle_findings(run: Run) -> list[Finding]:
     """Find time in which the ranks neither compute, communicate nor copy, with its main cause.
 
-    Loading data, pauses and named waits have separate findings.
+    Loading data, pauses and named waits have separate findings. Time in which something ran that is not recorded is no
+    idle time.
     """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     causes_ns = summed((idle.cause, idle.total_ns) for summary in run.ranks for idle in summary[IDLE_SUMS])
     waits_ns = summed((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
     apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
     named_ns = waits_ns.total()
-    causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)
+    unknown_ns = max(causes_ns.pop("other", 0) - named_ns, 0)
     step_ns = sum(step.step_ns for step in steps)
-    idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns
-    if not step_ns or idle_ns <= 0:
-        return []
+    idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns - unknown_ns
+    unexplained = [_unexplained(run, unknown_ns, step_ns, len(steps))] if unknown_ns and step_ns else []
+    if not step_ns or idle_ns <= 0 or not causes_ns.total():
+        return unexplained
     main, *others = [_Cause.of(run, *counted) for counted in causes_ns.most_common(2)]
-    second = next((each for each in others if each.name != "other" and each.ns >= _SECOND_CAUSE * idle_ns), None)
+    second = next((each for each in others if each.ns >= _SECOND_CAUSE * idle_ns), None)
     location = main.longest
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
     aside += [
@@ -135,8 +140,25 @@ def idle_findings(run: Run) -> list[Finding]:
             evidence=evidence,
             remedy="host" if "no_replay" not in evidence else None,
             conditions=[IDLE_SHARE.reached_by(idle_ns / step_ns)],
-        )
+        ),
+        *unexplained,
     ]
+
+
+def _unexplained(run: Run, unknown_ns: int, step_ns: int, steps: int) -> Finding:
+    """Return what is said of time in which nothing runs that is recorded. It is no idle time, and nothing saves it."""
+    replays = [time for summary in run.ranks for time in summary[UNRECORDED_GRAPHS]]
+    of_graphs = 2 * sum(time.total_ns for time in replays) > unknown_ns
+    return idle_unexplained(
+        severity="info",
+        evidence={
+            "device": run.device,
+            "unknown_share": unknown_ns / step_ns,
+            "unknown_ns": unknown_ns // steps,
+            "graphs": sum(time.count for time in replays) if of_graphs else 0,
+        },
+        conditions=[IDLE_SHARE.reached_by(unknown_ns / step_ns)],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +208,15 @@ def idle_sums(recorded: RecordedSteps) -> tuple[IdleSum, ...]:
         for cause, time in in_steps.items()
         if len(time)
     )
+
+
+def unrecorded_graphs(recorded: RecordedSteps) -> tuple[UnrecordedGraphs, ...]:
+    """Return for how long replays of graphs seem to stand still in the complete steps; nothing if none does."""
+    complete, events = complete_steps(recorded.lanes, recorded.steps).time, recorded.trace.events
+    start_ns, end_ns = graph_extents(events, recorded.lanes.device_events)
+    still_ns = (recorded.once(idle_by_cause)["other"] & complete).covered_ns(start_ns, end_ns)
+    count, total_ns = int((still_ns > 0).sum()), int(still_ns.sum())
+    return (UnrecordedGraphs(what="graphs", count=count, total_ns=total_ns),) if count else ()
 
 
 def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostLocation]]:

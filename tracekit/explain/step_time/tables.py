@@ -280,6 +280,21 @@ class NamedWait:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnrecordedGraphs:
+    """Replays of graphs that seem to stand still: kernels of theirs are not recorded.
+
+    Attributes:
+        what: "graphs".
+        count: replays.
+        total_ns: for how long, in complete steps.
+    """
+
+    what: str
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnclassifiedKernel:
     """Kernels of one function that look like communication and that no rule is for, in the complete steps of one rank.
 
@@ -421,3 +436,6 @@ NAMED_WAITS = sums_part("named_waits", NamedWait, key=("what",), amounts=("total
 UNCLASSIFIED_KERNELS = sums_part(
     "unclassified_kernels", UnclassifiedKernel, key=("pattern",), amounts=("count", "total_ns")
 )
+
+
+UNRECORDED_GRAPHS = sums_part("unrecorded_graphs", UnrecordedGraphs, key=("what",), amounts=("count", "total_ns"))
