@@ -167,7 +167,10 @@ def idle_unexplained(device: str, unknown_share: float, graphs: int) -> Sentence
     if device == "cpu":
         return f"for {unknown_share:.0%} of the step hosts wait for something that is not recorded", None
     text = f"for {unknown_share:.0%} of the step work is queued on the GPU and waits for something that is not recorded"
-    return text, "see whether another process uses the GPU; what was launched before the recording is missing in it, too"
+    return (
+        text,
+        "see whether another process uses the GPU; what was launched before the recording is missing in it, too",
+    )
 
 
 def location_text(

@@ -191,7 +191,9 @@ def _notes(check: Check[Evidence], doubt: Doubt, path: str, *, is_excluded: bool
     if not text:
         return []
     text += f" ({doubt.detail})" * bool(doubt.detail)
-    text += f"; {doubt.remedy or check.remedy}" * bool(is_excluded and check.scope == "rank" and (doubt.remedy or check.remedy))
+    text += f"; {doubt.remedy or check.remedy}" * bool(
+        is_excluded and check.scope == "rank" and (doubt.remedy or check.remedy)
+    )
     return [Note(id=check.id, severity=doubt.severity, file=file, text=f"{file}: {text}")]
 
 

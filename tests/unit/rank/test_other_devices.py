@@ -14,7 +14,9 @@ from tracekit.read.decode.portable import decode
 from tracekit.report.report import analyze
 
 
-def with_events(category: str, *, backend: str = "gloo", device: str | None = None, kernel: bool = False) -> TraceBuilder:
+def with_events(
+    category: str, *, backend: str = "gloo", device: str | None = None, kernel: bool = False
+) -> TraceBuilder:
     trace = TraceBuilder(world_size=2).step(0, 0, 100).op("aten::mm", 5, 40)
     trace.header["distributedInfo"]["backend"] = backend
     trace.header["deviceProperties"] = [] if device is None else [{"id": 0, "name": device}]
