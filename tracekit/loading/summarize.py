@@ -28,6 +28,7 @@ from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.rank.groups import strategies_of
 from tracekit.rank.point_to_point import merge_messages, rank_messages
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.rank.recorded_waits import blocking_times
 from tracekit.rank.segments import computing_or_loading, merge_collectives, rank_collectives
 from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.read.decode.decoder import decode
@@ -87,7 +88,9 @@ def summarize_recording(recording: Recording, rank: int, options: SummaryOptions
     own_rank = metadata.rank if metadata is not None else header.rank
     rank = rank if own_rank is None else own_rank
     steps = tuple(
-        step for step in step_parts(lanes) if not serves_only and (options.steps.whole or step.step in options.steps)
+        step
+        for step in step_parts(lanes, blocking_times(trace.events, lanes))
+        if not serves_only and (options.steps.whole or step.step in options.steps)
     )
     without = long_first_steps(steps).union(options.without) if options.settled else frozenset(options.without)
     left_out = tuple(step for step in steps if step.step in without)

@@ -80,6 +80,8 @@ class StepParts:
 
     Attributes:
         data_ns: time in the wrapped data iterator; None if the loop does not use one.
+        blocking_comm_ns: of the exposed communication that for which compute was seen to wait; None if it is not
+            recorded what waits for what.
     """
 
     step: int
@@ -91,6 +93,7 @@ class StepParts:
     comm_ns: int = 0
     overlapped_comm_ns: int = 0
     exposed_comm_ns: int = 0
+    blocking_comm_ns: int | None = None
     exposed_copy_ns: int = 0
     idle_ns: int
 

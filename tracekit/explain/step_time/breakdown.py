@@ -18,6 +18,7 @@ from tracekit.findings.steps import no_complete_step, ranks_without_times, recor
 from tracekit.findings.steps import nothing_notable as finding_of_nothing
 from tracekit.findings.thresholds import OVERHEAD_RATIO, UNCLASSIFIED_SHARE
 from tracekit.model.events import ABSENT
+from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.model.table import Frame
@@ -64,9 +65,19 @@ def breakdown(run: Run) -> Breakdown:
 
 def _rank_row(summary: RankSummary) -> dict[str, object]:
     complete = [step for step in summary.steps if step.complete]
-    sums = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
-    ratio = _ratio(sums["overlapped_comm_ns"], sums["comm_ns"])
+    sums: dict[str, int | None] = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
+    ratio = _ratio(sum(step.overlapped_comm_ns for step in complete), sum(step.comm_ns for step in complete))
+    blocking_ns = [step.blocking_comm_ns for step in complete if step.blocking_comm_ns is not None]
+    sums["blocking_comm_ns"] = sum(blocking_ns) if blocking_ns else None
     return {"rank": summary.rank, "steps": len(complete), **sums, "overlap_ratio": ratio}
+
+
+def blocking_share(run: Run) -> float | None:
+    """Return the share of the step in which compute waits for communication; None if a rank has no records of waits."""
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    blocking_ns = [step.blocking_comm_ns for step in steps if step.blocking_comm_ns is not None]
+    known = bool(steps) and len(blocking_ns) == len(steps)
+    return sum(blocking_ns) / max(sum(step.step_ns for step in steps), 1) if known else None
 
 
 def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
@@ -124,8 +135,8 @@ def _unclassified(run: Run) -> list[Finding]:
     return []
 
 
-def step_parts(lanes: Lanes) -> list[StepParts]:
-    """The parts of every window, in order of time.
+def step_parts(lanes: Lanes, blocking: Intervals | None = None) -> list[StepParts]:
+    """The parts of every window, in order of time. blocking: when compute waited for communication, if it is recorded.
 
     Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
     """
@@ -137,6 +148,7 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
         "exposed_comm_ns": lanes.exposed_communication,
         "exposed_copy_ns": lanes.exposed_copy,
         "idle_ns": lanes.idle,
+        **({} if blocking is None else {"blocking_comm_ns": blocking}),
     }
     covered = {name: time.covered_ns(windows.start_ns, windows.end_ns).tolist() for name, time in time_of.items()}
     result = []

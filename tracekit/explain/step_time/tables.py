@@ -24,6 +24,12 @@ _PARTS = (
     Column("comm_ns", "int", "ns", "Time covered by communication."),
     Column("overlapped_comm_ns", "int", "ns", "Communication under compute."),
     Column("exposed_comm_ns", "int", "ns", "Communication that no compute covers."),
+    Column(
+        "blocking_comm_ns",
+        "int?",
+        "ns",
+        "The part of it for which compute waited, as cuda_sync events show; null where none are recorded.",
+    ),
     Column("exposed_copy_ns", "int", "ns", "Copies that neither compute nor communication cover."),
     Column("idle_ns", "int", "ns", "Time that no lane covers, measured as gaps."),
     Column("overlap_ratio", "float?", "ratio", "overlapped_comm / comm; null without communication.", digits=2),
