@@ -167,7 +167,5 @@ def test_recorded_counters_are_kept_in_the_merged_trace_and_its_views(
     assert merged(trace_processor, run, tmp_path / "out").left_out == {}
     wall_ns, name = TraceBuilder().wall_ns, "GPU 0 · SM clock · MHz"
     assert counters(trace_processor, 1)[name] == [(wall_ns(50), 1980), (wall_ns(2050), 1110)]
-    (row,) = trace_processor.query(
-        f"select rank, value from tracekit_counters where counter = '{name}' and dur = 2000000"
-    )
-    assert (row["rank"], row["value"]) == (1, 1980)
+    rows = trace_processor.query(f"select rank, value, dur from tracekit_counters where counter = '{name}'")
+    assert rows[0] == {"rank": 1, "value": 1980, "dur": 2_000_000}

@@ -29,8 +29,8 @@ def exposed_transfers(
     """The chain of events that bounds the step consists of transfers to a notable share, which no compute hides.
 
     A chain of transfers may run beside compute, so no more counts than the ranks' exposed time. unseen: ranks are
-    missing, so that waiting for them cannot be told from transfers. blocking_share: of the step, in which compute is seen
-    to wait for communication; None where it is not recorded what waits for what.
+    missing, so that waiting for them cannot be told from transfers. blocking_share: of the step, in which compute waits
+    for communication; None where it is not recorded what waits for what.
     """
     unknown = ", or waiting for ranks that are missing," if unseen else ""
     what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"

@@ -93,7 +93,7 @@ def test_what_the_run_waits_for_says_how_much_of_it_blocks(tmp_path: Path) -> No
 
 
 def test_queued_communication_is_ready_when_what_it_waits_for_has_ended(tmp_path: Path) -> None:
-    """GIVEN a second all-reduce, queued behind the first, that waits for kernel a alone though b was launched before."""
+    """GIVEN a second all-reduce, queued behind the first, that waits for kernel a alone and not for b."""
     trace = TraceBuilder().step(0, 0, 1000).kernel("a", 10, 100, launched_at=1)
     event_recorded(trace, 2, 900).kernel("b", 110, 500, launched_at=3)
     trace.nccl("all_reduce", 50, 400, launched_at=4)
