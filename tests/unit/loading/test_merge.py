@@ -63,6 +63,7 @@ from tracekit.explain.step_time.tables import (
     UnclassifiedKernel,
     UnrecordedGraphs,
 )
+from tracekit.explain.stragglers.clock_rates import CLOCK_RATES, ClockRate
 from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_INTERVALS
 from tracekit.loading.summarize import merge_recordings, without_repeated_steps
 from tracekit.model.columnar import Columnar
@@ -154,6 +155,7 @@ LATER: dict[Part[Any], Any] = {
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
     UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),
     UNRECORDED_GRAPHS: (UnrecordedGraphs(what="graphs", count=2, total_ns=7),),
+    CLOCK_RATES: (ClockRate(name="SM clock", total=3000.0, count=2),),
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),
     KERNEL_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
