@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
+from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE, UNKNOWN_SHARE
 from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds, shortened
 
@@ -155,7 +155,7 @@ IDLE_ENTRIES = {
 }
 
 
-@entry("idle-unexplained", "breakdown", IDLE_SHARE, example={"device": "gpu", "unknown_share": 0.93, "graphs": 40})
+@entry("idle-unexplained", "breakdown", UNKNOWN_SHARE, example={"device": "gpu", "unknown_share": 0.93, "graphs": 40})
 def idle_unexplained(device: str, unknown_share: float, graphs: int) -> Sentence:
     """Work was queued, or the host waited, and what ran meanwhile is not recorded: idle time is not known.
 

@@ -84,11 +84,9 @@ def straggler(
         processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
         action = f"look at the {processor} of {who}: clock rate, heat, other processes"
     if clock is not None:
-        its = "its" if len(ranks) == 1 else "their"
-        text += (
-            f"; {its} {_clock_name(clock['name'])} is {_rate(clock['rate'])}, the others' {_rate(clock['others_rate'])}"
-        )
-        action = f"look why the clock of {who} is lower: power limit, heat (nvidia-smi -q -d CLOCK,PERFORMANCE)"
+        its, rates = "its" if len(ranks) == 1 else "their", [_rate(clock[key]) for key in ("rate", "others_rate")]
+        text += f"; {its} {_clock_name(clock['name'])} is {rates[0]}, the others' {rates[1]}"
+        action = f"look why the clock of {who} is lower: power limit, heat"
         action += _until_sure(certainty, steps, missing)
     if recorded_with:
         text += f"; only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"

@@ -26,7 +26,7 @@ from tracekit.explain.step_time.tables import (
 )
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained, location_text
-from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE
+from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNKNOWN_SHARE
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.names.modules import is_of_program
@@ -157,7 +157,7 @@ def _unexplained(run: Run, unknown_ns: int, step_ns: int, steps: int) -> Finding
             "unknown_ns": unknown_ns // steps,
             "graphs": sum(time.count for time in replays) if of_graphs else 0,
         },
-        conditions=[IDLE_SHARE.reached_by(unknown_ns / step_ns)],
+        conditions=[UNKNOWN_SHARE.reached_by(unknown_ns / step_ns)],
     )
 
 
