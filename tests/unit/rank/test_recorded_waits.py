@@ -43,8 +43,9 @@ def of_stream(trace: TraceBuilder, **args: int) -> TraceBuilder:
 
 
 def exposed_and_blocking(folder: Path, trace: TraceBuilder) -> tuple[int, int | None]:
-    (row,) = rows_of(analyze(write_run(folder, [trace]), only="breakdown").breakdown, "ranks")
-    return row["exposed_comm_ns"] // 1000, None if row["blocking_comm_ns"] is None else row["blocking_comm_ns"] // 1000
+    breakdown = analyze(write_run(folder, [trace]), only="breakdown").breakdown
+    (row,), blocking = rows_of(breakdown, "ranks"), rows_of(breakdown, "blocking")
+    return row["exposed_comm_ns"] // 1000, blocking[0]["blocking_comm_ns"] // 1000 if blocking else None
 
 
 def test_without_records_of_waits_no_communication_is_known_to_block(tmp_path: Path) -> None:

@@ -37,12 +37,14 @@ class Breakdown:
         steps: rows of tables.STEPS.
         idle: rows of tables.IDLE.
         idle_locations: rows of tables.IDLE_LOCATIONS.
+        blocking: rows of tables.BLOCKING.
     """
 
     ranks: Frame = Frame(tables.RANKS)
     steps: Frame = Frame(tables.STEPS)
     idle: Frame = Frame(tables.IDLE)
     idle_locations: Frame = Frame(tables.IDLE_LOCATIONS)
+    blocking: Frame = Frame(tables.BLOCKING)
     findings: tuple[Finding, ...]
 
 
@@ -59,25 +61,36 @@ def breakdown(run: Run) -> Breakdown:
         steps=steps,
         idle=idle_rows(run),
         idle_locations=idle_location_rows(run),
+        blocking=_blocking_rows(run),
         findings=(*_unclassified(run), *idle_findings(run)),
     )
 
 
 def _rank_row(summary: RankSummary) -> dict[str, object]:
     complete = [step for step in summary.steps if step.complete]
-    sums: dict[str, int | None] = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
-    ratio = _ratio(sum(step.overlapped_comm_ns for step in complete), sum(step.comm_ns for step in complete))
-    blocking_ns = [step.blocking_comm_ns for step in complete if step.blocking_comm_ns is not None]
-    sums["blocking_comm_ns"] = sum(blocking_ns) if blocking_ns else None
+    sums = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
+    ratio = _ratio(sums["overlapped_comm_ns"], sums["comm_ns"])
     return {"rank": summary.rank, "steps": len(complete), **sums, "overlap_ratio": ratio}
 
 
+def _blocking_rows(run: Run) -> list[dict[str, object]]:
+    """Return rows of tables.BLOCKING: of the ranks of which it is recorded what waits for what."""
+    rows: list[dict[str, object]] = []
+    for summary in run.ranks:
+        known = [(step, step.blocking_comm_ns) for step in summary.steps if step.complete]
+        blocking_ns = [time_ns for _, time_ns in known if time_ns is not None]
+        if known and len(blocking_ns) == len(known):
+            sums = {"exposed_comm_ns": sum(step.exposed_comm_ns for step, _ in known)}
+            rows.append({"rank": summary.rank, "steps": len(known), **sums, "blocking_comm_ns": sum(blocking_ns)})
+    return rows
+
+
 def blocking_share(run: Run) -> float | None:
-    """Return the share of the step in which compute waits for communication; None if a rank has no records of waits."""
+    """Return the share of the step in which compute waits for communication; None unless waits are recorded."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     blocking_ns = [step.blocking_comm_ns for step in steps if step.blocking_comm_ns is not None]
-    known = bool(steps) and len(blocking_ns) == len(steps)
-    return sum(blocking_ns) / max(sum(step.step_ns for step in steps), 1) if known else None
+    is_known = len(steps) == len(blocking_ns) > 0
+    return sum(blocking_ns) / max(sum(step.step_ns for step in steps), 1) if is_known else None
 
 
 def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:

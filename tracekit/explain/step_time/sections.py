@@ -85,7 +85,7 @@ BREAKDOWN_SECTION: Section[Breakdown] = Section(
         UNRECORDED_GRAPHS: unrecorded_graphs,
     },
     analyze=lambda given: breakdown(given.run),
-    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS),
+    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS, tables.BLOCKING),
 )
 
 

@@ -24,12 +24,6 @@ _PARTS = (
     Column("comm_ns", "int", "ns", "Time covered by communication."),
     Column("overlapped_comm_ns", "int", "ns", "Communication under compute."),
     Column("exposed_comm_ns", "int", "ns", "Communication that no compute covers."),
-    Column(
-        "blocking_comm_ns",
-        "int?",
-        "ns",
-        "The part of it for which compute waited, as cuda_sync events show; null where none are recorded.",
-    ),
     Column("exposed_copy_ns", "int", "ns", "Copies that neither compute nor communication cover."),
     Column("idle_ns", "int", "ns", "Time that no lane covers, measured as gaps."),
     Column("overlap_ratio", "float?", "ratio", "overlapped_comm / comm; null without communication.", digits=2),
@@ -56,6 +50,19 @@ STEPS = Table(
         Column("complete", "bool", "", "Whether the step was closed and its device events recorded."),
         Column("data_ns", "int?", "ns", "Time in the wrapped data iterator; null when none was wrapped."),
         *_PARTS,
+    ),
+)
+BLOCKING = Table(
+    "blocking",
+    (
+        RANK,
+        Column("steps", "int", "", "Complete steps that the sums are over."),
+        Column("exposed_comm_ns", "int", "ns", "Communication that no compute covers."),
+        Column("blocking_comm_ns", "int", "ns", "The part of it for which compute waited, as cuda_sync events show."),
+    ),
+    Display(
+        "Exposed communication that compute waited for, as recorded (ms a step)",
+        "rank | {exposed_comm_ns/steps} | {blocking_comm_ns/steps}",
     ),
 )
 _CAUSE = Column(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.model.events import Int64
+from tracekit.model.events import Bool, Int32, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.summary import RankSummary, sums_part
 from tracekit.rank.lanes import complete_steps
@@ -63,11 +63,11 @@ def clock_rates(recorded: RecordedSteps) -> tuple[ClockRate, ...]:
     return tuple(rates)
 
 
-def _device_of(tracks: Int64, processes: Sequence[int | str]) -> str:
+def _device_of(tracks: Int32, processes: Sequence[int | str]) -> str:
     return str(processes[int(np.bincount(tracks).argmax())]) if len(tracks) else ""
 
 
-def _inside(time: Intervals, time_ns: Int64) -> np.ndarray:
+def _inside(time: Intervals, time_ns: Int64) -> Bool:
     return time.covers(time_ns) if len(time) else np.zeros(len(time_ns), dtype=np.bool_)
 
 
