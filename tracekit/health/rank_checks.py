@@ -24,7 +24,8 @@ from tracekit.model.events import ROUNDED_NS, Bool, DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.model.run import format_ranges
 from tracekit.rank.lanes import Lanes
-from tracekit.rank.missing_kernels import other_device
+from tracekit.rank.missing_kernels import device_activity
+from tracekit.rank.other_devices import other_device
 from tracekit.read.files.ranks import rank_in_name
 
 _SHOWN = 4  # processes
@@ -190,7 +191,9 @@ def _notes(check: Check[Evidence], doubt: Doubt, path: str, *, is_excluded: bool
     if not text:
         return []
     text += f" ({doubt.detail})" * bool(doubt.detail)
-    text += f"; {check.remedy}" * bool(is_excluded and check.scope == "rank" and check.remedy)
+    text += f"; {doubt.remedy or check.remedy}" * bool(
+        is_excluded and check.scope == "rank" and (doubt.remedy or check.remedy)
+    )
     return [Note(id=check.id, severity=doubt.severity, file=file, text=f"{file}: {text}")]
 
 
@@ -212,7 +215,9 @@ def _other_device(evidence: Evidence) -> Iterator[Doubt]:
 
 def _no_device_records(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.lanes.unrecorded is not None:
-        yield Doubt(reason=evidence.lanes.unrecorded)
+        remedy = "ProfilerActivity.XPU must be among the profiler's activities"
+        is_xpu = device_activity(evidence.trace) == "XPU"
+        yield Doubt(reason=evidence.lanes.unrecorded, remedy=remedy if is_xpu else "")
 
 
 def _nothing_ran(evidence: Evidence) -> Iterator[Doubt]:

@@ -18,7 +18,7 @@ from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
 from tracekit.explain.whatif.whatif import state_saving, with_fields, with_next_limit, with_stated_savings
 from tracekit.findings.finding import Finding, held
-from tracekit.findings.hosts import IDLE_ENTRIES
+from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained
 from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.loading.load import Paths, load
 from tracekit.loading.options import SummaryOptions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Result)
 
-_IDLE_IDS = frozenset(entry.id for entry in IDLE_ENTRIES.values())
+_IDLE_IDS = frozenset(entry.id for entry in (*IDLE_ENTRIES.values(), idle_unexplained))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

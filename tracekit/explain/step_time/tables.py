@@ -52,6 +52,19 @@ STEPS = Table(
         *_PARTS,
     ),
 )
+BLOCKING = Table(
+    "blocking",
+    (
+        RANK,
+        Column("steps", "int", "", "Complete steps that the sums are over."),
+        Column("exposed_comm_ns", "int", "ns", "Communication that no compute covers."),
+        Column("blocking_comm_ns", "int", "ns", "The part of it for which compute waited, as cuda_sync events show."),
+    ),
+    Display(
+        "Exposed communication that compute waited for, as recorded (ms a step)",
+        "rank | {exposed_comm_ns/steps} | {blocking_comm_ns/steps}",
+    ),
+)
 _CAUSE = Column(
     "cause",
     "str",
@@ -280,6 +293,21 @@ class NamedWait:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnrecordedGraphs:
+    """Replays of graphs that seem to stand still: kernels of theirs are not recorded.
+
+    Attributes:
+        what: "graphs".
+        count: replays.
+        total_ns: for how long, in complete steps.
+    """
+
+    what: str
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnclassifiedKernel:
     """Kernels of one function that look like communication and that no rule is for, in the complete steps of one rank.
 
@@ -439,3 +467,6 @@ LAUNCH_CALLS = sums_part("launch_calls", LaunchCalls, key=("api",), amounts=("co
 UNCLASSIFIED_KERNELS = sums_part(
     "unclassified_kernels", UnclassifiedKernel, key=("pattern",), amounts=("count", "total_ns")
 )
+
+
+UNRECORDED_GRAPHS = sums_part("unrecorded_graphs", UnrecordedGraphs, key=("what",), amounts=("count", "total_ns"))

@@ -18,6 +18,7 @@ from tracekit.errors import InputError, UsageError
 from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX, Progress
 from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
+from tracekit.read.decode.event_array import PERFETTO
 from tracekit.read.files.foreign_jobs import is_plainly_one_job
 from tracekit.read.files.grouping import RunFiles, group_into_runs
 from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast
@@ -25,6 +26,7 @@ from tracekit.read.files.ranks import rank_in_name, with_ranks_from
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
 _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".gz.tmp")
+_PERFETTO_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
 _MAX_LISTED = 8  # ignored files in an error
 _PARALLEL_REQUESTS = 32
 
@@ -69,6 +71,7 @@ class _Search:
     identify_file: Callable[[TracePath], TraceFile]
     files: list[TraceFile] = field(default_factory=list)
     ignored: list[_IgnoredFile] = field(default_factory=list)
+    perfetto: list[_IgnoredFile] = field(default_factory=list)  # of folders; said where there is no other trace
     progress: list[TracePath] = field(default_factory=list)
     folders: list[TracePath] = field(default_factory=list)
     # By the identity of each file, which does not depend on names: a name of it for each rank that its names say.
@@ -96,7 +99,7 @@ def discover(
     if not is_plainly_one_job(search.files):
         _identify_again(search)
     if not search.files:
-        raise _no_trace_error(paths, search.ignored)
+        raise _no_trace_error(paths, search.ignored or search.perfetto)
     if ranks_from is not None:
         search.files = with_ranks_from(search.files, ranks_from, search.folders)
     runs, notes = _with_ignored(group_into_runs(search.files), search.ignored)
@@ -269,6 +272,12 @@ def _walk(folder: Path, search: _Search) -> Iterator[Path]:
         for name in sorted(files):
             if _may_matter(name):
                 yield Path(parent) / name
+            elif name.endswith(_PERFETTO_SUFFIXES):
+                what, hint = PERFETTO
+                path = Path(parent) / name
+                search.perfetto.append(
+                    _IgnoredFile(path=path, kind="ignored-file", reason=f"not JSON but {what}", hint=hint)
+                )
 
 
 def _may_matter(name: str) -> bool:
@@ -305,4 +314,6 @@ def _no_trace_error(paths: Sequence[str], ignored: Sequence[_IgnoredFile]) -> In
         f"; and {len(reasons) - _MAX_LISTED} more" * (len(reasons) > _MAX_LISTED)
     )
     message = f"{typed}: no trace in it" + (f" ({shown})" if shown else "")
-    return InputError(message, hint="record one with @tracekit.probe, or see what one is: tracekit demo")
+    hints = {entry.hint for entry in ignored}
+    general = "record one with @tracekit.probe, or see what one is: tracekit demo"
+    return InputError(message, hint=PERFETTO[1] if hints == {PERFETTO[1]} else general)
