@@ -39,12 +39,14 @@ from tracekit.stats.grouped import summed
 
 _MAIN_LOCATION = 0.1  # of the idle time of a cause: a smaller location says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
-_CLOSED_BY_HOST = frozenset({"host_bound", "synchronisation", "allocator", "garbage_collection", "between_steps"})
+_CLOSED_BY_HOST = frozenset(
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "garbage_collection", "between_steps"}
+)
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
-_LOCATION_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
+_LOCATION_IS_TELLING = frozenset({"host_bound", "synchronisation", "graph_capture", "allocator", "between_steps", "checkpoint"})
 
 _MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
