@@ -46,7 +46,9 @@ _CLOSED_BY_HOST = frozenset(
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
-_LOCATION_IS_TELLING = frozenset({"host_bound", "synchronisation", "graph_capture", "allocator", "between_steps", "checkpoint"})
+_LOCATION_IS_TELLING = frozenset(
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "between_steps", "checkpoint"}
+)
 
 _MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
