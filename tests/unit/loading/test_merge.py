@@ -50,6 +50,7 @@ from tracekit.explain.step_time.tables import (
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
+    STALLS,
     UNCLASSIFIED_KERNELS,
     FlopSum,
     FlopSums,
@@ -59,6 +60,7 @@ from tracekit.explain.step_time.tables import (
     PhasePart,
     PhaseSums,
     RecordingCost,
+    Stall,
     UnclassifiedKernel,
 )
 from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_INTERVALS
@@ -149,6 +151,7 @@ LATER: dict[Part[Any], Any] = {
             locations=(HostLocation(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
         ),
     ),
+    STALLS: (Stall(step=13, total_ns=3),),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
     UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),

@@ -21,6 +21,7 @@ from tracekit.explain.step_time.tables import (
     NAMED_WAITS,
     HostLocation,
     IdleSum,
+    Stall,
 )
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import IDLE_ENTRIES, location_text
@@ -49,6 +50,9 @@ _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "l
 _LOCATION_IS_TELLING = frozenset(
     {"host_bound", "synchronisation", "graph_capture", "allocator", "between_steps", "checkpoint"}
 )
+
+# Why some steps are longer than others, without doubt of these: their mean is known as well as without.
+_STALLS = ("data", "graph_capture", "allocator", "garbage_collection")
 
 _MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
@@ -190,6 +194,16 @@ def idle_sums(recorded: RecordedSteps) -> tuple[IdleSum, ...]:
         for cause, time in in_steps.items()
         if len(time)
     )
+
+
+def stalls(recorded: RecordedSteps) -> tuple[Stall, ...]:
+    """Return for how long each complete step stood still for one of `_STALLS`."""
+    causes = recorded.once(idle_by_cause)
+    steps = [step for step in recorded.steps if step.complete]
+    start_ns = np.array([step.start_ns for step in steps], dtype=np.int64)
+    end_ns = start_ns + np.array([step.step_ns for step in steps], dtype=np.int64)
+    total_ns = sum((causes[cause].covered_ns(start_ns, end_ns) for cause in _STALLS), np.zeros_like(start_ns))
+    return tuple(Stall(step=s.step, total_ns=ns) for s, ns in zip(steps, total_ns.tolist(), strict=True) if ns)
 
 
 def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostLocation]]:

@@ -12,7 +12,7 @@ from tracekit.explain.section import Section
 from tracekit.explain.step_time import tables
 from tracekit.explain.step_time.breakdown import Breakdown, breakdown
 from tracekit.explain.step_time.flops import flop_sums
-from tracekit.explain.step_time.idle import idle_sums
+from tracekit.explain.step_time.idle import idle_sums, stalls
 from tracekit.explain.step_time.phases import StepPhases, phase_sums, step_phases
 from tracekit.explain.step_time.roofline import Roofline, roofline, unclassified_kernels
 from tracekit.explain.step_time.tables import (
@@ -22,6 +22,7 @@ from tracekit.explain.step_time.tables import (
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
+    STALLS,
     UNCLASSIFIED_KERNELS,
     RecordingCost,
 )
@@ -77,7 +78,12 @@ PHASES_SECTION: Section[StepPhases] = Section(
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
     reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
-    keeps={IDLE_SUMS: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: unclassified_kernels},
+    keeps={
+        IDLE_SUMS: idle_sums,
+        STALLS: stalls,
+        RECORDING_COST: _recording_cost,
+        UNCLASSIFIED_KERNELS: unclassified_kernels,
+    },
     analyze=lambda given: breakdown(given.run),
     tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS),
 )
