@@ -50,6 +50,12 @@ _IDLE_CAUSES = {
         "the host had waited for the GPU",
         "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
     ),
+    "graph_capture": _IdleCause(
+        "graph-capture",
+        "The host captures a graph of kernels, which do not run meanwhile.",
+        "the host captures graphs",
+        "capture each graph once, before the steps that are recorded; a new shape of the input is captured again",
+    ),
     "allocator": _IdleCause(
         "allocator-stalls",
         "The host allocates memory of the device while nothing runs there.",

@@ -30,6 +30,7 @@ from tracekit.read.files.ranks import rank_in_name
 
 _SHOWN = 4  # processes
 _MOST_OF_A_STEP = 0.5  # by which a device's clock may be off: more may be a jump of the host's clock
+_TELLING_SHARE = 0.01  # of a step: device times that are moved by less change nothing that is said
 
 
 def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
@@ -75,7 +76,8 @@ def device_clock(evidence: Evidence) -> Iterator[Doubt]:
     else:
         yield Doubt(
             text=f"kernels begin up to {behind_ns / 1e6:,.3f} ms before they are launched: "
-            "the device's clock is behind; all device times are taken as later by as much"
+            "the device's clock is behind; all device times are taken as later by as much",
+            severity="warning" if behind_ns > _TELLING_SHARE * steps_ns.min() else "info",
         )
 
 

@@ -53,6 +53,7 @@ from tracekit.explain.step_time.tables import (
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
+    STALLS,
     UNCLASSIFIED_KERNELS,
     UNRECORDED_GRAPHS,
     FlopSum,
@@ -64,6 +65,7 @@ from tracekit.explain.step_time.tables import (
     PhasePart,
     PhaseSums,
     RecordingCost,
+    Stall,
     UnclassifiedKernel,
     UnrecordedGraphs,
 )
@@ -157,6 +159,7 @@ LATER: dict[Part[Any], Any] = {
             locations=(HostLocation(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
         ),
     ),
+    STALLS: (Stall(step=13, total_ns=3),),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
     LAUNCH_CALLS: (LaunchCalls(api="cuda", count=9, behind=8),),
     UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),

@@ -22,6 +22,7 @@ from tracekit.explain.step_time.tables import (
     UNRECORDED_GRAPHS,
     HostLocation,
     IdleSum,
+    Stall,
     UnrecordedGraphs,
 )
 from tracekit.findings.finding import Finding
@@ -42,12 +43,19 @@ from tracekit.stats.grouped import summed
 
 _MAIN_LOCATION = 0.1  # of the idle time of a cause: a smaller location says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
-_CLOSED_BY_HOST = frozenset({"host_bound", "synchronisation", "allocator", "garbage_collection", "between_steps"})
+_CLOSED_BY_HOST = frozenset(
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "garbage_collection", "between_steps"}
+)
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
-_LOCATION_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
+_LOCATION_IS_TELLING = frozenset(
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "between_steps", "checkpoint"}
+)
+
+# Why some steps are longer than others, without doubt of these: their mean is known as well as without.
+_STALLS = ("data", "graph_capture", "allocator", "garbage_collection")
 
 _MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
@@ -230,6 +238,16 @@ def unrecorded_graphs(recorded: RecordedSteps) -> tuple[UnrecordedGraphs, ...]:
     still_ns = (recorded.once(idle_by_cause)["other"] & complete).covered_ns(start_ns, end_ns)
     count, total_ns = int((still_ns > 0).sum()), int(still_ns.sum())
     return (UnrecordedGraphs(what="graphs", count=count, total_ns=total_ns),) if count else ()
+
+
+def stalls(recorded: RecordedSteps) -> tuple[Stall, ...]:
+    """Return for how long each complete step stood still for one of `_STALLS`."""
+    causes = recorded.once(idle_by_cause)
+    steps = [step for step in recorded.steps if step.complete]
+    start_ns = np.array([step.start_ns for step in steps], dtype=np.int64)
+    end_ns = start_ns + np.array([step.step_ns for step in steps], dtype=np.int64)
+    total_ns = sum((causes[cause].covered_ns(start_ns, end_ns) for cause in _STALLS), np.zeros_like(start_ns))
+    return tuple(Stall(step=s.step, total_ns=ns) for s, ns in zip(steps, total_ns.tolist(), strict=True) if ns)
 
 
 def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostLocation]]:

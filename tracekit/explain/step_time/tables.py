@@ -69,8 +69,8 @@ _CAUSE = Column(
     "cause",
     "str",
     "",
-    "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, allocator, garbage_collection, between_steps "
-    "or other.",
+    "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, graph_capture, allocator, garbage_collection, "
+    "between_steps or other.",
     form="words",
 )
 IDLE = Table(
@@ -308,6 +308,14 @@ class UnrecordedGraphs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stall:
+    """Idle time of one complete step for causes that explain why a step is longer than others."""
+
+    step: int
+    total_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnclassifiedKernel:
     """Kernels of one function that look like communication and that no rule is for, in the complete steps of one rank.
 
@@ -458,6 +466,7 @@ RECORDING_COST: Part[RecordingCost | None] = Part(
 )
 
 
+STALLS = sums_part("stalls", Stall, key=("step",), amounts=("total_ns",))
 NAMED_WAITS = sums_part("named_waits", NamedWait, key=("what",), amounts=("total_ns",))
 
 
