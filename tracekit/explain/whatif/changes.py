@@ -30,6 +30,8 @@ _LEAST_OF_EVEN_LOAD = 0.5  # of what it saves if the rank with the most is as th
 _PAUSED = 0.1  # of the largest saving of a step
 _MOSTLY = 0.8  # of the saving: if one rank alone has it, that rank is named
 
+_MANY_STEPS = 4  # with so many the first does not count: what delayed a rank before it was not recorded
+
 _REPLAYS_AT_ONCE = 16
 _MANY_OPERATIONS = 4_000_000  # a replay of more takes a second or more
 _MOST_AT_ONCE = 4_000_000  # durations that are replayed at a time, about 50 bytes each
@@ -93,7 +95,7 @@ class Trials:
 
     def change(self, candidate: Candidate, made: Sequence[Candidate] = ()) -> Change | None:
         """Return what a change saves once others are made; None if that does not exceed its uncertainty."""
-        saved_ns = self._with(made) - self._with([*made, candidate])
+        saved_ns = (self._with(made) - self._with([*made, candidate]))[int(len(self.steps_ns) >= _MANY_STEPS) :]
         return _change(candidate, saved_ns, self.measured_ns, self.replay_error, self.replays.graph.clock_error_ns)
 
     def _with(self, made: Sequence[Candidate]) -> Float64:
