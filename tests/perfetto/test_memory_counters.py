@@ -154,3 +154,18 @@ def test_a_run_without_records_of_memory_has_no_counter(trace_processor: TracePr
     trace = TraceBuilder(0, 1).step(0, 0, 100)
     merged(trace_processor, load(write_run(tmp_path / "in", [trace])), tmp_path / "out")
     assert counters(trace_processor) == {}
+
+
+def test_recorded_counters_are_kept_in_the_merged_trace_and_its_views(
+    trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
+    """GIVEN samples of a clock rate, of which one repeats the value before it."""
+    traces = [gpu_rank(rank) for rank in (0, 1)]
+    for at, clock in ((50, 1980), (1050, 1980), (2050, 1110)):
+        traces[1].raw(ph="C", name="SM clock", pid="GPU 0", tid=0, ts=traces[1].ts(at), args={"MHz": clock})
+    run = load(write_run(tmp_path / "in", traces))
+    assert merged(trace_processor, run, tmp_path / "out").left_out == {}
+    wall_ns, name = TraceBuilder().wall_ns, "GPU 0 · SM clock · MHz"
+    assert counters(trace_processor, 1)[name] == [(wall_ns(50), 1980), (wall_ns(2050), 1110)]
+    rows = trace_processor.query(f"select rank, value, dur from tracekit_counters where counter = '{name}'")
+    assert rows[0] == {"rank": 1, "value": 1980, "dur": 2_000_000}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tracekit.explain.configuration import CONFIGURATION
-from tracekit.explain.step_time.tables import MEMORY_USE, RECORDING_COST
+from tracekit.explain.step_time.tables import MEMORY_USE
+from tracekit.model.events import PROFILER_OPTIONS
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Run, format_ranges
 
@@ -91,8 +92,8 @@ def _facts(run: Run) -> dict[str, str]:
             facts.setdefault("host", set()).add(summary.host)
         if (memory := summary[MEMORY_USE]) is not None and memory.parameter_bytes is not None:
             facts.setdefault("parameter_bytes", set()).add(f"{memory.parameter_bytes:,}")
-        if (cost := summary[RECORDING_COST]) is not None:
-            facts.setdefault("profiler_options", set()).add(", ".join(cost.options) or "none")
+        for option in PROFILER_OPTIONS:
+            facts.setdefault(option, set()).add(str(option in summary.profiler_options))
         for settings in summary[CONFIGURATION]:
             for name, value in settings.values.items():
                 facts.setdefault(f"{settings.component}.{name}", set()).add(str(value))

@@ -17,19 +17,27 @@ REPLAYED_ACTIONS = {"communication": "overlap it with compute"}
     example={"share": 0.37, "unseen": False, "kind": "all_reduce", "group": "dp", "phase": "backward"},
 )
 def exposed_transfers(
-    share: float, unseen: bool, kind: str | None, group: str | None, phase: str | None, bound_ns: int | None = None
+    share: float,
+    unseen: bool,
+    kind: str | None,
+    group: str | None,
+    phase: str | None,
+    blocking_share: float | None = None,
+    bound_ns: int | None = None,
 ) -> Sentence:
     """The chain of events that bounds the step consists of transfers to a notable share, which no compute hides.
 
     A chain of transfers may run beside compute, so no more counts than the ranks' exposed time. unseen: ranks are
-    missing, so that waiting for them cannot be told from transfers. bound_ns: what would be saved if transfers took no
-    time.
+    missing, so that waiting for them cannot be told from transfers. blocking_share: of the step, in which compute waits
+    for communication; None where it is not recorded what waits for what. bound_ns: what would be saved if transfers
+    took no time.
     """
     unknown = ", or waiting for ranks that are missing," if unseen else ""
     what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"
     bound = "" if bound_ns is None else f": at most {milliseconds(bound_ns, 1)} ms a step"
     return (
-        f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}",
+        f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}"
+        + _blocking_text(blocking_share),
         f"overlap it with compute, send less, or use a faster link{bound}",
     )
 
@@ -40,13 +48,20 @@ def exposed_transfers(
     NOTABLE_SHARE,
     example={"exposed_share": 0.42, "kind": "all_to_all", "phase": "forward"},
 )
-def exposed_communication(exposed_share: float, kind: str, phase: str | None) -> Sentence:
+def exposed_communication(
+    exposed_share: float, kind: str, phase: str | None, blocking_share: float | None = None
+) -> Sentence:
     """Compute does not hide communication, and it is not known how much of that is waiting for other ranks."""
     where = f"{kind}{f' in {phase}' if phase else ''}"
     text = (
         f"communication that compute does not hide takes {exposed_share:.0%} of the step, with waiting; most is {where}"
     )
+    text += _blocking_text(blocking_share)
     return text, "record all ranks, with clocks that can be compared, to tell waiting from transfer"
+
+
+def _blocking_text(blocking_share: float | None) -> str:
+    return "" if blocking_share is None else f"; compute waits for communication for {blocking_share:.0%}, as recorded"
 
 
 @entry("late-by-turns", "diagnosis", NOTABLE_SHARE, example={"share": 0.08})

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.thresholds import BLOCKING_LAUNCHES, IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
+from tracekit.findings.thresholds import (
+    BLOCKING_LAUNCHES,
+    IDLE_SHARE,
+    NOTABLE_SHARE,
+    UNCLASSIFIED_SHARE,
+    UNKNOWN_SHARE,
+)
 from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds, shortened
 
@@ -22,7 +28,7 @@ class _IdleCause(NamedTuple):
     id: str
     meaning: str
     reason: str
-    action: str | None
+    action: str
 
 
 _IDLE_CAUSES = {
@@ -44,6 +50,12 @@ _IDLE_CAUSES = {
         "the host had waited for the GPU",
         "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
     ),
+    "graph_capture": _IdleCause(
+        "graph-capture",
+        "The host captures a graph of kernels, which do not run meanwhile.",
+        "the host captures graphs",
+        "capture each graph once, before the steps that are recorded; a new shape of the input is captured again",
+    ),
     "allocator": _IdleCause(
         "allocator-stalls",
         "The host allocates memory of the device while nothing runs there.",
@@ -61,12 +73,6 @@ _IDLE_CAUSES = {
         "The host does something else between two steps.",
         "the host is between steps",
         "do what runs between the steps less often, or in another thread",
-    ),
-    "other": _IdleCause(
-        "idle-unexplained",
-        "Nothing runs, and the recording does not show why.",
-        "something that is not recorded held it up",
-        None,
     ),
 }
 _OF_COMPILED = (
@@ -119,8 +125,7 @@ def _idle(
     elif main["location_share"] is not None:
         text = _with_room(text, f", longest in {main['location']} ({main['location_share']:.0%})")
     causes = [cause for cause in (main, second) if cause is not None]
-    actions = [action for cause in causes if (action := _idle_action(cause, device, compiled)) is not None]
-    return text, "; ".join(actions) or None
+    return text, "; ".join(_idle_action(cause, device, compiled) for cause in causes)
 
 
 def _idle_reason(cause: Mapping[str, Any], device: str) -> str:
@@ -128,7 +133,7 @@ def _idle_reason(cause: Mapping[str, Any], device: str) -> str:
     return "Python runs instead" if is_python else _IDLE_CAUSES[cause["cause"]].reason
 
 
-def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str | None:
+def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str:
     name = cause["cause"]
     if name == "host_bound" and (device == "cpu" or cause["in_python"]):
         return _PYTHON
@@ -160,6 +165,24 @@ IDLE_ENTRIES = {
     cause: entry(each.id, "breakdown", IDLE_SHARE, meaning=each.meaning, example=_idle_example(cause))(_idle)
     for cause, each in _IDLE_CAUSES.items()
 }
+
+
+@entry("idle-unexplained", "breakdown", UNKNOWN_SHARE, example={"device": "gpu", "unknown_share": 0.93, "graphs": 40})
+def idle_unexplained(device: str, unknown_share: float, graphs: int) -> Sentence:
+    """Work was queued, or the host waited, and what ran meanwhile is not recorded: idle time is not known.
+
+    graphs: how many replays of CUDA graphs lack kernels, if most of the time is within these; else 0.
+    """
+    if graphs:
+        text = f"kernels of {graphs:,} replays of CUDA graphs are not recorded: for {unknown_share:.0%} of the step"
+        return f"{text} it is not known whether the GPU is idle", None
+    if device == "cpu":
+        return f"for {unknown_share:.0%} of the step hosts wait for something that is not recorded", None
+    text = f"for {unknown_share:.0%} of the step work is queued on the GPU and waits for something that is not recorded"
+    return (
+        text,
+        "see whether another process uses the GPU; what was launched before the recording is missing in it, too",
+    )
 
 
 def location_text(

@@ -74,8 +74,9 @@ def rank_findings(
         is_explained = first.remedy != "ranks" and first.concerned and _cause_of_ranks(first) in blamed
         if not is_repeated and not is_explained:
             told.append(after(first, told) if after is not None and told else first)
-    # What is said of all transfers is what is left of them by those that somebody can mend.
-    by_claim = [claims.claimed(finding) for finding in sorted(told, key=lambda finding: finding.saving_ns is None)]
+    # What is said of all ranks, or of all transfers, is what is left by what is said of some.
+    told.sort(key=lambda finding: (not finding.concerned, finding.saving_ns is None))
+    by_claim = [claims.claimed(finding) for finding in told]
     return sorted((finding for finding in by_claim if finding is not None), key=lambda each: _rank(each, step_ns))
 
 

@@ -47,6 +47,12 @@ def no_complete_step() -> Sentence:
     return "no step is complete, so nothing can be said about where time goes", None
 
 
+@entry("ranks-without-times", "breakdown", example={"ranks": [1], "reason": "it was recorded without CUDA activity"})
+def ranks_without_times(ranks: Sequence[int], reason: str) -> Sentence:
+    """No analysis has a finding, and of some ranks no time is known: nobody may conclude that all is well."""
+    return f"no time of {ranks_text(ranks)} is known: {reason}", None
+
+
 @entry(
     "noisy-steps",
     "breakdown",

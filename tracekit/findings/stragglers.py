@@ -51,12 +51,15 @@ def straggler(
     expert_load_estimated: bool = False,
     others_wait_ns: int | None = None,
     longest_wait: Mapping[str, Any] | None = None,
+    recorded_with: Sequence[str] = (),
+    clock: Mapping[str, Any] | None = None,
 ) -> Sentence:
     """A rank, or ranks together, hold up the others in most steps, by more than chance and the errors of clocks.
 
     share_of_compute: by how much they compute longer than their peers, of how long these do; None if it tells little.
     missing: what the recording lacks to be sure. expert_load: of the rank's experts against the mean of the others, if
-    that is why it computes longer.
+    that is why it computes longer. recorded_with: options of the profiler with which only these ranks were recorded.
+    clock: a counter that shows that the clock of their GPUs is lower, with their rate and that of others.
     """
     text = _rank_text(
         ranks, host, cause, share_of_step, share_of_compute, peers, expert_load, estimated=expert_load_estimated
@@ -80,7 +83,27 @@ def straggler(
     else:
         processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
         action = f"look at the {processor} of {who}: clock rate, heat, other processes"
+    if clock is not None:
+        its, rates = "its" if len(ranks) == 1 else "their", [_rate(clock[key]) for key in ("rate", "others_rate")]
+        text += f"; {its} {_clock_name(clock['name'])} is {rates[0]}, the others' {rates[1]}"
+        action = f"look why the clock of {who} is lower: power limit, heat"
+        action += _until_sure(certainty, steps, missing)
+    if recorded_with:
+        text += f"; only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
+        action = "record all ranks with the same options of the profiler: these alone make a rank slower"
     return text, action + _until_sure(certainty, steps, missing)
+
+
+def _clock_name(counter: str) -> str:
+    """Return the part of a counter's name that says which clock it is."""
+    parts = [part for part in counter.split(" · ") if not part.startswith("GPU")] or [counter]
+    return next((part for part in parts if "clock" in part.lower()), parts[0])
+
+
+def _rate(value: float) -> str:
+    """Return a rate in GHz if its number can be one in Hz or MHz, as clocks are 0.1 to 10 GHz; else the number."""
+    hertz = next((unit for unit in (1, 1e6) if 1e8 <= value * unit <= 1e10), None)
+    return f"{value:,.4g}" if hertz is None else f"{value * hertz / 1e9:.2f} GHz"
 
 
 def _rank_text(

@@ -24,11 +24,13 @@ from tracekit.model.events import ROUNDED_NS, Bool, DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.model.run import format_ranges
 from tracekit.rank.lanes import Lanes
-from tracekit.rank.missing_kernels import other_device
-from tracekit.read.files.identify import rank_in_name
+from tracekit.rank.missing_kernels import device_activity
+from tracekit.rank.other_devices import other_device
+from tracekit.read.files.ranks import rank_in_name
 
 _SHOWN = 4  # processes
 _MOST_OF_A_STEP = 0.5  # by which a device's clock may be off: more may be a jump of the host's clock
+_TELLING_SHARE = 0.01  # of a step: device times that are moved by less change nothing that is said
 
 
 def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
@@ -41,7 +43,7 @@ def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
     processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
     if len(processes) > 1:
         shown = ", ".join(processes[:_SHOWN])
-        yield Doubt(reason=f"it mixes the operators of {len(processes)} processes (pid {shown})")
+        yield Doubt(reason=f"it is a merge: it mixes the operators of {len(processes)} processes (pid {shown})")
 
 
 def step_order(evidence: Evidence) -> Iterator[Doubt]:
@@ -74,7 +76,8 @@ def device_clock(evidence: Evidence) -> Iterator[Doubt]:
     else:
         yield Doubt(
             text=f"kernels begin up to {behind_ns / 1e6:,.3f} ms before they are launched: "
-            "the device's clock is behind; all device times are taken as later by as much"
+            "the device's clock is behind; all device times are taken as later by as much",
+            severity="warning" if behind_ns > _TELLING_SHARE * steps_ns.min() else "info",
         )
 
 
@@ -190,7 +193,9 @@ def _notes(check: Check[Evidence], doubt: Doubt, path: str, *, is_excluded: bool
     if not text:
         return []
     text += f" ({doubt.detail})" * bool(doubt.detail)
-    text += f"; {check.remedy}" * bool(is_excluded and check.scope == "rank" and check.remedy)
+    text += f"; {doubt.remedy or check.remedy}" * bool(
+        is_excluded and check.scope == "rank" and (doubt.remedy or check.remedy)
+    )
     return [Note(id=check.id, severity=doubt.severity, file=file, text=f"{file}: {text}")]
 
 
@@ -212,7 +217,9 @@ def _other_device(evidence: Evidence) -> Iterator[Doubt]:
 
 def _no_device_records(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.lanes.unrecorded is not None:
-        yield Doubt(reason=evidence.lanes.unrecorded)
+        remedy = "ProfilerActivity.XPU must be among the profiler's activities"
+        is_xpu = device_activity(evidence.trace) == "XPU"
+        yield Doubt(reason=evidence.lanes.unrecorded, remedy=remedy if is_xpu else "")
 
 
 def _nothing_ran(evidence: Evidence) -> Iterator[Doubt]:

@@ -28,6 +28,7 @@ from tracekit.model.run import format_ranges
 from tracekit.model.summary import RankFailure, RankSummary
 from tracekit.rank.point_to_point import merge_messages, rank_messages
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.rank.recorded_waits import blocking_times
 from tracekit.rank.segments import computing_or_loading, merge_collectives, rank_collectives
 from tracekit.read.cache.cache_dir import DecodedSpool
 from tracekit.read.decode.decoder import decode
@@ -87,7 +88,9 @@ def summarize_recording(recording: Recording, rank: int, options: SummaryOptions
     own_rank = metadata.rank if metadata is not None else header.rank
     rank = rank if own_rank is None else own_rank
     steps = tuple(
-        step for step in step_parts(lanes) if not serves_only and (options.steps.whole or step.step in options.steps)
+        step
+        for step in step_parts(lanes, blocking_times(trace.events, lanes))
+        if not serves_only and (options.steps.whole or step.step in options.steps)
     )
     without = long_first_steps(steps).union(options.without) if options.settled else frozenset(options.without)
     left_out = tuple(step for step in steps if step.step in without)
@@ -127,6 +130,7 @@ def summarize_recording(recording: Recording, rank: int, options: SummaryOptions
         messages=recorded.messages,
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
+        profiler_options=header.profiler_options,
         notes=tuple(note.about_rank(rank) for note in recording.health.notes),
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
     )
@@ -182,6 +186,7 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         collectives=merge_collectives([(recording.collectives, recording.groups) for recording in recordings], groups),
         messages=merge_messages([(recording.messages, recording.groups) for recording in recordings], groups),
         event_count=sum(recording.event_count for recording in recordings),
+        profiler_options=tuple(sorted({option for recording in recordings for option in recording.profiler_options})),
         first_event_ns=min((w.first_event_ns for w in recordings if w.first_event_ns is not None), default=None),
         parts={
             name: ALL_PARTS[name].merge([recording.parts[name] for recording in recordings])

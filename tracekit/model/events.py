@@ -8,7 +8,7 @@ int32 indexes into `EventTable.strings`, or `ABSENT`. Times are int64 nanosecond
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,9 @@ ROUNDED_NS = 2_000
 """By how much a begin and an end that are one moment may differ: a start and a duration may each be rounded to a
 microsecond.
 """
+
+PROFILER_OPTIONS = ("with_stack", "record_shapes", "profile_memory", "with_flops", "with_modules")
+"""Options of torch.profiler that make the host slower. torch writes those that are on into the header of a trace."""
 
 _FEW = 4
 
@@ -119,6 +122,51 @@ class MemoryRecords:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class StreamWaits:
+    """What events of the category `cuda_sync` wait for, one row per event. All columns are int64 [n].
+
+    Attributes:
+        row: in the event table.
+        stream: the stream that waits; `ABSENT` where the host does.
+        awaited_stream: `ABSENT` where it is not recorded, or for all of them.
+        record: the correlation id of the call that recorded the awaited event, or `ABSENT`.
+    """
+
+    row: Int64 = field(default_factory=_no_rows)
+    stream: Int64 = field(default_factory=_no_rows)
+    awaited_stream: Int64 = field(default_factory=_no_rows)
+    record: Int64 = field(default_factory=_no_rows)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CounterSamples:
+    """Values of counters (`ph` C), such as clock rates, power, or activity of a device: n samples in the order of the
+    file.
+
+    Attributes:
+        time_ns: on the clock of the events' starts, int64 [n].
+        series: index into `names`, int64 [n].
+        value: finite, float64 [n].
+        names: of the series: the process where it has a name or tells series apart, the event, and the argument.
+    """
+
+    time_ns: Int64 = field(default_factory=_no_rows)
+    series: Int64 = field(default_factory=_no_rows)
+    value: Float64 = field(default_factory=lambda: np.empty(0, dtype=np.float64))
+    names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+    def rows(self, mask: Bool) -> CounterSamples:
+        """Return the samples of a mask, bool [n]."""
+        return replace(self, time_ns=self.time_ns[mask], series=self.series[mask], value=self.value[mask])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class EventTable:
     """All slices of one trace file, n rows.
 
@@ -140,8 +188,8 @@ class EventTable:
             `ABSENT`; [0] if they were not asked for.
         position: of the event among all events of the file, int32 [n], `ABSENT` for a B/E pair; [0] if extra arguments
             were not asked for.
-        other_phases: how many events of each other phase (flows, counters, instants, metadata) the file has, without
-            those in `memory`.
+        other_phases: how many events of each other phase (flows, instants, metadata) the file has, without those in
+            `memory` and `counters`.
     """
 
     strings: list[str]
@@ -161,6 +209,8 @@ class EventTable:
     collective_arguments: CollectiveArguments
     operator_arguments: OperatorArguments = field(default_factory=OperatorArguments)
     memory: MemoryRecords = field(default_factory=MemoryRecords)
+    stream_waits: StreamWaits = field(default_factory=StreamWaits)
+    counters: CounterSamples = field(default_factory=CounterSamples)
     other_phases: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -283,6 +333,7 @@ class TraceHeader:
 
     Attributes:
         profiler_messages: warnings and errors that the profiler wrote into its trace, without time and place.
+        profiler_options: those of `PROFILER_OPTIONS` that were on.
     """
 
     rank: int | None = None
@@ -295,6 +346,7 @@ class TraceHeader:
     base_time_ns: int = 0
     metadata: CaptureMetadata | None = None
     profiler_messages: tuple[str, ...] = ()
+    profiler_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -80,6 +80,8 @@ class StepParts:
 
     Attributes:
         data_ns: time in the wrapped data iterator; None if the loop does not use one.
+        blocking_comm_ns: of the exposed communication that for which compute was seen to wait; None if it is not
+            recorded what waits for what.
     """
 
     step: int
@@ -91,6 +93,7 @@ class StepParts:
     comm_ns: int = 0
     overlapped_comm_ns: int = 0
     exposed_comm_ns: int = 0
+    blocking_comm_ns: int | None = None
     exposed_copy_ns: int = 0
     idle_ns: int
 
@@ -126,6 +129,7 @@ class RankSummary:
         steps: the selected ones.
         left_out: first steps that would be selected, and are left out as they are longer than the others.
         first_event_ns: on the rank's wall clock.
+        profiler_options: those of `PROFILER_OPTIONS` with which it was recorded.
         parts: what the wanted sections of a report read, by name; see `Part`.
     """
 
@@ -154,6 +158,7 @@ class RankSummary:
     messages: Messages = field(default_factory=Messages.empty)
     event_count: int
     first_event_ns: int | None
+    profiler_options: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     parts: Mapping[str, Any]
 

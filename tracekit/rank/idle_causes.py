@@ -15,7 +15,7 @@ import numpy as np
 from tracekit.model.events import ROUNDED_NS, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, WAIT_SPAN
-from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents, graph_captures
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.pauses import checkpoint_calls
 from tracekit.rank.recorded_steps import RecordedSteps
@@ -28,6 +28,7 @@ IDLE_CAUSES = (
     "data",
     "checkpoint",
     "logging",
+    "graph_capture",
     "allocator",
     "garbage_collection",
     "between_steps",
@@ -83,6 +84,7 @@ def idle_by_cause(recorded: RecordedSteps) -> Mapping[str, Intervals]:
         take("other", _before_unlinked(events, lanes))
     take("garbage_collection", garbage_collections(events))
     take("other", Intervals.of_events(events, events.in_category("overhead")))
+    take("graph_capture", graph_captures(events))
     take("allocator", allocations(events, threads))
     take("checkpoint", checkpoints(events, threads))
     take("logging", recorded.phases.pauses.logging)

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
-from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents, graph_captures
+from tracekit.rank.other_devices import other_device
 
 # Of CUDA's runtime and driver, HIP and SYCL: cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel,
 # hipExtModuleLaunchKernel, urEnqueueKernelLaunch, cudaGraphLaunch, ...; not cudaLaunchHostFunc, which runs on the host.
 _LAUNCH = re.compile(r"Launch\w*Kernel|KernelLaunch|GraphLaunch")
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch")
-# What is launched while a graph is captured runs only when the graph is launched.
-_BEGIN_CAPTURE = re.compile(r"StreamBeginCapture")
-_END_CAPTURE = re.compile(r"StreamEndCapture")
 _WAIT_FOR_DEVICE = re.compile(r"DeviceSynchronize|CtxSynchronize")
 _KERNELS_OF_A_GRAPH = 100  # where no graph's kernels are recorded: many more than those of one launch
 _FEW_LAUNCHES = 10
@@ -31,9 +29,8 @@ _RUNS_ON_GPU = re.compile(
     r"^aten::(?:cudnn_(?:convolution|batch_norm)|_cudnn_rnn|miopen_|_(?:flash|efficient)_attention_forward$)"
 )
 _GPU_BACKENDS = frozenset({"nccl", "xccl"})  # ROCm's RCCL is called nccl, too
+_XPU = re.compile(r"^(?:xpu:)?xccl$|^xpu$|^Intel\(R\)")
 _RUNS_ON_CPU = re.compile(r"^gloo:|_for_cpu$")
-# Categories of Kineto for what accelerators do that are no GPUs (ActivityType.cpp).
-_OTHER_DEVICE = re.compile(r"(mtia|hpu|privateuse1)_(?:ccp_events|op|runtime|driver|workloadd)")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,16 +63,19 @@ def kernel_launches(events: EventTable, device: DeviceEvents) -> KernelLaunches:
     launches = events.named(lambda name: _LAUNCH.search(name) is not None)
     row = np.flatnonzero(launches & events.in_category(*RUNTIME_CATEGORIES))
     row = row[events.correlation[row] != ABSENT]
+    is_graph = events.named(lambda name: _GRAPH_LAUNCH.search(name) is not None)
+    # A graph of which only copies are recorded lacks its kernels.
+    shown = device.is_kernel | ~device.linked | ~is_graph[device.launch_row]
     has_kernel = np.zeros(len(events), dtype=np.bool_)
-    has_kernel[device.launch_row[device.linked]] = True
+    has_kernel[device.launch_row[device.linked & shown]] = True
     missing = ~has_kernel[row]
     kernels = np.ones(len(row), dtype=np.int64)
     later = np.zeros(len(row), dtype=np.bool_)
     if missing.any():  # rarely: all that follows is about these
         row = _once_in_order(events, row)
         # Of two calls with one id only one is linked to the kernel.
-        missing = ~np.isin(events.correlation[row], events.correlation[device.row])
-        ran = ~(missing & _in_capture(events, calls, events.start_ns[row]))
+        missing = ~np.isin(events.correlation[row], events.correlation[device.row[shown]])
+        ran = ~(missing & graph_captures(events).covers(events.start_ns[row]))
         row, missing = row[ran], missing[ran]
         kernels = _kernels(events, device, row)
         if _kernels_of_others(events, device, row) >= kernels[missing].sum():
@@ -89,6 +89,18 @@ def kernel_launches(events: EventTable, device: DeviceEvents) -> KernelLaunches:
         later=later,
         last_call_ns=int(events.start_ns[calls].max()) if len(calls) else None,
     )
+
+
+def graph_extents(events: EventTable, device: DeviceEvents) -> tuple[Int64, Int64]:
+    """Return when the first recorded event of each replay of a graph began, and when the last one ended, int64 [g]."""
+    of_graph = np.zeros(len(events) + 1, dtype=np.bool_)  # the last entry answers for ABSENT
+    of_graph[_named(events, device.launch_row[device.linked], _GRAPH_LAUNCH)] = True
+    found = of_graph[device.launch_row]
+    replays, index = np.unique(device.launch_row[found], return_inverse=True)
+    start_ns, end_ns = np.full(len(replays), np.iinfo(np.int64).max), np.full(len(replays), np.iinfo(np.int64).min)
+    np.minimum.at(start_ns, index, events.start_ns[device.row[found]])
+    np.maximum.at(end_ns, index, events.end_ns[device.row[found]])
+    return start_ns, end_ns
 
 
 def records_end_ns(events: EventTable, launches: KernelLaunches, *, stopped: bool = False) -> int | None:
@@ -124,6 +136,8 @@ def unrecorded_device(trace: DecodedTrace, device: DeviceEvents, launches: Kerne
 
     That a trace names a GPU means nothing by itself: the host of a CPU rank may have one.
     """
+    if (other := other_device(trace)) is not None:
+        return f"it computed on a device that tracekit does not read, {other}"
     if device.is_kernel.any():
         return None
     if launches.missing.any():
@@ -132,15 +146,15 @@ def unrecorded_device(trace: DecodedTrace, device: DeviceEvents, launches: Kerne
         return "the file ends before its kernels"
     if len(device.row):
         return None
-    if (other := other_device(trace)) is not None:
-        return f"it computed on a device of kind {other}, whose records tracekit does not read"
-    return "it was recorded without CUDA activity" if _computes_on_gpu(trace) else None
+    return f"it was recorded without {device_activity(trace)} activity" if _computes_on_gpu(trace) else None
 
 
-def other_device(trace: DecodedTrace) -> str | None:
-    """Return the kind of an accelerator that is no GPU and of which there are events; None if there is none."""
-    matches = filter(None, map(_OTHER_DEVICE.fullmatch, trace.events.strings))
-    return next((match[1] for match in matches if trace.events.in_category(match[0]).any()), None)
+def device_activity(trace: DecodedTrace) -> str:
+    """Return the member of ProfilerActivity that records the rank's GPU: XPU of Intel, or CUDA, for ROCm, too."""
+    header = trace.header
+    kinds = (header.backend or "", *header.device_names, "" if header.metadata is None else header.metadata.device.type)
+    is_xpu = trace.events.in_category("xpu_runtime", "xpu_driver").any() or any(map(_XPU.search, kinds))
+    return "XPU" if is_xpu else "CUDA"
 
 
 def _names_gpu(trace: DecodedTrace) -> bool:
@@ -173,16 +187,6 @@ def _once_in_order(events: EventTable, row: Int64) -> Int64:
     mask = np.zeros(len(events), dtype=np.bool_)
     mask[row] = True
     return events.each_once(mask)
-
-
-def _in_capture(events: EventTable, calls: Int64, time_ns: Int64) -> Bool:
-    """Return a mask [n] of the times at which a graph is being captured, maybe since before the recording."""
-    begins, ends = (np.sort(events.start_ns[_named(events, calls, p)]) for p in (_BEGIN_CAPTURE, _END_CAPTURE))
-    open_at_end = np.searchsorted(begins, ends, side="right") - np.arange(1, len(ends) + 1)
-    since_before = max(0, -int(open_at_end.min(initial=0)))
-    captures = since_before + np.searchsorted(begins, time_ns, side="right") - np.searchsorted(ends, time_ns)
-    captured: Bool = captures > 0
-    return captured
 
 
 def _kernels(events: EventTable, device: DeviceEvents, row: Int64) -> Int64:

@@ -46,6 +46,7 @@ from tracekit.model.spans import WAIT_SPAN
 from tracekit.rank.kernel_launches import BEFORE_RECORDING, RUNTIME_CATEGORIES
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.recorded_steps import Waits
+from tracekit.rank.recorded_waits import NEVER_NS, blocking_times, recorded_dependencies
 
 # From the end of an operation to the start of the next one in its queue. RCCL takes up to 20 us, NCCL less than 10.
 _NEXT_NS = 25_000
@@ -126,6 +127,10 @@ def device_ready_times(events: EventTable, lanes: Lanes) -> ReadyTimes:
         launched = [*work.values(), *transfers.values()]
         queued[queued] = ~_awaited(events, launched, launched_before_ns[queued], launch_ns[queued])
         depends_ns = _dependencies(lanes, stream, communicator, queued, work, transfers)
+        recorded_ns = recorded_dependencies(events, lanes)
+        if recorded_ns is not None:
+            known_ns = recorded_ns[lanes.communicates][queued]
+            depends_ns = np.where(known_ns == NEVER_NS, depends_ns, known_ns)
         ready_ns[queued] = np.minimum(np.maximum(launch_ns[queued], depends_ns), start_ns[queued])
     queued &= ready_ns < before_ns
     return ReadyTimes(ready_ns=ready_ns, queued_ns=np.where(queued, before_ns, ABSENT))
@@ -281,6 +286,8 @@ def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
         last = np.searchsorted(compute.start_ns, released_ns[awaited], side="left") - 1
         since_ns = np.where(last >= 0, np.maximum(since_ns, compute.end_ns[np.maximum(last, 0)]), since_ns)
     events = trace.events
+    if (blocking := blocking_times(events, lanes)) is not None:
+        return Waits(since_ns=blocking.start_ns, until_ns=blocking.end_ns)
     spans = Intervals.of_events(events, events.named(WAIT_SPAN.__eq__))
     if lanes.device == "cpu" and len(spans):
         last = np.searchsorted(spans.start_ns, until_ns, side="left") - 1

@@ -116,7 +116,7 @@ def saving_share_text(finding: Finding, step_ns: float) -> str:
     most = "at most " if finding.remedy == "data" else ""  # workers hide no first batches, and no copies
     share = f"{most}{saving_ns / max(step_ns, 1):.0%}"
     least_ns = saving_ns - (finding.saving_error_ns or 0)
-    if "behind_ns" in finding.evidence and least_ns > _CLEARLY_MORE * (finding.time_ns or 0):
+    if "behind_ns" in finding.evidence and finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
         return f"{share}, with the waiting behind it"
     return share
 

@@ -18,7 +18,7 @@ from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
 from tracekit.explain.whatif.whatif import state_saving, with_fields, with_next_limit, with_stated_savings
 from tracekit.findings.finding import Finding, held
-from tracekit.findings.hosts import IDLE_ENTRIES
+from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained
 from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.loading.load import Paths, load
 from tracekit.loading.options import SummaryOptions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Result)
 
-_IDLE_IDS = frozenset(entry.id for entry in IDLE_ENTRIES.values())
+_IDLE_IDS = frozenset(entry.id for entry in (*IDLE_ENTRIES.values(), idle_unexplained))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -115,12 +115,13 @@ def analyze(
     work: KnownWork | None = None,
     cache: CacheChoice = False,
     communication_rules: Iterable[CommunicationRule | str] = (),
+    ranks_from: str | None = None,
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
     `only` names the sections to compute, by default all of `SECTIONS`. `work` says what is known of the model's
-    operations and the device's peak. `cache` and `communication_rules` are passed to `load`; with a run that is already
-    loaded they have no effect.
+    operations and the device's peak. `cache`, `communication_rules` and `ranks_from` are passed to `load`; with a run
+    that is already loaded they have no effect.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -128,7 +129,7 @@ def analyze(
     requested = frozenset(SECTIONS) if wanted is None else wanted
     if not isinstance(run, Run):
         options = SummaryOptions(sections=wanted).with_rules(communication_rules)
-        run = load(run, options=options, cache=cache)
+        run = load(run, options=options, cache=cache, ranks_from=ranks_from)
     if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
         raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)

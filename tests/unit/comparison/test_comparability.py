@@ -10,7 +10,6 @@ import pytest
 from tests.unit.comparison.compared_runs import STEADY, run_of_steps
 from tracekit.comparison.comparability import find_differences, why_incomparable
 from tracekit.explain.configuration import CONFIGURATION
-from tracekit.explain.step_time.tables import RECORDING_COST, RecordingCost
 from tracekit.model.metadata import Mesh, Settings
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
@@ -91,11 +90,10 @@ def test_baselines_that_differ_are_listed_with_all_values() -> None:
 
 
 def test_other_steps_hosts_and_profiler_options_are_listed() -> None:
-    cost = RecordingCost(per_step_ns=1, steps=10, options=("with_stack",))
-    others = tuple(s.with_part(RECORDING_COST, cost) for s in run_of_steps(STEADY[:8]).ranks)
-    candidate = replace(RUN, ranks=tuple(replace(summary, host="node7") for summary in others))
+    others = run_of_steps(STEADY[:8]).ranks
+    candidate = replace(RUN, ranks=tuple(replace(s, host="node7", profiler_options=("with_stack",)) for s in others))
     assert {(row["what"], row["baseline"], row["candidate"]) for row in find_differences([RUN], candidate)} == {
         ("host", "node0", "node7"),
         ("recorded_steps", "0-9", "0-7"),
-        ("profiler_options", None, "with_stack"),
+        ("with_stack", "False", "True"),
     }

@@ -183,6 +183,12 @@ def test_a_gpu_rank_recorded_without_cuda_activity_is_no_cpu_rank(summarize: Sum
     assert summary.unmeasured == "it was recorded without CUDA activity"
 
 
+def test_an_intel_gpu_is_told_its_own_activity(summarize: Summarize) -> None:
+    summary = summarize(recorded_on_the_host("xccl"))
+    assert summary.unmeasured == "it was recorded without XPU activity"
+    assert "ProfilerActivity.XPU" in summary.notes[-1].text
+
+
 def test_the_capture_knows_the_device(summarize: Summarize) -> None:
     trace = recorded_on_the_host().capture()
     assert summarize(trace).device == "cpu"

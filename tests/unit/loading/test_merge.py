@@ -53,7 +53,9 @@ from tracekit.explain.step_time.tables import (
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
+    STALLS,
     UNCLASSIFIED_KERNELS,
+    UNRECORDED_GRAPHS,
     FlopSum,
     FlopSums,
     HostLocation,
@@ -63,8 +65,11 @@ from tracekit.explain.step_time.tables import (
     PhasePart,
     PhaseSums,
     RecordingCost,
+    Stall,
     UnclassifiedKernel,
+    UnrecordedGraphs,
 )
+from tracekit.explain.stragglers.clock_rates import CLOCK_RATES, ClockRate
 from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_INTERVALS
 from tracekit.loading.summarize import merge_recordings, without_repeated_steps
 from tracekit.model.columnar import Columnar
@@ -154,9 +159,12 @@ LATER: dict[Part[Any], Any] = {
             locations=(HostLocation(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
         ),
     ),
+    STALLS: (Stall(step=13, total_ns=3),),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
     LAUNCH_CALLS: (LaunchCalls(api="cuda", count=9, behind=8),),
     UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),
+    UNRECORDED_GRAPHS: (UnrecordedGraphs(what="graphs", count=2, total_ns=7),),
+    CLOCK_RATES: (ClockRate(name="SM clock", total=3000.0, count=2),),
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),
     KERNEL_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
@@ -215,6 +223,7 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "left_out": (FIRST_STEPS[:1], FIRST_STEPS[1:], FIRST_STEPS),
     "event_count": (3, 4, 7),
     "first_event_ns": (None, 50, 50),
+    "profiler_options": ((), ("with_stack",), ("with_stack",)),
     "notes": ((), (Note(id="limit", severity="info", text="x"),), (Note(id="limit", severity="info", text="x"),)),
 }
 BY_THEIR_OWN_TESTS = {"groups", "steps", "collectives", "messages", "parts"}

@@ -124,6 +124,20 @@ def test_what_the_host_did_while_nothing_was_queued(idle_us: Idle, name: str, ca
     assert idle_us(trace) == expected
 
 
+@pytest.mark.parametrize("begins_at", [200, None])
+def test_kernels_of_a_capture_do_not_run(idle_us: Idle, begins_at: int | None) -> None:
+    """GIVEN a graph that is captured until 500, in which the host allocates and launches what does not run."""
+    trace = busy_until(TraceBuilder(), 100)
+    if begins_at is not None:
+        runtime_call(trace, "cudaStreamBeginCapture", begins_at, 2)
+    runtime_call(trace, "cudaMalloc", 250, 40)
+    runtime_call(trace, "cudaLaunchKernel", 300, 5)
+    runtime_call(trace, "cudaStreamEndCapture", 495, 5)
+    trace.kernel("gemm", 506, 494, launched_at=500)
+    before = 0 if begins_at is None else 10 + 100
+    assert idle_us(trace) == {"host_bound": before + 6, "graph_capture": 410 - before}
+
+
 def test_a_loader_while_work_is_queued_explains_nothing(idle_us: Idle) -> None:
     trace = busy_until(TraceBuilder(), 100).kernel("gemm", 150, 850, launched_at=20)
     trace.label("enumerate(DataLoader)#x.__next__", 30, 500)

@@ -62,6 +62,12 @@ def test_one_launch_of_a_graph_stands_for_its_kernels(tmp_path: Path) -> None:
     assert launches.kernels.tolist() == [1, 100]
 
 
+def test_a_graph_of_which_only_copies_are_recorded_lacks_its_kernels(tmp_path: Path) -> None:
+    trace = TraceBuilder().kernel("eager", 20, 5, launched_at=10).launch_graph(30).memcpy(40, 5)
+    trace.events[-1]["args"]["correlation"] = trace.events[-2]["args"]["correlation"]
+    assert missing_at(trace, decoded(tmp_path, trace)[1]) == [30]
+
+
 def test_what_is_launched_while_a_graph_is_captured_does_not_run(tmp_path: Path) -> None:
     """GIVEN captures from 10 to 20, from before the recording to 4, and from 50 on."""
     trace = TraceBuilder().event("cudaStreamEndCapture", "cuda_runtime", 4, 1)

@@ -62,8 +62,9 @@ LONG = Finding(
 def test_a_saving_beyond_what_it_is_about_says_why(
     saving_ns: int, error_ns: int, time_ns: int | None, text: str
 ) -> None:
-    found = replace(LONG, saving_ns=saving_ns, saving_error_ns=error_ns, time_ns=time_ns)
+    found = replace(LONG, saving_ns=saving_ns, saving_error_ns=error_ns, time_ns=time_ns, evidence={"behind_ns": 1})
     assert saving_share_text(found, 100_000) == text
+    assert saving_share_text(replace(found, evidence={}), 100_000) == text[:3]  # nobody waits for it
     assert saving_share_text(replace(found, remedy="data"), 100_000) == f"at most {text}"
 
 

@@ -16,10 +16,11 @@ from tracekit.explain.step_time.step_rates import longer_computes
 from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import no_communication, unclassified_communication
-from tracekit.findings.steps import no_complete_step, recording_overhead
+from tracekit.findings.steps import no_complete_step, ranks_without_times, recording_overhead
 from tracekit.findings.steps import nothing_notable as finding_of_nothing
 from tracekit.findings.thresholds import OVERHEAD_RATIO, UNCLASSIFIED_SHARE
 from tracekit.model.events import ABSENT
+from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.model.table import Frame
@@ -38,12 +39,14 @@ class Breakdown:
         steps: rows of tables.STEPS.
         idle: rows of tables.IDLE.
         idle_locations: rows of tables.IDLE_LOCATIONS.
+        blocking: rows of tables.BLOCKING.
     """
 
     ranks: Frame = Frame(tables.RANKS)
     steps: Frame = Frame(tables.STEPS)
     idle: Frame = Frame(tables.IDLE)
     idle_locations: Frame = Frame(tables.IDLE_LOCATIONS)
+    blocking: Frame = Frame(tables.BLOCKING)
     findings: tuple[Finding, ...]
 
 
@@ -60,6 +63,7 @@ def breakdown(run: Run) -> Breakdown:
         steps=steps,
         idle=idle_rows(run),
         idle_locations=idle_location_rows(run),
+        blocking=_blocking_rows(run),
         findings=(*_unclassified(run), *blocking_findings(run), *idle_findings(run)),
     )
 
@@ -71,16 +75,39 @@ def _rank_row(summary: RankSummary) -> dict[str, object]:
     return {"rank": summary.rank, "steps": len(complete), **sums, "overlap_ratio": ratio}
 
 
+def _blocking_rows(run: Run) -> list[dict[str, object]]:
+    """Return rows of tables.BLOCKING: of the ranks of which it is recorded what waits for what."""
+    rows: list[dict[str, object]] = []
+    for summary in run.ranks:
+        known = [(step, step.blocking_comm_ns) for step in summary.steps if step.complete]
+        blocking_ns = [time_ns for _, time_ns in known if time_ns is not None]
+        if known and len(blocking_ns) == len(known):
+            sums = {"exposed_comm_ns": sum(step.exposed_comm_ns for step, _ in known)}
+            rows.append({"rank": summary.rank, "steps": len(known), **sums, "blocking_comm_ns": sum(blocking_ns)})
+    return rows
+
+
+def blocking_share(run: Run) -> float | None:
+    """Return the share of the step in which compute waits for communication; None unless waits are recorded."""
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    blocking_ns = [step.blocking_comm_ns for step in steps if step.blocking_comm_ns is not None]
+    is_known = len(steps) == len(blocking_ns) > 0
+    return sum(blocking_ns) / max(sum(step.step_ns for step in steps), 1) if is_known else None
+
+
 def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
     return overlapped_ns / comm_ns if comm_ns else None
 
 
 def nothing_notable(run: Run) -> Finding:
-    """Return the verdict when no analysis has a finding."""
+    """Return the verdict when no analysis has a finding. It is no all-clear where a rank's time is not known."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     step_ns = sum(step.step_ns for step in steps)
     if not step_ns:
         return no_complete_step(evidence={})
+    if lost := [summary for summary in run.ranks if summary.unmeasured is not None]:
+        ranks = [summary.rank for summary in lost]
+        return ranks_without_times(severity="info", evidence={"ranks": ranks, "reason": lost[0].unmeasured})
     compute_ns = sum(step.compute_ns for step in steps)
     evidence = {
         "compute_share": compute_ns / step_ns,
@@ -125,8 +152,8 @@ def _unclassified(run: Run) -> list[Finding]:
     return []
 
 
-def step_parts(lanes: Lanes) -> list[StepParts]:
-    """The parts of every window, in order of time.
+def step_parts(lanes: Lanes, blocking: Intervals | None = None) -> list[StepParts]:
+    """The parts of every window, in order of time. blocking: when compute waited for communication, if it is recorded.
 
     Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
     """
@@ -138,6 +165,7 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
         "exposed_comm_ns": lanes.exposed_communication,
         "exposed_copy_ns": lanes.exposed_copy,
         "idle_ns": lanes.idle,
+        **({} if blocking is None else {"blocking_comm_ns": blocking}),
     }
     covered = {name: time.covered_ns(windows.start_ns, windows.end_ns).tolist() for name, time in time_of.items()}
     result = []

@@ -19,12 +19,15 @@ from tracekit.explain.step_time.tables import (
     IDLE_SUMS,
     MOST_LOCATIONS,
     NAMED_WAITS,
+    UNRECORDED_GRAPHS,
     HostLocation,
     IdleSum,
+    Stall,
+    UnrecordedGraphs,
 )
 from tracekit.findings.finding import Finding
-from tracekit.findings.hosts import IDLE_ENTRIES, location_text
-from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE
+from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained, location_text
+from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNKNOWN_SHARE
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.names.modules import is_of_program
@@ -33,18 +36,26 @@ from tracekit.model.spans import LABEL_PREFIX
 from tracekit.model.table import Rows
 from tracekit.rank.idle_causes import idle_behind_calls, idle_by_cause
 from tracekit.rank.lanes import complete_steps
+from tracekit.rank.missing_kernels import graph_extents
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.grouped import summed
 
 _MAIN_LOCATION = 0.1  # of the idle time of a cause: a smaller location says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
-_CLOSED_BY_HOST = frozenset({"host_bound", "synchronisation", "allocator", "garbage_collection", "between_steps"})
+_CLOSED_BY_HOST = frozenset(
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "garbage_collection", "between_steps"}
+)
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
-_LOCATION_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
+_LOCATION_IS_TELLING = frozenset(
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "between_steps", "checkpoint"}
+)
+
+# Why some steps are longer than others, without doubt of these: their mean is known as well as without.
+_STALLS = ("data", "graph_capture", "allocator", "garbage_collection")
 
 _MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
@@ -94,7 +105,8 @@ def _locations(run: Run, cause: str) -> list[tuple[HostLocation, dict[int, int]]
 def idle_findings(run: Run, step_ns: float | None = None, path_ns: Mapping[str, int] | None = None) -> list[Finding]:
     """Find time in which the ranks neither compute, communicate nor copy, with its main cause.
 
-    Loading data, pauses and named waits have separate findings.
+    Loading data, pauses and named waits have separate findings. Time in which something ran that is not recorded is no
+    idle time.
 
     step_ns, path_ns: the step, and by cause how long the chain that bounds it is idle, without what named ranks cause.
         None: the mean step, and the mean idle time, of all ranks.
@@ -110,17 +122,16 @@ def idle_findings(run: Run, step_ns: float | None = None, path_ns: Mapping[str, 
     waits_ns = means((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
     if step_ns is None:
         step_ns = sum(step.step_ns for step in steps) / len(steps)
-    causes_ns = Counter(
-        {cause: float(time_ns) for cause, time_ns in (means_ns if path_ns is None else path_ns).items()}
-    )
+    causes_ns = Counter(means_ns if path_ns is None else path_ns)
     apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
     named_share = min(waits_ns.total() / means_ns["other"], 1.0) if means_ns["other"] else 0.0
-    causes_ns["other"] = round(causes_ns["other"] * (1 - named_share))
+    unknown_ns = round(causes_ns.pop("other", 0) * (1 - named_share))
+    unexplained = [_unexplained(run, unknown_ns, step_ns)] if unknown_ns and step_ns > 0 else []
     idle_ns = causes_ns.total()
     if step_ns <= 0 or idle_ns <= 0:
-        return []
+        return unexplained
     main, *others = [_Cause.of(run, name, time_ns / idle_ns) for name, time_ns in causes_ns.most_common(2)]
-    second = next((each for each in others if each.name != "other" and each.share >= _SECOND_CAUSE), None)
+    second = next((each for each in others if each.share >= _SECOND_CAUSE), None)
     location = main.longest
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
     aside += [
@@ -149,8 +160,26 @@ def idle_findings(run: Run, step_ns: float | None = None, path_ns: Mapping[str, 
             evidence=evidence,
             remedy="host" if "no_replay" not in evidence else None,
             conditions=[threshold.reached_by(idle_ns / step_ns)],
-        )
+        ),
+        *unexplained,
     ]
+
+
+def _unexplained(run: Run, unknown_ns: int, step_ns: float) -> Finding:
+    """Return what is said of time in which nothing runs that is recorded. It is no idle time, and nothing saves it."""
+    replays = [time for summary in run.ranks for time in summary[UNRECORDED_GRAPHS]]
+    steps = sum(step.complete for summary in run.ranks for step in summary.steps)
+    of_graphs = 2 * sum(time.total_ns for time in replays) > unknown_ns * steps
+    return idle_unexplained(
+        severity="info",
+        evidence={
+            "device": run.device,
+            "unknown_share": unknown_ns / step_ns,
+            "unknown_ns": unknown_ns,
+            "graphs": sum(time.count for time in replays) if of_graphs else 0,
+        },
+        conditions=[UNKNOWN_SHARE.reached_by(unknown_ns / step_ns)],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +229,25 @@ def idle_sums(recorded: RecordedSteps) -> tuple[IdleSum, ...]:
         for cause, time in in_steps.items()
         if len(time)
     )
+
+
+def unrecorded_graphs(recorded: RecordedSteps) -> tuple[UnrecordedGraphs, ...]:
+    """Return for how long replays of graphs seem to stand still in the complete steps; nothing if none does."""
+    complete, events = complete_steps(recorded.lanes, recorded.steps).time, recorded.trace.events
+    start_ns, end_ns = graph_extents(events, recorded.lanes.device_events)
+    still_ns = (recorded.once(idle_by_cause)["other"] & complete).covered_ns(start_ns, end_ns)
+    count, total_ns = int((still_ns > 0).sum()), int(still_ns.sum())
+    return (UnrecordedGraphs(what="graphs", count=count, total_ns=total_ns),) if count else ()
+
+
+def stalls(recorded: RecordedSteps) -> tuple[Stall, ...]:
+    """Return for how long each complete step stood still for one of `_STALLS`."""
+    causes = recorded.once(idle_by_cause)
+    steps = [step for step in recorded.steps if step.complete]
+    start_ns = np.array([step.start_ns for step in steps], dtype=np.int64)
+    end_ns = start_ns + np.array([step.step_ns for step in steps], dtype=np.int64)
+    total_ns = sum((causes[cause].covered_ns(start_ns, end_ns) for cause in _STALLS), np.zeros_like(start_ns))
+    return tuple(Stall(step=s.step, total_ns=ns) for s, ns in zip(steps, total_ns.tolist(), strict=True) if ns)
 
 
 def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostLocation]]:

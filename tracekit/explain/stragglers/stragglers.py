@@ -28,6 +28,7 @@ from tracekit.explain.pipeline.uneven_stage import SlowStageLink, gaps_before_ns
 from tracekit.explain.section import AnalysisInput, Section, Unavailable
 from tracekit.explain.step_time.step_rates import slow_rates_of_ranks
 from tracekit.explain.stragglers.arrivals import Arrivals, arrivals_of
+from tracekit.explain.stragglers.clock_rates import CLOCK_RATES, clock_rates
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays, attribute_delays, limited_by_waits
 from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink, SlowTransfers, slow_transfers
@@ -238,7 +239,8 @@ def _analyze(given: AnalysisInput) -> Stragglers | Unavailable:
 
 STRAGGLERS_SECTION: Section[Stragglers] = Section(
     name="stragglers",
-    reads=(ACTIONS, EXPERT_EXCHANGES, PAUSE_TIMES),
+    reads=(ACTIONS, CLOCK_RATES, EXPERT_EXCHANGES, PAUSE_TIMES),
+    keeps={CLOCK_RATES: clock_rates},
     analyze=_analyze,
     tables=(STRAGGLERS, SLOW_LINKS),
 )

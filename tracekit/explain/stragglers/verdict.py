@@ -20,6 +20,7 @@ from tracekit.explain.stragglers.candidates import (
     waits_for,
 )
 from tracekit.explain.stragglers.certainty import Grading
+from tracekit.explain.stragglers.clock_rates import lower_clock
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
 from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
@@ -276,11 +277,19 @@ class _Judged:
                 "share_of_compute": _longer_share(slow, others, self.steps),
                 **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
                 **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
+                **({"clock": clock} if cause == "compute" and (clock := lower_clock(slow, others)) else {}),
+                **({"recorded_with": options} if (options := _options_of(slow, others)) else {}),
             },
             remedy="ranks" if overload is None else "load",
             ranks=ranks,
             **numbers,
         )
+
+
+def _options_of(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> list[str]:
+    """Return the options of the profiler with which each of the slow ranks was recorded, and none of the others."""
+    of_others = {option for summary in others for option in summary.profiler_options}
+    return [o for o in slow[0].profiler_options if o not in of_others and all(o in s.profiler_options for s in slow)]
 
 
 def _skipped(steps: Sequence[int]) -> int:

@@ -31,6 +31,7 @@ from tracekit.read.decode.table import (
     DENSE,
     MEMORY,
     SHAPES,
+    SYNCHRONISATION,
     build_table,
 )
 from tracekit.read.decode.written_events import RawArguments, RawEvent
@@ -77,6 +78,8 @@ class ColumnBuilder:
         }
         self._operators: dict[str, list[int]] = {name: [] for name in ("row", *SHAPES)}
         self._memory: dict[str, list[int]] = {name: [] for name in MEMORY}
+        self._synchronisations: dict[str, list[int]] = {"row": [], "arguments": []}
+        self._counters: dict[str, list[int]] = {"time_ns": [], "process": [], "name": [], "arguments": []}
         self._rows = 0
         self.met = 0
 
@@ -131,6 +134,10 @@ class ColumnBuilder:
             columns["position"].append(position)
         self._add_collectives(names, arguments)
         self._add_operators(names, arguments)
+        for row, event in enumerate(events, start=self._rows):
+            if event.cat == SYNCHRONISATION and event.args is not None:
+                self._synchronisations["row"].append(row)
+                self._synchronisations["arguments"].append(self._written(event))
         self._rows += len(events)
 
     def table(self, base_time_ns: int) -> EventTable:
@@ -148,6 +155,8 @@ class ColumnBuilder:
             collectives=_as_arrays(self._collectives),
             operators=_as_arrays(self._operators),
             memory=_as_arrays(self._memory),
+            synchronisations=_as_arrays(self._synchronisations),
+            counters=_as_arrays(self._counters),
             other_phases=self._other_phases,
         )
         self.dropped["out-of-range"] += outside
@@ -175,6 +184,8 @@ class ColumnBuilder:
             return None
         if phase == "i" and event.name == _MEMORY_NAME and self._add_memory(event):
             return None
+        if phase == "C" and self._add_counter(event):
+            return None
         self._other_phases[phase] += 1
         if phase == "M" and event.args is not None and event.args.label is not None:
             if event.name == "process_name":
@@ -194,6 +205,20 @@ class ColumnBuilder:
             value = known[name] if name in known else integer_or_none(getattr(arguments, name))
             values.append(ABSENT if value is None else value)
         return True
+
+    def _add_counter(self, event: RawEvent) -> bool:
+        """Add a sample of a counter. Return whether it has a time and arguments."""
+        time_ns, strings, counters = exact_nanoseconds(event.ts), self._strings, self._counters
+        if time_ns is None or event.args is None:
+            return False
+        counters["time_ns"].append(time_ns)
+        counters["process"].append(ABSENT if event.pid is None else strings[str(event.pid)])
+        counters["name"].append(strings[event.name or ""])
+        counters["arguments"].append(self._written(event))
+        return True
+
+    def _written(self, event: RawEvent) -> int:
+        return self._strings[bytes(event.written_args).decode("utf-8", "replace")]
 
     def _add_collectives(self, names: list[int], arguments: list[RawArguments]) -> None:
         known, strings = self._communication_names, self._strings
@@ -235,7 +260,7 @@ class ColumnBuilder:
 
 
 def _as_arrays(columns: dict[str, list[int]]) -> dict[str, Any]:
-    wide = ("row", *COLLECTIVE_NUMBERS, *MEMORY)
+    wide = ("row", "time_ns", *COLLECTIVE_NUMBERS, *MEMORY)
     return {name: np.array(values, dtype=np.int64 if name in wide else np.int32) for name, values in columns.items()}
 
 

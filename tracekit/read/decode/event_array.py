@@ -39,6 +39,11 @@ _OTHER_FORMS = (  # first bytes, what they are of, and what to do; the longer of
     (b"\xfd7zXZ\0", "packed with xz", "unpack it with unxz, or pack it with gzip or zstd"),
     (b"\x1f\x8b", "packed with gzip twice", "unpack it once with gunzip"),
 )
+PERFETTO = ("a Perfetto trace (protobuf)", "export Chrome JSON, as prof.export_chrome_trace('rank0.json.gz') does")
+"""What Kineto's and Perfetto's own traces are called, which hold no JSON, and what to do."""
+
+# The tag of a packet and its length, and then no text.
+_PACKET = re.compile(rb"\n[\x01-\xff]{1,5}[^\n]{0,16}?[\x00-\x08\x0e-\x1f\x80-\xff]", re.DOTALL)
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -86,7 +91,7 @@ def _form_of(text: bytes) -> tuple[str, str] | None:
     for begin, what, hint in _OTHER_FORMS:
         if text.startswith(begin):
             return what, hint
-    return None
+    return PERFETTO if _PACKET.match(text) and not _may_begin_trace(text) else None
 
 
 def search_events(chunks: Iterator[bytes]) -> tuple[Head | None, bytes]:

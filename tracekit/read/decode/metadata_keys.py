@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tracekit.model.events import ProcessGroup, TraceHeader
+from tracekit.model.events import PROFILER_OPTIONS, ProcessGroup, TraceHeader
 from tracekit.model.metadata import MAX_NS, MAX_RANKS, METADATA_KEY, METADATA_VERSION, CaptureMetadata, Mesh
 from tracekit.model.notes import Note
 
@@ -20,6 +20,7 @@ from tracekit.model.notes import Note
 _LOG_KEYS = ("ERROR", "WARNING", "INFO")
 _KNOWN_KEYS = (
     *("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "trace_id", METADATA_KEY),
+    *PROFILER_OPTIONS,
     *_LOG_KEYS,
 )
 _LOG_PREFIX = re.compile(r"^[A-Z]+:\S+ \S+ \d+:\d+ [^\]]*\] ")  # WARNING:2024-05-22 17:15:22 291:291 Api.cpp:174]
@@ -87,6 +88,7 @@ def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, lis
         base_time_ns=_integer(values.get("baseTimeNanoseconds"), -MAX_NS, MAX_NS) or 0,
         metadata=_metadata(keys.get(METADATA_KEY), file, notes),
         profiler_messages=_profiler_messages(values),
+        profiler_options=tuple(option for option in PROFILER_OPTIONS if values.get(option) in (1, "1", "true")),
     )
     return header, notes
 

@@ -20,7 +20,6 @@ from tracekit.model.notes import Note
 from tracekit.process_tuning import no_garbage_collection
 from tracekit.read.decode.columns import ColumnBuilder
 from tracekit.read.decode.event_array import no_events_error, read_behind, read_head, top_level_keys
-from tracekit.read.decode.field_values import is_inexact
 from tracekit.read.decode.metadata_keys import parse_header
 from tracekit.read.decode.salvage import EVENT_BOUNDARY, salvage, trailing_byte
 from tracekit.read.decode.written_events import RawEvent, RawText
@@ -163,7 +162,7 @@ class _Decoding:
 
     def _events(self, text: bytes) -> list[RawEvent]:
         events = _EVENTS.decode(text)
-        if self.extra_args or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
+        if self.extra_args or any(event.is_kept_as_written for event in events):
             for event, written in zip(events, _AS_WRITTEN.decode(text), strict=True):
                 written.restore(event)
         return events

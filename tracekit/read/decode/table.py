@@ -5,6 +5,7 @@ Strings are numbered by their first use in the table, so that both decoders give
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -22,6 +23,7 @@ from tracekit.model.events import (
     OperatorArguments,
     Track,
 )
+from tracekit.read.decode.written_arguments import counter_samples, stream_waits
 
 LIMIT_NS = 1 << 62
 """Larger numbers are neither times nor ids."""
@@ -43,6 +45,8 @@ DENSE = {
 COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
 COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence", "source_rank", "destination_rank")
 SHAPES = ("input_shapes", "input_types", "concrete_inputs")
+SYNCHRONISATION = "cuda_sync"
+"""The category of what CUPTI records of waits, whose arguments say for which stream and event."""
 MEMORY = tuple(field.name for field in fields(MemoryRecords))
 
 _FIRST_PIECE = 1024  # rows
@@ -58,6 +62,8 @@ def build_table(
     collectives: Mapping[str, np.ndarray],
     operators: Mapping[str, np.ndarray],
     memory: Mapping[str, np.ndarray],
+    synchronisations: Mapping[str, np.ndarray],
+    counters: Mapping[str, np.ndarray],
     other_phases: Mapping[str, int],
 ) -> tuple[EventTable, int]:
     """Return the table, with `start_ns` on the wall clock, and how many events were dropped as out of range.
@@ -72,20 +78,24 @@ def build_table(
         collectives: `row`, and the columns of `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS` and `SHAPES`.
         operators: `row`, and the columns of `SHAPES`.
         memory: The columns of `MEMORY`.
-        other_phases: As in the table.
+        synchronisations: `row` and `arguments`, their JSON, of events of the category `SYNCHRONISATION`.
+        counters: `time_ns`, `process`, `name` and `arguments` of samples of counters.
+        other_phases: As in the table, without counters.
     """
     columns = dict(dense)
     columns["start_ns"] = columns["start_ns"] + base_time_ns
-    sparse, operands = dict(collectives), dict(operators)
+    sparse, operands, waits = dict(collectives), dict(operators), dict(synchronisations)
     outside = out_of_range(columns["start_ns"], columns["duration_ns"])
     if len(outside):
         inside = np.ones(len(columns["start_ns"]), dtype=np.bool_)
         inside[outside] = False
         columns = {name: column[inside] for name, column in columns.items()}
-        sparse, operands = _only_rows(sparse, inside), _only_rows(operands, inside)
+        sparse, operands, waits = (_only_rows(table, inside) for table in (sparse, operands, waits))
     records = dict(memory)
     records["time_ns"] = records["time_ns"] + base_time_ns
     near = _near(records["time_ns"], columns["start_ns"])
+    samples, without_value = counter_samples(counters, strings, base_time_ns)
+    samples_near = _near(samples.time_ns, columns["start_ns"])
     of_events = [name for name in ("name", "category", "extra_args") if name in columns]
     texts = [(columns, of_events), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
     used, new_index = _by_first_use([table[name] for table, names in texts for name in names], strings)
@@ -98,10 +108,12 @@ def build_table(
         collective_arguments=CollectiveArguments(**sparse),
         operator_arguments=OperatorArguments(**operands),
         memory=MemoryRecords(**{name: column[near] for name, column in records.items()}),
-        other_phases=dict(sorted(other_phases.items())),
+        stream_waits=stream_waits(waits, strings),
+        counters=samples.rows(samples_near),
+        other_phases=dict(sorted((Counter(other_phases) + Counter(C=without_value)).items())),
         **columns,
     )
-    return events, len(outside) + int((~near).sum())
+    return events, len(outside) + int((~near).sum()) + int((~samples_near).sum())
 
 
 def _by_first_use(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[str], Int32]:

@@ -17,6 +17,7 @@ import msgspec
 
 from tracekit.model.events import DecodedTrace, Int32, Int64, Track
 from tracekit.read.decode.field_values import Scalar, is_inexact
+from tracekit.read.decode.table import SYNCHRONISATION
 
 _NO_TEXT = msgspec.Raw(b"")
 
@@ -97,7 +98,7 @@ def from_decoded(decoded: DecodedTrace) -> WrittenEvents:
         arguments=events.extra_args,
         argument_texts=[text.encode() for text in events.strings],
         keys=decoded.keys,
-        has_other_phases=bool(events.other_phases) or len(events.memory) > 0,
+        has_other_phases=bool(events.other_phases) or len(events.memory) > 0 or len(events.counters) > 0,
     )
 
 
@@ -143,6 +144,11 @@ class RawEvent(msgspec.Struct, gc=False):
     tid: _TrackId = None
     args: RawArguments | None = None
     written_args: msgspec.Raw = msgspec.Raw(b"null")  # overwritten whatever a file has under this name
+
+    @property
+    def is_kept_as_written(self) -> bool:
+        """Return whether its text is needed: a time loses digits, or arguments of any name count."""
+        return self.ph == "C" or self.cat == SYNCHRONISATION or is_inexact(self.ts) or is_inexact(self.dur)
 
 
 class RawText(msgspec.Struct, gc=False):

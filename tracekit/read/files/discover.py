@@ -18,12 +18,15 @@ from tracekit.errors import InputError, UsageError
 from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX, Progress
 from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
+from tracekit.read.decode.event_array import PERFETTO
 from tracekit.read.files.foreign_jobs import is_plainly_one_job
 from tracekit.read.files.grouping import RunFiles, group_into_runs
-from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast, rank_in_name
+from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast
+from tracekit.read.files.ranks import rank_in_name, with_ranks_from
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
 _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".gz.tmp")
+_PERFETTO_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
 _MAX_LISTED = 8  # ignored files in an error
 _PARALLEL_REQUESTS = 32
 
@@ -68,7 +71,9 @@ class _Search:
     identify_file: Callable[[TracePath], TraceFile]
     files: list[TraceFile] = field(default_factory=list)
     ignored: list[_IgnoredFile] = field(default_factory=list)
+    perfetto: list[_IgnoredFile] = field(default_factory=list)  # of folders; said where there is no other trace
     progress: list[TracePath] = field(default_factory=list)
+    folders: list[TracePath] = field(default_factory=list)
     # By the identity of each file, which does not depend on names: a name of it for each rank that its names say.
     names: dict[object, dict[int | None, TracePath]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -78,12 +83,15 @@ def discover(
     *,
     run: str | None = None,
     attempt: int | None = None,
+    ranks_from: str | None = None,
     identify_file: Callable[[TracePath], TraceFile] = identify_fast,
 ) -> Discovery:
     """Find the newest run below `paths`, or the one that `run` and `attempt` name.
 
+    `ranks_from`: a regular expression whose group is the rank, in the path of a file that does not name its rank.
     `identify_file`: `identify_fast`, or `identify` to be sure which files belong together. Raises InputError when a
-    path does not exist or nothing below it is a trace, UsageError when no run has that name.
+    path does not exist or nothing below it is a trace, UsageError when no run has that name
+    or `ranks_from` finds no rank.
     """
     search = _Search(identify_file=identify_file)
     for typed in paths:
@@ -91,7 +99,9 @@ def discover(
     if not is_plainly_one_job(search.files):
         _identify_again(search)
     if not search.files:
-        raise _no_trace_error(paths, search.ignored)
+        raise _no_trace_error(paths, search.ignored or search.perfetto)
+    if ranks_from is not None:
+        search.files = with_ranks_from(search.files, ranks_from, search.folders)
     runs, notes = _with_ignored(group_into_runs(search.files), search.ignored)
     wanted = [r for r in runs if (run is None or r.run_id == run) and (attempt is None or r.attempt == attempt)]
     if not wanted:
@@ -151,8 +161,10 @@ def _collect(typed: str, search: _Search) -> None:
         if files == [path]:
             _add(files, (), search)
         else:
+            search.folders.append(path)
             _add_all([file for file in files if _may_matter(file.name)], search)
     elif _is_folder(path, typed):
+        search.folders.append(path)
         _add_all(list(_walk(path, search)), search)
     elif os.path.lexists(path):
         _add([path], (), search)
@@ -260,6 +272,12 @@ def _walk(folder: Path, search: _Search) -> Iterator[Path]:
         for name in sorted(files):
             if _may_matter(name):
                 yield Path(parent) / name
+            elif name.endswith(_PERFETTO_SUFFIXES):
+                what, hint = PERFETTO
+                path = Path(parent) / name
+                search.perfetto.append(
+                    _IgnoredFile(path=path, kind="ignored-file", reason=f"not JSON but {what}", hint=hint)
+                )
 
 
 def _may_matter(name: str) -> bool:
@@ -296,4 +314,6 @@ def _no_trace_error(paths: Sequence[str], ignored: Sequence[_IgnoredFile]) -> In
         f"; and {len(reasons) - _MAX_LISTED} more" * (len(reasons) > _MAX_LISTED)
     )
     message = f"{typed}: no trace in it" + (f" ({shown})" if shown else "")
-    return InputError(message, hint="record one with @tracekit.probe, or see what one is: tracekit demo")
+    hints = {entry.hint for entry in ignored}
+    general = "record one with @tracekit.probe, or see what one is: tracekit demo"
+    return InputError(message, hint=PERFETTO[1] if hints == {PERFETTO[1]} else general)

@@ -14,6 +14,7 @@ from tracekit.comparison.comparison import Comparison, steps_ns
 from tracekit.comparison.step_verdict import CONFIDENCE, ENOUGH_STEPS, UNEVEN_STEPS, ChangeEstimate
 from tracekit.explain.diagnosis.tables import cause_name
 from tracekit.explain.step_time.step_lengths import step_lengths
+from tracekit.model.events import PROFILER_OPTIONS
 from tracekit.model.run import Run, ranks_text
 from tracekit.model.table import rows_of
 from tracekit.model.texts import count_text, milliseconds, percent, safe_text, shortened, unicode_text
@@ -179,8 +180,12 @@ def noise_text(comparison: Comparison) -> str:
 
 
 def advice_text(comparison: Comparison) -> str | None:
-    """Return what would decide an inconclusive comparison; None where there is nothing to add."""
+    """Return what would decide an inconclusive comparison, or why the verdict is no proof; None where all is said."""
     change, verdict = comparison.change, comparison.verdict
+    options = [row["what"] for row in rows_of(comparison, "differences") if row["what"] in PROFILER_OPTIONS]
+    if options and verdict.judgement in ("slower", "faster"):
+        text = f"the options of the profiler differ ({', '.join(options)})"
+        return f"{text}: a slower host is no proof; record both runs alike"
     if verdict.judgement != "inconclusive":
         return None
     if verdict.steps_needed is not None:
@@ -230,4 +235,5 @@ def explored_text(row: dict[str, Any]) -> str:
 def difference_text(row: dict[str, Any]) -> str:
     """Return `ddp.bucket_cap_mb 25 -> 1`."""
     values = ["none" if row[side] is None else row[side] for side in ("baseline", "candidate")]
-    return f"{row['what'].replace('_', ' ') if '.' not in row['what'] else row['what']} {values[0]} -> {values[1]}"
+    is_name = "." in row["what"] or row["what"] in PROFILER_OPTIONS
+    return f"{row['what'] if is_name else row['what'].replace('_', ' ')} {values[0]} -> {values[1]}"

@@ -1,5 +1,7 @@
 """Write one rank's page: the tracks that tracekit adds, and every slice of its recordings.
 
+Counters that were recorded, such as clock rates, are in a group `counters`, and in the view of that name in SQL.
+
 Memory over time comes from the records that the profiler writes with `profile_memory`. A device has one or two
 counters, in bytes:
 
@@ -55,8 +57,8 @@ class PageCounts:
     Attributes:
         slices: Number of slices from the input.
         filtered: Number of slices that an option or a limit leaves out, by its name.
-        other_phases: Number of events of the input that are neither slices nor records of memory, by phase in Chrome's
-            format.
+        other_phases: Number of events of the input that are no slices, counters or records of memory, by phase in
+            Chrome's format.
         categories: Categories of the input's slices.
     """
 
@@ -87,7 +89,7 @@ def write_rank(
     """
     page = _Page(writer, plan)
     counts = PageCounts()
-    memory: list[MemoryCounter] = []
+    counters: list[CounterValues] = []
     for path in plan.summary.files:
         recording: Recording | None = None if spool is None else spool.pop(parse_path(path))
         if recording is None:
@@ -102,7 +104,7 @@ def write_rank(
         left_out_before = writer.left_out
         page.add_input(events, lanes, kept)
         without_track_row = writer.left_out - left_out_before
-        memory += memory_counters(events, plan.clock, chosen_time(lanes, options.steps))
+        counters += counters_of(events, plan.clock, chosen_time(lanes, options.steps))
         if without_track_row:
             filtered[f"the {limits().named('lanes')}"] = without_track_row
         counts += PageCounts(
@@ -113,7 +115,7 @@ def write_rank(
         )
     for track in tracks_of_rank(plan, options.steps):
         page.add(track)
-    for counter in joined(memory):
+    for counter in joined(counters):
         page.add_counter(counter)
     return counts
 
@@ -124,11 +126,12 @@ class _Page:
     def __init__(self, writer: TraceWriter[Any], plan: RankPlan) -> None:
         self._writer = writer
         self._plan = plan
-        page = writer.add_rank_page(plan.page_name, order=plan.order)
+        self._page = page = writer.add_rank_page(plan.page_name, order=plan.order)
         self._derived = writer.add_track(DERIVED_GROUP, parent=page, order=0)
         on_gpu = plan.summary.device == "gpu"
         self._device = writer.add_track("device", parent=page, order=1) if on_gpu else None
         self._host = writer.add_track("host", parent=page, order=2)
+        self._counters: Any = None  # only where some were recorded
         self._tracks: dict[Track | str, Any] = {}
         self._rows = 0  # events in the recordings so far
 
@@ -140,9 +143,14 @@ class _Page:
             self._tracks[track.name] = self._writer.add_track(name, parent=self._derived, order=len(self._tracks))
         self._writer.write_slices(self._tracks[track.name], track.slices)
 
-    def add_counter(self, counter: MemoryCounter) -> None:
+    def add_counter(self, counter: CounterValues) -> None:
         if len(counter.time_ns):
-            track = self._writer.add_counter(counter.name, unit="bytes", parent=self._derived, order=len(self._tracks))
+            parent = self._derived
+            if not counter.unit:
+                if self._counters is None:
+                    self._counters = self._writer.add_track("counters", parent=self._page, order=3)
+                parent = self._counters
+            track = self._writer.add_counter(counter.name, unit=counter.unit, parent=parent, order=len(self._tracks))
             self._tracks[counter.name] = track
             self._writer.write_counter(track, counter.time_ns, counter.values)
 
@@ -169,42 +177,59 @@ class _Page:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MemoryCounter:
+class CounterValues:
     """A counter of n values.
 
     Attributes:
         name: Name of the counter.
         time_ns: Time from which each value holds, on the run's clock, ascending, int64 [n].
-        values: Bytes, float64 [n].
+        values: float64 [n].
+        unit: Empty for a counter that was recorded.
     """
 
     name: str
     time_ns: Int64
     values: Float64
+    unit: str = ""
 
 
-def memory_counters(events: EventTable, clock: ClockModel, shown: Intervals | None) -> Iterator[MemoryCounter]:
+def counters_of(events: EventTable, clock: ClockModel, shown: Intervals | None) -> Iterator[CounterValues]:
     """Yield the counters of one recording. `shown`: the time to show, on the rank's clock; None: all."""
+    begin_ns = int(events.start_ns.min())
+    samples = events.counters
+    for series, name in enumerate(samples.names):
+        rows = np.flatnonzero(samples.series == series)
+        rows = rows[np.argsort(samples.time_ns[rows], kind="stable")]
+        yield _counter(name, "", samples.time_ns[rows], samples.value[rows], begin_ns, clock, shown)
     records = events.memory
     if not len(records):
         return
-    begin_ns = int(events.start_ns.min())
     order = np.lexsort((records.time_ns, records.device_id, records.device_type))
     device = np.stack((records.device_type[order], records.device_id[order]))
     for rows in np.split(order, np.flatnonzero(np.any(device[:, 1:] != device[:, :-1], axis=0)) + 1):
         kind, number = int(records.device_type[rows[0]]), int(records.device_id[rows[0]])
         label = _DEVICES.get(kind, f"device of type {kind}") + ("" if number == ABSENT else f" {number}")
         for name, time_ns, values in _curves(records, rows, begin_ns):
-            # Values from before the first event hold when that begins.
-            time_ns = np.maximum(time_ns, begin_ns)
-            if shown is not None:
-                time_ns, values = _within(shown, time_ns, values)
-            changes = _changes(time_ns, values)
-            yield MemoryCounter(
-                name=f"{label} · {name}",
-                time_ns=clock.to_run(time_ns[changes]),
-                values=values[changes].astype(np.float64),
-            )
+            yield _counter(f"{label} · {name}", "bytes", time_ns, values, begin_ns, clock, shown)
+
+
+def _counter(
+    name: str,
+    unit: str,
+    time_ns: Int64,
+    values: Int64 | Float64,
+    begin_ns: int,
+    clock: ClockModel,
+    shown: Intervals | None,
+) -> CounterValues:
+    # Values from before the first event hold when that begins.
+    time_ns = np.maximum(time_ns, begin_ns)
+    if shown is not None:
+        time_ns, values = _within(shown, time_ns, values)
+    changes = _changes(time_ns, values)
+    return CounterValues(
+        name=name, unit=unit, time_ns=clock.to_run(time_ns[changes]), values=values[changes].astype(np.float64)
+    )
 
 
 def _curves(records: MemoryRecords, rows: Int64, begin_ns: int) -> Iterator[tuple[str, Int64, Int64]]:
@@ -220,7 +245,7 @@ def _curves(records: MemoryRecords, rows: Int64, begin_ns: int) -> Iterator[tupl
         yield "reserved", time_ns[reserved >= 0], reserved[reserved >= 0]
 
 
-def _changes(time_ns: Int64, values: Int64) -> Int64:
+def _changes(time_ns: Int64, values: Int64 | Float64) -> Int64:
     """Return the indexes at which another value begins to hold. Of several values at one time the last holds."""
     last = np.flatnonzero(np.append(time_ns[1:] != time_ns[:-1], True)[: len(time_ns)])
     differs = values[last[1:]] != values[last[:-1]]
@@ -228,7 +253,7 @@ def _changes(time_ns: Int64, values: Int64) -> Int64:
     return changes
 
 
-def _within(shown: Intervals, time_ns: Int64, values: Int64) -> tuple[Int64, Int64]:
+def _within(shown: Intervals, time_ns: Int64, values: Int64 | Float64) -> tuple[Int64, Int64 | Float64]:
     """Return times and values inside the intervals `shown`. Each interval begins with the value that holds there."""
     before = np.searchsorted(time_ns, shown.start_ns, side="right") - 1
     known = before >= 0
@@ -239,13 +264,13 @@ def _within(shown: Intervals, time_ns: Int64, values: Int64) -> tuple[Int64, Int
     return time_ns[order], values[order]
 
 
-def joined(counters: Iterable[MemoryCounter]) -> Iterator[MemoryCounter]:
+def joined(counters: Iterable[CounterValues]) -> Iterator[CounterValues]:
     """Join the counters of several recordings that have the same name."""
-    by_name: defaultdict[str, list[MemoryCounter]] = defaultdict(list)
+    by_name: defaultdict[str, list[CounterValues]] = defaultdict(list)
     for counter in counters:
         by_name[counter.name].append(counter)
     for name, counters in by_name.items():
         time_ns = np.concatenate([counter.time_ns for counter in counters])
         order = np.argsort(time_ns, kind="stable")
         values = np.concatenate([counter.values for counter in counters])
-        yield MemoryCounter(name=name, time_ns=time_ns[order], values=values[order])
+        yield CounterValues(name=name, unit=counters[0].unit, time_ns=time_ns[order], values=values[order])

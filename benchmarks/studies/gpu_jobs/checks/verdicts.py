@@ -95,6 +95,8 @@ def first_finding(evidence: Evidence) -> Outcome | None:
     findings = [finding for finding in evidence.report.findings if finding.id != "noisy-steps"]
     if defect is None or _need_not_be_named(evidence):
         return None
+    if evidence.spec.pp > 1 and defect.cause in {"more_work", "uneven_stage"}:
+        return None  # an uneven stage is mended by sharing its work, which saves a part of what it costs
     about = [set(finding.concerned) == set(defect.ranks) for finding in findings]
     others = [finding for finding, is_planted in zip(findings, about, strict=True) if not is_planted]
     if any((f.time_ns or 0 if f.saving_ns is None else f.saving_ns) >= saving_ns for f in others):

@@ -79,6 +79,33 @@ def test_loading_data_is_no_idle_time_to_mend(tmp_path: Path) -> None:
     assert not [finding for finding in report_of(tmp_path, trace).findings if finding.cause is not None]
 
 
+def test_a_replayed_graph_of_which_only_edges_are_recorded_is_not_idle(tmp_path: Path) -> None:
+    """GIVEN steps that are one replay each, of which the first and the last kernel are recorded, THEN nothing is said
+    to be idle or to save time, and nothing is cleared.
+    """
+    trace = TraceBuilder(world_size=1)
+    for at in range(0, 40_000, 1000):
+        trace.step(at // 1000, at, 1000).launch_graph(at, ("a", at + 6, 9, 7), ("z", at + 990, 10, 7))
+    report = analyze(write_run(tmp_path, [trace]))
+
+    (finding,) = report.findings
+    assert (finding.id, finding.cause, finding.saving_ns) == ("idle-unexplained", None, None)
+    assert (finding.evidence["graphs"], finding.evidence["unknown_ns"]) == (40, 975_000)
+
+
+def test_a_queue_that_waits_for_what_is_not_recorded_is_never_the_first_cause(tmp_path: Path) -> None:
+    """GIVEN a host that launches the first kernel late, for 300, and a queue that then stands still for 500."""
+    trace = TraceBuilder(world_size=1)
+    for at in range(0, 4000, 1000):
+        trace.step(at // 1000, at, 1000).kernel("a", at + 305, 95, launched_at=at + 300)
+        trace.kernel("b", at + 900, 100, launched_at=at + 310)
+    report = analyze(write_run(tmp_path, [trace]), only="breakdown")
+
+    assert [finding.id for finding in report.findings] == ["launch-bound", "idle-unexplained"]
+    assert report.findings[0].evidence["idle_share"] == pytest.approx(0.305)
+    assert report.findings[1].evidence["unknown_share"] == pytest.approx(0.5, abs=0.01)
+
+
 def assert_exact(report: Report) -> None:
     """The causes of each rank sum to its idle time, and no place takes more than its cause."""
     rows = rows_of(report.breakdown, "idle")

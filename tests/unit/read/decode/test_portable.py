@@ -101,7 +101,8 @@ def test_layout_and_packing_do_not_matter(tmp_path: Path, layout: Layout, packin
     assert decoded.header.host == "node0"
     assert decoded.header.base_time_ns == BASE_NS
     assert decoded.header.metadata == trace.metadata
-    assert decoded.events.other_phases == {"C": 1, "M": 2, "f": 1, "i": 1, "s": 1}
+    assert decoded.events.counters.names == ("GPU 0 Memory · bytes",)
+    assert decoded.events.other_phases == {"M": 2, "f": 1, "i": 1, "s": 1}
 
 
 def test_byte_order_mark_and_white_space_in_front(tmp_path: Path) -> None:

@@ -103,6 +103,9 @@ def test_reason_and_kind_of_an_error_survive_a_worker(tmp_path: Path) -> None:
     assert (error.reason, error.kind) == ("the file is empty", "empty")
 
 
+PERFETTO_TRACE = b"\n\x1c2\x1a\n\x0c\x08\x06\x10\xf8\x88\xd2\xe9" + b"\n\x0c\x08\x01\x10\xf8" * 4
+
+
 def test_a_path_without_traces_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     for typed in (tmp_path, tmp_path / "missing", tmp_path / "*.json", tmp_path / "missing.json"):
@@ -110,6 +113,15 @@ def test_a_path_without_traces_is_an_error(tmp_path: Path) -> None:
             discover([str(typed)])
         assert str(typed) in caught.value.message
         assert caught.value.hint
+
+
+def test_a_folder_with_perfetto_traces_alone_says_so(tmp_path: Path) -> None:
+    (tmp_path / "rank0.pftrace").write_bytes(PERFETTO_TRACE)
+    with pytest.raises(InputError, match=r"rank0\.pftrace: not JSON but a Perfetto trace") as caught:
+        discover([str(tmp_path)])
+    assert "export_chrome_trace" in (caught.value.hint or "")
+    trace().write(tmp_path / "rank0.json")
+    assert discover([str(tmp_path)]).notes == ()
 
 
 TEXT = trace().text().decode()
@@ -127,8 +139,9 @@ TEXT = trace().text().decode()
         (bz2.compress(TEXT.encode()), "packed with bzip2", "bunzip2"),
         (lzma.compress(TEXT.encode()), "packed with xz", "unxz"),
         (gzip.compress(gzip.compress(TEXT.encode())), "packed with gzip twice", "gunzip"),
+        (PERFETTO_TRACE, "a Perfetto trace", "export_chrome_trace"),
     ],
-    ids=["UTF-16", "UTF-16 LE", "UTF-16 BE", "UTF-32", "UTF-32 LE", "UTF-32 BE", "bzip2", "xz", "gzip twice"],
+    ids=["UTF-16", "16 LE", "16 BE", "UTF-32", "32 LE", "32 BE", "bzip2", "xz", "gzip twice", "Perfetto"],
 )
 def test_a_trace_in_a_form_that_is_not_read_is_named_with_the_remedy(
     tmp_path: Path, content: bytes, what: str, hint: str
@@ -137,7 +150,7 @@ def test_a_trace_in_a_form_that_is_not_read_is_named_with_the_remedy(
     (tmp_path / "rank0.json").write_bytes(content)
 
     (note,) = discover([str(tmp_path)]).notes
-    assert note.text == f"rank0.json: not a trace but {what}; left out"
+    assert note.text.startswith(f"rank0.json: not a trace but {what}")
 
     with pytest.raises(InputError, match=f"not a trace but {what}") as caught:
         discover([str(tmp_path / "rank0.json")])

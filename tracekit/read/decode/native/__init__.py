@@ -26,7 +26,7 @@ from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode", "decode_written"]
 
-if INTERFACE != 7:  # the extension was built from other sources
+if INTERFACE != 8:  # the extension was built from other sources
     raise ImportError(
         "the extension is of another version: install tracekit again", name="tracekit.read.decode.native._scanner"
     )
@@ -71,7 +71,8 @@ def decode_written(path: TracePath) -> WrittenEvents | None:
         arguments=dense.pop("extra_args"),
         argument_texts=[b"{" + members + b"}" for members in scanned["extra_args_texts"]],
         keys=keys,
-        has_other_phases=bool(scanned["other_phases"]) or len(_arrays(scanned["memory"])["time_ns"]) > 0,
+        has_other_phases=bool(scanned["other_phases"])
+        or any(len(_arrays(scanned[name])["time_ns"]) for name in ("memory", "counters")),
         **dense,
     )
 
@@ -132,8 +133,9 @@ def _events(scanned: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> 
     dense, collectives, operators = (_arrays(scanned[name]) for name in ("dense", "collectives", "operators"))
     hashes = np.array([*map(shape_hash, scanned["values"]), ABSENT], dtype=np.int64)
     dense["shape"] = np.take(hashes, dense["shape"])
-    for table in (collectives, operators):
-        for name in SHAPES:
+    synchronisations, counters = (_arrays(scanned[name]) for name in ("synchronisations", "counters"))
+    for table in (collectives, operators, synchronisations, counters):
+        for name in table.keys() & {"arguments", *SHAPES}:
             table[name] = _shifted(table[name], by=len(texts))
     extra, position = _shifted(dense.pop("extra_args"), by=len(texts) + len(values)), dense.pop("position")
     if extra_args:
@@ -146,6 +148,8 @@ def _events(scanned: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> 
         collectives=collectives,
         operators=operators,
         memory=_arrays(scanned["memory"]),
+        synchronisations=synchronisations,
+        counters=counters,
         other_phases={phase.decode(): count for phase, count in scanned["other_phases"]},
     )
     return events, scanned["malformed"] + scanned["negative_durations"] + outside

@@ -70,6 +70,10 @@ void Scanner::commit_slice(const EventFields& fields) {
     events.extra_args.push(members.empty() ? absent_text : events.extra_args_texts.intern(members));
     events.position.push(met_ - 1);
   }
+  if (fields.text(Field::category) == "cuda_sync" && fields.has(Field::arguments)) {
+    events.synchronisations.at.push(row);
+    events.synchronisations.arguments.push(value_or_absent(fields, Field::arguments));
+  }
   const std::uint8_t kind = kind_of_name(name);
   if (fields.has(Field::collective) || (kind & kind_communication) != 0) {
     Collectives& collectives = events.collectives;
@@ -96,7 +100,7 @@ void Scanner::commit_other(const EventFields& fields) {
   const std::string_view phase = fields.text(Field::phase);
   // Pairs of B and E would need a stack for each thread, and no profiler of PyTorch writes them.
   if (phase == "B" || phase == "E" || phase.find('\\') != std::string_view::npos) throw NotUnderstood();
-  if (phase == "i" && commit_memory(fields)) return;
+  if ((phase == "i" && commit_memory(fields)) || (phase == "C" && commit_counter(fields))) return;
   auto& counts = events_.other_phases;
   std::size_t index = 0;
   while (index < counts.size() && counts[index].first != phase) ++index;
@@ -124,6 +128,20 @@ bool Scanner::commit_memory(const EventFields& fields) {
   for (std::size_t k = 0; k < memory_numbers; ++k) {
     memory.number[k].push(is_integer(fields.text(memory_fields[k]), number) ? number : absent);
   }
+  return true;
+}
+
+// Adds the event if it has a time and arguments; returns whether it has.
+bool Scanner::commit_counter(const EventFields& fields) {
+  if (!fields.has(Field::start) || !fields.has(Field::arguments)) return false;
+  const ProcessOrThread& process = fields.track.process;
+  Written& counters = events_.counters;
+  counters.at.push(fields.number(Field::start));
+  counters.process.push(process.kind == ProcessOrThread::text     ? static_cast<std::int32_t>(process.value)
+                        : process.kind == ProcessOrThread::number ? events_.texts.intern(std::to_string(process.value))
+                                                                  : absent_text);
+  counters.name.push(events_.texts.intern(fields.text(Field::name)));
+  counters.arguments.push(value_or_absent(fields, Field::arguments));
   return true;
 }
 

@@ -72,6 +72,13 @@ struct Memory {
   std::array<GrowingArray<std::int64_t>, memory_numbers> number;
 };
 
+// Events whose arguments are kept as they are written. `at`: the row of a synchronisation, the time of a counter in ns.
+struct Written {
+  GrowingArray<std::int64_t> at;
+  GrowingArray<std::int32_t> process, name;  // of counters
+  GrowingArray<std::int32_t> arguments;      // an index into `values`
+};
+
 struct Events {
   explicit Events(std::uint64_t seed) : texts(seed), values(seed), extra_args_texts(seed) {}
 
@@ -84,6 +91,7 @@ struct Events {
   Collectives collectives;
   Operators operators;
   Memory memory;
+  Written synchronisations, counters;
   Interner texts;   // JSON strings without their quotes, escapes not decoded
   Interner values;  // JSON values as they are written
   Interner extra_args_texts;  // members of JSON objects

@@ -15,7 +15,7 @@ namespace {
 using namespace tracekit;
 
 // Raise it when arguments or results of `Scanner` change: then Python code of another version refuses this build.
-constexpr long interface_number = 7;
+constexpr long interface_number = 8;
 
 PyObject* not_understood = nullptr;
 
@@ -161,11 +161,20 @@ PyObject* build_result(Events& events) {
   for (std::size_t k = 0; k < memory_numbers; ++k) {
     memory.set(memory_number_names[k], to_column(events.memory.number[k]));
   }
+  Dict synchronisations, counters;
+  synchronisations.set("row", to_column(events.synchronisations.at));
+  synchronisations.set("arguments", to_column(events.synchronisations.arguments));
+  counters.set("time_ns", to_column(events.counters.at));
+  counters.set("process", to_column(events.counters.process));
+  counters.set("name", to_column(events.counters.name));
+  counters.set("arguments", to_column(events.counters.arguments));
   Dict result;
   result.set("dense", dense.release());
   result.set("collectives", collectives.release());
   result.set("operators", operators.release());
   result.set("memory", memory.release());
+  result.set("synchronisations", synchronisations.release());
+  result.set("counters", counters.release());
   result.set("texts", list_of(events.texts));
   result.set("values", list_of(events.values));
   result.set("extra_args_texts", list_of(events.extra_args_texts));

@@ -133,6 +133,7 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
   std::int32_t node = KeyTrie::root;
   bool first = true, in_arguments = false;
   const char *run_begin = nullptr, *run_end = nullptr;  // of extra arguments
+  const char* arguments_begin = nullptr;
   for (;;) {
     KeyPrefix prefix;
     const char* const begin = at;
@@ -159,12 +160,14 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
     if (prefix.field == Field::end_of_event) break;
     if (prefix.field == Field::end_of_arguments) {
       in_arguments = false;
+      fields.set(Field::arguments, {arguments_begin, static_cast<std::size_t>(at - arguments_begin)});
     } else if (prefix.field == Field::arguments) {
-      fields.unset_from(first_argument);  // the last of several "args" counts
+      fields.unset_from(Field::arguments);  // the last of several "args" counts
       fields.extra_args.clear();
       at = Json::skip_space(at);
       if (*at == '{') {
         first = in_arguments = true;
+        arguments_begin = at;
       } else {
         at = json.skip_literal(at, "null");
         // The tree knows keys of arguments here, too.

@@ -135,6 +135,7 @@ class Scanner {
   void commit_slice(const EventFields& fields);
   void commit_other(const EventFields& fields);
   bool commit_memory(const EventFields& fields);
+  bool commit_counter(const EventFields& fields);
   std::int32_t track(const EventFields& fields);
   std::int32_t text_or_absent(const EventFields& fields, Field field);
   std::int32_t value_or_absent(const EventFields& fields, Field field);

@@ -1,0 +1,89 @@
+"""Clock rates of devices, as counters of the recording show them, and whether a slow rank's is lower than others'."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.model.events import Bool, Int32, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.summary import RankSummary, sums_part
+from tracekit.rank.lanes import complete_steps
+from tracekit.rank.recorded_steps import RecordedSteps
+
+_CLOCK = re.compile(r"clock|\bsclk\b|\bmclk\b|freq(?:uency)?\b|cycles_elapsed\S*per_second", re.IGNORECASE)
+_DEVICE = re.compile(r"\bgpu[ _:]?(\d+)", re.IGNORECASE)
+_LOWER = 0.95  # of the others' clock: boost clocks of equal devices differ by a few percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockRate:
+    """A clock of the rank's device in its complete steps.
+
+    Attributes:
+        name: of the counter, without the device.
+        total: the sum of its samples, in the counter's unit.
+        count: how many samples there are.
+    """
+
+    name: str
+    total: float
+    count: int
+
+
+CLOCK_RATES = sums_part("clock_rates", ClockRate, key=("name",), amounts=("total", "count"))
+
+
+def clock_rates(recorded: RecordedSteps) -> tuple[ClockRate, ...]:
+    """Return the clocks of the device on which the rank computes, while it does; in all of a step without samples then.
+
+    A recording may have counters of all devices of a host.
+    """
+    events, lanes = recorded.trace.events, recorded.lanes
+    samples, complete = events.counters, complete_steps(lanes, recorded.steps).time
+    names = {series: name for series, name in enumerate(samples.names) if _CLOCK.search(name)}
+    device = _device_of(events.track[lanes.compute_rows], [track.pid for track in events.tracks])
+    several = len({match[1] for name in names.values() if (match := _DEVICE.search(name)) is not None}) > 1
+    rates = []
+    for series, name in names.items():
+        match = _DEVICE.search(name)
+        if several and match is not None and match[1] != device:
+            continue
+        of_series = samples.series == series
+        time_ns, value = samples.time_ns[of_series], samples.value[of_series]
+        inside = _inside(lanes.compute & complete, time_ns)
+        inside = inside if inside.any() else _inside(complete, time_ns)
+        if inside.any():
+            total, count = float(value[inside].sum()), int(inside.sum())
+            rates.append(ClockRate(name=_DEVICE.sub("GPU", name), total=total, count=count))
+    return tuple(rates)
+
+
+def _device_of(tracks: Int32, processes: Sequence[int | str]) -> str:
+    return str(processes[int(np.bincount(tracks).argmax())]) if len(tracks) else ""
+
+
+def _inside(time: Intervals, time_ns: Int64) -> Bool:
+    return time.covers(time_ns) if len(time) else np.zeros(len(time_ns), dtype=np.bool_)
+
+
+def lower_clock(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> Mapping[str, object] | None:
+    """Return the clock that is lower on slow ranks than on others, the most so, with both rates; None without one."""
+    found = []
+    for name in {rate.name for summary in slow for rate in summary[CLOCK_RATES]}:
+        own, usual = _median_rate(slow, name), _median_rate(others, name)
+        if own is not None and usual is not None and 0 < own < _LOWER * usual:
+            found.append((own / usual, name, own, usual))
+    if not found:
+        return None
+    _, name, own, usual = min(found)
+    return {"name": name, "rate": own, "others_rate": usual}
+
+
+def _median_rate(ranks: Sequence[RankSummary], name: str) -> float | None:
+    rates = [rate.total / rate.count for summary in ranks for rate in summary[CLOCK_RATES] if rate.name == name]
+    return statistics.median(rates) if rates else None
