@@ -15,7 +15,9 @@ COUNTS, THERE, BACK, EMBEDDINGS = (4, 4, "Long"), (900, 1100, "Float"), (1100, 9
 INDICES = (5000, 6000, "Long")
 
 
-def a_rank(forward: Sequence[tuple[int, int, str]], *, reduced: int = 0, node: str | None = None) -> TraceBuilder:
+def a_rank(
+    forward: Sequence[tuple[int, int, str]], *, reduced: int = 0, node: str | None = None, group: str = "default_pg"
+) -> TraceBuilder:
     """Two steps with all-to-alls (elements out, elements in, type) in forward, and an all-reduce in backward."""
     trace = TraceBuilder()
     for step in range(2):
@@ -29,7 +31,7 @@ def a_rank(forward: Sequence[tuple[int, int, str]], *, reduced: int = 0, node: s
         if node is not None:
             trace.backward(node, at + 610, 100, thread=trace.main)
         if reduced:
-            trace.nccl("all_reduce", at + 700, 50, launched_at=at + 650, elements=reduced)
+            trace.nccl("all_reduce", at + 700, 50, launched_at=at + 650, elements=reduced, description=group)
     return trace
 
 
@@ -55,10 +57,12 @@ def test_experts_exchange_counts_then_tokens_there_and_back(
         (MIB, "torch::autograd::AccumulateGrad", ("manual_dp",)),
         (MIB, "AllReduceBackward", ()),  # what a node of the graph communicates is no gradient of a parameter
         (12, None, ()),  # metrics
+        (MIB, "of tp", ()),  # of parameters that all ranks of tensor parallelism have
         (0, None, ()),
     ],
 )
 def test_gradients_are_all_reduced_outside_of_the_graph(
     tmp_path: Path, elements: int, node: str | None, strategies: tuple[str, ...]
 ) -> None:
-    assert summary_of(a_rank((), reduced=elements, node=node), tmp_path).strategies == strategies
+    group, node = ("mesh_tp", None) if node == "of tp" else ("default_pg", node)
+    assert summary_of(a_rank((), reduced=elements, node=node, group=group), tmp_path).strategies == strategies

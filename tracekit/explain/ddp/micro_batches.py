@@ -40,8 +40,10 @@ _OPTIONS = {"fsdp2": "set_requires_gradient_sync(False)", "fsdp1": "no_sync()", 
 def gradient_reductions(recorded: RecordedSteps) -> Int64:
     """Return the communication events that reduce gradients of known sizes, in order of launch, int64 [n]."""
     events, communication = recorded.trace.events, recorded.lanes.communication_events
+    others = [index for index, key in enumerate(communication.groups) if key.parallelism not in (None, "dp")]
     which = np.flatnonzero(
         np.isin(communication.kind, _REDUCES)
+        & ~np.isin(communication.group, others)
         & np.isin(communication.dtype, _NUMBERS)
         & (communication.size_bytes > 0)
         & (recorded.phases.at(communication.launch_ns) == _BACKWARD)

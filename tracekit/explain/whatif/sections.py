@@ -102,15 +102,13 @@ def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Findin
     memory_bytes = _kept_bytes(run)
     if not _fits(run, memory_bytes):
         return
-    modules = {
-        row.module
-        for summary in run.ranks
-        for row in summary[FSDP_UNITS]
-        if (row.kind, row.phase) == ("all_gather", "backward") and row.module is not None
-    }
+    again = [row for s in run.ranks for row in s[FSDP_UNITS] if (row.kind, row.phase) == ("all_gather", "backward")]
+    modules = {row.module for row in again if row.module is not None}
+    steps = sum(step.complete for summary in run.ranks for step in summary.steps)
     option, wanted, present = _setting(run)
     yield gathered_twice(
         cause="transfer",
+        time_ns=sum(row.exposed_ns for row in again) // max(steps, 1),
         saving_ns=change.saves_ns_per_step,
         saving_error_ns=change.error_ns,
         evidence={
