@@ -56,6 +56,12 @@ _IDLE_CAUSES = {
         "Python collects garbage",
         "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
     ),
+    "host_compute": _IdleCause(
+        "host-compute",
+        "Operators compute on the host while nothing runs on the device, such as an optimizer whose state is there.",
+        "the host computes",
+        "compute on the device, or let it work meanwhile; torch.compile and CUDA graphs do not help",
+    ),
     "between_steps": _IdleCause(
         "idle-between-steps",
         "The host does something else between two steps.",
@@ -72,6 +78,8 @@ _IDLE_CAUSES = {
 _OF_COMPILED = (
     "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
 )
+BEFORE_OPERATORS = "before the first operator"
+"""The annotation of Python code before the first operator of its step, where a host may be."""
 _PYTHON = "shorten the Python code outside of operators, or move it to another thread"
 
 _DISTRIBUTED = "torch.distributed.checkpoint"
@@ -88,6 +96,8 @@ _PAUSES = {
 
 IDLE_CAUSES = tuple(_IDLE_CAUSES)
 """Causes of idle time that a finding may name."""
+IDLE_ACTIONS = {cause: each.action for cause, each in _IDLE_CAUSES.items() if each.action is not None}
+"""What to do about them."""
 
 
 # ---- idle devices ---------------------------------------------------------------------------------------------------
@@ -134,6 +144,8 @@ def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str |
         return _PYTHON
     if name == "host_bound" and compiled:
         return _OF_COMPILED
+    if name == "host_compute" and (cause["location"] or "").startswith("Optimizer."):
+        return "keep the optimizer on the device, or overlap it; torch.compile and CUDA graphs do not help"
     if name == "synchronisation" and cause["location"] is not None:
         return f"{_IDLE_CAUSES[name].action}; {cause['location']} does"
     return _IDLE_CAUSES[name].action
@@ -171,9 +183,10 @@ def location_text(
     """
     if short and source is not None:
         source = source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
-    name = operator or ("Python" if annotation is None else f"Python in {annotation}")
+    within = "" if annotation is None else f" {'in ' * (annotation != BEFORE_OPERATORS)}{annotation}"
+    name = operator or f"Python{within}"
     text = name if source is None else f"{name} ({source})"
-    return shortened(text, _LONGEST_NAME) if short else text
+    return shortened(text, _LONGEST_NAME) if short and annotation != BEFORE_OPERATORS else text
 
 
 @entry(

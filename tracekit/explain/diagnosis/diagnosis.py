@@ -57,6 +57,7 @@ K = TypeVar("K")
 
 _HOST = tuple(cause for cause in ACTIVITIES if cause not in {"compute", "data"})
 _WORK = {"compute": ("compute",), "more_work": ("compute",), "data": ("data",), "host": _HOST}
+_WORK |= {cause: (cause,) for cause in ACTIVITIES if cause not in _WORK} | {"operators": _HOST}
 _WORK |= {"checkpoint": ("checkpoint",), "evaluation": ("compute",), "logging": ("logging",)}
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
 

@@ -21,6 +21,7 @@ from tracekit.explain.stragglers.candidates import (
 )
 from tracekit.explain.stragglers.certainty import Grading
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
+from tracekit.explain.stragglers.host_causes import HostCause, cause_of_late_hosts
 from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
 from tracekit.findings.finding import Certainty, Condition, Finding
@@ -46,7 +47,7 @@ class Verdict:
         rank: the rank; None if none, several or a link is named.
         ranks: several ranks that are slow together.
         host: their machine, if these are all of its ranks.
-        cause: one of `CAUSES` or of `PAUSES`, "link", or None if none is named.
+        cause: one of `CAUSES` or of `PAUSES`, what a late host does (`HostCause`), "link", or None if none is named.
         link: the link that is named.
         caused_delay_ns: the delay that it causes beyond the others, the median of the steps.
         significance_ns: the delay that would be sure.
@@ -259,6 +260,12 @@ class _Judged:
         ranks, slow = self.ranks(candidate), [self.run.ranks[rank_index] for rank_index in candidate.indexes]
         cause = self.cause(candidate)
         overload = self.overload(candidate, cause)
+        late_host = HostCause(cause=str(cause))
+        if cause == "host":
+            indexes = [index for index in self.trained if index not in candidate.indexes]
+            late_host = cause_of_late_hosts(self.run, candidate.indexes, indexes, self.steps)
+            cause = late_host.cause
+        devices = _device_models(slow, others) if cause == "compute" else None
         waits = None
         if len(ranks) == 1:
             waits = waits_for(self.run, self.arrivals, candidate.indexes[0], self.steps)
@@ -274,6 +281,9 @@ class _Judged:
                 "device": self.run.device,
                 "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
                 "share_of_compute": _longer_share(slow, others, self.steps),
+                **({"host_in": asdict(late_host.location)} if late_host.location else {}),
+                **({"slow_operators": asdict(late_host.operators)} if late_host.operators else {}),
+                **({"other_devices": devices} if devices else {}),
                 **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
                 **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
             },
@@ -304,6 +314,14 @@ def _host_of(run: Run, ranks: Sequence[int]) -> str | None:
     if len(machines) != 1 or None in machines or len(there) != len(ranks):
         return None
     return there[0].host or there[0].machine
+
+
+def _device_models(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> dict[str, str] | None:
+    """Return the model of the devices of slow ranks and that of the others; None if they are not two models."""
+    (of_slow, of_others) = ({summary.device_name for summary in ranks} for ranks in (slow, others))
+    if of_slow & of_others or None in of_slow | of_others or len(of_slow) * len(of_others) != 1:
+        return None
+    return {"slow": str(*of_slow), "others": str(*of_others)}
 
 
 def _step_ns(run: Run, steps: Sequence[int]) -> float:
