@@ -96,8 +96,17 @@ _PAUSES = {
 
 IDLE_CAUSES = tuple(_IDLE_CAUSES)
 """Causes of idle time that a finding may name."""
-IDLE_ACTIONS = {cause: each.action for cause, each in _IDLE_CAUSES.items() if each.action is not None}
-"""What to do about them."""
+HOST_CAUSES = {
+    "copy": ("copies", "copy", "copy from pinned memory (pin_memory=True), and check the links between host and GPU"),
+    "data": ("loads data", "load data", "load data ahead: more workers or faster storage"),
+    "logging": ("logs", "log", "log less often, or from another thread"),
+    "checkpoint": ("saves or loads checkpoints", "save or load checkpoints", "save in the background, or less often"),
+    "synchronisation": ("waits for its GPU", "wait for their GPUs", _IDLE_CAUSES["synchronisation"].action),
+    "allocator": ("allocates memory", "allocate memory", _IDLE_CAUSES["allocator"].action),
+    "garbage_collection": ("collects garbage", "collect garbage", _IDLE_CAUSES["garbage_collection"].action),
+    "host_compute": ("computes on the host", "compute on the host", _IDLE_CAUSES["host_compute"].action),
+}
+"""What a late host does: of one rank, of several, and what to do about it."""
 
 
 # ---- idle devices ---------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class Coverage:
 
 def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterable[Finding]) -> Coverage:
     """Return what findings explain of a step. causes: rows of the table of causes, whose times sum to the step."""
-    found = {name for finding in findings if finding.cause is not None for name in _causes_of(finding.cause)}
+    found = {name for finding in findings for name in _causes_of(finding)}
     work_ns = sum(row["time_ns"] for row in causes if row["cause"] in _WORK)
     rest = Counter[str]()
     for row in causes:
@@ -131,6 +131,11 @@ def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterab
     )
 
 
-def _causes_of(cause: str) -> tuple[str, ...]:
-    """Return the causes of a step's time that a finding with this cause is about."""
+def _causes_of(finding: Finding) -> tuple[str, ...]:
+    """Return the causes of a step's time that a finding is about."""
+    cause = finding.cause
+    if cause is None:
+        return ()
+    if cause in IDLE_CAUSES and (finding.remedy == "ranks" or finding.id == "cause-by-turns"):
+        return (f"slow_{cause}",)
     return _OF_SEVERAL.get(cause, (cause, f"slow_{cause}"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.hosts import BEFORE_OPERATORS, IDLE_ACTIONS, location_text
+from tracekit.findings.hosts import BEFORE_OPERATORS, HOST_CAUSES, location_text
 from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
 from tracekit.model.run import format_ranges
 from tracekit.model.texts import milliseconds
@@ -21,18 +21,6 @@ _COMPARED_WITH = {
     "links within hosts": "as links within hosts for the same (no other between hosts carries it)",
     "links between hosts": "as links between hosts for the same (no other within a host carries it)",
     "NVLink": "as NVLink would for the same",
-}
-
-# What a late host does: of one rank and of several, and what to do about it.
-_HOST_CAUSES = {
-    "copy": ("copies", "copy", "copy from pinned memory (pin_memory=True), and check the links between host and GPU"),
-    "data": ("loads data", "load data", "load data ahead: more workers or faster storage"),
-    "logging": ("logs", "log", "log less often, or from another thread"),
-    "checkpoint": ("saves or loads checkpoints", "save or load checkpoints", "save in the background, or less often"),
-    "synchronisation": ("waits for its GPU", "wait for their GPUs", IDLE_ACTIONS["synchronisation"]),
-    "allocator": ("allocates memory", "allocate memory", IDLE_ACTIONS["allocator"]),
-    "garbage_collection": ("collects garbage", "collect garbage", IDLE_ACTIONS["garbage_collection"]),
-    "host_compute": ("computes on the host", "compute on the host", IDLE_ACTIONS["host_compute"]),
 }
 
 _STRAGGLER = {
@@ -79,11 +67,9 @@ def straggler(
     who, longer = _name(ranks, host), _longer(ranks, cause, share_of_step, share_of_compute, host_in)
     if cause == "operators" and slow_operators is not None:
         each, peers_each = (slow_operators[key] / 1000 for key in ("each_ns", "peers_ns"))
-        text = (
-            f"{who} take{'s' * (len(ranks) == 1)} {slow_operators['times']:.1f} times as long as {_peers(ranks, peers)}"
-        )
-        text += f" for the same operators ({slow_operators['operator']}: {each:.0f} us for {peers_each:.0f})"
-        text += f", {share_of_step:.0%} of the step, for which the others wait"
+        text = f"{who} take{'s' * (len(ranks) == 1)} {slow_operators['times']:.1f} times as long as "
+        text += f"{_peers(ranks, peers)} for the same operators ({slow_operators['operator']}: {each:.0f} us for "
+        text += f"{peers_each:.0f}), {share_of_step:.0%} of the step, for which the others wait"
     elif steps == 1 and longest_wait is not None and expert_load is None:
         most = (
             f"rank {longest_wait['rank']} {milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}"
@@ -108,6 +94,60 @@ def straggler(
     return text, action + _until_sure(certainty, steps, missing)
 
 
+@entry(
+    "late-in-some-steps",
+    "stragglers",
+    NOTABLE_SAVING,
+    example={**_STRAGGLER, "ranks": (5,), "cause": "compute", "late_steps": (7, 8, 9, 10), "peers": 7},
+)
+def late_steps(
+    ranks: Sequence[int],
+    host: str | None,
+    cause: str | None,
+    share_of_step: float,
+    share_of_compute: float | None,
+    peers: int,
+    device: str,
+    late_steps: Sequence[int],
+    steps: int,
+    certainty: str,
+    missing: str | None = None,
+    host_in: Mapping[str, Any] | None = None,
+    slow_operators: Mapping[str, Any] | None = None,
+    other_devices: Mapping[str, Any] | None = None,
+) -> Sentence:
+    """A rank, or ranks together, are late in some steps, and no other rank is in any.
+
+    share_of_step, share_of_compute: of the late steps. host_in, slow_operators, other_devices: see `straggler`.
+    """
+    text, action = straggler.compose(
+        ranks,
+        host,
+        cause,
+        share_of_step,
+        share_of_compute,
+        peers,
+        device,
+        steps,
+        certainty,
+        missing,
+        host_in=host_in,
+        slow_operators=slow_operators,
+        other_devices=other_devices,
+    )
+    when = f"in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)})"
+    text, _, more = text.partition(", which")
+    return f"{text} {when}{f', which{more}' * bool(more)}; nobody else is late in any", action
+
+
+@entry("idle-in-some-steps", "stragglers", example={"rank": 3, "rank_steps": (7, 8, 9, 10), "steps": 8})
+def idle_steps(rank: int, rank_steps: Sequence[int], steps: int) -> Sentence:
+    """A rank computes next to nothing in some steps, as it has no data there. It is late for nobody."""
+    when = f"in {len(rank_steps)} of {steps} steps ({format_ranges(rank_steps)})"
+    action = "give all ranks as many batches: drop_last, or a sampler that pads"
+    return f"rank {rank} computes nothing {when}, and nobody is late there", action
+
+
 def _longer(
     ranks: Sequence[int],
     cause: str | None,
@@ -119,8 +159,8 @@ def _longer(
     s, step = "s" * (len(ranks) == 1), f"{share_of_step:.0%} of the step"
     if cause == "host":
         return f"spend{s} {step} longer {_where(host_in)}"
-    if cause in _HOST_CAUSES:
-        return f"{_HOST_CAUSES[cause][not s]} for {step} longer"
+    if cause in HOST_CAUSES:
+        return f"{HOST_CAUSES[cause][not s]} for {step} longer"
     return f"compute{s} {step if share_of_compute is None else f'{share_of_compute:.0%}'} longer"
 
 
@@ -154,8 +194,8 @@ def _action(
         return f"look at the host of {who}: binding to cores and NUMA nodes, clock rate, other processes"
     if cause == "data":
         return f"load data ahead on {who}: more workers or faster storage"
-    if cause in _HOST_CAUSES:
-        return f"on {who}: {_HOST_CAUSES[cause][2]}"
+    if cause in HOST_CAUSES:
+        return f"on {who}: {HOST_CAUSES[cause][2]}"
     if cause == "more_work":
         return f"give {who} as much work as others"
     processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)

@@ -207,10 +207,8 @@ def _cut(time: Intervals, at_ns: Int64) -> tuple[Int64, Int64]:
 def _host_compute(recorded: RecordedSteps, around: Intervals) -> Intervals:
     """Return when operators of the rank's host computed there: they took long, and launched or waited for nothing."""
     events, threads = recorded.trace.events, recorded.once(host_threads)
-    is_long = (
-        events.named(_may_compute) & ~events.in_category("gpu_user_annotation") & (events.duration_ns >= _STALL_NS)
-    )
-    rows = np.flatnonzero(is_long & events.on_tracks(threads))
+    is_long = (events.duration_ns >= _STALL_NS) & events.on_tracks(threads)
+    rows = np.flatnonzero(is_long & events.named(_may_compute))
     rows = rows[around.covered_ns(events.start_ns[rows], events.end_ns[rows]) > 0]
     found = EMPTY
     for thread in threads.tolist():

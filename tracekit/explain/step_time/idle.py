@@ -213,11 +213,10 @@ def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals
             total_ns.append(end_ns - start_ns)
         what.append(2 * number + before.covers(time_ns[-1]))  # odd: before the first operator of a step
     found = locations.sums(np.concatenate(what), np.concatenate(time_ns), np.concatenate(total_ns))
-    for number, (operator, annotation, source), location_ns in (
-        (n // 2, _placed(n % 2, at), ns) for n, at, ns in found
-    ):
+    for number, place, location_ns in found:
+        operator, annotation, source = _placed(number % 2, place)
         location = HostLocation(operator=operator, annotation=annotation, source=source, total_ns=location_ns)
-        result[of_host[number]].append(location)
+        result[of_host[number // 2]].append(location)
     return result
 
 

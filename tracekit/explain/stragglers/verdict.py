@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from tracekit.explain.model_parallel.expert_load import Overload, overloaded_ranks
 from tracekit.explain.pauses.pauses import reason_of_delay
+from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.explain.step_time.step_rates import INDEPENDENT
 from tracekit.explain.stragglers.arrivals import Arrivals
@@ -21,11 +24,20 @@ from tracekit.explain.stragglers.candidates import (
 )
 from tracekit.explain.stragglers.certainty import Grading
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
-from tracekit.explain.stragglers.host_causes import HostCause, cause_of_late_hosts
+from tracekit.explain.stragglers.host_causes import cause_of_late_hosts
 from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
+from tracekit.explain.stragglers.some_steps import late_in_some_steps, without_work
 from tracekit.findings.finding import Certainty, Condition, Finding
-from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobody_text, slow_link, straggler
+from tracekit.findings.stragglers import (
+    closest_text,
+    idle_steps,
+    late_steps,
+    nobody_is_late_text,
+    nobody_text,
+    slow_link,
+    straggler,
+)
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.run import Run, largest_pair_error_ns
 from tracekit.model.summary import RankSummary
@@ -144,6 +156,13 @@ def name_culprit(
     others = [each for each in found if (each.indexes, each.is_link) != (first.indexes, first.is_link)]
     others = sorted(others, key=lambda each: -each.evidence.size_ns)[:_CLOSE]
     close = [judged.finding(each, first) for each in others if each.evidence.size_ns > 0]
+    close += judged.without_work()
+    some = None if first.certainty is not None or work is None else judged.late_in_some_steps()
+    if some is not None:
+        verdict, finding = some
+        if verdict.certainty is not None:
+            return verdict, [finding, *close]
+        close.append(finding)
     if first.certainty is None:
         verdict = Verdict(**judged.figures(first), text=_abstention_text(grading, first, clock_ns, job_step_ns))
         return verdict, [*([judged.finding(first)] if first.evidence.size_ns > 0 else []), *close]
@@ -243,6 +262,84 @@ class _Judged:
             return self._link_finding(self.links[candidate.indexes[0]], evidence, numbers)
         return self._rank_finding(candidate, others, evidence, numbers)
 
+    def late_in_some_steps(self) -> tuple[Verdict, Finding] | None:
+        """Return the verdict and the finding on ranks that are late in some steps only; None if none come near it."""
+        assert self.work is not None
+        paused = {index: self.run.ranks[index][PAUSE_TIMES].by_step_ns() for index in self.work.rank_indexes}
+        paused_ns = {index: np.array([by_step[step] for step in self.steps]) for index, by_step in paused.items()}
+        found = late_in_some_steps(self.work, self.grading.step_ns, paused_ns)
+        if found is None:
+            return None
+        steps = [step for step, late in zip(self.steps, found.late.tolist(), strict=True) if late]
+        of_work = self.work.in_steps(found.late).cause(found.indexes, 0)
+        ranks = tuple(self.run.ranks[index].rank for index in found.indexes)
+        host, late_ns = _host_of(self.run, ranks), float(found.series_ns[found.late].mean())
+        cause, of_cause = self._detailed(found.indexes, of_work, steps)
+        others = [self.run.ranks[index] for index in self.trained if index not in found.indexes]
+        slow = [self.run.ranks[index] for index in found.indexes]
+        finding = late_steps(
+            rank=ranks[0] if len(ranks) == 1 else None,
+            ranks=ranks,
+            cause=cause,
+            saving_ns=int(found.mean_ns),
+            time_ns=int(found.mean_ns),
+            certainty=found.certainty or "likely",
+            remedy="ranks",
+            conditions=found.conditions,
+            evidence={
+                "cause": cause,
+                "ranks": list(ranks),
+                "host": host if len(ranks) > 1 else None,
+                "peers": len(others),
+                "device": self.run.device,
+                "late_steps": steps,
+                "late_ns": int(late_ns),
+                "steps": len(self.steps),
+                "share_of_step": late_ns / max(_mean_ns(slow, steps, "step_ns"), 1.0),
+                "share_of_compute": _longer_share(slow, others, steps),
+                "missing": self.missing,
+                **of_cause,
+            },
+        )
+        several: dict[str, Any] = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
+        verdict = Verdict(
+            cause=cause,
+            caused_delay_ns=int(found.mean_ns),
+            share_of_step=found.mean_ns / self.job_step_ns,
+            persistence=float(found.late.mean()),
+            certainty=found.certainty,
+            text=finding.text,
+            **several,
+        )
+        return verdict, finding
+
+    def without_work(self) -> list[Finding]:
+        """Return a finding on each rank that computes nothing in some steps."""
+        nothing = {} if self.work is None else without_work(self.work)
+        steps = {i: [step for step, idle in zip(self.steps, of, strict=True) if idle] for i, of in nothing.items()}
+        return [
+            idle_steps(
+                severity="info",
+                rank=self.run.ranks[index].rank,
+                evidence={"rank_steps": of_rank, "steps": len(self.steps)},
+            )
+            for index, of_rank in steps.items()
+        ]
+
+    def _detailed(
+        self, indexes: Sequence[int], cause: str | None, steps: Sequence[int]
+    ) -> tuple[str | None, dict[str, object]]:
+        """Return the cause of slow ranks' delay in these steps, of late hosts what they do, with what shows it."""
+        others = [index for index in self.trained if index not in indexes]
+        if cause == "compute":
+            devices = _device_models(*([self.run.ranks[i] for i in which] for which in (indexes, others)))
+            return cause, {"other_devices": devices} if devices else {}
+        if cause != "host":
+            return cause, {}
+        late = cause_of_late_hosts(self.run, indexes, others, steps)
+        shown = {"host_in": late.location, "slow_operators": late.operators}
+        return late.cause, {name: asdict(value) for name, value in shown.items() if value is not None}
+
     def _link_finding(self, link: SlowNetworkLink, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
         slow = {"directed": link.directed, "slowdown": link.slowdown, "reference": link.reference}
         return slow_link(
@@ -260,12 +357,7 @@ class _Judged:
         ranks, slow = self.ranks(candidate), [self.run.ranks[rank_index] for rank_index in candidate.indexes]
         cause = self.cause(candidate)
         overload = self.overload(candidate, cause)
-        late_host = HostCause(cause=str(cause))
-        if cause == "host":
-            indexes = [index for index in self.trained if index not in candidate.indexes]
-            late_host = cause_of_late_hosts(self.run, candidate.indexes, indexes, self.steps)
-            cause = late_host.cause
-        devices = _device_models(slow, others) if cause == "compute" else None
+        cause, of_cause = self._detailed(candidate.indexes, cause, self.steps)
         waits = None
         if len(ranks) == 1:
             waits = waits_for(self.run, self.arrivals, candidate.indexes[0], self.steps)
@@ -281,9 +373,7 @@ class _Judged:
                 "device": self.run.device,
                 "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
                 "share_of_compute": _longer_share(slow, others, self.steps),
-                **({"host_in": asdict(late_host.location)} if late_host.location else {}),
-                **({"slow_operators": asdict(late_host.operators)} if late_host.operators else {}),
-                **({"other_devices": devices} if devices else {}),
+                **of_cause,
                 **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
                 **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
             },
