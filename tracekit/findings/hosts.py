@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE
+from tracekit.findings.thresholds import CLEAR_ERRORS, IDLE_SHARE, NOTABLE_SAVING, NOTABLE_SHARE, UNCLASSIFIED_SHARE
 from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds, shortened
 
@@ -178,7 +178,15 @@ def _idle_example(cause: str) -> dict[str, object]:
 
 
 IDLE_ENTRIES = {
-    cause: entry(each.id, "breakdown", IDLE_SHARE, meaning=each.meaning, example=_idle_example(cause))(_idle)
+    cause: entry(
+        each.id,
+        "breakdown",
+        NOTABLE_SAVING,
+        CLEAR_ERRORS,
+        IDLE_SHARE,
+        meaning=each.meaning,
+        example=_idle_example(cause),
+    )(_idle)
     for cause, each in _IDLE_CAUSES.items()
 }
 

@@ -37,10 +37,13 @@ def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
     """Return the findings: errors, whoever is waited for though no replay tells why, then what saves most, then what
     takes most of the step.
 
-    Left out are those that advise the same for the same ranks as one before them, and those on a cause for which other
-    findings blame the same ranks. step_ns: the mean step.
+    Left out are those that advise the same for the same ranks as one before them, those on a cause for which other
+    findings blame the same ranks, and those on idle time of all ranks for a cause that hits them by turns.
+    step_ns: the mean step.
     """
     ranked = _remedies_before_bounds(sorted(findings, key=lambda finding: _rank(finding, step_ns)))
+    by_turns = {finding.cause for finding in ranked if finding.id == "cause-by-turns"}
+    ranked = [finding for finding in ranked if finding.remedy != "host" or finding.cause not in by_turns]
     blamed = {_cause_of_ranks(finding) for finding in ranked if finding.remedy == "ranks"}
     result: dict[object, Finding] = {}
     for index, finding in enumerate(ranked):

@@ -55,6 +55,7 @@ def straggler(
     host_in: Mapping[str, Any] | None = None,
     slow_operators: Mapping[str, Any] | None = None,
     other_devices: Mapping[str, Any] | None = None,
+    late_steps: Sequence[int] | None = None,
 ) -> Sentence:
     """A rank, or ranks together, hold up the others in most steps, by more than chance and the errors of clocks.
 
@@ -62,7 +63,7 @@ def straggler(
     missing: what the recording lacks to be sure. expert_load: of the rank's experts against the mean of the others, if
     that is why it computes longer. host_in: the `operator`, `annotation` and `source` in which a late host is.
     slow_operators: how many `times` as long operators take on a late host, with an example. other_devices: the model of
-    `slow` GPUs, and that of the `others`, if they differ.
+    `slow` GPUs, and that of the `others`, if they differ. late_steps: in which they are late, if that is in some only.
     """
     who, longer = _name(ranks, host), _longer(ranks, cause, share_of_step, share_of_compute, host_in)
     if cause == "operators" and slow_operators is not None:
@@ -78,6 +79,9 @@ def straggler(
         text = f"{text} than {_peers(ranks, peers)}"
     else:
         text = f"{who} {longer} than {_peers(ranks, peers)}, which wait{'s' * (peers == 1)} for {_them(ranks)}"
+    if late_steps is not None:
+        when = f"in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)}), nobody else in any"
+        text = text.partition(", which")[0] + f" {when}"
     if other_devices is not None:
         gpus = "its GPU is" if len(ranks) == 1 else "their GPUs are"
         text += f": {gpus} {other_devices['slow']}, the others' {other_devices['others']}"
@@ -94,50 +98,13 @@ def straggler(
     return text, action + _until_sure(certainty, steps, missing)
 
 
-@entry(
+late_steps = entry(
     "late-in-some-steps",
     "stragglers",
     NOTABLE_SAVING,
+    meaning="A rank, or ranks together, are late in some steps, and no other rank is in any.",
     example={**_STRAGGLER, "ranks": (5,), "cause": "compute", "late_steps": (7, 8, 9, 10), "peers": 7},
-)
-def late_steps(
-    ranks: Sequence[int],
-    host: str | None,
-    cause: str | None,
-    share_of_step: float,
-    share_of_compute: float | None,
-    peers: int,
-    device: str,
-    late_steps: Sequence[int],
-    steps: int,
-    certainty: str,
-    missing: str | None = None,
-    host_in: Mapping[str, Any] | None = None,
-    slow_operators: Mapping[str, Any] | None = None,
-    other_devices: Mapping[str, Any] | None = None,
-) -> Sentence:
-    """A rank, or ranks together, are late in some steps, and no other rank is in any.
-
-    share_of_step, share_of_compute: of the late steps. host_in, slow_operators, other_devices: see `straggler`.
-    """
-    text, action = straggler.compose(
-        ranks,
-        host,
-        cause,
-        share_of_step,
-        share_of_compute,
-        peers,
-        device,
-        steps,
-        certainty,
-        missing,
-        host_in=host_in,
-        slow_operators=slow_operators,
-        other_devices=other_devices,
-    )
-    when = f"in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)})"
-    text, _, more = text.partition(", which")
-    return f"{text} {when}{f', which{more}' * bool(more)}; nobody else is late in any", action
+)(straggler.compose)
 
 
 @entry("idle-in-some-steps", "stragglers", example={"rank": 3, "rank_steps": (7, 8, 9, 10), "steps": 8})

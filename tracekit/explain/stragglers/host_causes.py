@@ -7,16 +7,15 @@ locations of a host that launches late, are compared by their sums over all step
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from tracekit.explain.kernels import OPERATOR_TIMES
 from tracekit.explain.step_time.tables import IDLE_SUMS, HostLocation
 from tracekit.model.columnar import Columnar
-from tracekit.model.events import Int32, Int64
+from tracekit.model.events import Float64, Int32, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, table_part
 from tracekit.rank.idle_causes import IDLE_CAUSES, allocations, garbage_collections, host_threads, idle_by_cause
@@ -86,38 +85,15 @@ def host_times(recorded: RecordedSteps) -> HostTimes:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlowOperators:
-    """Operators that take longer on some hosts than on others.
+def cause_of_late_hosts(
+    run: Run, slow: Sequence[int], others: Sequence[int], steps: Sequence[int]
+) -> tuple[str, dict[str, object]]:
+    """Return what the hosts of slow ranks do longer than others in these steps, and what shows it.
 
-    Attributes:
-        times: how many times as long, all together.
-        operator: the one that is behind most of it.
-        each_ns: how long one takes there.
-        peers_ns: how long it takes on the others.
+    It is one of `HOST_ACTIVITIES`, operators, or host: anything else. Operators are shown as `slow_operators`: how many
+    `times` as long they take, and that of which most comes, with its time and that on peers. What else a host does is
+    shown as `host_in`: the location at which it is longer. slow, others: indexes of ranks.
     """
-
-    times: float
-    operator: str
-    each_ns: float
-    peers_ns: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostCause:
-    """What a late host does longer than its peers.
-
-    Attributes:
-        cause: one of `HOST_ACTIVITIES`, operators, or host: anything else, most of it at `location`.
-    """
-
-    cause: str
-    operators: SlowOperators | None = None
-    location: HostLocation | None = None
-
-
-def cause_of_late_hosts(run: Run, slow: Sequence[int], others: Sequence[int], steps: Sequence[int]) -> HostCause:
-    """Return what the hosts of slow ranks do longer than others in these steps. slow, others: indexes of ranks."""
     of_slow, of_others = (
         np.median([run.ranks[index][HOST_TIMES].matrix("idle_ns", steps) for index in indexes], axis=0).mean(axis=0)
         for indexes in (slow, others)
@@ -125,15 +101,16 @@ def cause_of_late_hosts(run: Run, slow: Sequence[int], others: Sequence[int], st
     beyond_ns = dict(zip(HOST_ACTIVITIES, np.maximum(of_slow - of_others, 0.0).tolist(), strict=True))
     main = max(beyond_ns, key=lambda name: beyond_ns[name])
     if main in _NAMED and beyond_ns[main] >= _MOST * sum(beyond_ns.values()):
-        return HostCause(cause=main)
+        return main, {}
     slow_ranks, other_ranks = ([run.ranks[index] for index in indexes] for indexes in (slow, others))
     late_ns = _MOST * beyond_ns["host_bound"]
     if main != "host_bound" or late_ns <= 0:
-        return HostCause(cause="host")
+        return "host", {}
     operators = _slow_operators(slow_ranks, other_ranks, late_ns) if run.device == "gpu" else None
     if operators is not None:
-        return HostCause(cause="operators", operators=operators)
-    return HostCause(cause="host", location=_location(slow_ranks, other_ranks, late_ns))
+        return "operators", {"slow_operators": operators}
+    location = _location(slow_ranks, other_ranks, late_ns)
+    return "host", {"host_in": asdict(location)} if location is not None else {}
 
 
 def time_by_turns_ns(run: Run, steps: Sequence[int]) -> dict[str, int]:
@@ -146,7 +123,7 @@ def time_by_turns_ns(run: Run, steps: Sequence[int]) -> dict[str, int]:
 
 def _slow_operators(
     slow: Sequence[RankSummary], others: Sequence[RankSummary], least_ns: float
-) -> SlowOperators | None:
+) -> dict[str, object] | None:
     """Return the operators that hosts call as often as others, if these being slower explains `least_ns` a step."""
     here, there = _operators(slow), _operators(others)
     longer = {
@@ -162,23 +139,18 @@ def _slow_operators(
     name = max(longer, key=lambda name: longer[name][3])
     count, self_ns, peers_ns, _ = longer[name]
     times = sum(row[1] for row in longer.values()) / sum(row[2] for row in longer.values())
-    return SlowOperators(times=times, operator=name, each_ns=self_ns / count, peers_ns=peers_ns / count)
+    return {"times": times, "operator": name, "each_ns": self_ns / count, "peers_ns": peers_ns / count}
 
 
-def _operators(ranks: Sequence[RankSummary]) -> dict[str, tuple[float, float, float]]:
+def _operators(ranks: Sequence[RankSummary]) -> dict[str, list[float]]:
     """Return calls, self time and exposed self time in ns a step by operator, medians of the ranks that have it."""
-    rows: dict[str, list[tuple[float, float, float]]] = {}
+    rows: dict[str, list[Float64]] = {}
     for times in (summary[OPERATOR_TIMES] for summary in ranks):
         sums = times.sums
-        for name, *values in zip(sums.name.tolist(), sums.count, sums.self_ns, sums.exposed_ns, strict=True):
-            count, self_ns, exposed_ns = (float(value) / times.steps for value in values)
-            rows.setdefault(name, []).append((count, self_ns, exposed_ns))
-    return {name: _medians(values) for name, values in rows.items()}
-
-
-def _medians(rows: Iterable[tuple[float, float, float]]) -> tuple[float, float, float]:
-    first, second, third = (statistics.median(column) for column in zip(*rows, strict=True))
-    return first, second, third
+        columns = np.stack((sums.count, sums.self_ns, sums.exposed_ns), axis=1) / max(times.steps, 1)
+        for name, values in zip(sums.name.tolist(), columns, strict=True):
+            rows.setdefault(name, []).append(values)
+    return {name: np.median(values, axis=0).tolist() for name, values in rows.items()}
 
 
 def _location(slow: Sequence[RankSummary], others: Sequence[RankSummary], least_ns: float) -> HostLocation | None:

@@ -135,6 +135,11 @@ class WorkTimes:
         """Return how long the ranks compute, int64 [s, k]."""
         return self._per_step(lambda part: part.compute_ns)
 
+    def rank_indexes_like(self, rank_indexes: Sequence[int]) -> list[int]:
+        """Return the indexes of all ranks that run the program of one of these."""
+        programs = np.unique(self.program[self.mask(rank_indexes)])
+        return [index for index, own in zip(self.rank_indexes, self.program, strict=True) if own in programs]
+
     def in_steps(self, chosen: Bool) -> WorkTimes:
         """Return those of some of the steps, bool [s]."""
         steps = [step for step, here in zip(self.steps, chosen.tolist(), strict=True) if here]

@@ -12,11 +12,11 @@ A rank without data takes part in communication, and computes next to nothing, s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.stragglers.certainty import BURST_AGAIN, BURST_CHANCE, BURST_SHARE
 from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.findings.finding import Certainty, Condition
@@ -61,21 +61,22 @@ class LateInSomeSteps:
         return "sure" if self.chance <= _CHANCES["sure"] else "likely"
 
 
-def late_in_some_steps(work: WorkTimes, step_ns: float, paused_ns: Mapping[int, Int64]) -> LateInSomeSteps | None:
+def late_in_some_steps(work: WorkTimes, step_ns: float) -> LateInSomeSteps | None:
     """Return the ranks that are late in some steps only; None without any that come near it.
 
-    paused_ns: by index of rank, how long it pauses in each of the work's steps: that has findings of its own.
+    Pauses do not count: they have findings of their own.
     """
+    pauses = [work.run.ranks[index][PAUSE_TIMES].by_step_ns() for index in work.rank_indexes]
+    own_ns = work.own_ns - np.array([[by_step[step] for by_step in pauses] for step in work.steps], dtype=np.int64)
     sets = [(index,) for index in work.rank_indexes] + work.named_sets
-    found = [each for indexes in sets if (each := _late(work, indexes, step_ns, paused_ns, len(sets))) is not None]
+    found = [each for indexes in sets if (each := _late(work, indexes, own_ns, step_ns, len(sets))) is not None]
     return max(found, key=lambda each: (each.certainty is not None, each.mean_ns, len(each.indexes)), default=None)
 
 
 def _late(
-    work: WorkTimes, indexes: tuple[int, ...], step_ns: float, paused_ns: Mapping[int, Int64], candidates: int
+    work: WorkTimes, indexes: tuple[int, ...], own_ns: Int64, step_ns: float, candidates: int
 ) -> LateInSomeSteps | None:
     slow = work.mask(indexes)
-    own_ns = work.own_ns - np.stack([paused_ns[index] for index in work.rank_indexes], axis=1)
     beyond_ns = work.beyond_peers(own_ns, slow)
     series_ns, others = beyond_ns[:, slow].min(axis=1), ~slow & work.is_compared(slow)
     late = series_ns >= NOTABLE_SHARE * step_ns
@@ -103,19 +104,18 @@ def _late(
     )
 
 
-def without_work(work: WorkTimes) -> dict[int, Bool]:
-    """Return, by index of rank, in which steps it computed next to nothing, unlike in others, bool [s]."""
+def without_work(work: WorkTimes) -> dict[int, list[int]]:
+    """Return, by index of rank, in which steps it computed next to nothing, unlike in others."""
     nobody = np.zeros(len(work.rank_indexes), dtype=np.bool_)
     peers_ns = work.compute_ns - work.beyond_peers(work.compute_ns, nobody)
     nothing = (work.compute_ns < _NOTHING * peers_ns) & work.is_compared(nobody)
     worked = (~nothing).any(axis=0) & ((work.compute_ns >= _USUAL * peers_ns) | nothing).all(axis=0)
     columns = np.flatnonzero(worked & nothing.any(axis=0)).tolist()
-    return {work.rank_indexes[column]: nothing[:, column] for column in columns}
+    steps = np.array(work.steps)
+    return {work.rank_indexes[column]: steps[nothing[:, column]].tolist() for column in columns}
 
 
 def steps_without_work(run: Run) -> list[int]:
     """Return the steps in which a rank computes next to nothing: there its peers take no longer than usual."""
-    steps = sorted(run.common_steps())
-    work = work_times(run, steps) if steps else None
-    nothing = {} if work is None else without_work(work)
-    return [step for row, step in enumerate(steps) if any(of_rank[row] for of_rank in nothing.values())]
+    work = work_times(run, sorted(run.common_steps())) if run.common_steps() else None
+    return [] if work is None else sorted({step for steps in without_work(work).values() for step in steps})

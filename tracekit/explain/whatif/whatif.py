@@ -35,12 +35,13 @@ from tracekit.explain.whatif.changes import Change, Replays, find_worthwhile_cha
 from tracekit.explain.whatif.graph.run_graph import build_run_graph
 from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.communication import REPLAYED_ACTIONS
-from tracekit.findings.finding import Finding, Remedy
+from tracekit.findings.finding import Condition, Finding, Remedy
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 from tracekit.model.table import DerivedFrame, Rows
 from tracekit.rank.pauses import PAUSES
 from tracekit.replay.operation_graph import GraphSteps, OperationGraph
+from tracekit.stats.uncertainty import saving_conditions
 
 _SLOWEST_PERCENT = 3
 _NO_SLOWNESS = 0.001  # T - T_ideal below this share of T: there is nothing to divide among causes
@@ -269,6 +270,7 @@ def _state(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
             saving_error_ns=change.error_ns,
             action=REPLAYED_ACTIONS.get(change.remedy, finding.action),
             evidence={**finding.evidence, "change": change.what},
+            conditions=_conditions(finding, change),
         )
     if finding.saving_error_ns is not None:
         return finding
@@ -276,6 +278,13 @@ def _state(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
         return finding
     evidence = {"no_replay": _why_not(finding, whatif), **finding.evidence}
     return replace(finding, saving_ns=None, evidence=evidence)
+
+
+def _conditions(finding: Finding, change: Change) -> tuple[Condition, ...]:
+    """Return the conditions of a finding: what a late host costs is known by what the replay saves, not by a share."""
+    if finding.remedy != "host":
+        return finding.conditions
+    return saving_conditions(change.saves_ns_per_step, change.error_ns, change.saves_ns_per_step / change.share)
 
 
 def _change_for(finding: Finding, changes: Iterable[Change]) -> Change | None:
