@@ -25,6 +25,7 @@ class _IdleCause(NamedTuple):
     action: str | None
 
 
+DO_NOT_WAIT = "do not read results on the host in every step (.item(), .cpu(), boolean indexing)"
 _IDLE_CAUSES = {
     "host_bound": _IdleCause(
         "launch-bound",
@@ -42,7 +43,7 @@ _IDLE_CAUSES = {
         "host-synchronisation",
         "The host waited until the device was done, so that nothing was queued behind.",
         "the host had waited for the GPU",
-        "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
+        DO_NOT_WAIT,
     ),
     "allocator": _IdleCause(
         "allocator-stalls",
@@ -101,7 +102,6 @@ HOST_CAUSES = {
     "data": ("loads data", "load data", "load data ahead: more workers or faster storage"),
     "logging": ("logs", "log", "log less often, or from another thread"),
     "checkpoint": ("saves or loads checkpoints", "save or load checkpoints", "save in the background, or less often"),
-    "synchronisation": ("waits for its GPU", "wait for their GPUs", _IDLE_CAUSES["synchronisation"].action),
     "allocator": ("allocates memory", "allocate memory", _IDLE_CAUSES["allocator"].action),
     "garbage_collection": ("collects garbage", "collect garbage", _IDLE_CAUSES["garbage_collection"].action),
     "host_compute": ("computes on the host", "compute on the host", _IDLE_CAUSES["host_compute"].action),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.hosts import BEFORE_OPERATORS, HOST_CAUSES, location_text
+from tracekit.findings.hosts import BEFORE_OPERATORS, DO_NOT_WAIT, HOST_CAUSES, location_text
 from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
 from tracekit.model.run import format_ranges
 from tracekit.model.texts import milliseconds
@@ -53,6 +53,7 @@ def straggler(
     others_wait_ns: int | None = None,
     longest_wait: Mapping[str, Any] | None = None,
     host_in: Mapping[str, Any] | None = None,
+    waits_for_device: Mapping[str, Any] | None = None,
     slow_operators: Mapping[str, Any] | None = None,
     other_devices: Mapping[str, Any] | None = None,
     late_steps: Sequence[int] | None = None,
@@ -62,10 +63,11 @@ def straggler(
     share_of_compute: by how much they compute longer than their peers, of how long these do; None if it tells little.
     missing: what the recording lacks to be sure. expert_load: of the rank's experts against the mean of the others, if
     that is why it computes longer. host_in: the `operator`, `annotation` and `source` in which a late host is.
+    waits_for_device: the `calls` a step in which the host does so, and `peers_calls`.
     slow_operators: how many `times` as long operators take on a late host, with an example. other_devices: the model of
     `slow` GPUs, and that of the `others`, if they differ. late_steps: in which they are late, if that is in some only.
     """
-    who, longer = _name(ranks, host), _longer(ranks, cause, share_of_step, share_of_compute, host_in)
+    who, longer = _name(ranks, host), _longer(ranks, cause, share_of_step, share_of_compute, host_in, waits_for_device)
     if cause == "operators" and slow_operators is not None:
         each, peers_each = (slow_operators[key] / 1000 for key in ("each_ns", "peers_ns"))
         text = f"{who} take{'s' * (len(ranks) == 1)} {slow_operators['times']:.1f} times as long as "
@@ -91,6 +93,8 @@ def straggler(
     elif cause == "more_work":
         text += f": {'it has' if len(ranks) == 1 else 'they have'} more work"
     action = _action(ranks, host, cause, device, host_in)
+    if waits_for_device is not None:
+        action = f"on {who}: {DO_NOT_WAIT}"
     if other_devices is not None:
         action = f"give all ranks GPUs of one model, or {who} less work"
     elif expert_load is not None:
@@ -121,9 +125,13 @@ def _longer(
     share_of_step: float,
     share_of_compute: float | None,
     host_in: Mapping[str, Any] | None,
+    waits_for_device: Mapping[str, Any] | None,
 ) -> str:
     """Return what slow ranks do longer, and by how much."""
     s, step = "s" * (len(ranks) == 1), f"{share_of_step:.0%} of the step"
+    if waits_for_device is not None:
+        calls, others = (waits_for_device[key] for key in ("calls", "peers_calls"))
+        return f"spend{s} {step} longer behind waits for the GPU ({calls:.0f} a step, others {others:.0f})"
     if cause == "host":
         return f"spend{s} {step} longer {_where(host_in)}"
     if cause in HOST_CAUSES:

@@ -5,7 +5,8 @@ Every instant of the chain that bounds the steps has one cause, so that causes s
 * `transfer`: communication is on its way, and the last rank has come. A message of a pipeline counts with the time of
   the fastest of its size between its ranks. What it takes beyond that the network did not cause: it is `late_peer`.
 * `slow_compute`, `slow_more_work`, `slow_host`, `slow_data`, `slow_link`, and `slow_checkpoint`, `slow_evaluation`,
-  `slow_logging`: what named ranks, or a named link, take beyond the others. The others see it as waiting.
+  `slow_logging`: what named ranks, or a named link, take beyond the others. The others see it as waiting. Of a late
+  host the cause is what it does, such as `slow_allocator`. That may hit another rank in each step: it names none then.
 * `variation`: what any other rank took beyond its peers in one collective or another.
 * `warmup`, `drain`, `imbalance`, `late_peer`: what a pipeline's ranks wait for. While a stage works, those before and
   behind it may have nothing to do. So the chain computes longer than its ranks do. The difference is divided as the

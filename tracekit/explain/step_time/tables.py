@@ -56,8 +56,8 @@ _CAUSE = Column(
     "cause",
     "str",
     "",
-    "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, allocator, garbage_collection, between_steps "
-    "or other.",
+    "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, allocator, garbage_collection, host_compute, "
+    "between_steps or other.",
     form="words",
 )
 IDLE = Table(

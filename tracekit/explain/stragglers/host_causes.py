@@ -18,20 +18,29 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Float64, Int32, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, table_part
-from tracekit.rank.idle_causes import IDLE_CAUSES, allocations, garbage_collections, host_threads, idle_by_cause
+from tracekit.rank.idle_causes import (
+    IDLE_CAUSES,
+    allocations,
+    garbage_collections,
+    host_threads,
+    idle_by_cause,
+    synchronising_calls,
+)
 from tracekit.rank.recorded_steps import RecordedSteps
 
 HOST_ACTIVITIES = ("copy", *IDLE_CAUSES)
 """What a rank does that neither computes nor communicates: exposed copies, and idle time for a cause."""
 
+_SYNCHRONISATION = HOST_ACTIVITIES.index("synchronisation")
 BY_TURNS = ("copy", "data", "logging", "allocator", "garbage_collection", "host_compute")
 """Causes that may hit another rank in each step, of which the others wait for whichever it hits."""
 
-_NAMED = ("synchronisation", "checkpoint", *BY_TURNS)  # the activity says what the host does; of others its location
+_NAMED = ("checkpoint", *BY_TURNS)  # the activity says what the host does; of others its location
 _MOST = 0.5  # of what a host does longer: a cause with less does not explain it
 _SLOW_OPERATORS = 1.25  # times as long as on peers
 _MANY_CALLS = 10  # a step: of fewer a single one may take all the time
 _SAME_COUNT = 0.05  # of the calls
+_MORE_CALLS = 1.1  # times as many that wait for the device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,12 +52,14 @@ class HostTimes(Columnar):
         activity: index into `HOST_ACTIVITIES`, int32 [n].
         idle_ns: while it was idle or copied, int64 [n].
         time_ns: of its host; where that is not known `idle_ns`, int64 [n].
+        calls: of the host that waited for the device, int64 [n]; 0 for all but synchronisation.
     """
 
     step: Int64
     activity: Int32
     idle_ns: Int64
     time_ns: Int64
+    calls: Int64
 
     def matrix(self, column: str, steps: Sequence[int]) -> Int64:
         """Return the times of a column by step and activity, int64 [steps, activities]."""
@@ -76,12 +87,17 @@ def host_times(recorded: RecordedSteps) -> HostTimes:
     }
     for name, time in of_host.items():
         time_ns[HOST_ACTIVITIES.index(name)] = time.covered_ns(begin_ns, end_ns)
-    activity, window = np.nonzero(np.maximum(idle_ns, time_ns))
+    calls = np.zeros_like(idle_ns)
+    if lanes.device == "gpu":
+        of_calls = lanes.windows.index_of(recorded.once(synchronising_calls).begin_ns)
+        calls[_SYNCHRONISATION] = np.bincount(of_calls[of_calls >= 0], minlength=len(begin_ns))
+    activity, window = np.nonzero(np.maximum(np.maximum(idle_ns, time_ns), calls))
     return HostTimes(
         step=lanes.windows.step[window],
         activity=activity.astype(np.int32),
         idle_ns=idle_ns[activity, window],
         time_ns=time_ns[activity, window],
+        calls=calls[activity, window],
     )
 
 
@@ -91,17 +107,24 @@ def cause_of_late_hosts(
     """Return what the hosts of slow ranks do longer than others in these steps, and what shows it.
 
     It is one of `HOST_ACTIVITIES`, operators, or host: anything else. Operators are shown as `slow_operators`: how many
-    `times` as long they take, and that of which most comes, with its time and that on peers. What else a host does is
-    shown as `host_in`: the location at which it is longer. slow, others: indexes of ranks.
+    `times` as long they take, and that of which most comes, with its time and that on peers. Of what else a host does
+    this is shown: `waits_for_device`, that it does so more often; or `host_in`, the location at which it is for longer.
+
+    slow, others: indexes of ranks.
     """
-    of_slow, of_others = (
-        np.median([run.ranks[index][HOST_TIMES].matrix("idle_ns", steps) for index in indexes], axis=0).mean(axis=0)
-        for indexes in (slow, others)
-    )
+    of_slow, of_others = (_mean(run, indexes, "idle_ns", steps) for indexes in (slow, others))
     beyond_ns = dict(zip(HOST_ACTIVITIES, np.maximum(of_slow - of_others, 0.0).tolist(), strict=True))
+    calls, usual = (_mean(run, indexes, "calls", steps)[_SYNCHRONISATION] for indexes in (slow, others))
+    if calls <= _MORE_CALLS * usual:  # of what all do alike only the late host is idle behind
+        beyond_ns["host_bound"] += beyond_ns.pop("synchronisation")
     main = max(beyond_ns, key=lambda name: beyond_ns[name])
-    if main in _NAMED and beyond_ns[main] >= _MOST * sum(beyond_ns.values()):
-        return main, {}
+    if beyond_ns[main] <= 0:
+        return "host", {}
+    if beyond_ns[main] >= _MOST * sum(beyond_ns.values()):
+        if main in _NAMED:
+            return main, {}
+        if main == "synchronisation":
+            return "host", {"waits_for_device": {"calls": float(calls), "peers_calls": float(usual)}}
     slow_ranks, other_ranks = ([run.ranks[index] for index in indexes] for indexes in (slow, others))
     late_ns = _MOST * beyond_ns["host_bound"]
     if main != "host_bound" or late_ns <= 0:
@@ -111,6 +134,12 @@ def cause_of_late_hosts(
         return "operators", {"slow_operators": operators}
     location = _location(slow_ranks, other_ranks, late_ns)
     return "host", {"host_in": asdict(location)} if location is not None else {}
+
+
+def _mean(run: Run, indexes: Sequence[int], column: str, steps: Sequence[int]) -> Float64:
+    """Return a column of some ranks by activity, their medians, the mean of the steps."""
+    each = [run.ranks[index][HOST_TIMES].matrix(column, steps) for index in indexes]
+    return np.asarray(np.median(each, axis=0).mean(axis=0))
 
 
 def time_by_turns_ns(run: Run, steps: Sequence[int]) -> dict[str, int]:
