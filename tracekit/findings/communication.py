@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.hosts import HOST_CAUSES
 from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
 from tracekit.model.texts import milliseconds
 
@@ -71,6 +72,14 @@ def late_by_turns(share: float) -> Sentence:
         f"ranks take turns at being late: {share:.0%} of the step is waiting for whichever comes last",
         "look for what differs from step to step: uneven batches, other processes, garbage collection",
     )
+
+
+@entry("cause-by-turns", "diagnosis", NOTABLE_SHARE, example={"cause": "garbage_collection", "time_ns": 12_000_000})
+def cause_by_turns(cause: str, time_ns: float) -> Sentence:
+    """The same hits another rank in each step, and the others wait for it: garbage collection, allocation, loading."""
+    what = cause.replace("_", " ").replace("allocator", "allocating memory").replace("copy", "copying")
+    text = f"{what} takes {milliseconds(time_ns, 1)} ms a step on whichever rank it hits, and the others wait for it"
+    return text, HOST_CAUSES[cause][2]
 
 
 @entry(

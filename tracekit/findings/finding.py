@@ -22,6 +22,8 @@ Remedy = Literal[
     "checkpoint",
     "evaluation",
     "logging",
+    "allocator",
+    "garbage_collection",
     "communication",
     "network",
     "stages",
@@ -33,7 +35,7 @@ Remedy = Literal[
 """What a replay changes to show what it saves.
 
 ranks: the work of ranks. link: a link. load: the load of experts. data: loading data. checkpoint, evaluation,
-logging: these take no time. communication: all of it is
+logging, allocator, garbage_collection: these take no time. communication: all of it is
 hidden where data dependencies allow. network: communication takes no time. stages: those of a pipeline are alike.
 host: the device never waits for a launch. reshard: FSDP keeps parameters from forward to backward. accumulate:
 gradients are reduced in the last micro-batch only. together: several of these.

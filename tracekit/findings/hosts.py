@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import (
     BLOCKING_LAUNCHES,
+    CLEAR_ERRORS,
     IDLE_SHARE,
+    NOTABLE_SAVING,
     NOTABLE_SHARE,
     UNCLASSIFIED_SHARE,
     UNKNOWN_SHARE,
@@ -31,6 +33,7 @@ class _IdleCause(NamedTuple):
     action: str
 
 
+DO_NOT_WAIT = "do not read results on the host in every step (.item(), .cpu(), boolean indexing)"
 _IDLE_CAUSES = {
     "host_bound": _IdleCause(
         "launch-bound",
@@ -48,7 +51,7 @@ _IDLE_CAUSES = {
         "host-synchronisation",
         "The host waited until the device was done, so that nothing was queued behind.",
         "the host had waited for the GPU",
-        "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
+        DO_NOT_WAIT,
     ),
     "graph_capture": _IdleCause(
         "graph-capture",
@@ -68,6 +71,12 @@ _IDLE_CAUSES = {
         "Python collects garbage",
         "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
     ),
+    "host_compute": _IdleCause(
+        "host-compute",
+        "Operators compute on the host while nothing runs on the device, such as an optimizer whose state is there.",
+        "the host computes",
+        "compute on the device, or let it work meanwhile; torch.compile and CUDA graphs do not help",
+    ),
     "between_steps": _IdleCause(
         "idle-between-steps",
         "The host does something else between two steps.",
@@ -78,6 +87,8 @@ _IDLE_CAUSES = {
 _OF_COMPILED = (
     "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
 )
+BEFORE_OPERATORS = "before the first operator"
+"""The annotation of Python code before the first operator of its step, where a host may be."""
 _PYTHON = "shorten the Python code outside of operators, or move it to another thread"
 
 _DISTRIBUTED = "torch.distributed.checkpoint"
@@ -94,6 +105,16 @@ _PAUSES = {
 
 IDLE_CAUSES = tuple(_IDLE_CAUSES)
 """Causes of idle time that a finding may name."""
+HOST_CAUSES = {
+    "copy": ("copies", "copy", "copy from pinned memory (pin_memory=True), and check the links between host and GPU"),
+    "data": ("loads data", "load data", "load data ahead: more workers or faster storage"),
+    "logging": ("logs", "log", "log less often, or from another thread"),
+    "checkpoint": ("saves or loads checkpoints", "save or load checkpoints", "save in the background, or less often"),
+    "allocator": ("allocates memory", "allocate memory", _IDLE_CAUSES["allocator"].action),
+    "garbage_collection": ("collects garbage", "collect garbage", _IDLE_CAUSES["garbage_collection"].action),
+    "host_compute": ("computes on the host", "compute on the host", _IDLE_CAUSES["host_compute"].action),
+}
+"""What a late host does: of one rank, of several, and what to do about it."""
 
 
 # ---- idle devices ---------------------------------------------------------------------------------------------------
@@ -139,6 +160,8 @@ def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str:
         return _PYTHON
     if name == "host_bound" and compiled:
         return _OF_COMPILED
+    if name == "host_compute" and (cause["location"] or "").startswith("Optimizer."):
+        return "keep the optimizer on the device, or overlap it; torch.compile and CUDA graphs do not help"
     if name == "synchronisation" and cause["location"] is not None:
         return f"{_IDLE_CAUSES[name].action}; {cause['location']} does"
     return _IDLE_CAUSES[name].action
@@ -162,7 +185,15 @@ def _idle_example(cause: str) -> dict[str, object]:
 
 
 IDLE_ENTRIES = {
-    cause: entry(each.id, "breakdown", IDLE_SHARE, meaning=each.meaning, example=_idle_example(cause))(_idle)
+    cause: entry(
+        each.id,
+        "breakdown",
+        NOTABLE_SAVING,
+        CLEAR_ERRORS,
+        IDLE_SHARE,
+        meaning=each.meaning,
+        example=_idle_example(cause),
+    )(_idle)
     for cause, each in _IDLE_CAUSES.items()
 }
 
@@ -194,9 +225,10 @@ def location_text(
     """
     if short and source is not None:
         source = source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
-    name = operator or ("Python" if annotation is None else f"Python in {annotation}")
+    within = "" if annotation is None else f" {'in ' * (annotation != BEFORE_OPERATORS)}{annotation}"
+    name = operator or f"Python{within}"
     text = name if source is None else f"{name} ({source})"
-    return shortened(text, _LONGEST_NAME) if short else text
+    return shortened(text, _LONGEST_NAME) if short and annotation != BEFORE_OPERATORS else text
 
 
 @entry(

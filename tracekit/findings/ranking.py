@@ -35,6 +35,7 @@ _CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by mo
 _REACHED = 0.5  # of a time whose saving is not known, or of a bound: what a remedy may save
 
 _OF_ALL_TRANSFERS = ("communication", "network")
+BY_TURNS = "cause-by-turns"  # the finding on what hits another rank in each step
 _OF_SOMEBODY = ("ranks", "load", "link")  # remedies of a rank or a link that holds up the others
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
 _WORK = ("compute", "copy")
@@ -54,17 +55,20 @@ _BEHIND = {"compute": _WORK, "more_work": _WORK, "data": ("data",)}
 
 
 def rank_findings(
-    findings: Iterable[Finding], step_ns: float, causes: Sequence[Mapping[str, Any]] = (), after: After | None = None
+    findings: Sequence[Finding], step_ns: float, causes: Sequence[Mapping[str, Any]] = (), after: After | None = None
 ) -> list[Finding]:
     """Return the findings: errors, whoever is waited for though no replay tells why, then what saves most, then what
     takes most of the step.
 
     Left out are those whose time others have claimed, those that advise the same for the same ranks as one before them,
-    and those on a cause for which other findings blame the same ranks.
+    those on a cause for which other findings blame the same ranks, and those on idle time of all ranks for a cause that
+    hits them by turns.
 
     step_ns: the mean step. causes: rows of the table of causes. after: without it savings stay as they are.
     """
-    left, told, claims = list(findings), list[Finding](), _Claims(causes, step_ns)
+    told, claims = list[Finding](), _Claims(causes, step_ns)
+    by_turns = {finding.cause for finding in findings if finding.id == BY_TURNS}
+    left = [finding for finding in findings if finding.remedy != "host" or finding.cause not in by_turns]
     blamed = {_cause_of_ranks(finding) for finding in left if finding.remedy == "ranks"}
     while left:
         first = min(left, key=lambda finding: _rank(_without_others(finding, left, told, after), step_ns))
@@ -113,7 +117,7 @@ class _Claims:
         is_named = bool(finding.concerned) and (
             finding.remedy in _OF_SOMEBODY or any(row in self._rows for row in slow)
         )
-        own = slow if is_named else [(cause, ()) for cause in _causes_of(finding.cause)]
+        own = slow if is_named else [(cause, ()) for cause in _causes_of(finding)]
         if not is_named and not any(row in self._rows for row in own):
             return finding
         of_all = finding.time_ns is None or finding.cause in IDLE_CAUSES
@@ -208,7 +212,7 @@ class Coverage:
 
 def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterable[Finding]) -> Coverage:
     """Return what findings explain of a step. causes: rows of the table of causes, whose times sum to the step."""
-    found = {name for finding in findings if finding.cause is not None for name in _causes_of(finding.cause)}
+    found = {name for finding in findings for name in _causes_of(finding)}
     work_ns = sum(row["time_ns"] for row in causes if row["cause"] in _WORK)
     rest = Counter[str]()
     for row in causes:
@@ -222,6 +226,11 @@ def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterab
     )
 
 
-def _causes_of(cause: str) -> tuple[str, ...]:
-    """Return the causes of a step's time that a finding with this cause is about."""
+def _causes_of(finding: Finding) -> tuple[str, ...]:
+    """Return the causes of a step's time that a finding is about."""
+    cause = finding.cause
+    if cause is None:
+        return ()
+    if cause in IDLE_CAUSES and (finding.remedy == "ranks" or finding.id == BY_TURNS):
+        return (f"slow_{cause}",)
     return _OF_SEVERAL.get(cause, (cause, f"slow_{cause}"))

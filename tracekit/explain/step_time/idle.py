@@ -26,10 +26,10 @@ from tracekit.explain.step_time.tables import (
     UnrecordedGraphs,
 )
 from tracekit.findings.finding import Finding
-from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained, location_text
+from tracekit.findings.hosts import BEFORE_OPERATORS, IDLE_ENTRIES, idle_unexplained, location_text
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNKNOWN_SHARE
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.intervals import Intervals
+from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.names.modules import is_of_program
 from tracekit.model.run import Run
 from tracekit.model.spans import LABEL_PREFIX
@@ -39,19 +39,28 @@ from tracekit.rank.lanes import complete_steps
 from tracekit.rank.missing_kernels import graph_extents
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.rank.steps import StepWindows
 from tracekit.stats.grouped import summed
 
 _MAIN_LOCATION = 0.1  # of the idle time of a cause: a smaller location says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
 _CLOSED_BY_HOST = frozenset(
-    {"host_bound", "synchronisation", "graph_capture", "allocator", "garbage_collection", "between_steps"}
+    {
+        "host_bound",
+        "synchronisation",
+        "graph_capture",
+        "allocator",
+        "garbage_collection",
+        "host_compute",
+        "between_steps",
+    }
 )
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
 _LOCATION_IS_TELLING = frozenset(
-    {"host_bound", "synchronisation", "graph_capture", "allocator", "between_steps", "checkpoint"}
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "host_compute", "between_steps", "checkpoint"}
 )
 
 # Why some steps are longer than others, without doubt of these: their mean is known as well as without.
@@ -258,22 +267,29 @@ def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals
     if not of_host:
         return result
     locations = HostLocations(recorded)
-    what, time_ns, total_ns = [], [], []
+    what, time_ns, total_ns, before = [], [], [], locations.before_operators(recorded.lanes.windows)
     for number, cause in enumerate(of_host):
         if cause == "synchronisation":
             idle = recorded.once(idle_behind_calls)
             time_ns.append(recorded.trace.events.start_ns[idle.call])
             total_ns.append(in_steps[cause].covered_ns(idle.start_ns, idle.end_ns))
         else:
-            start_ns, end_ns = locations.split(_longest(in_steps[cause]))
+            start_ns, end_ns = locations.split(_longest(in_steps[cause]), before)
             time_ns.append(start_ns)
             total_ns.append(end_ns - start_ns)
-        what.append(np.full(len(time_ns[-1]), number, dtype=np.int64))
+        what.append(2 * number + before.covers(time_ns[-1]))  # odd: before the first operator of a step
     found = locations.sums(np.concatenate(what), np.concatenate(time_ns), np.concatenate(total_ns))
-    for number, (operator, annotation, source), location_ns in found:
+    for number, place, location_ns in found:
+        operator, annotation, source = _placed(number % 2, place)
         location = HostLocation(operator=operator, annotation=annotation, source=source, total_ns=location_ns)
-        result[of_host[number]].append(location)
+        result[of_host[number // 2]].append(location)
     return result
+
+
+def _placed(before: int, location: Location) -> Location:
+    """Return a location, of Python before a step's first operator as that."""
+    operator, annotation, source = location
+    return operator, BEFORE_OPERATORS if before and operator is None and annotation is None else annotation, source
 
 
 def _longest(time: Intervals) -> Intervals:
@@ -332,18 +348,31 @@ class HostLocations:
         )
         return operator, annotation, source
 
-    def split(self, time: Intervals) -> tuple[Int64, Int64]:
-        """Cut `time` into intervals, in each of which the host is in one location; return their starts and ends."""
+    def before_operators(self, windows: StepWindows) -> Intervals:
+        """Return when the step's thread had begun a step, and no operator in it."""
+        if windows.thread == ABSENT or windows.source == "recording":
+            return EMPTY
+        starts_ns = np.append(self._events.start_ns[self._operators[-1]], windows.host_end_ns)
+        begin_ns = windows.host_start_ns
+        first_ns = starts_ns[np.searchsorted(starts_ns[:-1], begin_ns)]
+        return Intervals.union_of(begin_ns, np.minimum(first_ns, np.append(begin_ns[1:], windows.host_end_ns)))
+
+    def split(self, time: Intervals, edges: Intervals = EMPTY) -> tuple[Int64, Int64]:
+        """Cut `time` into intervals, in each of which the host is in one location; return their starts and ends.
+
+        edges: whose starts and ends cut it as well.
+        """
         events, edges_ns = self._events, [time.start_ns, time.end_ns]
+        edges_ns += [column[time.covers(column)] for column in (edges.start_ns, edges.end_ns)]
         for rows in self._operators:  # they do not overlap
             inside = time & Intervals(events.start_ns[rows], events.end_ns[rows])
             edges_ns += [inside.start_ns, inside.end_ns]
         for rows in (self._annotations, self._frames):
             for column in (events.start_ns[rows], events.end_ns[rows]):
                 edges_ns.append(column[time.covers(column)])
-        edges = np.sort(np.concatenate(edges_ns), kind="stable")
-        is_inside = time.covers(edges[:-1]) & (edges[1:] > edges[:-1])
-        return edges[:-1][is_inside], edges[1:][is_inside]
+        cuts_ns = np.sort(np.concatenate(edges_ns), kind="stable")
+        is_inside = time.covers(cuts_ns[:-1]) & (cuts_ns[1:] > cuts_ns[:-1])
+        return cuts_ns[:-1][is_inside], cuts_ns[1:][is_inside]
 
     def sums(self, what: Int64, time_ns: Int64, total_ns: Int64) -> list[tuple[int, Location, int]]:
         """Return the time by cause and location, the most first: cause, location, ns.

@@ -70,6 +70,7 @@ _CAUSE = Column(
     "str",
     "",
     "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, graph_capture, allocator, garbage_collection, "
+    "host_compute, "
     "between_steps or other.",
     form="words",
 )

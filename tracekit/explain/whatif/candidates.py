@@ -49,6 +49,8 @@ _WITHOUT: Mapping[Remedy, str] = {
     "checkpoint": "checkpoints that hold nobody up",
     "evaluation": "no evaluation",
     "logging": "logging that takes no time",
+    "allocator": "no allocation of memory",
+    "garbage_collection": "no garbage collection",
 }
 _EVEN_LOAD = "even expert load"
 _HOST_GAPS_CLOSED = "host-bound gaps closed"

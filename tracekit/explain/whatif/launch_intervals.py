@@ -25,6 +25,7 @@ from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.rank.communication_rules import bytes_per_element
+from tracekit.rank.idle_causes import allocations, garbage_collections, host_threads
 from tracekit.rank.kernel_launches import BEFORE_RECORDING, RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.recorded_steps import RecordedSteps
@@ -32,7 +33,7 @@ from tracekit.rank.segments import loading_times
 from tracekit.replay.operation_graph import NO_TRAINING
 
 _EDGES = ("start_ns", "end_ns")
-_SHORTEST_NS = 50_000  # of logging that the host's time is cut at
+_SHORTEST_NS = 50_000  # of logging, allocating or collecting that the host's time is cut at
 _LINKED_SHARE = 0.9  # of the kernels: with fewer launches the host's time is not known
 _BEGIN, _WAIT, _RESUME, _STEP, _END, _MARK = (
     CUTS.index(what) for what in ("begin", "wait", "resume", "step", "end", "mark")
@@ -74,6 +75,10 @@ def _interruptions(recorded: RecordedSteps) -> Interruptions:
         "evaluation": pauses.evaluation,
         "logging": _long(pauses.logging),
     }
+    events, before = recorded.trace.events, times["data"] | pauses.checkpoint | pauses.evaluation | times["logging"]
+    times["garbage_collection"] = _long(garbage_collections(events) - before)
+    allocator = allocations(events, recorded.once(host_threads))
+    times["allocator"] = _long(allocator - before - times["garbage_collection"])
     begin_ns, end_ns = (np.concatenate([getattr(times[what], edge) for what in NO_TRAINING]) for edge in _EDGES)
     what = np.repeat(np.arange(len(NO_TRAINING), dtype=np.int32), [len(times[what]) for what in NO_TRAINING])
     order = np.argsort(begin_ns, kind="stable")

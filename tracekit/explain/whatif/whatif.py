@@ -38,12 +38,13 @@ from tracekit.explain.whatif.graph.run_graph import build_run_graph
 from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.catalogue import restated
 from tracekit.findings.communication import REPLAYED_ACTIONS
-from tracekit.findings.finding import SAVES_NOTHING, Finding, Remedy
+from tracekit.findings.finding import SAVES_NOTHING, Condition, Finding, Remedy
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 from tracekit.model.table import DerivedFrame, Rows
 from tracekit.rank.pauses import PAUSES
 from tracekit.replay.operation_graph import GraphSteps, OperationGraph
+from tracekit.stats.uncertainty import saving_conditions
 
 C = TypeVar("C", Change, Candidate)
 R = TypeVar("R")
@@ -282,6 +283,7 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
             saving_error_ns=change.error_ns,
             action=REPLAYED_ACTIONS.get(change.remedy, finding.action),
             evidence={**finding.evidence, "change": change.what},
+            conditions=_conditions(finding, change),
         )
     if finding.remedy is None and (finding.saving_error_ns is not None or finding.saving_ns is None):
         return finding
@@ -289,6 +291,13 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
         return finding
     evidence = {"no_replay": _why_not(finding, whatif), **finding.evidence}
     return replace(finding, saving_ns=None, saving_error_ns=None, evidence=evidence)
+
+
+def _conditions(finding: Finding, change: Change) -> tuple[Condition, ...]:
+    """Return the conditions of a finding: what a late host costs is known by what the replay saves, not by a share."""
+    if finding.remedy != "host":
+        return finding.conditions
+    return saving_conditions(change.saves_ns_per_step, change.error_ns, change.saves_ns_per_step / change.share)
 
 
 def with_next_limit(finding: Finding, whatif: WhatIf | Unavailable | None, made: Sequence[Finding]) -> Finding:
