@@ -129,8 +129,9 @@ class _Claims:
         behind = (*_BEHIND.get(finding.cause, IDLE_CAUSES), "variation", *_BUBBLES, *IDLE_CAUSES, "transfer", *_WORK)
         most_ns = max(had_ns, saving_ns) if is_named else saving_ns
         behind_ns = self._take([(cause, ()) for cause in (behind if is_named else _WAITING)], most_ns - time_ns)
-        is_claimed = time_ns < NOTABLE_SHARE * self._step_ns and time_ns < had_ns
-        if not is_named and is_claimed and (saving_ns < NOTABLE_SAVING * self._step_ns or 2 * time_ns < had_ns):
+        is_little = not is_named and time_ns < NOTABLE_SHARE * self._step_ns
+        saves_little = saving_ns < NOTABLE_SAVING * self._step_ns
+        if is_little and (2 * time_ns < had_ns or (saves_little and (finding.remedy or time_ns < had_ns))):
             return None
         evidence: dict[str, Any] = {**finding.evidence, **({"behind_ns": behind_ns} if behind_ns else {})}
         if "share" not in evidence or not finding.time_ns or is_named:
