@@ -103,6 +103,7 @@ def test_a_queue_that_waits_for_what_is_not_recorded_is_never_the_first_cause(tm
 
     assert [finding.id for finding in report.findings] == ["launch-bound", "idle-unexplained"]
     assert report.findings[0].evidence["idle_share"] == pytest.approx(0.305)
+    assert report.findings[0].saving_ns is None
     assert report.findings[1].evidence["unknown_share"] == pytest.approx(0.5, abs=0.01)
 
 
