@@ -231,7 +231,11 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("ranks", "list of int", "", "Ranks that are slow together."),
         Value("host", "str?", "", "Their machine, if these are all of its ranks."),
         Value(
-            "cause", "str?", "", "Why: compute, more_work, host, data, link, checkpoint, ...; null if none is named."
+            "cause",
+            "str?",
+            "",
+            "Why: compute, more_work, host, data, link, checkpoint, ..., or what a late host does, such as allocator; "
+            "null if none is named.",
         ),
         Value("caused_delay_ns", "int", "ns", "The delay beyond the others, the median of the steps."),
         Value("share_of_step", "float", "ratio", "That, as a share of the step."),

@@ -101,7 +101,7 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(2))),
         bad_rank="excluded",
         kind="mixed-processes",
-        says=f"it mixes the operators of 2 processes (pid 4020, 4080): {_NO_TIMES}",
+        says=f"it is a merge: it mixes the operators of 2 processes (pid 4020, 4080): {_NO_TIMES}",
     ),
     "events of another file of the same process": DamagedRun(
         write=of_trace(lambda trace: e.with_events_of(trace, rank_trace(at_us=-60_000))),

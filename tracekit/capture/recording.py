@@ -26,7 +26,7 @@ from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.groups import DESTROYED_GROUP, GroupTable, Layout, choose_mesh, find_layouts
-from tracekit.capture.job.process import Identity, accelerator_module, metadata_of, this_device
+from tracekit.capture.job.process import Identity, accelerator_module, launch_settings, metadata_of, this_device
 from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.observers import MetadataDraft, Observer
 from tracekit.capture.output.packing import CheckedExport, export_trace
@@ -283,7 +283,7 @@ class Recording:
             notes=[*self._notes, *draft.notes, *notes],
             uses=draft.uses,
             rpc=draft.rpc,
-            settings=draft.settings,
+            settings=[*draft.settings, *launch_settings()],
         )
 
 

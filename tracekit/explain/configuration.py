@@ -31,7 +31,7 @@ _MIB = 1 << 20
 SETTINGS = Table(
     "configuration",
     (
-        Column("component", "str", "", "ddp, fsdp1, fsdp2, zero, pipeline, compile or precision."),
+        Column("component", "str", "", "ddp, fsdp1, fsdp2, zero, pipeline, compile, precision or environment."),
         Column("modules", "list[str]", "", 'Names of the modules for which it holds, "" is the outermost; none: all.'),
         Column("setting", "str", "", "The name under which a program sets it."),
         Column("value", "value?", "", "A number, text or boolean; null: None, that is not set."),
@@ -182,7 +182,7 @@ def _settings(metadata: CaptureMetadata) -> Iterator[Settings]:
         values: dict[str, SettingValue] = {"schedule": layout.schedule, "n_microbatches": layout.microbatches}
         values |= {"stages": layout.stages, "stages_per_rank": layout.virtual_stages}
         yield Settings(component="pipeline", values=values)
-    yield from (settings for settings in metadata.settings if settings.component == "compile")
+    yield from (settings for settings in metadata.settings if settings.component in ("compile", "environment"))
     if (precision := metadata.precision) is not None:
         yield Settings(
             component="precision",

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -29,6 +29,9 @@ MODULES = (
     "tracekit.optables.findings",
 )
 """Where entries stand, in the order of the documentation."""
+
+NEXT_LIMITS = {"host": "the host launches earlier", "network": "transfers take less", "data": "data is loaded ahead"}
+"""What must come first where a finding saves far less than the time that it is about, by what limits the step next."""
 
 _PARAMETER = re.compile(r"\n\n(?=[a-z_, ]+: )")
 
@@ -114,3 +117,9 @@ def catalogue() -> Mapping[str, Entry]:
         importlib.import_module(module)
     order = {name: index for index, name in enumerate(MODULES)}
     return dict(sorted(_ENTRIES.items(), key=lambda item: order[item[1].compose.__module__]))
+
+
+def restated(finding: Finding, evidence: Mapping[str, object], **changes: Any) -> Finding:
+    """Return a finding with other numbers, and the sentence of these. changes: of other fields of the finding."""
+    text, action = catalogue()[finding.id].sentence({**vars(finding), **changes, **evidence})
+    return replace(finding, text=text, action=action, evidence=dict(evidence), **changes)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.hosts import HOST_CAUSES
 from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
+from tracekit.model.texts import milliseconds
 
-REPLAYED_ACTIONS = {
-    "communication": "overlap it with compute",
-    "network": "send less, or use a faster link: it would save as much if it took no time",
-}
+REPLAYED_ACTIONS = {"communication": "overlap it with compute"}
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
 
 
@@ -25,19 +24,22 @@ def exposed_transfers(
     group: str | None,
     phase: str | None,
     blocking_share: float | None = None,
+    bound_ns: int | None = None,
 ) -> Sentence:
     """The chain of events that bounds the step consists of transfers to a notable share, which no compute hides.
 
     A chain of transfers may run beside compute, so no more counts than the ranks' exposed time. unseen: ranks are
     missing, so that waiting for them cannot be told from transfers. blocking_share: of the step, in which compute waits
-    for communication; None where it is not recorded what waits for what.
+    for communication; None where it is not recorded what waits for what. bound_ns: what would be saved if transfers
+    took no time.
     """
     unknown = ", or waiting for ranks that are missing," if unseen else ""
     what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"
+    bound = "" if bound_ns is None else f": at most {milliseconds(bound_ns, 1)} ms a step"
     return (
         f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}"
         + _blocking_text(blocking_share),
-        "overlap it with compute, send less, or use a faster link",
+        f"overlap it with compute, send less, or use a faster link{bound}",
     )
 
 
@@ -70,6 +72,14 @@ def late_by_turns(share: float) -> Sentence:
         f"ranks take turns at being late: {share:.0%} of the step is waiting for whichever comes last",
         "look for what differs from step to step: uneven batches, other processes, garbage collection",
     )
+
+
+@entry("cause-by-turns", "diagnosis", NOTABLE_SHARE, example={"cause": "garbage_collection", "time_ns": 12_000_000})
+def cause_by_turns(cause: str, time_ns: float) -> Sentence:
+    """The same hits another rank in each step, and the others wait for it: garbage collection, allocation, loading."""
+    what = cause.replace("_", " ").replace("allocator", "allocating memory").replace("copy", "copying")
+    text = f"{what} takes {milliseconds(time_ns, 1)} ms a step on whichever rank it hits, and the others wait for it"
+    return text, HOST_CAUSES[cause][2]
 
 
 @entry(

@@ -29,14 +29,29 @@ def bucket_size(bucket_cap_mb: float, present_bucket_cap_mb: float, share: float
     )
 
 
-@entry("ddp-every-micro-batch", "buckets", NOTABLE_SAVING, example={"reductions_per_step": 4, "share": 0.31})
-def every_micro_batch(reductions_per_step: int, share: float) -> Sentence:
-    """DDP reduces all gradients several times before one update: only the last sum is needed."""
+def _every_micro_batch(reductions_per_update: int, share: float, option: str | None) -> Sentence:
+    """Return the sentence. option: what leaves the reductions out; None where the program reduces by itself."""
     text = (
-        f"DDP reduces all gradients {reductions_per_step} times a step, once for each micro-batch; those before the "
-        f"last take {share:.0%} of the step"
+        f"gradients are reduced {reductions_per_update} times before each update, once for each micro-batch; those "
+        f"before the last take {share:.0%} of the step"
     )
-    return text, "use no_sync() for all micro-batches but the last"
+    what = "leave the reductions out" if option is None else f"use {option}"
+    return text, f"{what} for all micro-batches but the last"
+
+
+MICRO_BATCH_ENTRIES = {
+    wrapper: entry(
+        f"{wrapper}-every-micro-batch",
+        "buckets",
+        NOTABLE_SAVING,
+        meaning=f"All gradients are reduced several times before one update: only the last sum is needed.{more}",
+        example={"reductions_per_update": 4, "share": 0.31, "option": option},
+    )(_every_micro_batch)
+    for wrapper, option, more in (
+        ("ddp", "no_sync()", ""),
+        ("fsdp", "set_requires_gradient_sync(False)", " Until then each rank keeps gradients of all parameters."),
+    )
+}
 
 
 @entry(

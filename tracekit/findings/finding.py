@@ -11,6 +11,9 @@ from tracekit.model.notes import Severity
 Certainty = Literal["sure", "likely"]
 """sure: shown in enough steps, beyond noise and the errors of clocks. likely: what explains the recording best."""
 
+SAVES_NOTHING = "no replay of this change saves more than its error"
+"""Why a finding has no saving, in its evidence as `no_replay`, if its change was replayed."""
+
 Remedy = Literal[
     "ranks",
     "link",
@@ -19,20 +22,23 @@ Remedy = Literal[
     "checkpoint",
     "evaluation",
     "logging",
+    "allocator",
+    "garbage_collection",
     "communication",
     "network",
     "stages",
     "host",
     "reshard",
+    "accumulate",
     "together",
 ]
 """What a replay changes to show what it saves.
 
 ranks: the work of ranks. link: a link. load: the load of experts. data: loading data. checkpoint, evaluation,
-logging: these take no time. communication: all of it is
+logging, allocator, garbage_collection: these take no time. communication: all of it is
 hidden where data dependencies allow. network: communication takes no time. stages: those of a pipeline are alike.
-host: the device never waits for a launch. reshard: FSDP keeps parameters from forward to backward. together: several of
-these.
+host: the device never waits for a launch. reshard: FSDP keeps parameters from forward to backward. accumulate:
+gradients are reduced in the last micro-batch only. together: several of these.
 """
 
 

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
-from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNCLASSIFIED_SHARE, UNKNOWN_SHARE
+from tracekit.findings.thresholds import (
+    BLOCKING_LAUNCHES,
+    CLEAR_ERRORS,
+    IDLE_SHARE,
+    NOTABLE_SAVING,
+    NOTABLE_SHARE,
+    UNCLASSIFIED_SHARE,
+    UNKNOWN_SHARE,
+)
 from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds, shortened
 
@@ -25,6 +33,7 @@ class _IdleCause(NamedTuple):
     action: str
 
 
+DO_NOT_WAIT = "do not read results on the host in every step (.item(), .cpu(), boolean indexing)"
 _IDLE_CAUSES = {
     "host_bound": _IdleCause(
         "launch-bound",
@@ -42,7 +51,13 @@ _IDLE_CAUSES = {
         "host-synchronisation",
         "The host waited until the device was done, so that nothing was queued behind.",
         "the host had waited for the GPU",
-        "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
+        DO_NOT_WAIT,
+    ),
+    "graph_capture": _IdleCause(
+        "graph-capture",
+        "The host captures a graph of kernels, which do not run meanwhile.",
+        "the host captures graphs",
+        "capture each graph once, before the steps that are recorded; a new shape of the input is captured again",
     ),
     "allocator": _IdleCause(
         "allocator-stalls",
@@ -56,6 +71,12 @@ _IDLE_CAUSES = {
         "Python collects garbage",
         "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
     ),
+    "host_compute": _IdleCause(
+        "host-compute",
+        "Operators compute on the host while nothing runs on the device, such as an optimizer whose state is there.",
+        "the host computes",
+        "compute on the device, or let it work meanwhile; torch.compile and CUDA graphs do not help",
+    ),
     "between_steps": _IdleCause(
         "idle-between-steps",
         "The host does something else between two steps.",
@@ -66,6 +87,8 @@ _IDLE_CAUSES = {
 _OF_COMPILED = (
     "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
 )
+BEFORE_OPERATORS = "before the first operator"
+"""The annotation of Python code before the first operator of its step, where a host may be."""
 _PYTHON = "shorten the Python code outside of operators, or move it to another thread"
 
 _DISTRIBUTED = "torch.distributed.checkpoint"
@@ -82,12 +105,22 @@ _PAUSES = {
 
 IDLE_CAUSES = tuple(_IDLE_CAUSES)
 """Causes of idle time that a finding may name."""
+HOST_CAUSES = {
+    "copy": ("copies", "copy", "copy from pinned memory (pin_memory=True), and check the links between host and GPU"),
+    "data": ("loads data", "load data", "load data ahead: more workers or faster storage"),
+    "logging": ("logs", "log", "log less often, or from another thread"),
+    "checkpoint": ("saves or loads checkpoints", "save or load checkpoints", "save in the background, or less often"),
+    "allocator": ("allocates memory", "allocate memory", _IDLE_CAUSES["allocator"].action),
+    "garbage_collection": ("collects garbage", "collect garbage", _IDLE_CAUSES["garbage_collection"].action),
+    "host_compute": ("computes on the host", "compute on the host", _IDLE_CAUSES["host_compute"].action),
+}
+"""What a late host does: of one rank, of several, and what to do about it."""
 
 
 # ---- idle devices ---------------------------------------------------------------------------------------------------
 def _idle(
     device: str,
-    idle_share: float,
+    share: float,
     aside: Sequence[str],
     main: Mapping[str, Any],
     second: Mapping[str, Any] | None,
@@ -102,7 +135,7 @@ def _idle(
     second: the same of another cause that is worth naming.
     """
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
-    text = f"{what[device]} for {idle_share:.0%} of the step"
+    text = f"{what[device]} for {share:.0%} of the step"
     if aside:
         text += f" ({' and '.join(aside)} aside)"
     text += f": {main['share']:.0%} of it as {_idle_reason(main, device)}"
@@ -127,6 +160,8 @@ def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str:
         return _PYTHON
     if name == "host_bound" and compiled:
         return _OF_COMPILED
+    if name == "host_compute" and (cause["location"] or "").startswith("Optimizer."):
+        return "keep the optimizer on the device, or overlap it; torch.compile and CUDA graphs do not help"
     if name == "synchronisation" and cause["location"] is not None:
         return f"{_IDLE_CAUSES[name].action}; {cause['location']} does"
     return _IDLE_CAUSES[name].action
@@ -146,11 +181,19 @@ def _idle_example(cause: str) -> dict[str, object]:
         "location_share": 0.4 if location else None,
         "in_python": False,
     }
-    return {"device": "gpu", "idle_share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
+    return {"device": "gpu", "share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
 
 
 IDLE_ENTRIES = {
-    cause: entry(each.id, "breakdown", IDLE_SHARE, meaning=each.meaning, example=_idle_example(cause))(_idle)
+    cause: entry(
+        each.id,
+        "breakdown",
+        NOTABLE_SAVING,
+        CLEAR_ERRORS,
+        IDLE_SHARE,
+        meaning=each.meaning,
+        example=_idle_example(cause),
+    )(_idle)
     for cause, each in _IDLE_CAUSES.items()
 }
 
@@ -182,9 +225,39 @@ def location_text(
     """
     if short and source is not None:
         source = source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
-    name = operator or ("Python" if annotation is None else f"Python in {annotation}")
+    within = "" if annotation is None else f" {'in ' * (annotation != BEFORE_OPERATORS)}{annotation}"
+    name = operator or f"Python{within}"
     text = name if source is None else f"{name} ({source})"
-    return shortened(text, _LONGEST_NAME) if short else text
+    return shortened(text, _LONGEST_NAME) if short and annotation != BEFORE_OPERATORS else text
+
+
+@entry(
+    "launches-that-block",
+    "breakdown",
+    BLOCKING_LAUNCHES,
+    example={
+        "launches_per_step": 43,
+        "behind_per_step": 43,
+        "exposed_share": 0.19,
+        "idle_share": 0.08,
+        "variables": ["CUDA_LAUNCH_BLOCKING"],
+    },
+)
+def launches_that_block(
+    launches_per_step: int,
+    behind_per_step: int,
+    exposed_share: float,
+    idle_share: float,
+    variables: Sequence[str],
+    ranks: Sequence[int] = (),
+) -> Sentence:
+    """Each launch waits until its kernel has ended, as a variable for debugging tells it to: nothing can overlap."""
+    text = (
+        f"launches block{f' on {ranks_text(ranks)}' if ranks else ''}: {behind_per_step} of {launches_per_step} a step "
+        f"end behind their kernel, so that nothing overlaps (exposed communication {exposed_share:.0%} of the step, "
+        f"idle {idle_share:.0%})"
+    )
+    return text, f"run without {' and '.join(variables)}, which {'is' if len(variables) == 1 else 'are'} for debugging"
 
 
 @entry(
@@ -311,10 +384,11 @@ def unclassified_communication(unclassified_share: float, pattern: str, kind: st
     return text, f"say what they do: {rule}, with another kind, or with compute"
 
 
-@entry("no-communication", "breakdown", example={"world_size": 8})
-def no_communication(world_size: int) -> Sentence:
-    """A job of several ranks on GPUs shows no communication at all."""
+@entry("no-communication", "breakdown", example={"ranks": 4, "world_size": 8})
+def no_communication(ranks: int, world_size: int | None) -> Sentence:
+    """A job of several ranks on GPUs shows no communication at all. ranks: how many are recorded."""
+    whose = f"on any of the {ranks} ranks" if ranks > 1 else f"in a job of {world_size} ranks"
     return (
-        f"no kernel is known to communicate, in a job of {world_size} ranks",
+        f"no communication is recorded {whose}: who waits for whom is not known",
         f"if some do, say so with {RULE_OPTION} 'REGEX=KIND' ('tracekit info --kernels' lists all)",
     )

@@ -1,52 +1,151 @@
-"""Which finding comes first, which say nothing beside another, and how much of the step no finding explains.
+"""Which finding comes first, which time of the step each is about, and how much of it no finding explains.
 
-What saves most comes first. A rank may be late by what it did before the recording, which no replay can change: there
-is no saving then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
+Findings are the rows of the diagnosis (docs/definitions.md, "Diagnosis"): no two are about the same time. What saves
+most comes first. The saving of a finding is a replay with the changes of those before it already made. What one rank
+causes is taken out of what is said of all ranks, so the rank comes first unless more remains without it.
+
+A rank may be late by what it did before the recording, which no replay can change: there is no saving then. If the
+others wait for it for a fifth of the step, it comes before all advice whose saving is known.
 
 That steps are too noisy to judge comes before all, but for ranks that are slower than chance makes them: these were
 judged by the steps of each rank.
 
-That all transfers took no time is a bound and no remedy. It follows a finding that says what to do about transfers.
+Of a saving counts what is beyond its error. That all transfers took no time is a bound and no saving: it counts half,
+as does a time whose saving is not known.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tracekit.findings.catalogue import restated
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import IDLE_CAUSES
-from tracekit.findings.thresholds import WAITED_FOR
+from tracekit.findings.thresholds import NOTABLE_SAVING, NOTABLE_SHARE, WAITED_FOR
 from tracekit.model.texts import milliseconds
 
-_OF_ALL_TRANSFERS = ("communication", "network")
+After = Callable[[Finding, Sequence[Finding]], Finding]
+"""Returns a finding with what it saves once those of others are made."""
 
 _CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by more than their own steps vary
 
+_REACHED = 0.5  # of a time whose saving is not known, or of a bound: what a remedy may save
+
+_OF_ALL_TRANSFERS = ("communication", "network")
+BY_TURNS = "cause-by-turns"  # the finding on what hits another rank in each step
+_OF_SOMEBODY = ("ranks", "load", "link")  # remedies of a rank or a link that holds up the others
+_BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
+_WORK = ("compute", "copy")
+_WAITING = ("variation", *_BUBBLES, "transfer")
 _OF_SEVERAL = {
-    "bubble": ("warmup", "drain", "imbalance", "late_peer"),
+    "bubble": _BUBBLES,
+    "imbalance": ("imbalance", "late_peer"),
     "communication": ("transfer",),
+    "blocking_launches": ("transfer", *IDLE_CAUSES),
+    "recording": (*IDLE_CAUSES, *_WORK),
+    "unclassified": ("transfer", *_WORK),
     **dict.fromkeys(IDLE_CAUSES, IDLE_CAUSES),  # a finding on idle time is about all of it
 }
-_WORK = ("compute", "copy")
+_SLOW = {"expert_load": ("more_work", "compute"), "slow_compute": ("compute",)}
+# Where the rest of what a rank costs shows, if it saves more than what it took beyond its peers.
+_BEHIND = {"compute": _WORK, "more_work": _WORK, "data": ("data",)}
 
 
-def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
+def rank_findings(
+    findings: Sequence[Finding], step_ns: float, causes: Sequence[Mapping[str, Any]] = (), after: After | None = None
+) -> list[Finding]:
     """Return the findings: errors, whoever is waited for though no replay tells why, then what saves most, then what
     takes most of the step.
 
-    Left out are those that advise the same for the same ranks as one before them, and those on a cause for which other
-    findings blame the same ranks. step_ns: the mean step.
+    Left out are those whose time others have claimed, those that advise the same for the same ranks as one before them,
+    those on a cause for which other findings blame the same ranks, and those on idle time of all ranks for a cause that
+    hits them by turns.
+
+    step_ns: the mean step. causes: rows of the table of causes. after: without it savings stay as they are.
     """
-    ranked = _remedies_before_bounds(sorted(findings, key=lambda finding: _rank(finding, step_ns)))
-    blamed = {_cause_of_ranks(finding) for finding in ranked if finding.remedy == "ranks"}
-    result: dict[object, Finding] = {}
-    for index, finding in enumerate(ranked):
-        if finding.remedy == "ranks" or not finding.concerned or _cause_of_ranks(finding) not in blamed:
-            result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else index, finding)
-    return list(result.values())
+    told, claims = list[Finding](), _Claims(causes, step_ns)
+    by_turns = {finding.cause for finding in findings if finding.id == BY_TURNS}
+    left = [finding for finding in findings if finding.remedy != "host" or finding.cause not in by_turns]
+    blamed = {_cause_of_ranks(finding) for finding in left if finding.remedy == "ranks"}
+    while left:
+        first = min(left, key=lambda finding: _rank(_without_others(finding, left, told, after), step_ns))
+        left = [finding for finding in left if finding is not first]
+        advice = (first.remedy, frozenset(first.concerned))
+        is_repeated = first.remedy and advice in {(other.remedy, frozenset(other.concerned)) for other in told}
+        is_explained = first.remedy != "ranks" and first.concerned and _cause_of_ranks(first) in blamed
+        if not is_repeated and not is_explained:
+            told.append(after(first, told) if after is not None and told else first)
+    # What is said of all ranks, or of all transfers, is what is left by what is said of some.
+    told.sort(key=lambda finding: (not finding.concerned, finding.saving_ns is None))
+    by_claim = [claims.claimed(finding) for finding in told]
+    return sorted((finding for finding in by_claim if finding is not None), key=lambda each: _rank(each, step_ns))
+
+
+def _without_others(finding: Finding, left: Sequence[Finding], told: Sequence[Finding], after: After | None) -> Finding:
+    """Return a finding with what it saves after those told of. What is said of all ranks saves what remains without the
+    ranks that are named.
+    """
+    if after is None or finding.saving_ns is None:
+        return finding
+    named = [] if finding.remedy in _OF_SOMEBODY else [each for each in left if each.remedy in _OF_SOMEBODY]
+    before = [*told, *(each for each in named if each.saving_ns)]
+    return after(finding, before) if before else finding
+
+
+class _Claims:
+    """The rows of the table of causes, of which each finding takes what no other has taken."""
+
+    def __init__(self, causes: Sequence[Mapping[str, Any]], step_ns: float) -> None:
+        self._step_ns = step_ns
+        self._left_ns = Counter[tuple[str, tuple[int, ...]]]()
+        for row in causes:
+            self._left_ns[row["cause"], tuple(row["ranks"])] += row["time_ns"]
+        self._rows = frozenset(self._left_ns)
+        self._transfer_ns = self._left_ns["transfer", ()]
+
+    def claimed(self, finding: Finding) -> Finding | None:
+        """Return a finding with the time that it is about; None if others have claimed that, or most of it.
+
+        What it saves beyond is time that others wait for it: `behind_ns` in the evidence.
+        """
+        if not self._left_ns or finding.cause is None or (finding.cause in _WORK and finding.time_ns is None):
+            return finding
+        slow = [(f"slow_{cause}", finding.concerned) for cause in (finding.cause, *_SLOW.get(finding.cause, ()))]
+        is_named = bool(finding.concerned) and (
+            finding.remedy in _OF_SOMEBODY or any(row in self._rows for row in slow)
+        )
+        own = slow if is_named else [(cause, ()) for cause in _causes_of(finding)]
+        if not is_named and not any(row in self._rows for row in own):
+            return finding
+        of_all = finding.time_ns is None or finding.cause in IDLE_CAUSES
+        saving_ns = finding.saving_ns or 0
+        had_ns = finding.time_ns or saving_ns
+        # What compute hides of the transfers on the chain is nobody's: others have claimed exposed time.
+        others_ns = self._transfer_ns - self._left_ns["transfer", ()] if finding.remedy in _OF_ALL_TRANSFERS else 0
+        time_ns = self._take(own, None if of_all else max(had_ns - others_ns, saving_ns))
+        behind = (*_BEHIND.get(finding.cause, IDLE_CAUSES), "variation", *_BUBBLES, *IDLE_CAUSES, "transfer", *_WORK)
+        most_ns = max(had_ns, saving_ns) if is_named else saving_ns
+        behind_ns = self._take([(cause, ()) for cause in (behind if is_named else _WAITING)], most_ns - time_ns)
+        is_claimed = time_ns < NOTABLE_SHARE * self._step_ns and time_ns < had_ns
+        if not is_named and is_claimed and (saving_ns < NOTABLE_SAVING * self._step_ns or 2 * time_ns < had_ns):
+            return None
+        evidence: dict[str, Any] = {**finding.evidence, **({"behind_ns": behind_ns} if behind_ns else {})}
+        if "share" not in evidence or not finding.time_ns or is_named:
+            return replace(finding, time_ns=time_ns, evidence=evidence)
+        evidence["share"] *= time_ns / finding.time_ns
+        return restated(finding, evidence, time_ns=time_ns)
+
+    def _take(self, rows: Iterable[tuple[str, tuple[int, ...]]], most_ns: int | None) -> int:
+        """Return how much there was to take of some rows, at most so much."""
+        taken_ns = 0
+        for row in rows:
+            part_ns = self._left_ns[row] if most_ns is None else min(self._left_ns[row], max(most_ns - taken_ns, 0))
+            self._left_ns[row] -= part_ns
+            taken_ns += part_ns
+        return taken_ns
 
 
 def with_noise(noise: Iterable[Finding], ranked: Iterable[Finding]) -> list[Finding]:
@@ -54,17 +153,6 @@ def with_noise(noise: Iterable[Finding], ranked: Iterable[Finding]) -> list[Find
     ranked = list(ranked)
     clear = [finding for finding in ranked if _CLEAR_IN_NOISE in finding.evidence]
     return [*clear, *noise, *(finding for finding in ranked if _CLEAR_IN_NOISE not in finding.evidence)]
-
-
-def _remedies_before_bounds(ranked: list[Finding]) -> list[Finding]:
-    remedies = [finding for finding in ranked if finding.cause == "transfer" and not finding.remedy]
-    remedies = [finding for finding in remedies if finding.saving_ns is not None]
-    bound = next((finding for finding in ranked if finding.remedy in _OF_ALL_TRANSFERS), None)
-    if bound is None or not remedies:
-        return ranked
-    others = [finding for finding in ranked if finding is not bound]
-    index = max(ranked.index(bound), 1 + others.index(remedies[0]))
-    return [*others[:index], bound, *others[index:]]
 
 
 def reason_for_place(finding: Finding, step_ns: float) -> str:
@@ -76,6 +164,8 @@ def reason_for_place(finding: Finding, step_ns: float) -> str:
     if _waited_ns(finding) > WAITED_FOR * step_ns:
         waited = milliseconds(_waited_ns(finding), 1)
         return f"others wait {waited} ms for it, and no replay has a saving: before all savings"
+    if "bound_ns" in finding.evidence:
+        return "no remedy ends all transfers: half of their time counts"
     if finding.saving_ns:
         return f"it saves {milliseconds(finding.saving_ns, 1)} ms a step"
     why = f" ({finding.evidence['no_replay']})" if "no_replay" in finding.evidence else ""
@@ -84,10 +174,15 @@ def reason_for_place(finding: Finding, step_ns: float) -> str:
     return f"no time or saving is known{why}"
 
 
-def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, int, int, int]:
+def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, float, bool, int, int]:
     severity = ("error", "warning", "info").index(finding.severity)
     is_waited_for = _waited_ns(finding) > WAITED_FOR * step_ns
-    return (min(severity, 1), not is_waited_for, -(finding.saving_ns or 0), severity, -(finding.time_ns or 0))
+    time_ns = finding.time_ns or 0
+    bound_ns = finding.evidence.get("bound_ns")
+    possible_ns = bound_ns if isinstance(bound_ns, int) else time_ns
+    sure_ns = (finding.saving_ns or 0) - (finding.saving_error_ns or 0)
+    amount_ns = _REACHED * possible_ns if finding.saving_ns is None else sure_ns
+    return min(severity, 1), not is_waited_for, -amount_ns, not finding.concerned, severity, -time_ns
 
 
 def _waited_ns(finding: Finding) -> int:
@@ -117,7 +212,7 @@ class Coverage:
 
 def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterable[Finding]) -> Coverage:
     """Return what findings explain of a step. causes: rows of the table of causes, whose times sum to the step."""
-    found = {name for finding in findings if finding.cause is not None for name in _causes_of(finding.cause)}
+    found = {name for finding in findings for name in _causes_of(finding)}
     work_ns = sum(row["time_ns"] for row in causes if row["cause"] in _WORK)
     rest = Counter[str]()
     for row in causes:
@@ -131,6 +226,11 @@ def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterab
     )
 
 
-def _causes_of(cause: str) -> tuple[str, ...]:
-    """Return the causes of a step's time that a finding with this cause is about."""
+def _causes_of(finding: Finding) -> tuple[str, ...]:
+    """Return the causes of a step's time that a finding is about."""
+    cause = finding.cause
+    if cause is None:
+        return ()
+    if cause in IDLE_CAUSES and (finding.remedy == "ranks" or finding.id == BY_TURNS):
+        return (f"slow_{cause}",)
     return _OF_SEVERAL.get(cause, (cause, f"slow_{cause}"))

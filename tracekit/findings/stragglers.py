@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.hosts import BEFORE_OPERATORS, DO_NOT_WAIT, HOST_CAUSES, location_text
 from tracekit.findings.thresholds import EXPERT_RATIO, NOTABLE_SAVING
 from tracekit.model.run import format_ranges
 from tracekit.model.texts import milliseconds
@@ -53,45 +54,82 @@ def straggler(
     longest_wait: Mapping[str, Any] | None = None,
     recorded_with: Sequence[str] = (),
     clock: Mapping[str, Any] | None = None,
+    host_in: Mapping[str, Any] | None = None,
+    waits_for_device: Mapping[str, Any] | None = None,
+    slow_operators: Mapping[str, Any] | None = None,
+    other_devices: Mapping[str, Any] | None = None,
+    late_steps: Sequence[int] | None = None,
 ) -> Sentence:
     """A rank, or ranks together, hold up the others in most steps, by more than chance and the errors of clocks.
 
     share_of_compute: by how much they compute longer than their peers, of how long these do; None if it tells little.
-    missing: what the recording lacks to be sure. expert_load: of the rank's experts against the mean of the others, if
-    that is why it computes longer. recorded_with: options of the profiler with which only these ranks were recorded.
+    missing: what the recording lacks to be sure.
+    expert_load: of the rank's experts against the mean of the others, if that is why it computes longer.
+    recorded_with: options of the profiler with which only these ranks were recorded.
     clock: a counter that shows that the clock of their GPUs is lower, with their rate and that of others.
+    host_in: the `operator`, `annotation` and `source` in which a late host is.
+    waits_for_device: the `calls` a step in which the host does so, and `peers_calls`.
+    slow_operators: how many `times` as long operators take on a late host, with an example.
+    other_devices: the model of `slow` GPUs, and that of the `others`, if they differ.
+    late_steps: in which they are late, if that is in some only.
     """
-    text = _rank_text(
-        ranks, host, cause, share_of_step, share_of_compute, peers, expert_load, estimated=expert_load_estimated
-    )
-    if steps == 1 and longest_wait is not None and expert_load is None:
-        who = _name(ranks, None)
-        longer = text.partition(", which")[0].removeprefix(f"{who} ")
+    who, longer = _name(ranks, host), _longer(ranks, cause, share_of_step, share_of_compute, host_in, waits_for_device)
+    if cause == "operators" and slow_operators is not None:
+        each, peers_each = (slow_operators[key] / 1000 for key in ("each_ns", "peers_ns"))
+        text = f"{who} take{'s' * (len(ranks) == 1)} {slow_operators['times']:.1f} times as long as "
+        text += f"{_peers(ranks, peers)} for the same operators ({slow_operators['operator']}: {each:.0f} us for "
+        text += f"{peers_each:.0f}), {share_of_step:.0%} of the step, for which the others wait"
+    elif steps == 1 and longest_wait is not None and expert_load is None:
         most = (
             f"rank {longest_wait['rank']} {milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}"
         )
         text = f"others wait {milliseconds(others_wait_ns or 0, 1)} ms for {who} ({most}), which {longer}"
-    who = _name(ranks, host)
-    if expert_load is not None:
-        action = f"even out the load of the experts of {who}"
-    elif cause == "host":
-        action = f"record {who} with stacks, and move what Python does between operations out of the step"
-    elif cause == "data":
-        action = f"load data ahead on {who}: more workers or faster storage"
-    elif cause == "more_work":
-        action = f"give {who} as much work as others"
+        text = f"{text} than {_peers(ranks, peers)}"
     else:
-        processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
-        action = f"look at the {processor} of {who}: clock rate, heat, other processes"
-    if clock is not None:
+        text = f"{who} {longer} than {_peers(ranks, peers)}, which wait{'s' * (peers == 1)} for {_them(ranks)}"
+    if late_steps is not None:
+        when = f"in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)}), nobody else in any"
+        text = text.partition(", which")[0] + f" {when}"
+    if other_devices is not None:
+        gpus = "its GPU is" if len(ranks) == 1 else "their GPUs are"
+        text += f": {gpus} {other_devices['slow']}, the others' {other_devices['others']}"
+    elif expert_load is not None:
+        said = " (estimated)" if expert_load_estimated else ""
+        text += f": its experts receive {expert_load:.2f} times the mean of the others{said}"
+    elif cause == "more_work":
+        text += f": {'it has' if len(ranks) == 1 else 'they have'} more work"
+    action = _action(ranks, host, cause, device, host_in)
+    if waits_for_device is not None:
+        action = f"on {who}: {DO_NOT_WAIT}"
+    if other_devices is not None:
+        action = f"give all ranks GPUs of one model, or {who} less work"
+    elif expert_load is not None:
+        action = f"even out the load of the experts of {who}"
+    elif clock is not None:
         its, rates = "its" if len(ranks) == 1 else "their", [_rate(clock[key]) for key in ("rate", "others_rate")]
         text += f"; {its} {_clock_name(clock['name'])} is {rates[0]}, the others' {rates[1]}"
         action = f"look why the clock of {who} is lower: power limit, heat"
-        action += _until_sure(certainty, steps, missing)
     if recorded_with:
         text += f"; only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
         action = "record all ranks with the same options of the profiler: these alone make a rank slower"
     return text, action + _until_sure(certainty, steps, missing)
+
+
+late_steps = entry(
+    "late-in-some-steps",
+    "stragglers",
+    NOTABLE_SAVING,
+    meaning="A rank, or ranks together, are late in some steps, and no other rank is in any.",
+    example={**_STRAGGLER, "ranks": (5,), "cause": "compute", "late_steps": (7, 8, 9, 10), "peers": 7},
+)(straggler.compose)
+
+
+@entry("idle-in-some-steps", "stragglers", example={"rank": 3, "rank_steps": (7, 8, 9, 10), "steps": 8})
+def idle_steps(rank: int, rank_steps: Sequence[int], steps: int) -> Sentence:
+    """A rank computes next to nothing in some steps, as it has no data there. It is late for nobody."""
+    when = f"in {len(rank_steps)} of {steps} steps ({format_ranges(rank_steps)})"
+    action = "give all ranks as many batches: drop_last, or a sampler that pads"
+    return f"rank {rank} computes nothing {when}, and nobody is late there", action
 
 
 def _clock_name(counter: str) -> str:
@@ -106,37 +144,74 @@ def _rate(value: float) -> str:
     return f"{value:,.4g}" if hertz is None else f"{value * hertz / 1e9:.2f} GHz"
 
 
-def _rank_text(
+def _longer(
     ranks: Sequence[int],
-    host: str | None,
     cause: str | None,
     share_of_step: float,
     share_of_compute: float | None,
-    peers: int,
-    expert_load: float | None = None,
-    *,
-    estimated: bool = False,
+    host_in: Mapping[str, Any] | None,
+    waits_for_device: Mapping[str, Any] | None,
 ) -> str:
-    """Return what slow ranks do longer than their peers, and by how much.
-
-    host: the machine whose ranks these are, if it has no others. share_of_compute: of how long the peers compute, if
-    that is known. peers: how many ranks wait for them. expert_load: that of the rank's experts against the mean of the
-    others, if it computes longer for them. estimated: from compute.
-    """
-    who, s = _name(ranks, host), "s" if len(ranks) == 1 else ""
-    its, them = ("its", "it") if len(ranks) == 1 else ("their", "them")
-    whom = f"{its} peer, which waits for {them}" if peers == 1 else f"{its} peers, which wait for {them}"
-    step = f"{share_of_step:.0%} of the step"
+    """Return what slow ranks do longer, and by how much."""
+    s, step = "s" * (len(ranks) == 1), f"{share_of_step:.0%} of the step"
+    if waits_for_device is not None:
+        calls, others = (waits_for_device[key] for key in ("calls", "peers_calls"))
+        return f"spend{s} {step} longer behind waits for the GPU ({calls:.0f} a step, others {others:.0f})"
     if cause == "host":
-        return f"{who} spend{s} {step} longer between operations than {whom}"
+        return f"spend{s} {step} longer {_where(host_in)}"
+    if cause in HOST_CAUSES:
+        return f"{HOST_CAUSES[cause][not s]} for {step} longer"
+    return f"compute{s} {step if share_of_compute is None else f'{share_of_compute:.0%}'} longer"
+
+
+def _where(host_in: Mapping[str, Any] | None) -> str:
+    """Return `between operations`, or in what the host is."""
+    if host_in is None:
+        return "between operations"
+    source, before = host_in["source"], host_in["annotation"] == BEFORE_OPERATORS
+    if source is not None:
+        path, _, function = source.rpartition("): ")
+        source = f"in {function} ({path.rpartition('/')[2].replace('(', ':')})"
+    if host_in["operator"] is None and (before or source is not None):
+        return ", ".join(filter(None, (f"{BEFORE_OPERATORS} of the step" * before, source)))
+    return f"in {location_text(host_in['operator'], host_in['annotation'], host_in['source'], short=True)}"
+
+
+def _action(
+    ranks: Sequence[int], host: str | None, cause: str | None, device: str, host_in: Mapping[str, Any] | None
+) -> str:
+    """Return what to do about slow ranks."""
+    who = _name(ranks, host)
+    if cause == "host":
+        known = host_in is not None and (host_in["source"] or host_in["operator"])
+        record = "" if known else f"record {who} with stacks, and "
+        if host_in is not None and host_in["annotation"] == BEFORE_OPERATORS:
+            return f"{record}move what Python does there out of the step; if it gets the batch, load ahead in workers"
+        if host_in is not None and host_in["operator"]:
+            return f"compare what {who} run{'s' * (len(ranks) == 1)} there with what the others do"
+        return f"{record}move what Python does {'there' if known else 'between operations'} out of the step"
+    if cause == "operators":
+        return f"look at the host of {who}: binding to cores and NUMA nodes, clock rate, other processes"
     if cause == "data":
-        return f"{who} load{s} data for {step} longer than {whom}"
-    longer = step if share_of_compute is None else f"{share_of_compute:.0%}"
-    more = f"{who} compute{s} {longer} longer than {whom}"
-    if expert_load is not None:
-        said = " (estimated)" if estimated else ""
-        return f"{more}: its experts receive {expert_load:.2f} times the mean of the others{said}"
-    return f"{more}: {'it has' if len(ranks) == 1 else 'they have'} more work" if cause == "more_work" else more
+        return f"load data ahead on {who}: more workers or faster storage"
+    if cause in HOST_CAUSES:
+        return f"on {who}: {HOST_CAUSES[cause][2]}"
+    if cause == "more_work":
+        return f"give {who} as much work as others"
+    processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
+    return f"look at the {processor} of {who}: clock rate, heat, other processes"
+
+
+def _their(ranks: Sequence[int]) -> str:
+    return "its" if len(ranks) == 1 else "their"
+
+
+def _them(ranks: Sequence[int]) -> str:
+    return "it" if len(ranks) == 1 else "them"
+
+
+def _peers(ranks: Sequence[int], peers: int) -> str:
+    return f"{_their(ranks)} peer{'s' * (peers != 1)}"
 
 
 @entry(

@@ -14,12 +14,14 @@ LISTED_SAVING = Threshold(0.01, "saving, as a share of the step, to stand in the
 CLEAR_ERRORS = Threshold(2.0, "saving, in its standard errors", "errors")
 WAITED_FOR = Threshold(0.2, "what others wait for a rank, as a share of the step, to come before all savings")
 
-IDLE_SHARE = Threshold(0.2, "idle share of the step, without loading, pauses and named waits")
+IDLE_SHARE = Threshold(0.2, "idle share of the step, without loading, pauses and named waits, if no saving is known")
+BLOCKING_LAUNCHES = Threshold(0.95, "share of the launches of long kernels that end behind these")
 UNKNOWN_SHARE = Threshold(0.1, "share of the step in which work waits for what is not recorded")
 OVERHEAD_RATIO = Threshold(0.1, "cost of recording, as a share of the step")
 UNCLASSIFIED_SHARE = Threshold(0.01, "share of the step in kernels that may communicate")
 UNCERTAIN_MEAN = Threshold(0.2, "standard error of the mean step, as a share of it")
 SLOW_RATE = Threshold(1.25, "how much longer steps are than those of peers", "times")
+LONGER_COMPUTE = Threshold(1.1, "how much longer a rank computes than its peers", "times")
 RESTARTS_SHARE = Threshold(0.1, "share of the job's time so far")
 
 SLOW_HOST = Threshold(1.5, "how much longer transfers are than equal ones of other hosts", "times")

@@ -26,10 +26,11 @@ from tracekit.model.run import format_ranges
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.missing_kernels import device_activity
 from tracekit.rank.other_devices import other_device
-from tracekit.read.files.identify import rank_in_name
+from tracekit.read.files.ranks import rank_in_name
 
 _SHOWN = 4  # processes
 _MOST_OF_A_STEP = 0.5  # by which a device's clock may be off: more may be a jump of the host's clock
+_TELLING_SHARE = 0.01  # of a step: device times that are moved by less change nothing that is said
 
 
 def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
@@ -42,7 +43,7 @@ def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
     processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
     if len(processes) > 1:
         shown = ", ".join(processes[:_SHOWN])
-        yield Doubt(reason=f"it mixes the operators of {len(processes)} processes (pid {shown})")
+        yield Doubt(reason=f"it is a merge: it mixes the operators of {len(processes)} processes (pid {shown})")
 
 
 def step_order(evidence: Evidence) -> Iterator[Doubt]:
@@ -75,7 +76,8 @@ def device_clock(evidence: Evidence) -> Iterator[Doubt]:
     else:
         yield Doubt(
             text=f"kernels begin up to {behind_ns / 1e6:,.3f} ms before they are launched: "
-            "the device's clock is behind; all device times are taken as later by as much"
+            "the device's clock is behind; all device times are taken as later by as much",
+            severity="warning" if behind_ns > _TELLING_SHARE * steps_ns.min() else "info",
         )
 
 

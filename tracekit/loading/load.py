@@ -34,6 +34,7 @@ from tracekit.loading.options import SummaryOptions
 from tracekit.loading.rank_reader import RankReader
 from tracekit.loading.workers import LOST, Progress, map_ranks
 from tracekit.model.communication import MatchedMessages
+from tracekit.model.metadata import MAX_RANKS
 from tracekit.model.metadata import Progress as ProgressFile
 from tracekit.model.names.pseudonyms import KindOfName, NameCollector, Pseudonyms
 from tracekit.model.notes import Note
@@ -60,6 +61,7 @@ def load(
     *,
     run: str | None = None,
     attempt: int | None = None,
+    ranks_from: str | None = None,
     ranks: Iterable[int] | None = None,
     options: SummaryOptions | None = None,
     jobs: int | None = 1,
@@ -71,6 +73,9 @@ def load(
 ) -> Run:
     """Return the newest run below `paths`, or the given `run` and `attempt`. Each rank is read by this process or a
     worker.
+
+    `ranks_from` numbers files that do not name their rank: a regular expression that is searched in the path of a file
+    below `paths`, and whose only group is the rank, such as `gpu([0-9]+)`.
 
     `cache=True` stores the summary of each rank for the next time. The place is given by `TRACEKIT_CACHE`; without it,
     it is a folder `.tracekit-cache` beside a trace that the probe wrote, and the user's cache folder for other traces.
@@ -90,13 +95,13 @@ def load(
     cache is not used then, and each file is read twice to number the names; runs to compare share `Pseudonyms`.
 
     Raises InputError when there is no usable trace, or none of the selected `ranks` or steps is there. Raises
-    UsageError when there is no such `run` or `attempt`, when a rule is none, or when $TRACEKIT_NATIVE asks for a
-    decoder that there is not.
+    UsageError when there is no such `run` or `attempt`, when `ranks_from` finds no rank, when a rule is none, or when
+    $TRACEKIT_NATIVE asks for a decoder that there is not.
     """
     chosen_decoder()  # raises now if the choice is wrong, and not once per rank
     path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     if anonymize is True:
-        meant = RunPaths(paths=path_texts, run=run, attempt=attempt)
+        meant = RunPaths(paths=path_texts, run=run, attempt=attempt, ranks_from=ranks_from)
         anonymize = pseudonyms_of([meant], jobs=jobs, progress=progress)
     pseudonyms = anonymize or None
     reader = RankReader(
@@ -112,10 +117,10 @@ def load(
     steps = summary_options.steps
     leaves_out_first = steps.is_everything and not steps.whole
     settled = replace(summary_options, settled=leaves_out_first)
-    discovery = discover(path_texts, run=run, attempt=attempt)
+    discovery = discover(path_texts, run=run, attempt=attempt, ranks_from=ranks_from)
     outcomes = reader.read(discovery, settled)
     if discovery.is_provisional and started_far_apart(_first_events_ns(outcomes)):
-        discovery = discover(path_texts, run=run, attempt=attempt, identify_file=identify)
+        discovery = discover(path_texts, run=run, attempt=attempt, ranks_from=ranks_from, identify_file=identify)
         outcomes = reader.read(discovery, settled)
     loaded = run_of_counted_steps(reader, discovery, outcomes, summary_options, leaves_out_first=leaves_out_first)
     if reader.cache is not None:
@@ -124,6 +129,7 @@ def load(
         loaded,
         sections=summary_options.sections,
         communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
+        ranks_from=ranks_from,
     )
     if pseudonyms is None:
         return loaded
@@ -165,6 +171,10 @@ def assemble(
         recorded = format_ranges({step for summary in ranks for step in summary.recorded_steps})
         raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {recorded}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
+    if world_size is None:
+        of_groups = (max(group.ranks) + 1 for summary in ranks for group in summary.groups if group.ranks)
+        at_least = max(discovery.chosen.world_size or 0, *(size for size in of_groups if size <= MAX_RANKS), 0)
+        world_size = at_least if at_least > max(1, *by_rank) else None
     if world_size is not None and world_size < len(ranks):
         world_size = None  # the files contradict it
     if selected is not None:
@@ -324,7 +334,7 @@ def inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
     notes = []
     inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
     if inferred:
-        text = f"parallelism {', '.join(inferred)} inferred from the names of events"
+        text = f"parallelism {', '.join(inferred)} inferred from names of events and what ranks communicate"
         notes.append(Note(id="inferred", severity="info", text=text))
     if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
         text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
@@ -406,6 +416,7 @@ class RunPaths:
     paths: Sequence[str]
     run: str | None = None
     attempt: int | None = None
+    ranks_from: str | None = None
 
 
 def pseudonyms_of(
@@ -438,7 +449,7 @@ def pseudonyms_of(
 def _discover(chosen: RunPaths) -> Discovery:
     """Return what `discover` does. If no run has the wanted id, the error does not list the ids that there are."""
     try:
-        return discover(chosen.paths, run=chosen.run, attempt=chosen.attempt)
+        return discover(chosen.paths, run=chosen.run, attempt=chosen.attempt, ranks_from=chosen.ranks_from)
     except UsageError as error:
         raise UsageError(error.message, hint="tracekit info without --anonymize shows the ids of runs") from None
 

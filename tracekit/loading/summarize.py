@@ -18,6 +18,7 @@ from tracekit.explain.pipeline.per_rank import recorded_pipeline
 from tracekit.explain.sections import ALL_PARTS, parts_for
 from tracekit.explain.step_time.breakdown import step_parts
 from tracekit.explain.step_time.step_lengths import long_first_steps
+from tracekit.explain.strategies import recorded_strategies
 from tracekit.health.run_checks import without_times
 from tracekit.loading.options import SummaryOptions
 from tracekit.loading.recording import Recording, recording_of
@@ -25,7 +26,6 @@ from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.run import format_ranges
 from tracekit.model.summary import RankFailure, RankSummary
-from tracekit.rank.groups import strategies_of
 from tracekit.rank.point_to_point import merge_messages, rank_messages
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.recorded_waits import blocking_times
@@ -103,7 +103,7 @@ def summarize_recording(recording: Recording, rank: int, options: SummaryOptions
         steps=steps,
         messages=rank_messages(trace, lanes),
     )
-    strategies, inferred = strategies_of(trace)
+    strategies, inferred = recorded_strategies(recorded)
     work = recorded.once(computing_or_loading)
     summary = RankSummary(
         rank=rank,

@@ -58,6 +58,7 @@ class Run:
         groups: of all ranks; tables refer to a group by its index here.
         sections: the sections of a report for which the summaries were made; None: any.
         communication_rules: those that the user gave, as regex=kind.
+        ranks_from: the regular expression by which the user numbered files that do not name their rank.
         left_out: first steps that are longer than the others; `ranks` are without them.
         progress: of all attempts and ranks that left a progress file.
         pseudonyms: of an anonymised run, whose files must be read with them again; None: names are as recorded.
@@ -78,6 +79,7 @@ class Run:
     collectives: tuple[MatchedGroup, ...] = ()
     sections: frozenset[str] | None = None
     communication_rules: tuple[str, ...] = ()
+    ranks_from: str | None = None
     left_out: tuple[LeftOutStep, ...] = ()
     progress: tuple[Progress, ...] = ()
     pseudonyms: Pseudonyms | None = None
@@ -108,6 +110,8 @@ class Run:
             chosen += ["--attempt", str(self.attempt)]
         if self.selected_ranks is not None:
             chosen += ["--ranks", ",".join(map(str, self.selected_ranks))]
+        if self.ranks_from is not None:
+            chosen += ["--ranks-from", self.ranks_from]
         for rule in self.communication_rules:
             chosen += ["--communication-rule", rule]
         return chosen

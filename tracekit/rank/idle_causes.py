@@ -15,7 +15,7 @@ import numpy as np
 from tracekit.model.events import ROUNDED_NS, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, WAIT_SPAN
-from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents, graph_captures
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.pauses import checkpoint_calls
 from tracekit.rank.recorded_steps import RecordedSteps
@@ -28,12 +28,16 @@ IDLE_CAUSES = (
     "data",
     "checkpoint",
     "logging",
+    "graph_capture",
     "allocator",
     "garbage_collection",
+    "host_compute",
     "between_steps",
     "other",
 )
-"""host_bound: nothing was queued, as the host launched too late. kernel_gap: work was queued."""
+"""host_bound: nothing was queued, as the host launched too late. kernel_gap: work was queued. host_compute: an operator
+computed on the host.
+"""
 
 _LATENCY_NS = 5_000  # from a launch to the start on an idle device, if the trace does not show it
 _LARGEST_LATENCY_NS = 20_000
@@ -52,6 +56,7 @@ _ALLOCATES = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister|MemPool)\w*|"
     r"(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree)\w*"
 )
+_TORCH_COLLECTION = "Python GC"  # torch's own event, with record_python_gc_info
 _BLOCKS_NS = 20_000  # a shorter copy call may have returned before its copy ended
 
 
@@ -83,6 +88,7 @@ def idle_by_cause(recorded: RecordedSteps) -> Mapping[str, Intervals]:
         take("other", _before_unlinked(events, lanes))
     take("garbage_collection", garbage_collections(events))
     take("other", Intervals.of_events(events, events.in_category("overhead")))
+    take("graph_capture", graph_captures(events))
     take("allocator", allocations(events, threads))
     take("checkpoint", checkpoints(events, threads))
     take("logging", recorded.phases.pauses.logging)
@@ -91,6 +97,7 @@ def idle_by_cause(recorded: RecordedSteps) -> Mapping[str, Intervals]:
         found = recorded.once(idle_behind_calls)
         take("synchronisation", Intervals.union_of(found.start_ns[found.within], found.end_ns[found.within]))
         behind = Intervals.union_of(found.start_ns[~found.within], found.end_ns[~found.within])
+        take("host_compute", _host_compute(recorded, left))
     take("other", _waits(recorded))
     take("between_steps", _between_steps(recorded))
     behind = behind & left
@@ -199,6 +206,29 @@ def _cut(time: Intervals, at_ns: Int64) -> tuple[Int64, Int64]:
     return edges_ns[:-1][inside], edges_ns[1:][inside]
 
 
+def _host_compute(recorded: RecordedSteps, around: Intervals) -> Intervals:
+    """Return when operators of the rank's host computed there: they took long, and launched or waited for nothing."""
+    events, threads = recorded.trace.events, recorded.once(host_threads)
+    is_long = (events.duration_ns >= _STALL_NS) & events.on_tracks(threads)
+    rows = np.flatnonzero(is_long & events.named(_may_compute))
+    rows = rows[around.covered_ns(events.start_ns[rows], events.end_ns[rows]) > 0]
+    found = EMPTY
+    for thread in threads.tolist():
+        calls_ns = np.sort(events.start_ns[events.in_category(*RUNTIME_CATEGORIES) & (events.track == thread)])
+        here = rows[events.track[rows] == thread]
+        first, stop = (np.searchsorted(calls_ns, times_ns[here]) for times_ns in (events.start_ns, events.end_ns))
+        found |= Intervals.of_events(events, here[first == stop]) if len(calls_ns) else EMPTY
+    return found
+
+
+def _may_compute(name: str) -> bool:
+    """Return whether what has this name is an operator of a library, or the step of an optimizer.
+
+    Nodes of autograd may run Python.
+    """
+    return name.startswith("Optimizer.step#") or ("::" in name and not name.startswith((*_COMMUNICATES, "autograd::")))
+
+
 def _stalls(recorded: RecordedSteps, around: Intervals) -> Intervals:
     """Return when nothing is recorded of the host's threads for long: no operator begins or ends, and no call.
 
@@ -293,7 +323,7 @@ def allocations(events: EventTable, threads: Int64) -> Intervals:
 
 def garbage_collections(events: EventTable) -> Intervals:
     """Return when Python collected garbage. It stops all threads, whichever it runs on."""
-    return Intervals.of_events(events, events.named(GARBAGE_COLLECTION_SPAN.__eq__))
+    return Intervals.of_events(events, events.named((GARBAGE_COLLECTION_SPAN, _TORCH_COLLECTION).__contains__))
 
 
 def checkpoints(events: EventTable, threads: Int64) -> Intervals:

@@ -9,12 +9,14 @@ From the launches follows when the device ran what the host launched in a span o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
+from tracekit.model.intervals import Intervals
 
 _TOLERATED_LEAD_NS = 10_000
 _WRONG_LINKS = 0.01  # the share of kernels that may be linked to a wrong launch
@@ -26,6 +28,9 @@ KERNEL_CATEGORIES = ("kernel", "Kernel")  # capitalised by torch 1.8
 COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
 DEVICE_CATEGORIES = KERNEL_CATEGORIES + COPY_CATEGORIES
 RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "hip_runtime")
+# What is launched while a graph is captured runs only when the graph is launched.
+_BEGINS_CAPTURE = re.compile(r"StreamBeginCapture")
+_ENDS_CAPTURE = re.compile(r"StreamEndCapture")
 BEFORE_RECORDING = np.iinfo(np.int64).min
 """`launch_ns` of a device event that was launched before the recording began."""
 
@@ -179,3 +184,14 @@ def device_extent(
         start_ns[some] = np.minimum.reduceat(begun_ns, edges)[::2]
         end_ns[some] = np.maximum.reduceat(ended_ns, edges)[::2]
     return start_ns, end_ns
+
+
+def graph_captures(events: EventTable) -> Intervals:
+    """Return when the host captured a graph: what it launches then does not run. One may last over an edge."""
+    calls = events.in_category(*RUNTIME_CATEGORIES)
+    begins = np.sort(events.start_ns[calls & events.named(lambda name: _BEGINS_CAPTURE.search(name) is not None)])
+    ends = np.sort(events.end_ns[calls & events.named(lambda name: _ENDS_CAPTURE.search(name) is not None)])
+    open_at_end = np.searchsorted(begins, ends, side="right") - np.arange(1, len(ends) + 1)
+    begins = np.append(np.full(max(0, -int(open_at_end.min(initial=0))), events.start_ns.min(initial=0)), begins)
+    ends = np.append(ends, np.full(len(begins) - len(ends), events.end_ns.max(initial=0)))
+    return Intervals.union_of(begins, ends)

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
-from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.rank.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents, graph_captures
 from tracekit.rank.other_devices import other_device
 
 # Of CUDA's runtime and driver, HIP and SYCL: cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel,
 # hipExtModuleLaunchKernel, urEnqueueKernelLaunch, cudaGraphLaunch, ...; not cudaLaunchHostFunc, which runs on the host.
 _LAUNCH = re.compile(r"Launch\w*Kernel|KernelLaunch|GraphLaunch")
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch")
-# What is launched while a graph is captured runs only when the graph is launched.
-_BEGIN_CAPTURE = re.compile(r"StreamBeginCapture")
-_END_CAPTURE = re.compile(r"StreamEndCapture")
 _WAIT_FOR_DEVICE = re.compile(r"DeviceSynchronize|CtxSynchronize")
 _KERNELS_OF_A_GRAPH = 100  # where no graph's kernels are recorded: many more than those of one launch
 _FEW_LAUNCHES = 10
@@ -78,7 +75,7 @@ def kernel_launches(events: EventTable, device: DeviceEvents) -> KernelLaunches:
         row = _once_in_order(events, row)
         # Of two calls with one id only one is linked to the kernel.
         missing = ~np.isin(events.correlation[row], events.correlation[device.row[shown]])
-        ran = ~(missing & _in_capture(events, calls, events.start_ns[row]))
+        ran = ~(missing & graph_captures(events).covers(events.start_ns[row]))
         row, missing = row[ran], missing[ran]
         kernels = _kernels(events, device, row)
         if _kernels_of_others(events, device, row) >= kernels[missing].sum():
@@ -190,16 +187,6 @@ def _once_in_order(events: EventTable, row: Int64) -> Int64:
     mask = np.zeros(len(events), dtype=np.bool_)
     mask[row] = True
     return events.each_once(mask)
-
-
-def _in_capture(events: EventTable, calls: Int64, time_ns: Int64) -> Bool:
-    """Return a mask [n] of the times at which a graph is being captured, maybe since before the recording."""
-    begins, ends = (np.sort(events.start_ns[_named(events, calls, p)]) for p in (_BEGIN_CAPTURE, _END_CAPTURE))
-    open_at_end = np.searchsorted(begins, ends, side="right") - np.arange(1, len(ends) + 1)
-    since_before = max(0, -int(open_at_end.min(initial=0)))
-    captures = since_before + np.searchsorted(begins, time_ns, side="right") - np.searchsorted(ends, time_ns)
-    captured: Bool = captures > 0
-    return captured
 
 
 def _kernels(events: EventTable, device: DeviceEvents, row: Int64) -> Int64:

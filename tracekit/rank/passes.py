@@ -34,7 +34,7 @@ from tracekit.model.spans import (
     parse_torch_action,
 )
 from tracekit.rank.lanes import VIEWS, Lanes
-from tracekit.rank.phases import PHASES, is_autograd_node, phase_timeline
+from tracekit.rank.phases import is_autograd_node, phase_timeline
 from tracekit.rank.steps import StepWindows
 
 RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
@@ -205,7 +205,7 @@ def _operator_passes(events: EventTable, lanes: Lanes, backward: Passes, issue_n
     rows = rows[~is_no_work & ~inside]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     phases = phase_timeline(events, lanes.threads, lanes.windows.thread, lanes.windows.host_start_ns)
-    rows = rows[phases.at(events.start_ns[rows]) == PHASES.index("forward")]
+    rows = rows[phases.may_be_forward_at(events.start_ns[rows])]
     if not len(rows):
         return Passes.empty()
     start_ns, window = events.start_ns[rows], lanes.windows.index_of(events.start_ns[rows])
@@ -268,7 +268,7 @@ def _directions(events: EventTable, lanes: Lanes, launch_row: Int64) -> Int32:
     """Return whether each launch, int64 [k] rows of the event table, is of a forward or of a backward, or -1."""
     phases = phase_timeline(events, lanes.threads, lanes.windows.thread, lanes.windows.host_start_ns)
     launch_ns = events.start_ns[launch_row]
-    forward = phases.at(launch_ns) == PHASES.index("forward")
+    forward = phases.may_be_forward_at(launch_ns)
     backward = _within(events, launch_row, events.named(is_autograd_node) & events.in_category("cpu_op"))
     return np.where(backward, _BACKWARD, np.where(forward, _FORWARD, ABSENT)).astype(np.int32)
 

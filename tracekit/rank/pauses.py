@@ -39,9 +39,10 @@ PAUSES = ("checkpoint", "evaluation", "logging")
 _CHECKPOINT_FUNCTION = re.compile(
     r".*torch/(?:serialization|distributed/checkpoint/state_dict_(?:saver|loader))\.py\(\d+\): (save|load|async_save)"
 )
-_LOGGING_FUNCTION = re.compile(
-    r".*(?:/logging/__init__\.py\(\d+\): handle"
-    r"|/tensorboardX?/writer\.py\(\d+\): (?:add_\w+|flush)|/wandb/sdk/wandb_run\.py\(\d+\): log)"
+_LOGGING_FUNCTION = re.compile(  # torch names files below the folders of sys.path: `logging/__init__.py(1636): handle`
+    r"(?:.*/)?(?:logging/__init__\.py\(\d+\): handle|loguru/_logger\.py\(\d+\): _log"
+    r"|tensorboardX?/writer\.py\(\d+\): (?:add_\w+|flush)|wandb/sdk/wandb_run\.py\(\d+\): _?log"
+    r"|mlflow/tracking/fluent\.py\(\d+\): log_\w+)"
 )
 _PRINT = "<built-in function print>"
 _IN_PYTHON = ".py("  # of a name with a file and a line; matching others would take long

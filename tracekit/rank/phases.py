@@ -8,7 +8,8 @@ A phase lasts until an event of another phase begins. These events show forward,
 * Backward: spans in which the autograd engine runs nodes, the call of a backward pass, graphs of compiled autograd.
 * Optimizer: `Optimizer.step`, gradient clipping, the actions of a gradient scaler.
 
-A step begins with forward. The rules for the rest:
+A step begins with forward. Where the recording shows no backward at all, nothing tells what else runs in its steps:
+then only what shows forward begins it, and it ends with the wrapper's or module's call. The rules for the rest:
 
 * `Optimizer.step`, gradient clipping and the actions of a gradient scaler are optimizer, and so is setting gradients to
   zero, after which the phase around it goes on. What follows them is other.
@@ -37,6 +38,7 @@ from tracekit.model.spans import (
     LABEL_PREFIX,
     engine_span,
     parse_forward_span,
+    parse_module_span,
     parse_optimizer_span,
 )
 from tracekit.rank.pauses import PauseTimes, evaluation_evidence, pause_times
@@ -45,15 +47,14 @@ PHASES = ("forward", "backward", "optimizer", "evaluation", "checkpoint")
 """The phases of a launch."""
 STEP_PHASES = ("data", *PHASES, "logging", "other")
 """The phases of a step."""
-_FORWARD, _BACKWARD, _OPTIMIZER, _AFTER = range(4)  # what follows the optimizer is `_AFTER`
-_OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OPTIMIZER, _OPTIMIZER, -1], dtype=np.int64)  # the last is for -1
-_OF_STEP = np.array(
-    [STEP_PHASES.index(phase) for phase in ("forward", "backward", "optimizer", "other", "other")], dtype=np.int64
-)
+_FORWARD, _BACKWARD, _OPTIMIZER, _AFTER, _UNKNOWN = range(5)  # what follows the optimizer is `_AFTER`
+_OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OPTIMIZER, _OPTIMIZER, -1, -1], dtype=np.int64)  # the last is for -1
+_OF_STEP = np.array([STEP_PHASES.index(phase) for phase in ("forward", "backward", "optimizer", *["other"] * 3)])
 _Change = tuple[int, int]  # time, phase
 
 _DATA_LOADERS = (DATA_SPAN, "enumerate(DataLoader)#")
-_FORWARD_CALL, _BACKWARD_CALL, _COMPILED_BACKWARD, _UPDATE, _ZEROING, _GRADIENTS = range(6)
+_FORWARD_CALL, _BEFORE_FORWARD, _MODULE_CALL, _BACKWARD_CALL, _COMPILED_BACKWARD = range(5)
+_UPDATE, _ZEROING, _GRADIENTS = range(5, 8)
 # Lightning's PyTorchProfiler writes these around the training step and the backward pass of each batch.
 _LIGHTNING = "[pl][profile][Strategy]"
 # In order: the first that a name begins with counts.
@@ -61,7 +62,7 @@ _PREFIXES = {
     # Wrappers communicate at their start, before any operator becomes part of the graph.
     "DistributedDataParallel.forward": _FORWARD_CALL,
     "FullyShardedDataParallel.forward": _FORWARD_CALL,
-    "FSDP::pre_forward": _FORWARD_CALL,
+    "FSDP::pre_forward": _BEFORE_FORWARD,
     engine_span("forward"): _FORWARD_CALL,
     # They include what follows the last node, such as reductions of gradients.
     engine_span("backward"): _BACKWARD_CALL,
@@ -102,6 +103,10 @@ class PhaseTimeline:
     def at(self, time_ns: Int64) -> Int64:
         """Return int64 [n]: the index into `PHASES` of what is launched at each time; -1 before the first operator."""
         return _latest(self.change_ns, self.launch_phase, time_ns)
+
+    def may_be_forward_at(self, time_ns: Int64) -> Bool:
+        """Return bool [n]: whether what is launched at each time is forward, or nothing shows another phase."""
+        return np.isin(self.at(time_ns), (PHASES.index("forward"), -1))
 
     def step_phase_at(self, time_ns: Int64) -> Int64:
         """Return int64 [n]: the index into `STEP_PHASES` at each time."""
@@ -157,12 +162,14 @@ def _changes(events: EventTable, evidence: PhaseEvidence, step_start_ns: Int64) 
     cut_ns = _cut_update_ns(events, evidence)
     calls_closure |= ~in_backward & (updates.end_ns == cut_ns)
     closures = _in_order(_closure_changes(events, evidence, calls_closure, cut_ns))
-    outside = [times[~updates.covers(times)] for times in (step_start_ns, evidence.forward_ns, evidence.backward_ns)]
+    times_ns = (step_start_ns, evidence.forward_ends_ns, evidence.forward_ns, evidence.backward_ns)
+    outside = [times[~updates.covers(times)] for times in times_ns]
+    begins_with = _FORWARD if len(evidence.backward_ns) else _UNKNOWN
     change_ns, phase = _joined(
         (updates.end_ns, ends_in),
         *(
             (times, np.full(len(times), code))
-            for times, code in zip(outside, (_FORWARD, _FORWARD, _BACKWARD), strict=True)
+            for times, code in zip(outside, (begins_with, _UNKNOWN, _FORWARD, _BACKWARD), strict=True)
         ),
         (updates.start_ns, np.full(len(updates), _OPTIMIZER)),
         closures,
@@ -343,6 +350,7 @@ class PhaseEvidence:
     Attributes:
         forward_ns: when events of forward begin, ascending, int64 [f].
         forward_call_ns: when the forward of a wrapper or module begins, ascending, int64.
+        forward_ends_ns: when it ends, int64; none where backward is shown, as forward then goes on until that.
         backward_ns: when events of backward begin, ascending, int64 [b].
         backward_end_ns: int64 [b].
         ends_backward: nothing of the backward pass can follow the event if no later one does, bool [b]. A node on the
@@ -356,6 +364,7 @@ class PhaseEvidence:
 
     forward_ns: Int64
     forward_call_ns: Int64
+    forward_ends_ns: Int64
     backward_ns: Int64
     backward_end_ns: Int64
     ends_backward: Bool
@@ -377,7 +386,10 @@ def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
     order = np.argsort(events.start_ns[backward_rows], kind="stable")
     backward_rows, ends = backward_rows[order], ends[order]
     forward_rows = np.flatnonzero(_joins_graph(events, ran_backward) & on_host & ~ran_backward)
-    forward_calls, gradient_rows = rows[kind == _FORWARD_CALL], rows[kind == _GRADIENTS]
+    # A module may be called in backward, too, to compute its forward again.
+    whole_calls = rows[np.isin(kind, (_FORWARD_CALL, _FORWARD_CALL if len(backward_rows) else _MODULE_CALL))]
+    called = Intervals.of_events(events, whole_calls[: 0 if len(backward_rows) else None])
+    forward_calls, gradient_rows = np.append(whole_calls, rows[kind == _BEFORE_FORWARD]), rows[kind == _GRADIENTS]
     forward_rows = np.concatenate((forward_rows, forward_calls))
     loads = _data_loads(events)
     for track in threads.tolist():
@@ -391,6 +403,7 @@ def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
     return PhaseEvidence(
         forward_ns=np.sort(events.start_ns[forward_rows]),
         forward_call_ns=np.sort(events.start_ns[forward_rows[np.isin(forward_rows, forward_calls)]]),
+        forward_ends_ns=called.end_ns,
         backward_ns=events.start_ns[backward_rows],
         backward_end_ns=events.end_ns[backward_rows],
         ends_backward=ends | _ends_at_once(events, backward_rows, optimizer_tracks),
@@ -416,6 +429,8 @@ def _kind(name: str) -> int:
         return _UPDATE
     if parse_forward_span(name) is not None:
         return _FORWARD_CALL
+    if parse_module_span(name) is not None:
+        return _MODULE_CALL
     if name.startswith(_LIGHTNING):
         hook = name.rpartition(".")[2]
         return {"training_step": _FORWARD_CALL, "backward": _BACKWARD_CALL}.get(hook, ABSENT)

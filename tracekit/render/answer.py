@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.explain.attempts import ATTEMPTS_SECTION
 from tracekit.explain.step_time.step_lengths import mean_step_ns
+from tracekit.findings.catalogue import NEXT_LIMITS
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run, format_ranges, ranks_text
@@ -88,28 +89,34 @@ def finding_text(finding: Finding, step_ns: float) -> str:
 
 def finding_facts(finding: Finding, step_ns: float) -> list[str]:
     """Return what a finding saves, how sure that is, and what to do. step_ns: the mean step."""
-    facts = [_saving(finding, step_ns), "likely, not sure" if finding.certainty == "likely" else None, finding.action]
+    likely = "likely, not sure" if finding.certainty == "likely" else None
+    facts = [_saving(finding, step_ns), likely, finding.action]
     return [fact for fact in facts if fact]
 
 
 def _saving(finding: Finding, step_ns: float) -> str | None:
-    """Return what doing something about a finding saves, by a replay; None without one."""
+    """Return what doing something about a finding saves, by a replay, and what limits that; None without one."""
+    limit = NEXT_LIMITS.get(str(finding.evidence.get("next_limit")))
     if finding.saving_ns is None or finding.saving_ns <= 0:
-        return None
+        return None if limit is None else f"saves little until {limit}"
     error = f" ± {(finding.saving_error_ns or 0) / 1e6:.1f}"
     error = "" if error == " ± 0.0" else error  # of one step, or known better than it is printed
-    return f"saves {finding.saving_ns / 1e6:.1f}{error} ms a step ({saving_share_text(finding, step_ns)})"
+    text = f"saves {finding.saving_ns / 1e6:.1f}{error} ms a step ({saving_share_text(finding, step_ns)})"
+    return text if limit is None else f"{text}, and no more until {limit}"
 
 
 def saving_share_text(finding: Finding, step_ns: float) -> str:
-    """Return the share of the step that a finding saves. A saving beyond the time it is about needs a word why.
+    """Return the share of the step that a finding saves. A saving clearly beyond its time needs a word why.
+
+    Of loading that is to be hidden the share is "at most".
 
     step_ns: the mean step.
     """
     saving_ns = finding.saving_ns or 0
-    share = f"{saving_ns / max(step_ns, 1):.0%}"
+    most = "at most " if finding.remedy == "data" else ""  # workers hide no first batches, and no copies
+    share = f"{most}{saving_ns / max(step_ns, 1):.0%}"
     least_ns = saving_ns - (finding.saving_error_ns or 0)
-    if finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
+    if "behind_ns" in finding.evidence and finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
         return f"{share}, with the waiting behind it"
     return share
 

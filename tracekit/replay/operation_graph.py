@@ -16,19 +16,20 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import Bool, Float64, Int32, Int64
 from tracekit.replay.replay import DependencyGraph, stable_order
 
-NO_TRAINING = ("data", "checkpoint", "evaluation", "logging")
+NO_TRAINING = ("data", "checkpoint", "evaluation", "logging", "allocator", "garbage_collection")
 """What a rank does instead of training: names of roles."""
-NO_TRAINING_TYPES = ("data loading", "checkpoint", "evaluation", "logging")
+NO_TRAINING_TYPES = ("data loading", "checkpoint", "evaluation", "logging", "allocator", "garbage collection")
 """The types of the operations in which it does."""
-ROLES = ("work", "data", "synchronisation", "limit", "regather", "checkpoint", "evaluation", "logging")
+ROLES = ("work", "data", "synchronisation", "limit", "regather", "early", *NO_TRAINING[1:])
 """What a task is beside its kind.
 
 work: anything else. data: the rank loads data. synchronisation: the host waits for its device; the task takes no time,
 and the wait vanishes if it takes `NEVER_NS`. limit: how long after the begin of a host's interval of time its kernels
 can end at the earliest, because they were not launched earlier. regather: an all-gather of parameters that FSDP freed
-after the forward pass. checkpoint, evaluation, logging: what the rank does instead of training.
+after the forward pass. early: a reduction of gradients that the last micro-batch repeats. Others of `NO_TRAINING`: what
+the rank does instead of training.
 """
-WORK, DATA, SYNCHRONISATION, LIMIT, REGATHER = range(5)
+WORK, DATA, SYNCHRONISATION, LIMIT, REGATHER, EARLY = range(6)
 NEVER_NS = -1e15
 """A duration far below zero: an operation that takes it ends before any other, so that nothing waits for it."""
 

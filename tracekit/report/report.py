@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import UsageError
+from tracekit.explain.diagnosis.diagnosis import Diagnosis
 from tracekit.explain.pauses.pauses import paused_by_step_ns
 from tracekit.explain.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.breakdown import nothing_notable, overhead_findings
+from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
-from tracekit.explain.whatif.whatif import with_stated_savings
+from tracekit.explain.whatif.whatif import state_saving, with_fields, with_next_limit, with_stated_savings
 from tracekit.findings.finding import Finding, held
+from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained
 from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.loading.load import Paths, load
 from tracekit.loading.options import SummaryOptions
 from tracekit.model.run import Run, short_repr
-from tracekit.model.table import FilledTable
+from tracekit.model.table import FilledTable, rows_of
 from tracekit.model.texts import count_text
 from tracekit.rank.communication_rules import CommunicationRule
+from tracekit.rank.idle_causes import IDLE_CAUSES
 from tracekit.read.cache.store import CacheChoice
 from tracekit.report.tables import report_tables
+from tracekit.stats.grouped import summed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 R = TypeVar("R", bound=Result)
+
+_IDLE_IDS = frozenset(entry.id for entry in (*IDLE_ENTRIES.values(), idle_unexplained))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -107,12 +115,13 @@ def analyze(
     work: KnownWork | None = None,
     cache: CacheChoice = False,
     communication_rules: Iterable[CommunicationRule | str] = (),
+    ranks_from: str | None = None,
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
     `only` names the sections to compute, by default all of `SECTIONS`. `work` says what is known of the model's
-    operations and the device's peak. `cache` and `communication_rules` are passed to `load`; with a run that is already
-    loaded they have no effect.
+    operations and the device's peak. `cache`, `communication_rules` and `ranks_from` are passed to `load`; with a run
+    that is already loaded they have no effect.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -120,7 +129,7 @@ def analyze(
     requested = frozenset(SECTIONS) if wanted is None else wanted
     if not isinstance(run, Run):
         options = SummaryOptions(sections=wanted).with_rules(communication_rules)
-        run = load(run, options=options, cache=cache)
+        run = load(run, options=options, cache=cache, ranks_from=ranks_from)
     if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
         raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)
@@ -130,12 +139,15 @@ def analyze(
     results = guard.run("savings of findings", results, with_stated_savings, results)
     is_whole = not guard.notes  # else whatever stands out may be what is lost
     candidates = _candidates(results)
+    candidates = guard.run("idle time of the chain", candidates, _with_idle_chain, run, results, candidates)
     if is_whole and not held(candidates) and "breakdown" in results:
         candidates.append(nothing_notable(run))
     candidates += guard.run("the cost of recording", [], overhead_findings, run)
     noise = guard.run("the noise of steps", [], _noise, run)
     findings = list(held(candidates))
-    findings = guard.run("order of findings", findings, _ranked, run, findings, noise)
+    findings = guard.run("order of findings", findings, _ranked, run, results, findings, noise)
+    if (whatif := results.get("whatif")) is not None and not isinstance(whatif, Unavailable):
+        results["whatif"] = with_fields(whatif, trials=None)
     close = sorted((each for each in (*candidates, *noise) if not each.holds), key=lambda each: -each.closeness)
     if guard.notes:
         run = replace(run, notes=(*run.notes, *guard.notes))
@@ -156,6 +168,25 @@ def _noise(run: Run) -> list[Finding]:
     return noisy_steps(run, paused_by_step_ns(run))
 
 
-def _ranked(run: Run, findings: list[Finding], noise: list[Finding]) -> list[Finding]:
+def _with_idle_chain(run: Run, results: Mapping[str, Any], candidates: list[Finding]) -> list[Finding]:
+    """Return the candidates with idle time as the diagnosis has it: that of a named rank is no idle time of all."""
+    diagnosis = results.get("diagnosis")
+    if not isinstance(diagnosis, Diagnosis) or not diagnosis.step_ns or "breakdown" not in results:
+        return candidates
+    path_ns = summed((row["cause"], row["time_ns"]) for row in rows_of(diagnosis, "causes") if not row["ranks"])
+    path_ns = Counter({cause: path_ns[cause] for cause in IDLE_CAUSES})
+    others = [each for each in candidates if each.id not in _IDLE_IDS]
+    for finding in idle_findings(run, diagnosis.step_ns, path_ns):
+        of_section = replace(finding, evidence={"section": "breakdown", **finding.evidence})
+        others.append(state_saving(of_section, results.get("whatif")))
+    return others
+
+
+def _ranked(run: Run, results: Mapping[str, Any], findings: list[Finding], noise: list[Finding]) -> list[Finding]:
     """Return the findings in their order, with that about noise."""
-    return with_noise(held(noise), rank_findings(findings, mean_step_ns(run)))
+    diagnosis, whatif = results.get("diagnosis"), results.get("whatif")
+    causes = rows_of(diagnosis, "causes") if isinstance(diagnosis, Diagnosis) else ()
+    step_ns = diagnosis.step_ns if causes and isinstance(diagnosis, Diagnosis) else mean_step_ns(run)
+    ranked = rank_findings(findings, step_ns, causes, lambda finding, made: state_saving(finding, whatif, made))
+    ranked = [with_next_limit(finding, whatif, ranked[:index]) for index, finding in enumerate(ranked)]
+    return with_noise(held(noise), ranked)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tracekit.findings.finding import Finding, Remedy
 from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.model.notes import Severity
@@ -39,10 +42,10 @@ def test_errors_come_first_then_savings_then_times() -> None:
     saves_less = finding("saves less", saving_ns=5, time_ns=100)
     takes_long = finding("takes long", time_ns=100)
     takes_less = finding("takes less", time_ns=10)
-    is_known = finding("is known", severity="info", time_ns=50)
+    is_known = finding("is known", severity="info", time_ns=10)
 
     given = [is_known, takes_less, takes_long, saves_less, saves_most, wrong]
-    assert rank_findings(given, STEP_NS) == [wrong, saves_most, saves_less, takes_long, takes_less, is_known]
+    assert rank_findings(given, STEP_NS) == [wrong, takes_long, saves_most, saves_less, takes_less, is_known]
 
 
 def test_a_blamed_rank_is_not_told_of_twice() -> None:
@@ -65,13 +68,55 @@ def test_a_rank_that_is_late_from_before_the_recording_comes_first_if_others_wai
     assert rank_findings([known, general], STEP_NS) == [general, known]
 
 
-def test_what_to_do_about_transfers_comes_before_the_bound_of_what_that_can_save() -> None:
-    bound = finding("transfers take long", remedy="network", cause="transfer", saving_ns=9)
-    buckets = finding("they are not in buckets", cause="transfer", saving_ns=5)
-    other = finding("something else", saving_ns=7)
+def test_a_bound_counts_half() -> None:
+    bound = replace(finding("transfers take long", remedy="network", time_ns=16), evidence={"bound_ns": 12})
+    buckets = finding("they are not in buckets", cause="transfer", saving_ns=7)
+    other = finding("something else", saving_ns=5)
 
-    assert rank_findings([bound, buckets, other], STEP_NS) == [other, buckets, bound]
-    assert rank_findings([bound, finding("no replay", cause="transfer"), other], STEP_NS)[0] == bound
+    assert rank_findings([bound, buckets, other], STEP_NS) == [buckets, bound, other]
+
+
+CAUSES = [
+    {"cause": "slow_host", "ranks": [3], "time_ns": 300},
+    {"cause": "host_bound", "ranks": [], "time_ns": 100},
+    {"cause": "transfer", "ranks": [], "time_ns": 200},
+    {"cause": "variation", "ranks": [], "time_ns": 60},
+    {"cause": "compute", "ranks": [], "time_ns": 340},
+]
+
+
+def test_two_findings_claim_no_time_twice() -> None:
+    """GIVEN a late rank that costs more than it is late AND a part of the transfers that has a finding of its own THEN
+    times are rows of the diagnosis: what the rank costs is no time of all ranks.
+    """
+    late = finding("rank 3", rank=3, remedy="ranks", cause="host", saving_ns=350, time_ns=300)
+    idle = finding("launches are late", remedy="host", cause="host_bound", saving_ns=80, time_ns=100)
+    part = finding("small messages", cause="transfer", saving_ns=90, time_ns=90)
+    rest = finding("transfers", remedy="communication", cause="transfer", time_ns=200)
+    turns = finding("by turns", cause="variation", time_ns=60)
+
+    ranked = rank_findings([turns, rest, part, idle, late], STEP_NS, CAUSES)
+
+    assert [(each.text, each.time_ns, each.evidence.get("behind_ns")) for each in ranked] == [
+        ("rank 3", 300, 50),
+        ("small messages", 90, None),
+        ("launches are late", 50, 30),
+        ("transfers", 110, None),
+    ]
+
+
+def test_what_all_ranks_could_save_is_what_remains_without_the_rank_that_is_late() -> None:
+    """GIVEN launches in time that save more than the late rank, since that contains it THEN the rank comes first, and
+    of the launches what remains is stated.
+    """
+    late = finding("rank 3", rank=3, remedy="ranks", cause="host", saving_ns=350, time_ns=300)
+    idle = finding("launches are late", remedy="host", cause="host_bound", saving_ns=420, time_ns=100)
+
+    def after(stated: Finding, made: Sequence[Finding]) -> Finding:
+        return replace(stated, saving_ns=70) if stated.text == idle.text and made else stated
+
+    ranked = rank_findings([idle, late], STEP_NS, CAUSES, after)
+    assert [(each.text, each.saving_ns) for each in ranked] == [("rank 3", 350), ("launches are late", 70)]
 
 
 def test_noise_comes_before_what_it_makes_uncertain_and_behind_ranks_that_are_clearly_slow() -> None:

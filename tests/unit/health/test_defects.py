@@ -109,6 +109,17 @@ def test_a_check_finds_its_defect(tmp_path: Path, check: str) -> None:
     assert check in {note.id for note in health.notes}
 
 
+@pytest.mark.parametrize(("step_us", "severity"), [(400, "warning"), (4000, "info")])
+def test_a_device_clock_that_moves_nothing_notable_is_no_warning(tmp_path: Path, step_us: int, severity: str) -> None:
+    """GIVEN kernels that begin 15 us before they are launched."""
+    trace = TraceBuilder()
+    for step in range(3):
+        trace.step(step, step_us * step, step_us)
+        trace.kernel("gemm", step_us * step + 10, step_us - 20, launched_at=step_us * step)
+    notes = health_of(tmp_path, moved(trace, -25)).notes
+    assert [note.severity for note in notes if note.id == "device-clock"] == [severity]
+
+
 def test_nothing_is_found_in_a_sound_recording(tmp_path: Path) -> None:
     health = health_of(tmp_path, ended(training()))
     assert (health.notes, health.excluded, health.masked.any()) == ((), None, False)

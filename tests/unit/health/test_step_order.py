@@ -98,7 +98,7 @@ def test_steps_do_not_overlap_but_for_rounding(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pid", [4711, "4711", "python"])
 def test_operators_of_two_processes_are_of_two_files(tmp_path: Path, pid: int | str) -> None:
     trace = with_steps(3, 4).event("aten::mm", "cpu_op", 20, 5, pid=pid, thread=1)
-    assert excluded(tmp_path, trace) == f"it mixes the operators of 2 processes (pid 4000, {pid})"
+    assert excluded(tmp_path, trace) == f"it is a merge: it mixes the operators of 2 processes (pid 4000, {pid})"
 
 
 def test_devices_and_marks_of_the_profiler_are_no_processes(tmp_path: Path) -> None:

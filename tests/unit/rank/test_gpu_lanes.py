@@ -69,7 +69,7 @@ def test_kernels_launched_before_the_recording(summarize: Summarize) -> None:
     """
     trace = TraceBuilder().step(0, 0, 50).step(1, 50, 50)
     trace.kernel("early 1", -20, 15).kernel("early 2", -5, 17).nccl("all_reduce", 3, 10)
-    trace.memcpy(0, 1, stream=7)
+    trace.memcpy(0, 1, stream=7).backward("MmBackward0", 7, 2)
     trace.kernel("k0", 20, 10, launched_at=5).nccl("all_reduce", 22, 10, launched_at=6)
     trace.kernel("unlinked later", 60, 10).kernel("k1", 80, 5, launched_at=55)
     summary = summarize(trace)

@@ -70,7 +70,7 @@ def test_kernels_of_a_graph_belong_to_its_launch(summarize: Summarize, tmp_path:
     assert [step.complete for step in summary.steps] == [True, True]
     (row,) = summary[COMMUNICATION_SUMS]
     assert (row.kind, row.phase, row.count, row.total_ns, row.exposed_ns) == (
-        "all_reduce", "forward", 2, 60_000, 40_000,
+        "all_reduce", None, 2, 60_000, 40_000,
     )  # fmt: skip
     assert summary.notes == ()
 

@@ -108,6 +108,10 @@ def test_a_host_that_does_something_else_for_long_behind_a_wait_is_the_cause(idl
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation", "data"),
         ("tracekit.data", "cpu_op", "data"),
         ("tracekit.gc", "cpu_op", "garbage_collection"),
+        ("Python GC", "python_function", "garbage_collection"),
+        ("aten::_foreach_mul_", "cpu_op", "host_compute"),
+        ("Optimizer.step#DeepSpeedCPUAdam.step", "user_annotation", "host_compute"),
+        ("MyFunctionBackward", "cpu_op", "host_bound"),
         ("tracekit.checkpoint", "cpu_op", "checkpoint"),
         ("torch/serialization.py(900): save", "python_function", "checkpoint"),
         ("Activity Buffer Request", "overhead", "other"),
@@ -122,6 +126,20 @@ def test_what_the_host_did_while_nothing_was_queued(idle_us: Idle, name: str, ca
     expected = {"host_bound": 10 + 106.0}
     expected[cause] = expected.get(cause, 0) + 300
     assert idle_us(trace) == expected
+
+
+@pytest.mark.parametrize("begins_at", [200, None])
+def test_kernels_of_a_capture_do_not_run(idle_us: Idle, begins_at: int | None) -> None:
+    """GIVEN a graph that is captured until 500, in which the host allocates and launches what does not run."""
+    trace = busy_until(TraceBuilder(), 100)
+    if begins_at is not None:
+        runtime_call(trace, "cudaStreamBeginCapture", begins_at, 2)
+    runtime_call(trace, "cudaMalloc", 250, 40)
+    runtime_call(trace, "cudaLaunchKernel", 300, 5)
+    runtime_call(trace, "cudaStreamEndCapture", 495, 5)
+    trace.kernel("gemm", 506, 494, launched_at=500)
+    before = 0 if begins_at is None else 10 + 100
+    assert idle_us(trace) == {"host_bound": before + 6, "graph_capture": 410 - before}
 
 
 def test_a_loader_while_work_is_queued_explains_nothing(idle_us: Idle) -> None:

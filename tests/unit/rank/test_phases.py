@@ -172,3 +172,11 @@ def test_steps_of_lightning_s_profiler_begin_inside_the_closure(tmp_path: Path) 
         "optimizer": 142 - 132,
         "other": 160 - 142,
     }
+
+
+def test_without_any_backward_forward_is_what_shows_it(tmp_path: Path) -> None:
+    """GIVEN a wrapper's forward, and launches behind it of which nothing tells what they are."""
+    trace = Training().label("DistributedDataParallel.forward", 10, 30).op("aten::mm", 20, 5).op("aten::mm", 60, 5)
+    actual = trace.label(STEP, 80, 15).phases(tmp_path)
+
+    assert actual == {"forward": 30, "optimizer": 15, "other": 55}

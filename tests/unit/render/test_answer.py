@@ -62,8 +62,10 @@ LONG = Finding(
 def test_a_saving_beyond_what_it_is_about_says_why(
     saving_ns: int, error_ns: int, time_ns: int | None, text: str
 ) -> None:
-    found = replace(LONG, saving_ns=saving_ns, saving_error_ns=error_ns, time_ns=time_ns)
+    found = replace(LONG, saving_ns=saving_ns, saving_error_ns=error_ns, time_ns=time_ns, evidence={"behind_ns": 1})
     assert saving_share_text(found, 100_000) == text
+    assert saving_share_text(replace(found, evidence={}), 100_000) == text[:3]  # nobody waits for it
+    assert saving_share_text(replace(found, remedy="data"), 100_000) == f"at most {text}"
 
 
 def assert_fits(report: Report) -> None:
@@ -113,10 +115,12 @@ def test_every_saving_that_is_printed_is_that_of_the_what_if(group: str) -> None
     assert printed != []
     assert printed == expected[: len(printed)]
     changes = {row["what"]: row["saves_ns_per_step"] for row in result["whatif"]["fix"]}
-    for finding in result["findings"]:
-        if "change" in finding["evidence"]:
-            assert finding["saving_ns"] == changes[finding["evidence"]["change"]]
-        assert finding["saving_ns"] is None or finding["saving_ns"] <= result["whatif"]["measured_step_ns"]
+    savings = [f for f in result["findings"] if f["saving_ns"]]
+    if "change" in savings[0]["evidence"]:
+        assert savings[0]["saving_ns"] == changes[savings[0]["evidence"]["change"]]
+    assert sum(f["saving_ns"] for f in savings) <= 1.01 * result["whatif"]["measured_step_ns"]
+    claimed_ns = sum((f["time_ns"] or 0) + f["evidence"].get("behind_ns", 0) for f in result["findings"])
+    assert claimed_ns <= result["diagnosis"]["step_ns"]
 
 
 def test_what_is_likely_is_said_to_be() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.capture.job.rpc_worker import rpc_ready, rpc_store, this_worker
-from tracekit.model.metadata import METADATA_VERSION, CaptureMetadata, Device
+from tracekit.model.metadata import BLOCKING_VARIABLES, METADATA_VERSION, CaptureMetadata, Device, Settings
 from tracekit.version import __version__
 
 # Of torchrun, Open MPI, MPICH and its kin, PMIx, Cray's PALS and ALPS, and Slurm.
@@ -79,6 +79,12 @@ def default_store() -> Any | None:
     if not process_group_ready():
         return None
     return sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+
+
+def launch_settings(environment: Mapping[str, str] = os.environ) -> list[Settings]:
+    """Return the variables that make launches block, of those that are set; without any nothing."""
+    values = {name: value for name in BLOCKING_VARIABLES if (value := environment.get(name, "0")) not in ("", "0")}
+    return [Settings(component="environment", values=dict(values))] if values else []
 
 
 def identify(environment: Mapping[str, str] = os.environ) -> Identity:

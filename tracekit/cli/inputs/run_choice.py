@@ -36,6 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _READING_OPTIONS = (
     click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+    click.option("--ranks-from", metavar="REGEX", help="Its group is the rank, in paths of files that name none."),
     click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
     click.option(
         "--communication-rule",
@@ -68,6 +69,7 @@ class RunChoice:
     communication_rules: tuple[CommunicationRule, ...] = ()
     anonymize: bool | Pseudonyms = False
     limits: tuple[str, ...] = ()
+    ranks_from: str | None = None
 
     @property
     def shown_paths(self) -> tuple[str, ...]:
@@ -83,7 +85,7 @@ class RunChoice:
     def argv(self) -> list[str]:
         """The arguments that choose the same run and ranks, with the same rules and limits."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
-        chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
+        chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks, "--ranks-from": self.ranks_from}
         options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
         options += [f"--communication-rule={rule.text}" for rule in self.communication_rules]
         return [*self.shown_paths, *options, *(f"--limit={limit}" for limit in self.limits)]
@@ -103,6 +105,7 @@ class RunChoice:
                 run=self.run,
                 attempt=self.attempt,
                 ranks=self.ranks,
+                ranks_from=self.ranks_from,
                 options=self.with_rules(options),
                 cache=self.cache,
                 spool=spool,
@@ -114,7 +117,10 @@ class RunChoice:
         """Return pseudonyms for the names in this run and others. From now on messages are written with them, too."""
         from tracekit.loading.load import RunPaths, pseudonyms_of
 
-        chosen = [RunPaths(paths=each.paths, run=each.run, attempt=each.attempt) for each in (self, *others)]
+        chosen = [
+            RunPaths(paths=each.paths, run=each.run, attempt=each.attempt, ranks_from=each.ranks_from)
+            for each in (self, *others)
+        ]
         with self.workers() as workers:
             pseudonyms = pseudonyms_of(chosen, **workers)
         write_with(pseudonyms)
@@ -206,6 +212,7 @@ def _with_choice(command: F) -> F:
         run: str | None = None,
         attempt: int | None = None,
         ranks: frozenset[int] | None,
+        ranks_from: str | None,
         jobs: int | None,
         cache_dir: str | None,
         no_cache: bool,
@@ -236,6 +243,7 @@ def _with_choice(command: F) -> F:
             communication_rules=_rules(communication_rule),
             anonymize=anonymize,
             limits=limit,
+            ranks_from=ranks_from,
         )
         return command(choice, **options)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.explain.ddp.bucket_whatif import BucketWhatIf, best_limit
-from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
+from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, GRADIENT_TIMES, WHOLE
 from tracekit.explain.section import Unavailable
 from tracekit.explain.step_time.step_lengths import saving_of_ns
 from tracekit.findings.ddp import (
@@ -22,7 +22,6 @@ from tracekit.findings.ddp import (
     blocked_bucket,
     bucket_copies,
     bucket_size,
-    every_micro_batch,
     find_unused_parameters,
     gradients_in_32_bits,
     last_reductions,
@@ -39,7 +38,6 @@ from tracekit.stats.grouped import summed
 from tracekit.stats.rows_by_key import rows_by_key
 
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
-_NO_REPLAY = "no replay leaves a reduction out"
 _ONE_SIZE = "one size of buckets does not show how long others take"
 
 _Rows = Sequence[dict[str, Any]]
@@ -57,7 +55,7 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     settings = setting_findings(run, modules, outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
-    findings = [*limit, *settings, *_every_micro_batch(run, times, step_ns)]
+    findings = [*limit, *settings]
     findings += (
         [] if held(limit) else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
     )
@@ -92,27 +90,6 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
             conditions=[NOTABLE_SAVING.reached_by((gain_ns - error_ns) / step_ns)],
         )
     ]
-
-
-def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """Find modules that reduce several times before one update: only the last sum is needed."""
-    last: dict[tuple[int, int, str], int] = defaultdict(int)
-    for row in times:
-        key = (row["rank"], row["step"], row["module"])
-        last[key] = max(last[key], row["turn"])
-    reductions = max(last.values(), default=0) + 1
-    steps = sum(step.complete for summary in run.ranks for step in summary.steps)
-    if reductions < 2 or not 0 < sum(summary[DDP_PASSES].updates for summary in run.ranks) <= steps:
-        return
-    early = [row for row in times if row["turn"] < last[row["rank"], row["step"], row["module"]]]
-    early_ns = summed(((row["rank"], row["step"]), row["added_ns"]) for row in early)
-    time_ns = saving_of_ns(run, early_ns) or 0
-    yield every_micro_batch(
-        cause="transfer",
-        time_ns=time_ns,
-        evidence={"reductions_per_step": reductions, "share": time_ns / step_ns, "no_replay": _NO_REPLAY},
-        conditions=[NOTABLE_SAVING.reached_by(time_ns / step_ns)],
-    )
 
 
 def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
@@ -166,6 +143,7 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
             severity="info",
             cause="transfer",
             time_ns=least_ns,
+            remedy="communication",
             evidence={
                 "index": bucket.index,
                 "size_bytes": bucket.size_bytes,

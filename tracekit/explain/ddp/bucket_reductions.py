@@ -52,7 +52,6 @@ _ACCUMULATES = f"{AUTOGRAD_NODE_PREFIX}torch::autograd::AccumulateGrad"
 _FLOATING = tuple(i for i, name in enumerate(DTYPES) if "float" in name)
 
 FORWARD_LABEL = "DistributedDataParallel.forward"
-_UPDATE = "Optimizer.step#"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -220,13 +219,5 @@ def _repeated_part(sequence: tuple[tuple[int, int], ...], passes: int) -> tuple[
 
 def ddp_passes(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> DdpPasses:
     """Return the counts over the complete steps."""
-    events = trace.events
-    on_host = events.on_tracks(lanes.threads)
     complete = complete_steps(lanes, steps).windows
-
-    def count(prefix: str) -> int:
-        rows = np.flatnonzero(events.named(lambda name: name.startswith(prefix)) & on_host)
-        window = lanes.windows.index_of(events.start_ns[rows])
-        return int(complete[window[window >= 0]].sum())
-
-    return DdpPasses(forwards=count(FORWARD_LABEL), updates=count(_UPDATE))
+    return DdpPasses(forwards=int(_forwards(trace, lanes)[complete].sum()))

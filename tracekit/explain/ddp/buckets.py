@@ -26,10 +26,12 @@ from tracekit.explain.ddp.bucket_reductions import (
 from tracekit.explain.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.explain.ddp.gradient_times import gradient_times
 from tracekit.explain.ddp.manual_gradients import manual_data_parallel, manual_gradients
+from tracekit.explain.ddp.micro_batches import early_reductions, micro_batch_findings
 from tracekit.explain.ddp.tables import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
     DDP_PASSES,
+    EARLY_REDUCTIONS,
     GRADIENT_TIMES,
     MANUAL_GRADIENT_TIMES,
     MANUAL_REDUCTIONS,
@@ -102,7 +104,7 @@ def buckets(run: Run) -> Buckets:
         whatif_unavailable=outcome if isinstance(outcome, Unavailable) else None,
         micro_batches=_micro_batches(run, times),
         picture=bucket_picture(times),
-        findings=(*bucket_findings(run, outcome, times), *manual_data_parallel(run)),
+        findings=(*bucket_findings(run, outcome, times), *micro_batch_findings(run), *manual_data_parallel(run)),
     )
 
 
@@ -272,11 +274,15 @@ def _gradient_times(recorded: RecordedSteps) -> GradientTimes:
 
 BUCKETS_SECTION: Section[Buckets] = Section(
     name="buckets",
-    reads=(DDP_MODULES, DDP_PASSES, BUCKET_REDUCTIONS, GRADIENT_TIMES, MANUAL_REDUCTIONS, MANUAL_GRADIENT_TIMES),
+    reads=(
+        *(DDP_MODULES, DDP_PASSES, BUCKET_REDUCTIONS, EARLY_REDUCTIONS, GRADIENT_TIMES),
+        *(MANUAL_REDUCTIONS, MANUAL_GRADIENT_TIMES),
+    ),
     keeps={
         DDP_MODULES: _modules,
         DDP_PASSES: _passes,
         BUCKET_REDUCTIONS: _bucket_reductions,
+        EARLY_REDUCTIONS: early_reductions,
         GRADIENT_TIMES: _gradient_times,
         MANUAL_REDUCTIONS: lambda recorded: recorded.once(manual_gradients)[0],
         MANUAL_GRADIENT_TIMES: lambda recorded: recorded.once(manual_gradients)[1],

@@ -175,15 +175,31 @@ class ManualReductions(BucketReductions):
     parameters: Int32
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EarlyReductions(Columnar):
+    """n reductions of gradients that a later micro-batch of the same update repeats, in order of launch.
+
+    Attributes:
+        launch_ns: int64 [n], as in `Collectives`.
+        step: int64 [n].
+        backward_passes: int32 [n], how many reduce the same before the update.
+        exposed_ns: int64 [n].
+    """
+
+    launch_ns: Int64
+    step: Int64
+    backward_passes: Int32
+    exposed_ns: Int64
+
+
 @dataclass(frozen=True, kw_only=True)
 class DdpPasses:
-    """Forward passes of DDP modules, and calls of optimizers, in the complete steps."""
+    """Forward passes of DDP modules in the complete steps."""
 
     forwards: int = 0
-    updates: int = 0
 
     def __add__(self, other: DdpPasses) -> DdpPasses:
-        return DdpPasses(forwards=self.forwards + other.forwards, updates=self.updates + other.updates)
+        return DdpPasses(forwards=self.forwards + other.forwards)
 
 
 def _last_known(windows: Sequence[DdpModules]) -> DdpModules:
@@ -201,5 +217,6 @@ DDP_PASSES: Part[DdpPasses] = Part(
 
 BUCKET_REDUCTIONS = table_part("bucket_reductions", BucketReductions)
 GRADIENT_TIMES = table_part("gradient_times", GradientTimes)
+EARLY_REDUCTIONS = table_part("early_reductions", EarlyReductions)
 MANUAL_REDUCTIONS = table_part("manual_reductions", ManualReductions)
 MANUAL_GRADIENT_TIMES = table_part("manual_gradient_times", GradientTimes)

@@ -5,7 +5,8 @@ Every instant of the chain that bounds the steps has one cause, so that causes s
 * `transfer`: communication is on its way, and the last rank has come. A message of a pipeline counts with the time of
   the fastest of its size between its ranks. What it takes beyond that the network did not cause: it is `late_peer`.
 * `slow_compute`, `slow_more_work`, `slow_host`, `slow_data`, `slow_link`, and `slow_checkpoint`, `slow_evaluation`,
-  `slow_logging`: what named ranks, or a named link, take beyond the others. The others see it as waiting.
+  `slow_logging`: what named ranks, or a named link, take beyond the others. The others see it as waiting. Of a late
+  host the cause is what it does, such as `slow_allocator`. That may hit another rank in each step: it names none then.
 * `variation`: what any other rank took beyond its peers in one collective or another.
 * `warmup`, `drain`, `imbalance`, `late_peer`: what a pipeline's ranks wait for. While a stage works, those before and
   behind it may have nothing to do. So the chain computes longer than its ranks do. The difference is divided as the
@@ -19,8 +20,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -38,10 +39,12 @@ from tracekit.explain.step_time.phases import recorded_phase_times
 from tracekit.explain.step_time.step_rates import INDEPENDENT
 from tracekit.explain.stragglers.arrivals import Arrivals
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
+from tracekit.explain.stragglers.host_causes import BY_TURNS, time_by_turns_ns
+from tracekit.explain.stragglers.some_steps import steps_without_work
 from tracekit.explain.stragglers.stragglers import STRAGGLERS_SECTION, arrivals
 from tracekit.explain.stragglers.verdict import Verdict
-from tracekit.findings.communication import exposed_transfers, late_by_turns
-from tracekit.findings.finding import Finding
+from tracekit.findings.communication import cause_by_turns, exposed_transfers, late_by_turns
+from tracekit.findings.finding import Finding, Remedy
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.job.message_times import fastest_messages
 from tracekit.model.communication import KINDS
@@ -52,13 +55,16 @@ from tracekit.rank.idle_causes import idle_by_cause
 from tracekit.rank.pauses import PAUSES
 from tracekit.rank.recorded_steps import STEP_ENDS, WAITS, RecordedSteps
 from tracekit.rank.segments import computing_or_loading, step_end_segments
+from tracekit.replay.operation_graph import NO_TRAINING
 from tracekit.stats.apportion import apportion
 
 K = TypeVar("K")
 
 _HOST = tuple(cause for cause in ACTIVITIES if cause not in {"compute", "data"})
 _WORK = {"compute": ("compute",), "more_work": ("compute",), "data": ("data",), "host": _HOST}
+_WORK |= {cause: (cause,) for cause in ACTIVITIES if cause not in _WORK} | {"operators": _HOST}
 _WORK |= {"checkpoint": ("checkpoint",), "evaluation": ("compute",), "logging": ("logging",)}
+_MOST = 0.5  # of the variation between ranks, by a cause that hits them by turns
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
 
 
@@ -90,7 +96,7 @@ def diagnose(
     if not path.steps or sum(summary.is_measured for summary in run.ranks) < 2:
         findings = exposed_findings(run)
     else:
-        findings = [*_transfers(run, causes, step_ns), *_variation(causes, step_ns)]
+        findings = [*_transfers(run, causes, step_ns), *_by_turns(causes, step_ns), *_variation(causes, step_ns)]
     return Diagnosis(
         step_ns=step_ns,
         steps=path.steps,
@@ -122,7 +128,7 @@ def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Itera
             "unseen": bool(run.missing_ranks) or any(summary.unmeasured is not None for summary in run.ranks),
             "kind": largest.kind,
             "group": largest.group,
-            "phase": largest.phase,
+            "phase": None if largest.phase == "other" else largest.phase,
             **blocking_evidence(run),
         },
         remedy="network" if gathers_block(run) else "communication",
@@ -135,6 +141,20 @@ def _exposed_ns(run: Run) -> int:
     common = run.common_steps()
     exposed_ns = [s.exposed_comm_ns for summary in run.ranks for s in summary.steps if s.step in common]
     return sum(exposed_ns) // max(len(exposed_ns), 1)
+
+
+def _by_turns(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
+    """Yield a finding on each cause that hits another rank in each step."""
+    for name in BY_TURNS:
+        time_ns = causes.get(StepCause(cause=f"slow_{name}"), 0)
+        if time_ns:
+            yield cause_by_turns(
+                cause=name,
+                time_ns=time_ns,
+                evidence={"share": time_ns / max(step_ns, 1)},
+                remedy=cast(Remedy, name) if name in NO_TRAINING else None,
+                conditions=[NOTABLE_SHARE.reached_by(time_ns / max(step_ns, 1))],
+            )
 
 
 def _variation(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
@@ -180,8 +200,12 @@ def step_causes(
     """Return the mean step in ns, and its causes with their times, the longest first, whose sum is the step."""
     if not path.steps:
         return 0, {}
+    instances = arrivals.instances  # beside a rank without work the others take no longer than usual
+    usual = np.isin(instances.step, np.array(steps_without_work(run), dtype=np.int64))
+    arrivals = replace(arrivals, instances=replace(instances, excess_ns=np.where(usual, 0, instances.excess_ns)))
     times = _times(run, arrivals, path.intervals, _messages_by_themselves_ns(run, arrivals, pipeline))
     times = _with_slow(times, run, arrivals, path.intervals, verdict, path.steps)
+    times = _with_causes_by_turns(times, run, path.steps)
     times = _with_bubbles(times, run, pipeline, path.steps)
     causes = [cause for cause, time_ns in times.items() if time_ns > 0]
     totals_ns = np.array([times[cause] for cause in causes], dtype=np.float64)
@@ -297,6 +321,17 @@ def _with_slow(
         return _move(times, taken, budget_ns, StepCause(cause="slow_link", ranks=verdict.concerned))
     taken = _of_ranks(run, arrivals, intervals, verdict)
     return _move(times, taken, budget_ns, StepCause(cause=f"slow_{verdict.cause}", ranks=verdict.concerned))
+
+
+def _with_causes_by_turns(times: _Times, run: Run, steps: int) -> _Times:
+    """Return the times with most of the variation between ranks as the cause that hits one of them in each step."""
+    variation, common = StepCause(cause="variation"), sorted(run.common_steps())
+    by_turns_ns = time_by_turns_ns(run, common) if common and times[variation] else {}
+    name = max(by_turns_ns, key=lambda name: by_turns_ns[name], default="")
+    time_ns = by_turns_ns.get(name, 0) * steps
+    if time_ns < _MOST * times[variation] or not time_ns:
+        return times
+    return _move(times, _Times({variation: times[variation]}), time_ns, StepCause(cause=f"slow_{name}"))
 
 
 def _of_link(run: Run, arrivals: Arrivals, intervals: Sequence[PathInterval], ranks: tuple[int, ...]) -> _Times:

@@ -115,7 +115,7 @@ def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
     group, step = group_of_event[which], lanes.windows.step[lanes.window[which]]
     keys = list(zip(group.tolist(), step.tolist(), strict=True))
     back = np.array(_takes_back(keys, received, sent), dtype=np.bool_)
-    forward = recorded.phases.at(communication.launch_ns[which]) == PHASES.index("forward")
+    forward = recorded.phases.may_be_forward_at(communication.launch_ns[which])
     for_experts = {index for index, key in enumerate(communication.groups) if key.parallelism == "ep"}
     for_experts |= set(group[forward & back].tolist())
     chosen = np.isin(group, list(for_experts))

@@ -10,7 +10,9 @@ import statistics
 from dataclasses import dataclass
 
 from tracekit.explain.step_time import tables
+from tracekit.explain.step_time.blocking_launches import blocking_findings
 from tracekit.explain.step_time.idle import idle_findings, idle_location_rows, idle_rows
+from tracekit.explain.step_time.step_rates import longer_computes
 from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import no_communication, unclassified_communication
@@ -62,7 +64,7 @@ def breakdown(run: Run) -> Breakdown:
         idle=idle_rows(run),
         idle_locations=idle_location_rows(run),
         blocking=_blocking_rows(run),
-        findings=(*_unclassified(run), *idle_findings(run)),
+        findings=(*_unclassified(run), *blocking_findings(run), *idle_findings(run)),
     )
 
 
@@ -122,7 +124,7 @@ def nothing_notable(run: Run) -> Finding:
 def _unclassified(run: Run) -> list[Finding]:
     """Return a finding that asks for a rule where kernels that look like communication take a share of the step.
 
-    And one where a job of several ranks on GPUs shows no communication at all.
+    And where a job of several ranks on GPUs shows no communication at all: that, and which of them compute longer.
     """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     step_ns, comm_ns = sum(step.step_ns for step in steps), sum(step.comm_ns for step in steps)
@@ -147,8 +149,10 @@ def _unclassified(run: Run) -> list[Finding]:
         )
         if found.holds:
             return [found]
-    if run.device == "gpu" and (run.world_size or 1) > 1 and not comm_ns:
-        return [no_communication(severity="info", evidence={"world_size": run.world_size})]
+    measured = sum(summary.is_measured for summary in run.ranks)
+    if run.device == "gpu" and max(run.world_size or 1, measured) > 1 and not comm_ns:
+        found = no_communication(severity="info", evidence={"ranks": measured, "world_size": run.world_size})
+        return [found, *longer_computes(run)]
     return []
 
 

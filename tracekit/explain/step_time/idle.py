@@ -7,8 +7,8 @@ which operator, annotation and source line.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,13 +22,14 @@ from tracekit.explain.step_time.tables import (
     UNRECORDED_GRAPHS,
     HostLocation,
     IdleSum,
+    Stall,
     UnrecordedGraphs,
 )
 from tracekit.findings.finding import Finding
-from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained, location_text
+from tracekit.findings.hosts import BEFORE_OPERATORS, IDLE_ENTRIES, idle_unexplained, location_text
 from tracekit.findings.thresholds import IDLE_SHARE, NOTABLE_SHARE, UNKNOWN_SHARE
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.intervals import Intervals
+from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.names.modules import is_of_program
 from tracekit.model.run import Run
 from tracekit.model.spans import LABEL_PREFIX
@@ -38,16 +39,32 @@ from tracekit.rank.lanes import complete_steps
 from tracekit.rank.missing_kernels import graph_extents
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, innermost_span, outermost
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.rank.steps import StepWindows
 from tracekit.stats.grouped import summed
 
 _MAIN_LOCATION = 0.1  # of the idle time of a cause: a smaller location says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
-_CLOSED_BY_HOST = frozenset({"host_bound", "synchronisation", "allocator", "garbage_collection", "between_steps"})
+_CLOSED_BY_HOST = frozenset(
+    {
+        "host_bound",
+        "synchronisation",
+        "graph_capture",
+        "allocator",
+        "garbage_collection",
+        "host_compute",
+        "between_steps",
+    }
+)
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
-_LOCATION_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
+_LOCATION_IS_TELLING = frozenset(
+    {"host_bound", "synchronisation", "graph_capture", "allocator", "host_compute", "between_steps", "checkpoint"}
+)
+
+# Why some steps are longer than others, without doubt of these: their mean is known as well as without.
+_STALLS = ("data", "graph_capture", "allocator", "garbage_collection")
 
 _MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
@@ -94,25 +111,36 @@ def _locations(run: Run, cause: str) -> list[tuple[HostLocation, dict[int, int]]
     return sorted(locations, key=lambda location: -location[0].total_ns)
 
 
-def idle_findings(run: Run) -> list[Finding]:
+def idle_findings(run: Run, step_ns: float | None = None, path_ns: Mapping[str, int] | None = None) -> list[Finding]:
     """Find time in which the ranks neither compute, communicate nor copy, with its main cause.
 
     Loading data, pauses and named waits have separate findings. Time in which something ran that is not recorded is no
     idle time.
+
+    step_ns, path_ns: the step, and by cause how long the chain that bounds it is idle, without what named ranks cause.
+        None: the mean step, and the mean idle time, of all ranks.
     """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    causes_ns = summed((idle.cause, idle.total_ns) for summary in run.ranks for idle in summary[IDLE_SUMS])
-    waits_ns = summed((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
+    if not steps:
+        return []
+
+    def means(totals_ns: Iterable[tuple[str, int]]) -> Counter[str]:
+        return Counter({name: total_ns // len(steps) for name, total_ns in summed(totals_ns).items()})
+
+    means_ns = means((i.cause, i.total_ns) for summary in run.ranks for i in summary[IDLE_SUMS])
+    waits_ns = means((wait.what, wait.total_ns) for summary in run.ranks for wait in summary[NAMED_WAITS])
+    if step_ns is None:
+        step_ns = sum(step.step_ns for step in steps) / len(steps)
+    causes_ns = Counter(means_ns if path_ns is None else path_ns)
     apart_ns = {cause: causes_ns.pop(cause, 0) for cause in _REPORTED_APART}
-    named_ns = waits_ns.total()
-    unknown_ns = max(causes_ns.pop("other", 0) - named_ns, 0)
-    step_ns = sum(step.step_ns for step in steps)
-    idle_ns = sum(step.idle_ns for step in steps) - sum(apart_ns.values()) - named_ns - unknown_ns
-    unexplained = [_unexplained(run, unknown_ns, step_ns, len(steps))] if unknown_ns and step_ns else []
-    if not step_ns or idle_ns <= 0 or not causes_ns.total():
+    named_share = min(waits_ns.total() / means_ns["other"], 1.0) if means_ns["other"] else 0.0
+    unknown_ns = round(causes_ns.pop("other", 0) * (1 - named_share))
+    unexplained = [_unexplained(run, unknown_ns, step_ns)] if unknown_ns and step_ns > 0 else []
+    idle_ns = causes_ns.total()
+    if step_ns <= 0 or idle_ns <= 0:
         return unexplained
-    main, *others = [_Cause.of(run, *counted) for counted in causes_ns.most_common(2)]
-    second = next((each for each in others if each.ns >= _SECOND_CAUSE * idle_ns), None)
+    main, *others = [_Cause.of(run, name, time_ns / idle_ns) for name, time_ns in causes_ns.most_common(2)]
+    second = next((each for each in others if each.share >= _SECOND_CAUSE), None)
     location = main.longest
     aside = [_REPORTED_APART[cause] for cause, time_ns in apart_ns.items() if time_ns >= NOTABLE_SHARE * step_ns]
     aside += [
@@ -120,13 +148,13 @@ def idle_findings(run: Run) -> list[Finding]:
     ]
     evidence: dict[str, object] = {
         "device": run.device,
-        "idle_share": idle_ns / step_ns,
-        "data_idle_ns": apart_ns["data"] // len(steps),
-        "idle_causes_ns": {name: total_ns // len(steps) for name, total_ns in causes_ns.most_common() if total_ns},
+        "share": idle_ns / step_ns,
+        "data_idle_ns": round(apart_ns["data"]),
+        "idle_causes_ns": {name: round(time_ns) for name, time_ns in causes_ns.most_common() if time_ns},
         "host_in": None if location is None else location_text(location.operator, location.annotation, location.source),
         "aside": aside,
-        "main": main.numbers(idle_ns),
-        "second": None if second is None else second.numbers(idle_ns),
+        "main": main.numbers(),
+        "second": None if second is None else second.numbers(),
         "compiled": _is_compiled(run),
     }
     if run.device != "gpu":
@@ -135,28 +163,30 @@ def idle_findings(run: Run) -> list[Finding]:
         evidence["no_replay"] = "no change of the host would close these gaps"
     elif unknown_ns >= UNKNOWN_SHARE * step_ns:
         evidence["no_replay"] = "a replay needs what ran in the time of which nothing is recorded"
+    threshold = IDLE_SHARE if "no_replay" in evidence else NOTABLE_SHARE
     return [
         IDLE_ENTRIES[main.name](
             cause=main.name,
-            time_ns=idle_ns // len(steps),
+            time_ns=round(idle_ns),
             evidence=evidence,
             remedy="host" if "no_replay" not in evidence else None,
-            conditions=[IDLE_SHARE.reached_by(idle_ns / step_ns)],
+            conditions=[threshold.reached_by(idle_ns / step_ns)],
         ),
         *unexplained,
     ]
 
 
-def _unexplained(run: Run, unknown_ns: int, step_ns: int, steps: int) -> Finding:
+def _unexplained(run: Run, unknown_ns: int, step_ns: float) -> Finding:
     """Return what is said of time in which nothing runs that is recorded. It is no idle time, and nothing saves it."""
     replays = [time for summary in run.ranks for time in summary[UNRECORDED_GRAPHS]]
-    of_graphs = 2 * sum(time.total_ns for time in replays) > unknown_ns
+    steps = sum(step.complete for summary in run.ranks for step in summary.steps)
+    of_graphs = 2 * sum(time.total_ns for time in replays) > unknown_ns * steps
     return idle_unexplained(
         severity="info",
         evidence={
             "device": run.device,
             "unknown_share": unknown_ns / step_ns,
-            "unknown_ns": unknown_ns // steps,
+            "unknown_ns": unknown_ns,
             "graphs": sum(time.count for time in replays) if of_graphs else 0,
         },
         conditions=[UNKNOWN_SHARE.reached_by(unknown_ns / step_ns)],
@@ -165,33 +195,33 @@ def _unexplained(run: Run, unknown_ns: int, step_ns: int, steps: int) -> Finding
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """A cause of idle time: for how many ns all ranks idle in all steps, and where their hosts were, longest first."""
+    """A cause of idle time: its share of it, and where the hosts of the ranks were, longest first."""
 
     name: str
-    ns: int
+    share: float
     locations: Sequence[HostLocation]
 
     @classmethod
-    def of(cls, run: Run, name: str, ns: int) -> _Cause:
-        return cls(name=name, ns=ns, locations=[location for location, _ in _locations(run, name)])
+    def of(cls, run: Run, name: str, share: float) -> _Cause:
+        return cls(name=name, share=share, locations=[location for location, _ in _locations(run, name)])
 
     @property
     def longest(self) -> HostLocation | None:
         return self.locations[0] if self.locations else None
 
-    def numbers(self, idle_ns: int) -> dict[str, object]:
-        """Return what the sentence says of it. idle_ns: of all causes."""
-        location = self.longest
-        stands_out = location is not None and location.total_ns >= _MAIN_LOCATION * self.ns
+    def numbers(self) -> dict[str, object]:
+        """Return what the sentence says of it."""
+        location, total_ns = self.longest, sum(location.total_ns for location in self.locations)
+        location_share = location.total_ns / total_ns if location is not None else 0.0
         return {
             "cause": self.name,
-            "share": self.ns / idle_ns,
+            "share": self.share,
             "location": None
             if location is None
             else location_text(location.operator, location.annotation, location.source, short=True),
-            "location_share": location.total_ns / idle_ns if location is not None and stands_out else None,
+            "location_share": location_share * self.share if location_share >= _MAIN_LOCATION else None,
             "in_python": sum(location.total_ns for location in self.locations if location.operator is None)
-            > self.ns / 2,
+            > total_ns / 2,
         }
 
 
@@ -221,6 +251,16 @@ def unrecorded_graphs(recorded: RecordedSteps) -> tuple[UnrecordedGraphs, ...]:
     return (UnrecordedGraphs(what="graphs", count=count, total_ns=total_ns),) if count else ()
 
 
+def stalls(recorded: RecordedSteps) -> tuple[Stall, ...]:
+    """Return for how long each complete step stood still for one of `_STALLS`."""
+    causes = recorded.once(idle_by_cause)
+    steps = [step for step in recorded.steps if step.complete]
+    start_ns = np.array([step.start_ns for step in steps], dtype=np.int64)
+    end_ns = start_ns + np.array([step.step_ns for step in steps], dtype=np.int64)
+    total_ns = sum((causes[cause].covered_ns(start_ns, end_ns) for cause in _STALLS), np.zeros_like(start_ns))
+    return tuple(Stall(step=s.step, total_ns=ns) for s, ns in zip(steps, total_ns.tolist(), strict=True) if ns)
+
+
 def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostLocation]]:
     """Return what the host was in during the idle time of each cause, the most first."""
     result: dict[str, list[HostLocation]] = {cause: [] for cause in in_steps}
@@ -229,22 +269,29 @@ def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals
     if not of_host:
         return result
     locations = HostLocations(recorded)
-    what, time_ns, total_ns = [], [], []
+    what, time_ns, total_ns, before = [], [], [], locations.before_operators(recorded.lanes.windows)
     for number, cause in enumerate(of_host):
         if cause == "synchronisation":
             idle = recorded.once(idle_behind_calls)
             time_ns.append(recorded.trace.events.start_ns[idle.call])
             total_ns.append(in_steps[cause].covered_ns(idle.start_ns, idle.end_ns))
         else:
-            start_ns, end_ns = locations.split(_longest(in_steps[cause]))
+            start_ns, end_ns = locations.split(_longest(in_steps[cause]), before)
             time_ns.append(start_ns)
             total_ns.append(end_ns - start_ns)
-        what.append(np.full(len(time_ns[-1]), number, dtype=np.int64))
+        what.append(2 * number + before.covers(time_ns[-1]))  # odd: before the first operator of a step
     found = locations.sums(np.concatenate(what), np.concatenate(time_ns), np.concatenate(total_ns))
-    for number, (operator, annotation, source), location_ns in found:
+    for number, place, location_ns in found:
+        operator, annotation, source = _placed(number % 2, place)
         location = HostLocation(operator=operator, annotation=annotation, source=source, total_ns=location_ns)
-        result[of_host[number]].append(location)
+        result[of_host[number // 2]].append(location)
     return result
+
+
+def _placed(before: int, location: Location) -> Location:
+    """Return a location, of Python before a step's first operator as that."""
+    operator, annotation, source = location
+    return operator, BEFORE_OPERATORS if before and operator is None and annotation is None else annotation, source
 
 
 def _longest(time: Intervals) -> Intervals:
@@ -303,18 +350,31 @@ class HostLocations:
         )
         return operator, annotation, source
 
-    def split(self, time: Intervals) -> tuple[Int64, Int64]:
-        """Cut `time` into intervals, in each of which the host is in one location; return their starts and ends."""
+    def before_operators(self, windows: StepWindows) -> Intervals:
+        """Return when the step's thread had begun a step, and no operator in it."""
+        if windows.thread == ABSENT or windows.source == "recording":
+            return EMPTY
+        starts_ns = np.append(self._events.start_ns[self._operators[-1]], windows.host_end_ns)
+        begin_ns = windows.host_start_ns
+        first_ns = starts_ns[np.searchsorted(starts_ns[:-1], begin_ns)]
+        return Intervals.union_of(begin_ns, np.minimum(first_ns, np.append(begin_ns[1:], windows.host_end_ns)))
+
+    def split(self, time: Intervals, edges: Intervals = EMPTY) -> tuple[Int64, Int64]:
+        """Cut `time` into intervals, in each of which the host is in one location; return their starts and ends.
+
+        edges: whose starts and ends cut it as well.
+        """
         events, edges_ns = self._events, [time.start_ns, time.end_ns]
+        edges_ns += [column[time.covers(column)] for column in (edges.start_ns, edges.end_ns)]
         for rows in self._operators:  # they do not overlap
             inside = time & Intervals(events.start_ns[rows], events.end_ns[rows])
             edges_ns += [inside.start_ns, inside.end_ns]
         for rows in (self._annotations, self._frames):
             for column in (events.start_ns[rows], events.end_ns[rows]):
                 edges_ns.append(column[time.covers(column)])
-        edges = np.sort(np.concatenate(edges_ns), kind="stable")
-        is_inside = time.covers(edges[:-1]) & (edges[1:] > edges[:-1])
-        return edges[:-1][is_inside], edges[1:][is_inside]
+        cuts_ns = np.sort(np.concatenate(edges_ns), kind="stable")
+        is_inside = time.covers(cuts_ns[:-1]) & (cuts_ns[1:] > cuts_ns[:-1])
+        return cuts_ns[:-1][is_inside], cuts_ns[1:][is_inside]
 
     def sums(self, what: Int64, time_ns: Int64, total_ns: Int64) -> list[tuple[int, Location, int]]:
         """Return the time by cause and location, the most first: cause, location, ns.

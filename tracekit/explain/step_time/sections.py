@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracekit.explain.configuration import CONFIGURATION
 from tracekit.explain.section import Section
 from tracekit.explain.step_time import tables
+from tracekit.explain.step_time.blocking_launches import launch_calls
 from tracekit.explain.step_time.breakdown import Breakdown, breakdown
 from tracekit.explain.step_time.flops import flop_sums
-from tracekit.explain.step_time.idle import idle_sums, unrecorded_graphs
+from tracekit.explain.step_time.idle import idle_sums, stalls, unrecorded_graphs
 from tracekit.explain.step_time.phases import StepPhases, phase_sums, step_phases
 from tracekit.explain.step_time.roofline import Roofline, roofline, unclassified_kernels
 from tracekit.explain.step_time.tables import (
     FLOPS,
     IDLE_SUMS,
+    LAUNCH_CALLS,
     MEMORY_USE,
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
+    STALLS,
     UNCLASSIFIED_KERNELS,
     UNRECORDED_GRAPHS,
     RecordingCost,
@@ -77,9 +81,11 @@ PHASES_SECTION: Section[StepPhases] = Section(
 
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
-    reads=(IDLE_SUMS, NAMED_WAITS, UNCLASSIFIED_KERNELS, UNRECORDED_GRAPHS),
+    reads=(CONFIGURATION, IDLE_SUMS, LAUNCH_CALLS, NAMED_WAITS, UNCLASSIFIED_KERNELS, UNRECORDED_GRAPHS),
     keeps={
         IDLE_SUMS: idle_sums,
+        LAUNCH_CALLS: launch_calls,
+        STALLS: stalls,
         RECORDING_COST: _recording_cost,
         UNCLASSIFIED_KERNELS: unclassified_kernels,
         UNRECORDED_GRAPHS: unrecorded_graphs,

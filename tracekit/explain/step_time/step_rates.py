@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.findings.finding import Finding
-from tracekit.findings.steps import slow_rate
-from tracekit.findings.thresholds import SLOW_RATE
+from tracekit.findings.steps import longer_compute, slow_rate
+from tracekit.findings.thresholds import LONGER_COMPUTE, SLOW_RATE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.stats.uncertainty import student_deviations
@@ -121,14 +121,46 @@ def slow_rates_of_ranks(run: Run) -> list[Finding]:
     return [slow_rate_finding(found)]
 
 
+def longer_computes(run: Run) -> list[Finding]:
+    """Find ranks that compute clearly longer than the others, in a job whose communication is not recorded.
+
+    Where their steps are longer as well, they have a low rate, which is another finding.
+    """
+    ranks = [summary for summary in run.ranks if any(_lengths(summary))]
+    compute_ns = {s.rank: [step.compute_ns for step in s.steps if step.complete] for s in ranks}
+    slow = _clearly_longer(compute_ns, LONGER_COMPUTE)
+    if slow is None or find_slow_rates(ranks, {}) is not None:
+        return []
+    others = [summary for summary in ranks if summary.rank not in slow]
+    least_ns = min(statistics.median(compute_ns[rank]) for rank in slow)
+    others_ns = statistics.median(statistics.median(compute_ns[summary.rank]) for summary in others)
+    idle_ns = statistics.fmean(step.idle_ns for summary in others for step in summary.steps if step.complete)
+    return [
+        longer_compute(
+            rank=min(slow) if len(slow) == 1 else None,
+            ranks=tuple(sorted(slow)) if len(slow) > 1 else (),
+            cause="slow_compute",
+            time_ns=round(least_ns - others_ns),
+            evidence={
+                "slow": sorted(slow),
+                "compute_ns": least_ns,
+                "others_compute_ns": others_ns,
+                "others_idle_ns": idle_ns,
+                "no_replay": "no communication is recorded, so no replay shows who waits",
+            },
+            conditions=[LONGER_COMPUTE.reached_by(least_ns / others_ns)],
+        )
+    ]
+
+
 def _lengths(summary: RankSummary) -> list[int]:
     return [step.step_ns for step in summary.steps if step.complete]
 
 
-def _clearly_longer(times_ns: Mapping[int, Sequence[int]]) -> frozenset[int] | None:
+def _clearly_longer(times_ns: Mapping[int, Sequence[int]], ratio: float = SLOW_RATE) -> frozenset[int] | None:
     """Return the ranks, at most half of them, whose times are clearly longer; None without any.
 
-    times_ns: of the steps of each rank.
+    times_ns: of the steps of each rank. ratio: the least of their times to the others'.
     """
     longest = sorted(times_ns, key=lambda rank: -statistics.median(times_ns[rank]))
     if len(longest) < 2:
@@ -137,7 +169,7 @@ def _clearly_longer(times_ns: Mapping[int, Sequence[int]]) -> frozenset[int] | N
     count = max(range(1, len(longest) // 2 + 1), key=lambda n: medians_ns[n - 1] / medians_ns[n])
     least_ns, most_ns, fewest_ns = medians_ns[count - 1], medians_ns[count], medians_ns[-1]
     is_clear = (
-        least_ns >= SLOW_RATE * most_ns
+        least_ns >= ratio * most_ns
         and least_ns - most_ns > _SPREADS * (most_ns - fewest_ns)
         and math.log(least_ns / most_ns) > _chance(times_ns, longest[:count])
         and min(min(times_ns[rank]) for rank in longest[:count]) > most_ns

@@ -69,8 +69,9 @@ _CAUSE = Column(
     "cause",
     "str",
     "",
-    "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, allocator, garbage_collection, between_steps "
-    "or other.",
+    "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, graph_capture, allocator, garbage_collection, "
+    "host_compute, "
+    "between_steps or other.",
     form="words",
 )
 IDLE = Table(
@@ -308,6 +309,14 @@ class UnrecordedGraphs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stall:
+    """Idle time of one complete step for causes that explain why a step is longer than others."""
+
+    step: int
+    total_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnclassifiedKernel:
     """Kernels of one function that look like communication and that no rule is for, in the complete steps of one rank.
 
@@ -352,6 +361,21 @@ class IdleSum:
     cause: str
     total_ns: int
     locations: tuple[HostLocation, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchCalls:
+    """Calls of one rank that launch one kernel each, which lasts long enough to show whether they block.
+
+    Attributes:
+        api: "cuda" or "hip".
+        count: how many, in the complete steps.
+        behind: how many ended no earlier than their kernels.
+    """
+
+    api: str
+    count: int
+    behind: int
 
 
 def _merged_idle(windows: Sequence[tuple[IdleSum, ...]]) -> tuple[IdleSum, ...]:
@@ -443,7 +467,11 @@ RECORDING_COST: Part[RecordingCost | None] = Part(
 )
 
 
+STALLS = sums_part("stalls", Stall, key=("step",), amounts=("total_ns",))
 NAMED_WAITS = sums_part("named_waits", NamedWait, key=("what",), amounts=("total_ns",))
+
+
+LAUNCH_CALLS = sums_part("launch_calls", LaunchCalls, key=("api",), amounts=("count", "behind"))
 
 
 UNCLASSIFIED_KERNELS = sums_part(

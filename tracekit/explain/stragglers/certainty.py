@@ -55,8 +55,8 @@ too few of them; or another rank is nearly as slow.
 
 _FEW_STEPS = 4
 _USUAL_SHARE, _FLOOR_SHARE = 0.01, 0.02  # of a step, f above
-_BURST_CHANCE, _BURST_SHARE = 0.05, 0.06  # q and h above
-_BURST_AGAIN = 0.3  # r above
+BURST_CHANCE, BURST_SHARE = 0.05, 0.06  # q and h above
+BURST_AGAIN = 0.3  # r above
 _USUAL_VALUES, _USUAL_RANKS = 12, 4  # v0 and u0 above
 _OUTLIERS = 5
 _ONE_DEVIATION = 0.6827  # of normal values are within one standard deviation
@@ -187,9 +187,9 @@ class Grading:
 
     def _bursts_ns(self, steps: int, chance: float) -> float:
         """Return the delay that bursts in all steps exceed with this chance, for the candidate with the largest."""
-        of_any = self.candidates * _BURST_CHANCE * _BURST_AGAIN ** (steps - 1)
+        of_any = self.candidates * BURST_CHANCE * BURST_AGAIN ** (steps - 1)
         most = steps // 2 + 1
-        return _BURST_SHARE * self.step_ns / most * math.log(max(of_any / chance, 1.0)) if chance < 1 else 0.0
+        return BURST_SHARE * self.step_ns / most * math.log(max(of_any / chance, 1.0)) if chance < 1 else 0.0
 
     def grade(self, evidence: Evidence) -> Certainty | None:
         """Return how sure it is that the candidate delays the others; None if that is not even likely."""
@@ -226,7 +226,7 @@ class Grading:
         """Return the p-value of the candidate in a run of one step, as the largest of all."""
         error_ns, freedom = self._noise(evidence)
         chance = student_tail(max(evidence.size_ns, 0.0) / max(error_ns, 1.0), freedom)
-        chance += _BURST_CHANCE * math.exp(-evidence.size_ns / max(_BURST_SHARE * self.step_ns, 1.0))
+        chance += BURST_CHANCE * math.exp(-evidence.size_ns / max(BURST_SHARE * self.step_ns, 1.0))
         product = max(chance * last_arrivals.chance, 1e-300)
         return self.candidates * product * (1 - math.log(product))
 

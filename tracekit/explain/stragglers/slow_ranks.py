@@ -9,7 +9,7 @@ machine. Ranks run the same program if they are in one process group, whose rank
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -96,7 +96,7 @@ class WorkTimes:
     def cause(self, rank_indexes: Sequence[int], first: int) -> str:
         """Return what most of the additional time of slow ranks is: compute, more_work, host or data."""
         slow = self.mask(rank_indexes)
-        compute_ns, _ = self._longer(slow, self._per_step(lambda part: part.compute_ns), first)
+        compute_ns, _ = self._longer(slow, self.compute_ns, first)
         data_ns, _ = self._longer(slow, self._per_step(lambda part: max(part.data_ns or 0, 0)), first)
         longer_ns, _ = self._longer(slow, self.own_ns, first)
         additional, usual = self._additional_operations(rank_indexes, first)
@@ -119,7 +119,7 @@ class WorkTimes:
 
         One more operation that takes very long, such as one that sleeps, is no more work. Many more may take long.
         """
-        more_ns, usual_ns = self._longer(self.mask(rank_indexes), self._per_step(lambda part: part.compute_ns), first)
+        more_ns, usual_ns = self._longer(self.mask(rank_indexes), self.compute_ns, first)
         additional, usual = self._additional_operations(rank_indexes, first)
         explains = additional / usual >= _EXPLAINED * more_ns / max(usual_ns, 1.0)
         return additional <= 0 or additional >= _MANY_OPERATIONS or explains
@@ -129,6 +129,21 @@ class WorkTimes:
         beyond = self.beyond_peers(values, slow)[first:][:, slow]
         usual = values[first:][:, slow] - beyond
         return float(np.median(beyond, axis=0).mean()), float(np.median(usual, axis=0).mean())
+
+    @cached_property
+    def compute_ns(self) -> Int64:
+        """Return how long the ranks compute, int64 [s, k]."""
+        return self._per_step(lambda part: part.compute_ns)
+
+    def rank_indexes_like(self, rank_indexes: Sequence[int]) -> list[int]:
+        """Return the indexes of all ranks that run the program of one of these."""
+        programs = np.unique(self.program[self.mask(rank_indexes)])
+        return [index for index, own in zip(self.rank_indexes, self.program, strict=True) if own in programs]
+
+    def in_steps(self, chosen: Bool) -> WorkTimes:
+        """Return those of some of the steps, bool [s]."""
+        steps = [step for step, here in zip(self.steps, chosen.tolist(), strict=True) if here]
+        return replace(self, steps=steps, own_ns=self.own_ns[chosen])
 
     def _per_step(self, value: Callable[[StepParts], int]) -> Int64:
         return _per_step(

@@ -18,6 +18,7 @@ from itertools import compress
 
 import numpy as np
 
+from tracekit.explain.kernels import OPERATOR_TIMES
 from tracekit.explain.model_parallel.tables import EXPERT_EXCHANGES
 from tracekit.explain.pauses.pauses import pauses_behind_delays
 from tracekit.explain.pauses.tables import PAUSE_TIMES
@@ -27,10 +28,12 @@ from tracekit.explain.pipeline.tables import ACTIONS
 from tracekit.explain.pipeline.uneven_stage import SlowStageLink, gaps_before_ns, pipeline_delays, replay_with_less
 from tracekit.explain.section import AnalysisInput, Section, Unavailable
 from tracekit.explain.step_time.step_rates import slow_rates_of_ranks
+from tracekit.explain.step_time.tables import IDLE_SUMS
 from tracekit.explain.stragglers.arrivals import Arrivals, arrivals_of
 from tracekit.explain.stragglers.clock_rates import CLOCK_RATES, clock_rates
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays, attribute_delays, limited_by_waits
+from tracekit.explain.stragglers.host_causes import HOST_TIMES, host_times
 from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink, SlowTransfers, slow_transfers
 from tracekit.explain.stragglers.verdict import Verdict, cause_of, name_culprit
 from tracekit.findings.finding import Finding
@@ -239,8 +242,8 @@ def _analyze(given: AnalysisInput) -> Stragglers | Unavailable:
 
 STRAGGLERS_SECTION: Section[Stragglers] = Section(
     name="stragglers",
-    reads=(ACTIONS, CLOCK_RATES, EXPERT_EXCHANGES, PAUSE_TIMES),
-    keeps={CLOCK_RATES: clock_rates},
+    reads=(ACTIONS, CLOCK_RATES, EXPERT_EXCHANGES, PAUSE_TIMES, HOST_TIMES, IDLE_SUMS, OPERATOR_TIMES),
+    keeps={CLOCK_RATES: clock_rates, HOST_TIMES: host_times},
     analyze=_analyze,
     tables=(STRAGGLERS, SLOW_LINKS),
 )

@@ -19,13 +19,24 @@ from tracekit.explain.stragglers.candidates import (
     first_to_name,
     waits_for,
 )
-from tracekit.explain.stragglers.certainty import Grading
+from tracekit.explain.stragglers.certainty import Evidence, Grading
 from tracekit.explain.stragglers.clock_rates import lower_clock
 from tracekit.explain.stragglers.delay_attribution import CAUSES, CausedDelays
+from tracekit.explain.stragglers.host_causes import cause_of_late_hosts
 from tracekit.explain.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
+from tracekit.explain.stragglers.some_steps import late_in_some_steps, without_work
+from tracekit.findings.catalogue import Entry
 from tracekit.findings.finding import Certainty, Condition, Finding
-from tracekit.findings.stragglers import closest_text, nobody_is_late_text, nobody_text, slow_link, straggler
+from tracekit.findings.stragglers import (
+    closest_text,
+    idle_steps,
+    late_steps,
+    nobody_is_late_text,
+    nobody_text,
+    slow_link,
+    straggler,
+)
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.run import Run, largest_pair_error_ns
 from tracekit.model.summary import RankSummary
@@ -47,7 +58,7 @@ class Verdict:
         rank: the rank; None if none, several or a link is named.
         ranks: several ranks that are slow together.
         host: their machine, if these are all of its ranks.
-        cause: one of `CAUSES` or of `PAUSES`, "link", or None if none is named.
+        cause: one of `CAUSES` or of `PAUSES`, what a late host does (`host_causes`), "link", or None if none is named.
         link: the link that is named.
         caused_delay_ns: the delay that it causes beyond the others, the median of the steps.
         significance_ns: the delay that would be sure.
@@ -144,6 +155,11 @@ def name_culprit(
     others = [each for each in found if (each.indexes, each.is_link) != (first.indexes, first.is_link)]
     others = sorted(others, key=lambda each: -each.evidence.size_ns)[:_CLOSE]
     close = [judged.finding(each, first) for each in others if each.evidence.size_ns > 0]
+    close += judged.idle_steps()
+    if first.certainty is None and (some := judged.late_in_some_steps()) is not None:
+        if some[0].certainty is not None:
+            return some[0], [some[1], *close]
+        close.append(some[1])
     if first.certainty is None:
         verdict = Verdict(**judged.figures(first), text=_abstention_text(grading, first, clock_ns, job_step_ns))
         return verdict, [*([judged.finding(first)] if first.evidence.size_ns > 0 else []), *close]
@@ -151,9 +167,8 @@ def name_culprit(
         named = judged.finding(first)
         link = links[first.indexes[0]]
         return Verdict(cause="link", link=link, text=named.text, **judged.figures(first)), [named, *close]
-    ranks, host, size_ns = judged.ranks(first), judged.host(first), first.evidence.size_ns
-    several: dict[str, Any] = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
-    pause = reason_of_delay(run, ranks, size_ns)
+    several = judged.named(first)
+    pause = reason_of_delay(run, judged.ranks(first), first.evidence.size_ns)
     if pause is not None and judged.overload(first, judged.cause(first)) is None:
         # The section on pauses has a finding about it.
         return Verdict(cause=pause.longest.pause, text=pause.text, **several, **judged.figures(first)), close
@@ -191,6 +206,11 @@ class _Judged:
 
     def host(self, candidate: Candidate) -> str | None:
         return _host_of(self.run, self.ranks(candidate))
+
+    def named(self, candidate: Candidate) -> dict[str, Any]:
+        """Return whom a verdict names."""
+        ranks = self.ranks(candidate)
+        return {"ranks": ranks, "host": self.host(candidate)} if len(ranks) > 1 else {"rank": ranks[0]}
 
     def figures(self, candidate: Candidate) -> dict[str, Any]:
         """Return the numbers of a verdict."""
@@ -241,7 +261,61 @@ class _Judged:
         }
         if candidate.is_link:
             return self._link_finding(self.links[candidate.indexes[0]], evidence, numbers)
-        return self._rank_finding(candidate, others, evidence, numbers)
+        cause = self.cause(candidate)
+        return self._rank_finding(candidate, evidence, numbers, found_by=straggler, cause=cause, steps=self.steps)
+
+    def late_in_some_steps(self) -> tuple[Verdict, Finding] | None:
+        """Return the verdict and the finding on ranks that are late in some steps only; None if none come near it."""
+        found = None if self.work is None else late_in_some_steps(self.work, self.grading.step_ns)
+        if self.work is None or found is None:
+            return None
+        late_ns = found.series_ns[found.late]
+        evidence = Evidence(series_ns=late_ns, slow_ns=late_ns[:, None], peers_ns=late_ns[:, None][:, :0])
+        candidate = Candidate(indexes=found.indexes, by_work=True, evidence=evidence, certainty=found.certainty)
+        work = self.work.in_steps(found.late)
+        finding = self._rank_finding(
+            candidate,
+            {"steps": len(self.steps), "missing": self.missing, "late_steps": list(work.steps)},
+            {
+                "saving_ns": int(found.mean_ns),
+                "certainty": found.certainty or "likely",
+                "time_ns": int(found.mean_ns),
+                "conditions": found.conditions,
+            },
+            found_by=late_steps,
+            cause=work.cause(found.indexes, 0),
+            steps=work.steps,
+        )
+        figures = self.figures(candidate) | {
+            "caused_delay_ns": int(found.mean_ns),
+            "share_of_step": found.mean_ns / self.job_step_ns,
+            "persistence": float(found.late.mean()),
+        }
+        return Verdict(cause=finding.cause, text=finding.text, **self.named(candidate), **figures), finding
+
+    def idle_steps(self) -> list[Finding]:
+        """Return a finding on each rank that computes nothing in some steps."""
+        nothing = {} if self.work is None else without_work(self.work)
+        return [
+            idle_steps(
+                severity="info",
+                rank=self.run.ranks[index].rank,
+                evidence={"rank_steps": steps, "steps": len(self.steps)},
+            )
+            for index, steps in nothing.items()
+        ]
+
+    def _detailed(
+        self, indexes: Sequence[int], cause: str | None, steps: Sequence[int]
+    ) -> tuple[str | None, dict[str, object]]:
+        """Return the cause of slow ranks' delay in these steps, of late hosts what they do, with what shows it."""
+        alike = set(indexes if self.work is None else self.work.rank_indexes_like(indexes))
+        peers = [index for index in self.trained if index not in indexes]
+        peers = [index for index in peers if index in alike] or peers
+        if cause == "compute":
+            devices = _device_models(*([self.run.ranks[i] for i in which] for which in (indexes, peers)))
+            return cause, {"other_devices": devices} if devices else {}
+        return cause_of_late_hosts(self.run, indexes, peers, steps) if cause == "host" else (cause, {})
 
     def _link_finding(self, link: SlowNetworkLink, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
         slow = {"directed": link.directed, "slowdown": link.slowdown, "reference": link.reference}
@@ -255,15 +329,24 @@ class _Judged:
         )
 
     def _rank_finding(
-        self, candidate: Candidate, others: Sequence[RankSummary], evidence: dict[str, Any], numbers: dict[str, Any]
+        self,
+        candidate: Candidate,
+        evidence: dict[str, Any],
+        numbers: dict[str, Any],
+        *,
+        found_by: Entry,
+        cause: str | None,
+        steps: Sequence[int],
     ) -> Finding:
+        """Return the finding of an entry on ranks that are slow in some steps, of this cause."""
         ranks, slow = self.ranks(candidate), [self.run.ranks[rank_index] for rank_index in candidate.indexes]
-        cause = self.cause(candidate)
+        others = [self.run.ranks[index] for index in self.trained if index not in candidate.indexes]
         overload = self.overload(candidate, cause)
+        cause, of_cause = self._detailed(candidate.indexes, cause, steps)
         waits = None
         if len(ranks) == 1:
-            waits = waits_for(self.run, self.arrivals, candidate.indexes[0], self.steps)
-        return straggler(
+            waits = waits_for(self.run, self.arrivals, candidate.indexes[0], steps)
+        return found_by(
             rank=ranks[0] if len(ranks) == 1 else None,
             cause=cause,
             evidence={
@@ -274,7 +357,8 @@ class _Judged:
                 "peers": len(others),
                 "device": self.run.device,
                 "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
-                "share_of_compute": _longer_share(slow, others, self.steps),
+                "share_of_compute": _longer_share(slow, others, steps),
+                **of_cause,
                 **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
                 **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
                 **({"clock": clock} if cause == "compute" and (clock := lower_clock(slow, others)) else {}),
@@ -313,6 +397,14 @@ def _host_of(run: Run, ranks: Sequence[int]) -> str | None:
     if len(machines) != 1 or None in machines or len(there) != len(ranks):
         return None
     return there[0].host or there[0].machine
+
+
+def _device_models(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> dict[str, str] | None:
+    """Return the model of the devices of slow ranks and that of the others; None if they are not two models."""
+    (of_slow, of_others) = ({summary.device_name for summary in ranks} for ranks in (slow, others))
+    if of_slow & of_others or None in of_slow | of_others or len(of_slow) * len(of_others) != 1:
+        return None
+    return {"slow": str(*of_slow), "others": str(*of_others)}
 
 
 def _step_ns(run: Run, steps: Sequence[int]) -> float:

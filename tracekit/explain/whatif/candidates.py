@@ -32,6 +32,7 @@ from tracekit.findings.finding import Remedy
 from tracekit.model.events import Bool, Float64, Int64
 from tracekit.model.run import format_ranges
 from tracekit.replay.operation_graph import (
+    EARLY,
     LIMIT,
     NEVER_NS,
     REGATHER,
@@ -48,10 +49,13 @@ _WITHOUT: Mapping[Remedy, str] = {
     "checkpoint": "checkpoints that hold nobody up",
     "evaluation": "no evaluation",
     "logging": "logging that takes no time",
+    "allocator": "no allocation of memory",
+    "garbage_collection": "no garbage collection",
 }
 _EVEN_LOAD = "even expert load"
 _HOST_GAPS_CLOSED = "host-bound gaps closed"
 _KEPT_PARAMETERS = "parameters kept from forward to backward"
+_LAST_MICRO_BATCH = "gradients reduced in the last micro-batch only"
 _HIDDEN_COMMUNICATION = "communication hidden where data dependencies allow"
 _FREE_COMMUNICATION = "communication that takes no time"
 _TRIED_RANKS = 8
@@ -95,7 +99,8 @@ def candidates(graph: OperationGraph, ranks: Iterable[int], *, steps: int, many:
         *_without_host_gaps(graph),
         *_slow_links(graph, _TRIED_OF_MANY if many else _TRIED_LINKS),
         *_even_load(graph),
-        *_kept_parameters(graph),
+        *_left_out(graph, REGATHER, "reshard", _KEPT_PARAMETERS),
+        *_left_out(graph, EARLY, "accumulate", _LAST_MICRO_BATCH),
         *_hidden_communication(graph),
         *_without_communication(graph),
         *_balanced_stages(graph),
@@ -200,22 +205,22 @@ def _even_load(graph: OperationGraph) -> Iterator[Candidate]:
         yield Candidate(what=_EVEN_LOAD + hot, remedy="load", durations=lambda: even.durations, ranks=ranks)
 
 
-def _kept_parameters(graph: OperationGraph) -> Iterator[Candidate]:
-    """Yield the change that FSDP gathers no parameters again in the backward pass: nothing waits for such a gather."""
-    again = [
-        np.zeros(len(group.kind), dtype=np.bool_) if group.role is None else group.role == REGATHER
+def _left_out(graph: OperationGraph, role: int, remedy: Remedy, what: str) -> Iterator[Candidate]:
+    """Yield the change that the transfers of a role are not made: nothing waits for one."""
+    of_role = [
+        np.zeros(len(group.kind), dtype=np.bool_) if group.role is None else group.role == role
         for group in graph.step_groups
     ]
-    if not graph.transfers_are_known or not any(of_group.any() for of_group in again):
+    if not graph.transfers_are_known or not any(of_group.any() for of_group in of_role):
         return
 
     def durations() -> list[Float64]:
         return [
             np.where(of_group[group.task][:, None], NEVER_NS, group.duration_ns)
-            for group, of_group in zip(graph.step_groups, again, strict=True)
+            for group, of_group in zip(graph.step_groups, of_role, strict=True)
         ]
 
-    yield Candidate(what=_KEPT_PARAMETERS, remedy="reshard", durations=durations)
+    yield Candidate(what=what, remedy=remedy, durations=durations)
 
 
 def _hidden_communication(graph: OperationGraph) -> Iterator[Candidate]:

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
@@ -29,6 +29,8 @@ _MORE_THAN_ONE = 1.25  # times the saving of one of its ranks: with less a set s
 _LEAST_OF_EVEN_LOAD = 0.5  # of what it saves if the rank with the most is as the others
 _PAUSED = 0.1  # of the largest saving of a step
 _MOSTLY = 0.8  # of the saving: if one rank alone has it, that rank is named
+
+_MANY_STEPS = 4  # with so many the first does not count: what delayed a rank before it was not recorded
 
 _REPLAYS_AT_ONCE = 16
 _MANY_OPERATIONS = 4_000_000  # a replay of more takes a second or more
@@ -58,31 +60,60 @@ class Change:
     ranks: tuple[int, ...] = ()
 
 
-def find_worthwhile_changes(
-    replays: Replays, steps_ns: Float64, measured_ns: float, replay_error: float, ranks: Iterable[int]
-) -> tuple[Change, ...]:
-    """Return the changes whose saving exceeds its uncertainty, the largest saving first.
+@dataclass(kw_only=True, eq=False)
+class Trials:
+    """The changes of a run that are tried, alone or after others.
 
-    steps_ns: float64 [s], the steps as replayed. measured_ns: the mean measured step. ranks: those to try first.
+    Attributes:
+        steps_ns: the steps as replayed, float64 [s].
+        measured_ns: the mean measured step.
+        replay_error: T / measured step - 1.
+        tried: what is tried.
     """
-    graph = replays.graph
-    tried = candidates(graph, ranks, steps=len(steps_ns), many=replays.are_long)
-    if not tried:
-        return ()
 
-    def changes_of(several: list[Candidate]) -> list[Change | None]:
-        saved_ns = steps_ns[:, None] - replays.each_step_ns(candidate.durations() for candidate in several)
-        return [
-            _change(candidate, of_steps_ns, measured_ns, replay_error, graph.clock_error_ns)
-            for candidate, of_steps_ns in zip(several, saved_ns.T, strict=True)
-        ]
+    replays: Replays
+    steps_ns: Float64
+    measured_ns: float
+    replay_error: float
+    tried: Sequence[Candidate]
+    _replayed_ns: dict[frozenset[str], Float64] = field(default_factory=dict)
 
-    changes = changes_of(tried)
-    shown = _without_repetition(_without_explained_by_load([change for change in changes if change is not None]))
-    kept = [tried[changes.index(change)] for change in shown]
-    parts = sorted(zip(shown, kept, strict=True), key=lambda pair: -pair[0].saves_ns_per_step)
-    parts = [(change, candidate) for change, candidate in parts if change.remedy != "network"]
-    shown += _best_together(graph, parts[:_SHOWN_TOGETHER], changes_of)
+    @classmethod
+    def of(
+        cls, replays: Replays, steps_ns: Float64, measured_ns: float, replay_error: float, ranks: Iterable[int]
+    ) -> Trials:
+        """Return the trials of a graph. ranks: those to try first."""
+        tried = candidates(replays.graph, ranks, steps=len(steps_ns), many=replays.are_long)
+        trials = cls(
+            replays=replays, steps_ns=steps_ns, measured_ns=measured_ns, replay_error=replay_error, tried=tried
+        )
+        trials._replayed_ns[frozenset()] = steps_ns
+        if tried:
+            each_ns = replays.each_step_ns(candidate.durations() for candidate in tried)
+            trials._replayed_ns |= {frozenset([c.what]): ns for c, ns in zip(tried, each_ns.T, strict=True)}
+        return trials
+
+    def change(self, candidate: Candidate, made: Sequence[Candidate] = ()) -> Change | None:
+        """Return what a change saves once others are made; None if that does not exceed its uncertainty."""
+        saved_ns = (self._with(made) - self._with([*made, candidate]))[int(len(self.steps_ns) >= _MANY_STEPS) :]
+        return _change(candidate, saved_ns, self.measured_ns, self.replay_error, self.replays.graph.clock_error_ns)
+
+    def _with(self, made: Sequence[Candidate]) -> Float64:
+        """Return the steps with several changes, float64 [s]."""
+        key = frozenset(candidate.what for candidate in made)
+        if key not in self._replayed_ns:
+            together = made_together(self.replays.graph, list(made))
+            self._replayed_ns[key] = self.replays.each_step_ns([together.durations()])[:, 0]
+        return self._replayed_ns[key]
+
+
+def find_worthwhile_changes(trials: Trials) -> tuple[Change, ...]:
+    """Return the changes whose saving exceeds its uncertainty, the largest saving first."""
+    found = {change: candidate for candidate in trials.tried if (change := trials.change(candidate)) is not None}
+    shown = _without_repetition(_without_explained_by_load(list(found)))
+    parts = sorted(shown, key=lambda change: -change.saves_ns_per_step)
+    parts = [change for change in parts if change.remedy != "network"][:_SHOWN_TOGETHER]
+    shown += _best_together(trials, [(change, found[change]) for change in parts])
     return tuple(sorted(shown, key=lambda change: -change.saves_ns_per_step))
 
 
@@ -155,11 +186,7 @@ def _without_repetition(changes: list[Change]) -> list[Change]:
     return [change for change in changes if not any(change is other for other in dropped)]
 
 
-def _best_together(
-    graph: OperationGraph,
-    parts: list[tuple[Change, Candidate]],
-    changes_of: Callable[[list[Candidate]], list[Change | None]],
-) -> list[Change]:
+def _best_together(trials: Trials, parts: list[tuple[Change, Candidate]]) -> list[Change]:
     """Return the change that makes several of the others at once; none if no two save more than one of them.
 
     parts: those with the largest savings first. One after another is added if the step is then clearly shorter.
@@ -168,7 +195,7 @@ def _best_together(
         return []
     best, made = parts[0][0], [parts[0][1]]
     for _, part in parts[1:]:
-        (change,) = changes_of([made_together(graph, [*made, part])])
+        change = trials.change(made_together(trials.replays.graph, [*made, part]))
         if change is not None and change.saves_ns_per_step > _CLEARLY_MORE * best.saves_ns_per_step:
             best, made = change, [*made, part]
     return [best] if len(made) > 1 else []

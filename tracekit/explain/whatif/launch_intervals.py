@@ -22,17 +22,18 @@ from tracekit.explain.pipeline.tables import Actions
 from tracekit.explain.whatif.tables import CUTS, Exchanges, Interruptions, LaunchIntervals
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS
-from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, Int64
+from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.rank.communication_rules import bytes_per_element
-from tracekit.rank.kernel_launches import BEFORE_RECORDING, RUNTIME_CATEGORIES
+from tracekit.rank.idle_causes import allocations, garbage_collections, host_threads
+from tracekit.rank.kernel_launches import BEFORE_RECORDING, RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.segments import loading_times
 from tracekit.replay.operation_graph import NO_TRAINING
 
 _EDGES = ("start_ns", "end_ns")
-_SHORTEST_NS = 50_000  # of logging that the host's time is cut at
+_SHORTEST_NS = 50_000  # of logging, allocating or collecting that the host's time is cut at
 _LINKED_SHARE = 0.9  # of the kernels: with fewer launches the host's time is not known
 _BEGIN, _WAIT, _RESUME, _STEP, _END, _MARK = (
     CUTS.index(what) for what in ("begin", "wait", "resume", "step", "end", "mark")
@@ -44,12 +45,12 @@ _INDEPENDENT_SHARE = 0.2  # of the collectives of a group and kind that could: s
 
 _SYNCHRONISES = re.compile(r"\w*Synchronize|(?:cuda|hip)(?:Memcpy|MemcpyWithStream|Free)")
 _SYNCHRONISE = CUTS.index("synchronise")
-_WOKEN_NS = 30_000  # from the end of what a host waits for to the end of its call
+_WOKEN_NS = 50_000  # from the end of what a host waits for to the end of its call
 _LONG_NS = 200_000  # a host that is not heard of for so long may be waiting
 
 _BYTES = np.array([bytes_per_element(name) or 0 for name in DTYPES], dtype=np.int64)
 
-RELEASED_NS = 20_000
+RELEASED_NS = 50_000
 """From the end of communication to the start of a kernel that waits for it, at most."""
 
 _LATENCY_NS = 5_000  # from a launch to the start on an idle device, if the trace does not show it
@@ -74,6 +75,10 @@ def _interruptions(recorded: RecordedSteps) -> Interruptions:
         "evaluation": pauses.evaluation,
         "logging": _long(pauses.logging),
     }
+    events, before = recorded.trace.events, times["data"] | pauses.checkpoint | pauses.evaluation | times["logging"]
+    times["garbage_collection"] = _long(garbage_collections(events) - before)
+    allocator = allocations(events, recorded.once(host_threads))
+    times["allocator"] = _long(allocator - before - times["garbage_collection"])
     begin_ns, end_ns = (np.concatenate([getattr(times[what], edge) for what in NO_TRAINING]) for edge in _EDGES)
     what = np.repeat(np.arange(len(NO_TRAINING), dtype=np.int32), [len(times[what]) for what in NO_TRAINING])
     order = np.argsort(begin_ns, kind="stable")
@@ -276,13 +281,14 @@ def synchronisations(recorded: RecordedSteps, kernels: KernelStarts) -> Cuts:
     launch_rows = lanes.device_events.launch_row[lanes.device_events.linked]
     events = trace.events
     synchronises = events.named(lambda name: _SYNCHRONISES.fullmatch(name) is not None)
+    synchronises[_blocking_copies(events, lanes.device_events)] = True
     rows = np.flatnonzero(synchronises & events.in_category(*RUNTIME_CATEGORIES))
     launching = np.bincount(events.track[launch_rows], minlength=len(events.tracks)) > 0
     rows = rows[launching[events.track[rows]]]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     begin_ns, until_ns = events.start_ns[rows], events.end_ns[rows]
     by_ns = until_ns + ROUNDED_NS
-    position = np.searchsorted(kernels.launch_ns, begin_ns, side="left")
+    position = np.searchsorted(kernels.launch_ns, begin_ns, side="right")  # a copy waits for itself
     last = np.minimum(np.searchsorted(kernels.reach_ns, by_ns, side="right"), position) - 1
     kernel_ns = np.append(kernels.reach_ns, ABSENT)[last]
     ends_ns = np.sort(lanes.communication_events.end_ns)
@@ -304,6 +310,15 @@ def synchronisations(recorded: RecordedSteps, kernels: KernelStarts) -> Cuts:
         communication_end_ns=none,
         needs_kernels=none,
     )
+
+
+def _blocking_copies(events: EventTable, device: DeviceEvents) -> Int64:
+    """Return the rows of calls that copy, int64 [k], and last until their copy is over: from memory that is not pinned,
+    cudaMemcpyAsync does.
+    """
+    copies = device.linked & ~device.is_kernel
+    call = device.launch_row[copies]
+    return call[events.end_ns[call] >= events.end_ns[device.row[copies]]]
 
 
 def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, synchronised: Cuts) -> Cuts:

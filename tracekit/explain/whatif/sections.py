@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tracekit.explain.configuration import CONFIGURATION, value_of
-from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS
+from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, EARLY_REDUCTIONS
 from tracekit.explain.fsdp.tables import FSDP_REGATHERS, FSDP_UNITS
 from tracekit.explain.model_parallel.tables import EXPERT_EXCHANGES
 from tracekit.explain.pipeline.bubbles import pipeline
@@ -102,15 +102,13 @@ def kept_parameters_findings(run: Run, change: Change | None) -> Iterator[Findin
     memory_bytes = _kept_bytes(run)
     if not _fits(run, memory_bytes):
         return
-    modules = {
-        row.module
-        for summary in run.ranks
-        for row in summary[FSDP_UNITS]
-        if (row.kind, row.phase) == ("all_gather", "backward") and row.module is not None
-    }
+    again = [row for s in run.ranks for row in s[FSDP_UNITS] if (row.kind, row.phase) == ("all_gather", "backward")]
+    modules = {row.module for row in again if row.module is not None}
+    steps = sum(step.complete for summary in run.ranks for step in summary.steps)
     option, wanted, present = _setting(run)
     yield gathered_twice(
         cause="transfer",
+        time_ns=sum(row.exposed_ns for row in again) // max(steps, 1),
         saving_ns=change.saves_ns_per_step,
         saving_error_ns=change.error_ns,
         evidence={
@@ -159,7 +157,7 @@ WHATIF_SECTION: Section[WhatIf] = Section(
     analyze=_analyze,
     reads=(
         *(ACTIONS, BUCKET_REDUCTIONS, WAITS, INTERRUPTIONS, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_INTERVALS),
-        *(CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY_USE),
+        *(EARLY_REDUCTIONS, CONFIGURATION, FSDP_REGATHERS, FSDP_UNITS, MEMORY_USE),
     ),
     keeps={
         WAITS: lambda recorded: rank_waits(recorded.trace, recorded.lanes),

@@ -20,10 +20,11 @@ and `no_replay` in the evidence says why there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from itertools import islice
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -31,16 +32,22 @@ from tracekit.errors import InputError
 from tracekit.explain.section import Result, Unavailable
 from tracekit.explain.step_time.step_rates import INDEPENDENT
 from tracekit.explain.whatif import tables
-from tracekit.explain.whatif.changes import Change, Replays, find_worthwhile_changes
+from tracekit.explain.whatif.candidates import Candidate
+from tracekit.explain.whatif.changes import Change, Replays, Trials, find_worthwhile_changes
 from tracekit.explain.whatif.graph.run_graph import build_run_graph
 from tracekit.explain.whatif.peer_speed import at_peers_speed
+from tracekit.findings.catalogue import restated
 from tracekit.findings.communication import REPLAYED_ACTIONS
-from tracekit.findings.finding import Finding, Remedy
+from tracekit.findings.finding import SAVES_NOTHING, Condition, Finding, Remedy
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 from tracekit.model.table import DerivedFrame, Rows
 from tracekit.rank.pauses import PAUSES
 from tracekit.replay.operation_graph import GraphSteps, OperationGraph
+from tracekit.stats.uncertainty import saving_conditions
+
+C = TypeVar("C", Change, Candidate)
+R = TypeVar("R")
 
 _SLOWEST_PERCENT = 3
 _NO_SLOWNESS = 0.001  # T - T_ideal below this share of T: there is nothing to divide among causes
@@ -50,9 +57,10 @@ _REPLAYED_RANKS = 64  # of many ranks these are replayed one by one, those first
 _SHARE = 0.1  # of what the rank itself gains: less may be an error of the clocks
 
 _ALTERNATIVES: Mapping[Remedy, Remedy] = {"load": "ranks", "stages": "ranks", "communication": "network"}
+_LIMITS: tuple[Remedy, ...] = ("host", "network", "data")
+_FAR_BELOW = 0.5  # of the time that a finding is about: if it saves less, something else limits the step
 _NOT_ASKED = "the section whatif was not asked for"
 _NOT_REPLAYED = "no replay has this change"
-_NOTHING_SAVED = "no replay of this change saves more than its error"
 
 
 def _slowdown_rows(result: WhatIf) -> Rows:
@@ -98,6 +106,7 @@ class WhatIf:
         notes: what was left out, and why.
         findings: what of this is worth a sentence.
         waited_for: ranks of changes that others wait for; known of runs without collectives.
+        trials: what changes save after others; None once findings are in order.
     """
 
     steps: int
@@ -116,6 +125,7 @@ class WhatIf:
     findings: tuple[Finding, ...] = ()
     not_tried: Mapping[Remedy, str] = field(default_factory=dict)
     waited_for: frozenset[int] = frozenset()
+    trials: Trials | None = field(default=None, repr=False, compare=False)
 
     fix = DerivedFrame(tables.WHATIF, lambda result: [tables.WHATIF.row(change) for change in result.changes])
     slowdowns = DerivedFrame(tables.WHATIF_SLOWDOWNS, _slowdown_rows)
@@ -164,6 +174,7 @@ def what_if(graph: OperationGraph) -> WhatIf:
     slowest_first = sorted(by_rank or bound_ns, key=lambda rank: (-(by_rank or bound_ns)[rank], rank))
     slowest = slowest_first[: _slowest_count(len(bound_ns))]
     last_stage = max(by_stage, default=0)
+    trials = Trials.of(replays, steps_ns, measured_ns, replay_error, slowest_first)
     return WhatIf(
         steps=len(steps_ns),
         measured_ns=round(measured_ns),
@@ -176,9 +187,10 @@ def what_if(graph: OperationGraph) -> WhatIf:
         by_stage=by_stage,
         slowest_ranks_share=explained_share(lambda group: np.isin(group.rank, slowest)) if slowest else None,
         last_stage_share=explained_share(lambda group: group.stage == last_stage) if last_stage else None,
-        changes=find_worthwhile_changes(replays, steps_ns, measured_ns, replay_error, slowest_first),
+        changes=find_worthwhile_changes(trials),
         notes=tuple(notes),
         not_tried={} if graph.transfers_are_known else dict.fromkeys(("communication", "network", "link"), _MISSING),
+        trials=trials,
     )
 
 
@@ -238,30 +250,32 @@ def with_stated_savings(results: Mapping[str, Any]) -> dict[str, Any]:
     stated: dict[str, Any] = {}
     for name, result in results.items():
         findings = () if isinstance(result, Unavailable) else cast(Result, result).findings
-        of_section = state_savings(findings, whatif)
-        stated[name] = result if of_section == findings else _with_findings(result, of_section)
+        of_section = tuple(state_saving(finding, whatif) for finding in findings)
+        stated[name] = result if of_section == findings else with_fields(result, findings=of_section)
     return stated
 
 
-def _with_findings(result: Any, findings: tuple[Finding, ...]) -> Any:
-    """Return a copy of a result with other findings. `dataclasses.replace` would make a DataFrame of each table."""
+def with_fields(result: R, **fields: object) -> R:
+    """Return a copy of a result with other fields. `dataclasses.replace` would make a DataFrame of each table."""
     changed = copy(result)
-    vars(changed)["findings"] = findings
+    vars(changed).update(fields)
     return changed
 
 
-def state_savings(findings: Iterable[Finding], whatif: WhatIf | Unavailable | None) -> tuple[Finding, ...]:
-    """Return the findings with the savings of those changes that are what they advise, and their errors.
+def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Sequence[Finding] = ()) -> Finding:
+    """Return a finding with the saving of the change that is what it advises, and its error.
 
-    `change` in the evidence names the change. A finding whose saving has an error already keeps it. Without either
-    there is no saving; if the finding advises something, `no_replay` in the evidence says why. whatif: None if it was
-    not asked for.
+    `change` in the evidence names the change. Without one there is no saving; if the finding advises something,
+    `no_replay` in the evidence says why. That communication takes no time is no advice: `bound_ns` in the evidence has
+    what that would save. A finding whose section replayed what it advises keeps that saving.
+
+    whatif: None if it was not asked for. made: findings whose changes are made before.
     """
-    return tuple(_state(finding, whatif) for finding in findings)
-
-
-def _state(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
-    change = _change_for(finding, whatif.changes if isinstance(whatif, WhatIf) else ())
+    replayed = whatif if isinstance(whatif, WhatIf) else None
+    change = None if replayed is None else _replayed(finding, replayed, made)
+    if change is not None and change.remedy == "network":
+        evidence = {**finding.evidence, "bound_ns": change.saves_ns_per_step}
+        return restated(finding, evidence, saving_ns=None, saving_error_ns=None)
     if change is not None:
         return replace(
             finding,
@@ -269,27 +283,76 @@ def _state(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
             saving_error_ns=change.error_ns,
             action=REPLAYED_ACTIONS.get(change.remedy, finding.action),
             evidence={**finding.evidence, "change": change.what},
+            conditions=_conditions(finding, change),
         )
-    if finding.saving_error_ns is not None:
+    if finding.remedy is None and (finding.saving_error_ns is not None or finding.saving_ns is None):
         return finding
-    if finding.remedy is None and finding.saving_ns is None:
+    if finding.saving_error_ns is not None and "change" not in finding.evidence:
         return finding
     evidence = {"no_replay": _why_not(finding, whatif), **finding.evidence}
-    return replace(finding, saving_ns=None, evidence=evidence)
+    return replace(finding, saving_ns=None, saving_error_ns=None, evidence=evidence)
 
 
-def _change_for(finding: Finding, changes: Iterable[Change]) -> Change | None:
-    """Return the change that a finding advises; None if no such change is worthwhile.
+def _conditions(finding: Finding, change: Change) -> tuple[Condition, ...]:
+    """Return the conditions of a finding: what a late host costs is known by what the replay saves, not by a share."""
+    if finding.remedy != "host":
+        return finding.conditions
+    return saving_conditions(change.saves_ns_per_step, change.error_ns, change.saves_ns_per_step / change.share)
+
+
+def with_next_limit(finding: Finding, whatif: WhatIf | Unavailable | None, made: Sequence[Finding]) -> Finding:
+    """Return a finding that saves far less than the time it is about with what limits the step next, if that is known.
+
+    `next_limit` in the evidence is the remedy of a change with which the finding's own would save most of its time.
+    """
+    trials = whatif.trials if isinstance(whatif, WhatIf) else None
+    time_ns, bound_ns = finding.time_ns or 0, finding.evidence.get("bound_ns")
+    saved_ns = bound_ns if isinstance(bound_ns, int) else finding.saving_ns or 0
+    if trials is None or finding.remedy is None or saved_ns >= _FAR_BELOW * time_ns:
+        return finding
+    before, own = _candidates_of(made, trials), next(_changes_for(finding, trials.tried), None)
+    others = [each for each in trials.tried if each.remedy in _LIMITS and not each.ranks and own not in (None, each)]
+    gains_ns = {
+        other.remedy: change.saves_ns_per_step
+        for other in others
+        if other not in before and (change := _tried(finding, trials, [*before, other])) is not None
+    }
+    limit = max(gains_ns, key=lambda remedy: gains_ns[remedy], default=None)
+    if limit is None or gains_ns[limit] < max(_FAR_BELOW * time_ns, 2 * saved_ns):
+        return finding
+    return replace(finding, evidence={**finding.evidence, "next_limit": limit})
+
+
+def _replayed(finding: Finding, whatif: WhatIf, made: Sequence[Finding]) -> Change | None:
+    """Return what a finding's change saves after those of others; None if that is not worthwhile."""
+    if not made or whatif.trials is None:
+        return next(_changes_for(finding, whatif.changes), None)
+    return _tried(finding, whatif.trials, _candidates_of(made, whatif.trials))
+
+
+def _tried(finding: Finding, trials: Trials, before: Sequence[Candidate]) -> Change | None:
+    changes = (trials.change(candidate, before) for candidate in _changes_for(finding, trials.tried))
+    return next((change for change in changes if change is not None), None)
+
+
+def _candidates_of(made: Sequence[Finding], trials: Trials) -> list[Candidate]:
+    """Return the changes of findings. One without a saving is not made: it is a bound, or nobody knows how."""
+    mended = (finding for finding in made if finding.saving_ns)
+    return [each for finding in mended for each in islice(_changes_for(finding, trials.tried), 1)]
+
+
+def _changes_for(finding: Finding, changes: Iterable[C]) -> Iterator[C]:
+    """Yield the changes that do what a finding advises, the best first.
 
     A pause of all ranks may save as much if only the rank that the others wait for has none.
     """
     if finding.remedy is None:
-        return None
+        return
     loads = finding.remedy == "ranks" and finding.cause == "data"  # a stage of a pipeline has no peers to be at
     remedies = (finding.remedy, "data" if loads else _ALTERNATIVES.get(finding.remedy))
     replayed = [change for remedy in remedies for change in changes if change.remedy == remedy]
     concerned, of_all = set(finding.concerned), finding.remedy in PAUSES and not finding.concerned
-    return next((change for change in replayed if of_all or not change.ranks or set(change.ranks) == concerned), None)
+    yield from (change for change in replayed if of_all or not change.ranks or set(change.ranks) == concerned)
 
 
 def _why_not(finding: Finding, whatif: WhatIf | Unavailable | None) -> str:
@@ -299,4 +362,4 @@ def _why_not(finding: Finding, whatif: WhatIf | Unavailable | None) -> str:
         return _NOT_ASKED
     if isinstance(whatif, Unavailable):
         return whatif.reason
-    return whatif.not_tried.get(finding.remedy, _NOTHING_SAVED)
+    return whatif.not_tried.get(finding.remedy, SAVES_NOTHING)

@@ -46,6 +46,7 @@ from tracekit.model.metadata.job import (
     WorldSize,
 )
 from tracekit.model.metadata.training import (
+    BLOCKING_VARIABLES,
     Bucket,
     DdpModule,
     FsdpUnit,
@@ -57,6 +58,7 @@ from tracekit.model.metadata.training import (
 )
 
 __all__ = [
+    "BLOCKING_VARIABLES",
     "MANIFEST_SUFFIX",
     "MAX_NS",
     "MAX_RANKS",

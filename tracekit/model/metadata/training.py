@@ -121,11 +121,15 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
     scaled: bool
 
 
+BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
+"""Variables of the environment that make each launch wait until its kernel has ended, unless they are 0 or empty."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a wrapper of torch, or a framework, is configured.
 
     Attributes:
-        component: what is configured: "fsdp1", "fsdp2", "zero", "compile".
+        component: what is configured: "fsdp1", "fsdp2", "zero", "compile", "environment".
         modules: names of the modules for which the values hold; empty: all of the component.
         values: by the names under which a program sets them.
     """

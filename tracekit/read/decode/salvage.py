@@ -33,7 +33,10 @@ _BAD_ESCAPE = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|(.?))', re.DOTALL
 _LONE_SURROGATE = re.compile(
     rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-_NON_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3,}|[0-9]{30,})")
+_NON_FINITE = re.compile(rb"[:\[,]\s*[-+]?(?:nan|inf|1\.#|[0-9]+(?:\.[0-9]+)?e\+?[0-9]{3,}|[0-9]{30,})", re.IGNORECASE)
+# A string; a colon without a value; a value that is neither a string, an object nor an array.
+_STRING_OR_VALUE = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|:\s*(?=[,}])|[^\s"{}\[\],:]+', re.DOTALL)
+_USABLE = re.compile(rb"true|false|null|-?(?:0|[1-9][0-9]{0,29})(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?")
 _WINDOW_BYTES = 64 << 10
 _CUT = -1
 
@@ -144,22 +147,37 @@ def _invalid_length(text: bytes, begin: int, last: bool) -> int:
 
 def _read(piece: bytes) -> tuple[RawEvent | None, str]:
     """Return the event and the kind of note for a repair, or None and the kind of note for dropping it."""
+    event, kind = _decoded(piece)
+    if event is not None or kind == "limit":
+        return event, kind
+    fixed = _repaired(piece)
+    usable = _STRING_OR_VALUE.sub(_usable_or_null, fixed)
+    event, kind = _decoded(usable)
+    if usable != fixed:  # a value that no reader can use is as good as none, and costs the event only its times
+        kind = "non-finite" if _NON_FINITE.search(piece) else "malformed-event"
+        has_times = event is not None and event.ts is not None and (event.ph != "X" or event.dur is not None)
+        return event if has_times else None, kind
+    return event, kind or ("escape" if fixed.isascii() or piece.isascii() else "encoding")
+
+
+def _decoded(piece: bytes) -> tuple[RawEvent | None, str]:
+    """Return the event and no kind of note, or what `_read` does."""
     try:
         return _exact(_EVENT.decode(piece), piece), ""
     except msgspec.ValidationError:
         return _coerced(piece)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
     except RecursionError:
         return None, "limit"
-    if _NON_FINITE.search(piece):
-        return None, "non-finite"
-    fixed = _repaired(piece)
-    try:
-        event = _exact(_EVENT.decode(fixed), fixed)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None, "malformed-event"
-    return event, "escape" if fixed.isascii() or piece.isascii() else "encoding"
+
+
+def _usable_or_null(match: re.Match[bytes]) -> bytes:
+    """Return a string or a value as it is written, and null for a value that is none, such as `inf`."""
+    text = match.group()
+    if text.startswith(b":"):
+        return text + b"null"
+    return text if text.startswith(b'"') or _USABLE.fullmatch(text) else b"null"
 
 
 def _exact(event: RawEvent, piece: bytes) -> RawEvent:

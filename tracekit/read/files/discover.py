@@ -21,7 +21,8 @@ from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.decode.event_array import PERFETTO
 from tracekit.read.files.foreign_jobs import is_plainly_one_job
 from tracekit.read.files.grouping import RunFiles, group_into_runs
-from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast, rank_in_name
+from tracekit.read.files.identify import TraceFile, from_manifest, identify, identify_fast
+from tracekit.read.files.ranks import rank_in_name, with_ranks_from
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
 _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".gz.tmp")
@@ -72,6 +73,7 @@ class _Search:
     ignored: list[_IgnoredFile] = field(default_factory=list)
     perfetto: list[_IgnoredFile] = field(default_factory=list)  # of folders; said where there is no other trace
     progress: list[TracePath] = field(default_factory=list)
+    folders: list[TracePath] = field(default_factory=list)
     # By the identity of each file, which does not depend on names: a name of it for each rank that its names say.
     names: dict[object, dict[int | None, TracePath]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -81,12 +83,15 @@ def discover(
     *,
     run: str | None = None,
     attempt: int | None = None,
+    ranks_from: str | None = None,
     identify_file: Callable[[TracePath], TraceFile] = identify_fast,
 ) -> Discovery:
     """Find the newest run below `paths`, or the one that `run` and `attempt` name.
 
+    `ranks_from`: a regular expression whose group is the rank, in the path of a file that does not name its rank.
     `identify_file`: `identify_fast`, or `identify` to be sure which files belong together. Raises InputError when a
-    path does not exist or nothing below it is a trace, UsageError when no run has that name.
+    path does not exist or nothing below it is a trace, UsageError when no run has that name
+    or `ranks_from` finds no rank.
     """
     search = _Search(identify_file=identify_file)
     for typed in paths:
@@ -95,6 +100,8 @@ def discover(
         _identify_again(search)
     if not search.files:
         raise _no_trace_error(paths, search.ignored or search.perfetto)
+    if ranks_from is not None:
+        search.files = with_ranks_from(search.files, ranks_from, search.folders)
     runs, notes = _with_ignored(group_into_runs(search.files), search.ignored)
     wanted = [r for r in runs if (run is None or r.run_id == run) and (attempt is None or r.attempt == attempt)]
     if not wanted:
@@ -154,8 +161,10 @@ def _collect(typed: str, search: _Search) -> None:
         if files == [path]:
             _add(files, (), search)
         else:
+            search.folders.append(path)
             _add_all([file for file in files if _may_matter(file.name)], search)
     elif _is_folder(path, typed):
+        search.folders.append(path)
         _add_all(list(_walk(path, search)), search)
     elif os.path.lexists(path):
         _add([path], (), search)

@@ -8,8 +8,9 @@
    them is left aside, and no other rank joins it. Folders that only number windows (`iteration_10/`, `step-20/`) count
    as the folder above them.
 2. Jobs of different folders (`node0/`, `rank1/`) are one job when three things hold. No rank is in both, except as a
-   copy. They were recording within ten minutes of each other. They do not name different devices. The folders nearest
-   to each other are joined first.
+   copy. They were recording within ten minutes of each other. They do not name different devices, or began within ten
+   seconds of each other in a world of one size. The folders nearest to each other are joined first.
+3. A job has no more processes than its world has ranks.
 
 A trace that does not say when it was recorded passes all tests of time. In doubt there are two jobs: users see files
 that are apart, but not files that are mixed up.
@@ -17,21 +18,20 @@ that are apart, but not files that are mixed up.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import compress, pairwise
 from pathlib import PurePath
 
-from tracekit.read.files.identify import TraceFile, rank_in_name
+from tracekit.read.files.identify import TraceFile
+from tracekit.read.files.ranks import MOST_BETWEEN_NODES_NS, folder_of, process_of, rank_in_name
 
 _MINUTE_NS = 60 * 10**9
 _MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
 _MIN_RESTART_NS = 10**9  # a job that starts again loads its libraries first
 _MAX_BETWEEN_WINDOWS_NS = 6 * 60 * _MINUTE_NS
-_NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
 
 
 @dataclass
@@ -43,16 +43,19 @@ class _Job:
         members: Files by rank, or by process where no rank is known.
         starts_ns: When files began, on the wall clock, sorted.
         devices: Names of all devices in the files.
+        world_size: The number of ranks, at least; 0 if it is not known.
     """
 
     folder: PurePath
     members: dict[object, list[TraceFile]] = field(default_factory=lambda: defaultdict(list))
     starts_ns: list[int] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
+    world_size: int = 0
 
     def add(self, file: TraceFile) -> None:
         self.members[_rank_or_process(file)].append(file)
         self.devices.update(file.device_names)
+        self.world_size = max(self.world_size, file.known_world_size)
         if file.wall_clock_ns is not None:
             insort(self.starts_ns, file.wall_clock_ns)
 
@@ -60,6 +63,9 @@ class _Job:
         """Whether a file of the same folder belongs to this job."""
         windows = self.members.get(_rank_or_process(file))
         if not windows:
+            world_size = max(self.world_size, file.known_world_size)
+            if file.known_world_size and len(self._processes() | {_rank_or_process(file)}) > world_size:
+                return False
             return not self.starts_ns or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts_ns)
         return all(window.process == file.process for window in windows) and _is_next_window(file, windows[-1])
 
@@ -93,12 +99,25 @@ class _Job:
 
     def is_same_job(self, other: _Job) -> bool:
         """Whether the files of another folder are of this job."""
-        if self.devices and other.devices and not self.devices & other.devices:
+        if self.devices and other.devices and not self.devices & other.devices and not self._began_with(other):
             return False
         if self.starts_ns and other.starts_ns and not any(_is_near(start, self.starts_ns) for start in other.starts_ns):
             return False
+        if len(self._processes() | other._processes()) > max(self.world_size, other.world_size):
+            return False
         shared = self.members.keys() & other.members.keys()
         return all(_are_copies(self.members[key], other.members[key]) for key in shared)
+
+    def _began_with(self, other: _Job) -> bool:
+        """Whether both are of a world of one size, and began at one time: its GPUs may be of two models."""
+        starts_ns = self.starts_ns[:1] + other.starts_ns[:1]
+        is_at_once = len(starts_ns) == 2 and abs(starts_ns[0] - starts_ns[1]) <= MOST_BETWEEN_NODES_NS
+        return is_at_once and self.world_size == other.world_size > 1
+
+    def _processes(self) -> set[object]:
+        """Return the ranks or processes whose world is known by their groups alone."""
+        of_world = (any(f.membership and f.membership.world_size for f in files) for files in self.members.values())
+        return set(compress(self.members, of_world))
 
 
 class _Jobs:
@@ -141,7 +160,7 @@ def is_plainly_one_job(files: Sequence[TraceFile]) -> bool:
     return (
         len(starts_ns) == len(files) == len({file.rank for file in files})
         and len({file.world_size for file in files}) == 1
-        and len({_folder(file) for file in files}) == 1
+        and len({folder_of(file) for file in files}) == 1
         and max(starts_ns) - min(starts_ns) <= _MAX_BETWEEN_RANKS_NS
     )
 
@@ -156,7 +175,7 @@ def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     in_folder: dict[PurePath, list[TraceFile]] = defaultdict(list)
     # Files that say their time and world size come first, in order of time, so that the others can join them.
     for file in sorted(files, key=_file_order):
-        in_folder[_folder(file)].append(file)
+        in_folder[folder_of(file)].append(file)
     jobs = [job for folder, members in in_folder.items() for job in _jobs_of_folder(folder, members)]
     return [[file for files in job.members.values() for file in files] for job in _joined(jobs)]
 
@@ -221,22 +240,8 @@ def _file_order(file: TraceFile) -> tuple[bool, bool, int, str]:
     return file.wall_clock_ns is None, file.world_size is None, file.start_ns or 0, str(file.path)
 
 
-def _folder(file: TraceFile) -> PurePath:
-    return PurePath(*(part for part in file.path.absolute().parent.parts if not _NUMBERED_FOLDER.fullmatch(part)))
-
-
 def _rank_or_process(file: TraceFile) -> object:
-    return file.rank if file.rank is not None else _process(file)
-
-
-def _process(file: TraceFile) -> object:
-    """Return a key that is equal for windows of one process.
-
-    tensorboard_trace_handler names them `host_pid.<time>.pt.trace.json`, in one folder.
-    """
-    if file.process is None:
-        return file.path
-    return _folder(file), file.path.name.partition(".")[0], file.process
+    return file.rank if file.rank is not None else process_of(file)
 
 
 def _is_near(start_ns: int, starts_ns: list[int]) -> bool:
@@ -258,20 +263,3 @@ def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
 
 def _shared_parts(folder: PurePath, other: PurePath) -> int:
     return next((i for i, (a, b) in enumerate(zip(folder.parts, other.parts, strict=False)) if a != b), 1 << 20)
-
-
-def number_ranks(files: list[TraceFile]) -> list[TraceFile]:
-    """Give processes without a rank the free ranks, in order of their names, so that two never have the same rank."""
-    taken = {file.rank for file in files}
-    free = (rank for rank in range(len(files) + len(taken)) if rank not in taken)
-    rank_of_process: dict[object, int] = {}
-    ranked = []
-    for file in sorted(files, key=lambda f: (f.path.name, str(f.path))):
-        if file.rank is None:
-            process = _process(file)
-            if process not in rank_of_process:
-                rank_of_process[process] = next(free)
-            ranked.append(replace(file, rank=rank_of_process[process]))
-        else:
-            ranked.append(file)
-    return ranked

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
-from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks, started_far_apart
-from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify, rank_in_name
+from tracekit.read.files.foreign_jobs import group_into_jobs, started_far_apart
+from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
+from tracekit.read.files.ranks import rank_in_name, with_global_ranks, with_ranks
 from tracekit.read.files.storage import version_of
 
 
@@ -45,7 +46,7 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
     """Return all runs, from the oldest to the newest; first those that are parts of a job or attempt."""
     captured: dict[tuple[str, int], list[TraceFile]] = defaultdict(list)
     foreign: dict[int | None, list[TraceFile]] = defaultdict(list)
-    for file in files:
+    for file in with_global_ranks(files):
         if file.run_id is not None:
             captured[file.run_id, file.attempt].append(file)
         else:
@@ -57,8 +58,7 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
     else:
         foreign[None] = unsized
     jobs_of_world = {
-        world_size: [_run(number_ranks(job)) for job in group_into_jobs(members)]
-        for world_size, members in foreign.items()
+        world_size: [_foreign_run(job) for job in group_into_jobs(members)] for world_size, members in foreign.items()
     }
     every = [job for jobs in jobs_of_world.values() for job in jobs]
     remnants: list[RunFiles] = []
@@ -96,15 +96,31 @@ def _run_order(run: RunFiles) -> tuple[int, int, str, int, str]:
     return run.start_ns or 0, len(run.ranks), run.run_id or "", run.attempt, str(first.path)
 
 
-def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
+def _foreign_run(job: Sequence[TraceFile]) -> RunFiles:
+    """Return the run of one job of another tool, with notes about ranks that are guessed and files of no rank."""
+    files, apart = with_ranks(job)
+    run = _run(files)
     notes = []
+    if apart:
+        count = f"{apart[0].path.name}" + f" and {len(apart) - 1} more" * (len(apart) > 1)
+        text = f"{count}: no rank, collective or device event, as of a launcher beside the ranks; left out"
+        notes.append(Note(id="no-rank", severity="warning", file=apart[0].path.name, text=text))
+    guessed = [file for file in files if file.rank_from == "nothing"]
+    world_size = max((file.known_world_size for file in files), default=0)
+    if guessed and max(len(run.ranks), world_size) > 1:
+        name, rank = guessed[0].path.name, guessed[0].rank
+        count = f"{len(guessed)} of {len(files)} files are numbered by name"
+        text = f"{count}; --ranks-from REGEX names their ranks otherwise ({name} is rank {rank})"
+        notes.append(Note(id="no-rank", severity="warning", file=name, text=text))
+    return replace(run, world_size=world_size or None, notes=(*notes, *run.notes))
+
+
+def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
+    notes: list[Note] = []
     by_rank: dict[int, dict[object, list[TraceFile]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(files, key=_precedence):
         assert file.rank is not None
         by_rank[file.rank][_window_key(file)].append(file)
-        if file.rank_from == "nothing" and len(files) > 1:
-            text = f"rank {file.rank}: {file.path.name}: no rank found in it or in its name; numbered by name"
-            notes.append(Note(id="no-rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
     ranks: dict[int, tuple[TraceFile, ...]] = {}
     for rank, windows in sorted(by_rank.items()):
         used = []

@@ -24,7 +24,11 @@ from tracekit.read.decode.event_array import no_events_error, read_head, tail_ke
 from tracekit.read.decode.field_values import exact_nanoseconds
 from tracekit.read.decode.metadata_keys import parse_header, parse_top_level
 from tracekit.read.files.inflate import KEYS_BEHIND_BYTES, TextChunks, last_bytes
+from tracekit.read.files.membership import Membership, membership_of
+from tracekit.read.files.ranks import rank_in_name
 from tracekit.read.files.storage import TracePath
+
+RankSource = Literal["metadata", "groups", "name", "option", "nothing"]
 
 EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
 """2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
@@ -38,10 +42,6 @@ _OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotatio
 RUN_FOLDER = r"/(?P<run_id>[A-Za-z0-9_-]{1,64})/attempt-(?P<attempt>\d{1,9})/step-(?P<step>\d{9})(/rank-\d+xxx)?/"
 """The end of the path of a folder of traces, with the slashes around it."""
 _UNFINISHED_CAPTURE = re.compile(RUN_FOLDER + r"\.rank-(?P<rank>\d{6,9})\.(?P<process>[^/]+?)(\.gz)?\.tmp$")
-# rank-000003 (tracekit), rank3_trace (torchtitan), rank_3 and profile_3 (HTA, Accelerate), worker3 (others)
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
-
-
 _FILE = re.compile(RUN_FOLDER + r"[^/]+$")
 
 
@@ -52,7 +52,7 @@ class TraceFile:
     Attributes:
         path: Where it is.
         rank: Of the file. Discovery gives one to files that have none.
-        rank_from: Where `rank` comes from. "nothing": a decoded trace may say another one.
+        rank_from: Where `rank` comes from. "nothing": it is a guess, and a decoded trace may say another one.
         world_size: Of the job.
         run_id: Of a capture by tracekit.
         attempt: Of a capture by tracekit.
@@ -64,11 +64,12 @@ class TraceFile:
         first_ts_ns: The same as the event has it, without a base time.
         device_names: Of all devices that the file lists.
         unfinished: The job died while it wrote the file.
+        membership: What its events say of the rank; None where the file itself names it.
     """
 
     path: TracePath
     rank: int | None
-    rank_from: Literal["metadata", "name", "nothing"]
+    rank_from: RankSource
     world_size: int | None = None
     run_id: str | None = None
     attempt: int = 0
@@ -79,17 +80,17 @@ class TraceFile:
     first_ts_ns: int | None = None
     device_names: tuple[str, ...] = ()
     unfinished: bool = False
+    membership: Membership | None = None
+
+    @property
+    def known_world_size(self) -> int:
+        """The number of ranks, at least: by the header, else by the groups; 0 if neither says it."""
+        return self.world_size or (self.membership.world_size if self.membership is not None else 0)
 
     @property
     def wall_clock_ns(self) -> int | None:
         """The start, if it can be compared with the starts of other hosts."""
         return self.start_ns if self.start_ns is not None and self.start_ns >= EARLIEST_WALL_CLOCK_NS else None
-
-
-def rank_in_name(path: TracePath) -> int | None:
-    """Return the rank that the file is named after, in the ways of common tools; None for other names."""
-    match = _RANK_IN_NAME.search(path.name)
-    return int(match.group(1)) if match else None
 
 
 def from_manifest(manifest_path: TracePath) -> TraceFile | None:
@@ -153,8 +154,7 @@ def _read_beginning(path: TracePath) -> _Beginning:
         raise no_events_error(chunks)
     keys = parse_top_level(head.keys)
     if MERGED_KEY in keys:
-        reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
-        raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored-file")
+        raise _merged_error(path, "a merged trace, which tracekit wrote")
     return _Beginning(
         keys=keys,
         pid=first.pid,
@@ -162,6 +162,11 @@ def _read_beginning(path: TracePath) -> _Beginning:
         end_may_say_more=head.is_object and not _says_enough(keys, first.start_ns),
         is_packed=chunks.is_packed,
     )
+
+
+def _merged_error(path: TracePath, reason: str) -> NotATraceError:
+    hint = "give the files that it was merged from"
+    return NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored-file")
 
 
 def _with_end(path: TracePath, beginning: _Beginning) -> TraceFile:
@@ -191,18 +196,32 @@ def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginnin
         )
     if (unfinished := _unfinished_capture(path)) is not None:
         return replace(unfinished, start_ns=None if start_ns is None else header.base_time_ns + start_ns)
-    named = rank_in_name(path)
+    membership = membership_of(path) if header.rank is None else None
+    if membership is not None and membership.processes > 1:
+        raise _merged_error(path, f"a merged trace, of {membership.processes} processes")
+    rank, rank_from = _rank(path, header.rank, frozenset() if membership is None else membership.candidates)
     return TraceFile(
         path=path,
-        rank=header.rank if header.rank is not None else named,
-        rank_from="metadata" if header.rank is not None else "name" if named is not None else "nothing",
+        rank=rank,
+        rank_from=rank_from,
         world_size=header.world_size,
         process=None if pid is None else f"{header.host or ''}:{pid}",
         start_ns=None if start_ns is None else header.base_time_ns + start_ns,
         first_ts_ns=start_ns,
         device_names=header.device_names,
         unfinished=path.suffix == ".tmp",
+        membership=membership,
     )
+
+
+def _rank(path: TracePath, own: int | None, candidates: frozenset[int]) -> tuple[int | None, RankSource]:
+    """Return the rank of a file, and where it comes from. candidates: that its groups allow, none if all."""
+    if own is not None:
+        return own, "metadata"
+    if len(candidates) == 1:
+        return min(candidates), "groups"
+    named = rank_in_name(path)
+    return (named, "name") if named is not None and named in (candidates or {named}) else (None, "nothing")
 
 
 def _unfinished_capture(path: TracePath) -> TraceFile | None:

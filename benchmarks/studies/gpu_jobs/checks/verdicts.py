@@ -6,6 +6,7 @@ from benchmarks.studies.gpu_jobs.accusations import Accusation, accusations
 from benchmarks.studies.gpu_jobs.evidence import Evidence
 from benchmarks.studies.gpu_jobs.outcome import Check, Outcome, abstained, compare, right_if
 
+_ROUNDED = 1.01  # times the step: replays differ from it
 _SLIGHT = 0.02  # of a step: a defect that costs less need not be named
 
 # What is planted: what a report may call it. A rank that computes longer because of its tokens has more work. Where a
@@ -88,7 +89,39 @@ def delay_of_the_verdict(evidence: Evidence) -> Outcome | None:
     return compare(seen_ns, expected_ns, within=0.01 * evidence.truth.mean_step_ns, share=0.1)
 
 
-CHECKS: tuple[Check, ...] = (no_false_alarm, culprit, nobody_else, cause, delay_of_the_verdict)
+def first_finding(evidence: Evidence) -> Outcome | None:
+    """The first finding is about the planted culprit, where no other finding is about more than that costs."""
+    defect, saving_ns = evidence.spec.defect, evidence.truth.saving_ns
+    findings = [finding for finding in evidence.report.findings if finding.id != "noisy-steps"]
+    if defect is None or _need_not_be_named(evidence):
+        return None
+    if evidence.spec.pp > 1 and defect.cause in {"more_work", "uneven_stage"}:
+        return None  # an uneven stage is mended by sharing its work, which saves a part of what it costs
+    about = [set(finding.concerned) == set(defect.ranks) for finding in findings]
+    others = [finding for finding, is_planted in zip(findings, about, strict=True) if not is_planted]
+    if any((f.time_ns or 0 if f.saving_ns is None else f.saving_ns) >= saving_ns for f in others):
+        return None
+    first = findings[0]
+    return right_if(about[0], f"{first.id} {first.concerned}: {first.text}", f"{defect.cause} of {defect.ranks}")
+
+
+def no_time_twice(evidence: Evidence) -> Outcome | None:
+    """The times that findings are about are parts of one step, and so are their savings."""
+    diagnosis = evidence.report.diagnosis
+    if diagnosis is None or not diagnosis.step_ns:
+        return None
+    findings = evidence.report.findings
+    behind_ns = [f.evidence.get("behind_ns", 0) for f in findings]
+    time_ns = sum(f.time_ns or 0 for f in findings) + sum(each for each in behind_ns if isinstance(each, int))
+    saving_ns = sum((f.saving_ns or 0) - (f.saving_error_ns or 0) for f in findings)
+    limit_ns = round(_ROUNDED * diagnosis.step_ns)
+    return right_if(max(time_ns, saving_ns) <= limit_ns, f"{time_ns:,} and {saving_ns:,}", f"{limit_ns:,} at most")
+
+
+CHECKS: tuple[Check, ...] = (
+    *(no_false_alarm, culprit, nobody_else, cause, delay_of_the_verdict),
+    *(first_finding, no_time_twice),
+)
 
 
 def _is_culprit(evidence: Evidence, accusation: Accusation) -> bool:

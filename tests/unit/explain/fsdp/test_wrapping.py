@@ -64,6 +64,7 @@ def test_many_tiny_units_are_mostly_latency() -> None:
     assert tiny.fsdp is not None
     (finding,) = tiny.fsdp.findings  # and nothing about prefetching these units
     assert finding.text.startswith("48 FSDP units of 64 kB each are too small: 40 us of each all-gather is latency")
+    assert {"fsdp-tiny-units", "fsdp-gathered-twice"} <= {each.id for each in tiny.findings}  # they share no time
     together = finding.evidence["together"]
     assert together == 12
     larger = report_of(layers(48 // together, 64 * together, 15 * together))

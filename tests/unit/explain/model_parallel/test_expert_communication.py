@@ -33,7 +33,7 @@ def test_sums_of_ranks_and_means_over_them(tmp_path: Path) -> None:
         (1, "combine"): (2, 120_000, 0, 120_000),
     }
     dispatch, combine = records(found.means)
-    assert (dispatch["direction"], dispatch["phase"], dispatch["microbatch"]) == ("dispatch", "forward", None)
+    assert (dispatch["direction"], dispatch["phase"], dispatch["microbatch"]) == ("dispatch", None, None)
     assert (dispatch["ranks"], dispatch["count"], dispatch["total_ns"], dispatch["overlapped_ns"]) == (
         2,
         1,

@@ -56,7 +56,7 @@ def test_a_collective_in_a_forward_belongs_to_the_innermost_module(tmp_path: Pat
         ("up", "forward", "all_gather", 1),
         ("down", "forward", "all_reduce", 1),
         ("", "forward", "all_reduce", 1),
-        (None, "forward", "all_reduce", 1),
+        (None, None, "all_reduce", 1),
     ]
 
 

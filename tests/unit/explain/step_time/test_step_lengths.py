@@ -203,6 +203,20 @@ def test_steps_are_not_noisy_if_it_is_known_why_they_differ() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stall", "first"), [("cudaMalloc", "allocator-stalls"), ("cudaFuncGetAttributes", "noisy-steps")]
+)
+def test_a_stall_of_the_host_explains_why_a_step_is_longer(tmp_path: Path, stall: str, first: str) -> None:
+    """GIVEN steps of 100, 100 and 500 us, of which the last stands still for 400."""
+    trace = TraceBuilder()
+    for step in range(3):
+        trace.step(step, 100 * step, 100 + 400 * (step == 2))
+        trace.kernel("gemm", 100 * step + 10, 90, launched_at=100 * step)
+    trace.event(stall, "cuda_runtime", 301, 398, args={"correlation": 777})
+    trace.kernel("gemm", 699, 1, launched_at=698)
+    assert analyze(write_run(tmp_path, [trace])).findings[0].id == first
+
+
+@pytest.mark.parametrize(
     ("of_ranks_ms", "noisy_rank"),
     [
         (([20, 21, 22], [120, 125, 122], [20, 160, 24]), None),  # one step of one rank

@@ -66,7 +66,7 @@ def test_a_kernel_that_computes_after_all_is_named_so(tmp_path: Path) -> None:
     report = report_of(tmp_path, [a_rank(0), a_rank(1)], "exchange=compute")
     assert report.breakdown.ranks["compute_ns"].tolist() == [2 * 900_000] * 2
     (finding,) = asked(report)
-    assert finding.text.startswith("no kernel is known to communicate, in a job of 2 ranks")
+    assert (finding.id, finding.evidence["ranks"]) == ("no-communication", 2)
 
 
 def test_a_small_share_is_not_asked_about(tmp_path: Path) -> None:
@@ -91,4 +91,20 @@ def job_without_communication(world_size: int) -> TraceBuilder:
 def test_a_job_of_several_ranks_without_communication_gets_no_all_clear(tmp_path: Path) -> None:
     report = report_of(tmp_path, [job_without_communication(64)])
     assert not is_all_clear(report)
-    assert [finding.text.startswith("no kernel is known to communicate") for finding in asked(report)] == [True]
+    assert [finding.id for finding in asked(report)] == ["no-communication"]
+
+
+@pytest.mark.parametrize(("longer_us", "named"), [(150, [1]), (30, [])])
+def test_ranks_without_communication_are_compared_by_what_they_compute(
+    tmp_path: Path, longer_us: int, named: list[int]
+) -> None:
+    """GIVEN steps of one length, as of ranks that meet outside of the recording, and one that computes longer."""
+    ranks = []
+    for rank in range(3):
+        trace = TraceBuilder(rank, 3)
+        for step in range(4):
+            at = 1000 * step
+            trace.step(step, at, 1000).kernel("my_mlp", at + 50, 700 + longer_us * (rank == 1), launched_at=at + 1)
+        ranks.append(trace)
+    found = [each for each in report_of(tmp_path, ranks).findings if each.id == "longer-compute"]
+    assert [each.rank for each in found] == named

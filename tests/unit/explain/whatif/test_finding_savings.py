@@ -10,7 +10,7 @@ import pytest
 from tracekit.explain.section import Unavailable
 from tracekit.explain.step_time.phases import StepPhases
 from tracekit.explain.whatif.changes import Change
-from tracekit.explain.whatif.whatif import WhatIf, state_savings, with_stated_savings
+from tracekit.explain.whatif.whatif import WhatIf, state_saving, with_stated_savings
 from tracekit.findings.finding import Finding, Remedy
 
 
@@ -66,7 +66,7 @@ def whatif(*changes: Change) -> WhatIf:
     ],
 )
 def test_a_finding_has_the_saving_of_what_it_advises(of_finding: Finding, replayed: Change) -> None:
-    (stated,) = state_savings([of_finding], whatif(change("ranks", 9), replayed))
+    stated = state_saving(of_finding, whatif(change("ranks", 9), replayed))
 
     assert (stated.saving_ns, stated.saving_error_ns, stated.evidence) == (2_600_000, 50_000, {"change": "a remedy"})
     assert stated.text == "it is slow"
@@ -82,7 +82,7 @@ def test_a_finding_has_the_saving_of_what_it_advises(of_finding: Finding, replay
     ],
 )
 def test_the_saving_of_something_else_is_not_taken(of_finding: Finding, replayed: Change) -> None:
-    (stated,) = state_savings([of_finding], whatif(replayed))
+    stated = state_saving(of_finding, whatif(replayed))
 
     assert (stated.saving_ns, stated.saving_error_ns) == (None, None)
     assert stated.evidence == {"no_replay": "no replay of this change saves more than its error"}
@@ -90,7 +90,7 @@ def test_the_saving_of_something_else_is_not_taken(of_finding: Finding, replayed
 
 def test_the_best_remedy_that_was_replayed_counts() -> None:
     changes = [change("ranks", 0, what="rank 0 at its peers' median"), change("load", 0, what="even expert load")]
-    (stated,) = state_savings([finding("load", rank=0)], whatif(*changes))
+    stated = state_saving(finding("load", rank=0), whatif(*changes))
 
     assert stated.evidence["change"] == "even expert load"
 
@@ -103,13 +103,13 @@ def test_the_best_remedy_that_was_replayed_counts() -> None:
     ],
 )
 def test_without_a_replay_there_is_no_saving_but_a_reason(replayed: Unavailable | None, reason: str) -> None:
-    (stated,) = state_savings([finding("ranks", rank=1)], replayed)
+    stated = state_saving(finding("ranks", rank=1), replayed)
 
     assert (stated.saving_ns, stated.evidence["no_replay"]) == (None, reason)
 
 
 def test_an_estimate_of_what_no_replay_can_show_is_dropped() -> None:
-    (stated,) = state_savings([finding(None)], whatif(change("communication")))
+    stated = state_saving(finding(None), whatif(change("communication")))
 
     assert (stated.saving_ns, stated.evidence["no_replay"]) == (None, "no replay has this change")
 
@@ -117,13 +117,13 @@ def test_an_estimate_of_what_no_replay_can_show_is_dropped() -> None:
 def test_the_reason_that_a_section_gives_stays() -> None:
     given = replace(finding(None), saving_ns=None, evidence={"no_replay": "no kernel is known with TF32"})
 
-    assert state_savings([given], whatif()) == (given,)
+    assert state_saving(given, whatif()) == given
 
 
 def test_a_saving_that_a_section_has_replayed_itself_stays() -> None:
     of_buckets = replace(finding(None), saving_error_ns=100)
 
-    assert state_savings([of_buckets], whatif(change("communication"))) == (of_buckets,)
+    assert state_saving(of_buckets, whatif(change("communication"))) == of_buckets
 
 
 def test_results_of_sections_get_findings_that_state_savings() -> None:
@@ -141,7 +141,7 @@ def test_results_of_sections_get_findings_that_state_savings() -> None:
 def test_a_stage_that_loads_longer_than_others_saves_what_loading_ahead_does() -> None:
     """GIVEN a rank that has no peers to be at, as a stage of a pipeline has none."""
     blamed = replace(finding("ranks", rank=2), cause="data")
-    (stated,) = state_savings([blamed], whatif(change("data", 2)))
+    stated = state_saving(blamed, whatif(change("data", 2)))
     assert (stated.saving_ns, stated.saving_error_ns) == (2_600_000, 50_000)
-    (computing,) = state_savings([replace(blamed, cause="compute")], whatif(change("data", 2)))
+    computing = state_saving(replace(blamed, cause="compute"), whatif(change("data", 2)))
     assert computing.saving_ns is None

@@ -8,10 +8,10 @@ from tests.unit.read.decode.decoders import decode
 from tracekit.model.events import DecodedTrace
 
 
-def decode_text(folder: Path, text: bytes, name: str = "rank0.json") -> DecodedTrace:
+def decode_text(folder: Path, text: bytes, name: str = "rank0.json", *, extra_args: bool = False) -> DecodedTrace:
     path = folder / name
     path.write_bytes(text)
-    return decode(path)
+    return decode(path, extra_args=extra_args)
 
 
 def names(trace: DecodedTrace) -> list[str]:

@@ -14,10 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.explain.whatif.graph.run_communication import GRADIENTS, PARAMETERS, REGATHERED, Communication
+from tracekit.explain.whatif.graph.run_communication import (
+    ACCUMULATED,
+    GRADIENTS,
+    PARAMETERS,
+    REGATHERED,
+    Communication,
+)
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
-from tracekit.replay.operation_graph import REGATHER, WORK, Exchanges
+from tracekit.replay.operation_graph import EARLY, REGATHER, WORK, Exchanges
 
 """The types of a pipeline's actions, by kind."""
 
@@ -271,8 +277,8 @@ def numbers_of_transfers(
 
 def roles_of_transfers(communication: Communication) -> Int64 | int:
     """Return the roles of transfers, int64 [k], or that of all of them."""
-    again = communication.purpose == REGATHERED
-    return np.where(again, REGATHER, WORK) if again.any() else WORK
+    roles = np.select([communication.purpose == REGATHERED, communication.purpose == ACCUMULATED], [REGATHER, EARLY])
+    return roles if roles.any() else WORK
 
 
 class ProgramOrder:
@@ -319,7 +325,7 @@ class ProgramOrder:
         """
         known = np.flatnonzero((waiting != ABSENT) & (transfers != ABSENT))
         transfers, waiting, order, step = transfers[known], waiting[known], order[known], step[known]
-        gradients = (self.purpose if rows is None else self.purpose[rows])[known] == GRADIENTS
+        gradients = np.isin((self.purpose if rows is None else self.purpose[rows])[known], (GRADIENTS, ACCUMULATED))
         last = np.full(int(step.max(initial=0)) + 1, ABSENT)
         np.maximum.at(last, step[gradients], order[gradients])
         early = gradients & (order < last[step])

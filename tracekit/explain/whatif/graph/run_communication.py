@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS
+from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, EARLY_REDUCTIONS
 from tracekit.explain.fsdp.tables import FSDP_REGATHERS
 from tracekit.explain.model_parallel.expert_compute import ExpertCompute, expert_computes
 from tracekit.explain.model_parallel.expert_load import LEAST_OVERLOAD, most_loaded
@@ -32,7 +32,7 @@ _SEND, _RECV = KINDS.index("send"), KINDS.index("recv")
 # Each rank and step may exchange another amount, as with tokens for experts.
 _UNEVEN = tuple(KINDS.index(kind) for kind in ("all_to_all", "dispatch", "combine"))
 
-OTHER, GRADIENTS, PARAMETERS, REGATHERED = range(4)
+OTHER, GRADIENTS, PARAMETERS, REGATHERED, ACCUMULATED = range(5)
 _SHARDED = frozenset({"fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 _DATA_PARALLEL = _SHARDED | {"ddp", "manual_dp"}
 _ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER = (KINDS.index(k) for k in ("all_reduce", "reduce_scatter", "all_gather"))
@@ -55,7 +55,7 @@ class Communication(Columnar):
         spins: bool [n], whether it is a kernel that runs from when the rank is ready until all have come and the
             transfer is through.
         batched: bool [n], whether the kernel carries other messages, too.
-        purpose: `OTHER`, `GRADIENTS`, `PARAMETERS` or `REGATHERED`, int64 [n].
+        purpose: `OTHER`, `GRADIENTS`, `PARAMETERS`, `REGATHERED` or `ACCUMULATED`, int64 [n].
         uneven: bool [n], whether other ranks and steps may have another size for the same.
         sent: int64 [n], of an exchange of tokens for experts what the rank gave, or -1.
         received: int64 [n], likewise what it got, or -1.
@@ -341,5 +341,6 @@ def purposes_of(summary: RankSummary, parallelism: str | None, rows: Int64) -> I
     reduces = of_bucket | (sharded or (in_dp and "manual_dp" in summary.strategies))
     gradients = ((kind == _ALL_REDUCE) & reduces) | ((kind == _REDUCE_SCATTER) & sharded)
     again = np.isin(launch_ns, summary[FSDP_REGATHERS].launch_ns) & (kind == _ALL_GATHER) & sharded
-    chosen = [gradients, again, (kind == _ALL_GATHER) & sharded]
-    return np.select(chosen, [GRADIENTS, REGATHERED, PARAMETERS], OTHER).astype(np.int64)
+    early = np.isin(launch_ns, summary[EARLY_REDUCTIONS].launch_ns)
+    chosen = [early, gradients, again, (kind == _ALL_GATHER) & sharded]
+    return np.select(chosen, [ACCUMULATED, GRADIENTS, REGATHERED, PARAMETERS], OTHER).astype(np.int64)

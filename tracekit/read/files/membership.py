@@ -1,0 +1,84 @@
+"""What the events of a file say of the rank that recorded them, where its header does not name it.
+
+The text is searched and not decoded: the arguments of collectives and messages name the ranks of their groups.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tracekit.model.metadata import MAX_RANKS
+from tracekit.read.files.inflate import TextChunks
+from tracekit.read.files.storage import TracePath
+
+_MOST_BYTES = 64 << 20  # Kineto writes the host's events first, and a step has them of all groups
+_OVERLAP_BYTES = 8 << 10  # of pieces of the text: more than an argument has
+_RANKS, _SIZE = b'"Process Group Ranks"', b'"Group size"'
+_PEERS = (b'"Src Rank"', b'"Dst Rank"')
+_VALUE = re.compile(rb'\s*:\s*"?([0-9\[\], .]{1,4096})(?=["}\r\n\t])')
+_NUMBER = re.compile(rb"[0-9]{1,7}(?![0-9])")
+_LABELS = b'"process_labels"'  # Kineto labels the one process that it records with CPU
+_LABELLED_CPU = re.compile(rb'[^{}]*"pid"\s*:\s*"?([^",]+)[^{}]*\{\s*"labels"\s*:\s*"CPU"')
+_LAUNCHES = (b"LaunchKernel", b"GraphLaunch")
+_OF_GPU = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_|xpu_|mtia_|privateuse1_|Kernel|Memcpy)')
+_ON_HOST = rb'cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|ac2g|cuda_|hip_|Runtime|"'
+_OFF_HOST = re.compile(rb'"cat"\s*:\s*"(?!' + _ON_HOST + rb')[^"]*"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """To which groups the rank of a file belongs.
+
+    Attributes:
+        groups: The ranks of each group in whose collectives it took part. A list that torch shortened is left out.
+        world_size: Of the job, at least; 0 if no group is named.
+        peers: The ranks that it sent messages to, or received some from.
+        has_gpu: The file has events of a GPU, or launches.
+        processes: How many processes of a host it labels: several in a merged trace.
+        is_of_host: It has neither, nor a group. All its events are of categories that are known to be of the host.
+    """
+
+    groups: frozenset[tuple[int, ...]]
+    world_size: int
+    peers: frozenset[int]
+    has_gpu: bool
+    is_of_host: bool
+    processes: int
+
+    @property
+    def candidates(self) -> frozenset[int]:
+        """The ranks that it may be: those of all its groups. None of them if nothing is known."""
+        common = frozenset.intersection(*map(frozenset, self.groups)) if self.groups else frozenset()
+        return common - self.peers or common
+
+
+def membership_of(path: TracePath) -> Membership:
+    """Return what the events of a file say. Raises InputError when it cannot be read."""
+    values: dict[bytes, set[bytes]] = {key: set() for key in (_RANKS, _SIZE, *_PEERS)}
+    has_gpu, is_of_host = False, True
+    processes: set[bytes] = set()
+    text, size = b"", 0
+    for chunk in TextChunks(path):
+        size += len(chunk)
+        text = text[-_OVERLAP_BYTES:] + chunk
+        has_gpu = has_gpu or any(launch in text for launch in _LAUNCHES) or _OF_GPU.search(text) is not None
+        is_of_host = is_of_host and _OFF_HOST.search(text) is None
+        labelled = (_LABELLED_CPU.match(piece) for piece in text.split(_LABELS)[1:])
+        processes.update(match.group(1) for match in labelled if match)
+        for key in (key for key in values if key in text):
+            values[key].update(match.group(1) for piece in text.split(key)[1:] if (match := _VALUE.match(piece)))
+        if size > _MOST_BYTES:
+            is_of_host = False  # of what follows it is not known
+            break
+    ranks = {value: tuple(map(int, _NUMBER.findall(value))) for value in values[_RANKS]}
+    sizes = [int(number) for value in values[_SIZE] for number in _NUMBER.findall(value)]
+    sizes += [max(group) + 1 for group in ranks.values() if group]
+    return Membership(
+        groups=frozenset(group for value, group in ranks.items() if group and b"..." not in value),
+        world_size=max((size for size in sizes if size <= MAX_RANKS), default=0),
+        peers=frozenset(int(number) for key in _PEERS for value in values[key] for number in _NUMBER.findall(value)),
+        has_gpu=has_gpu,
+        is_of_host=is_of_host and not (has_gpu or ranks or values[_SIZE]),
+        processes=len(processes),
+    )
