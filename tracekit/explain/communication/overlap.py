@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tracekit.explain.communication import tables
 from tracekit.explain.communication.communication_sums import means_over_ranks, shares_by_key
 from tracekit.explain.communication.tables import COMMUNICATION_SUMS
-from tracekit.explain.step_time.breakdown import blocking_share
+from tracekit.explain.step_time.breakdown import blocking_evidence
 from tracekit.findings.communication import exposed_communication
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SHARE
@@ -78,7 +78,7 @@ def exposed_findings(run: Run) -> list[Finding]:
             cause="communication",
             time_ns=exposed_ns // len(steps),
             evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns}
-            | {"blocking_share": blocking_share(run)},
+            | blocking_evidence(run),
             remedy="communication",
             conditions=[NOTABLE_SHARE.reached_by(share)],
         )

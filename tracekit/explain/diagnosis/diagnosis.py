@@ -34,7 +34,7 @@ from tracekit.explain.fsdp.units import gathers_block
 from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.pipeline.bubbles import Pipeline, pipeline
 from tracekit.explain.section import AnalysisInput, Section, Unavailable
-from tracekit.explain.step_time.breakdown import blocking_share
+from tracekit.explain.step_time.breakdown import blocking_evidence
 from tracekit.explain.step_time.phases import recorded_phase_times
 from tracekit.explain.step_time.step_rates import INDEPENDENT
 from tracekit.explain.stragglers.arrivals import Arrivals
@@ -129,7 +129,7 @@ def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Itera
             "kind": largest.kind,
             "group": largest.group,
             "phase": None if largest.phase == "other" else largest.phase,
-            "blocking_share": blocking_share(run),
+            **blocking_evidence(run),
         },
         remedy="network" if gathers_block(run) else "communication",
         conditions=[NOTABLE_SHARE.reached_by(time_ns / max(step_ns, 1))],

@@ -77,22 +77,26 @@ def _rank_row(summary: RankSummary) -> dict[str, object]:
 
 def _blocking_rows(run: Run) -> list[dict[str, object]]:
     """Return rows of tables.BLOCKING: of the ranks of which it is recorded what waits for what."""
-    rows: list[dict[str, object]] = []
-    for summary in run.ranks:
-        known = [(step, step.blocking_comm_ns) for step in summary.steps if step.complete]
-        blocking_ns = [time_ns for _, time_ns in known if time_ns is not None]
-        if known and len(blocking_ns) == len(known):
-            sums = {"exposed_comm_ns": sum(step.exposed_comm_ns for step, _ in known)}
-            rows.append({"rank": summary.rank, "steps": len(known), **sums, "blocking_comm_ns": sum(blocking_ns)})
-    return rows
+    complete = {summary.rank: [step for step in summary.steps if step.complete] for summary in run.ranks}
+    return [
+        {
+            "rank": rank,
+            "steps": len(steps),
+            "exposed_comm_ns": sum(step.exposed_comm_ns for step in steps),
+            "blocking_comm_ns": sum(step.blocking_comm_ns or 0 for step in steps),
+        }
+        for rank, steps in complete.items()
+        if steps and all(step.blocking_comm_ns is not None for step in steps)
+    ]
 
 
-def blocking_share(run: Run) -> float | None:
-    """Return the share of the step in which compute waits for communication; None unless waits are recorded."""
+def blocking_evidence(run: Run) -> dict[str, float]:
+    """Return the share of the step in which compute waits for communication; nothing unless all waits are recorded."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    blocking_ns = [step.blocking_comm_ns for step in steps if step.blocking_comm_ns is not None]
-    is_known = len(steps) == len(blocking_ns) > 0
-    return sum(blocking_ns) / max(sum(step.step_ns for step in steps), 1) if is_known else None
+    if any(step.blocking_comm_ns is None for step in steps) or not steps:
+        return {}
+    blocking_ns, step_ns = sum(step.blocking_comm_ns or 0 for step in steps), sum(step.step_ns for step in steps)
+    return {"blocking_share": blocking_ns / max(step_ns, 1)}
 
 
 def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:

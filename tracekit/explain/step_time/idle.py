@@ -161,6 +161,8 @@ def idle_findings(run: Run, step_ns: float | None = None, path_ns: Mapping[str, 
         evidence["no_replay"] = "a replay of CPU ranks keeps what Python does"
     elif main.name not in _CLOSED_BY_HOST:
         evidence["no_replay"] = "no change of the host would close these gaps"
+    elif unknown_ns >= UNKNOWN_SHARE * step_ns:
+        evidence["no_replay"] = "a replay needs what ran in the time of which nothing is recorded"
     threshold = IDLE_SHARE if "no_replay" in evidence else NOTABLE_SHARE
     return [
         IDLE_ENTRIES[main.name](

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.model.events import Bool, Int32, Int64
-from tracekit.model.intervals import Intervals
+from tracekit.model.events import Int32
 from tracekit.model.summary import RankSummary, sums_part
 from tracekit.rank.lanes import complete_steps
 from tracekit.rank.recorded_steps import RecordedSteps
@@ -39,12 +38,13 @@ CLOCK_RATES = sums_part("clock_rates", ClockRate, key=("name",), amounts=("total
 
 
 def clock_rates(recorded: RecordedSteps) -> tuple[ClockRate, ...]:
-    """Return the clocks of the device on which the rank computes, while it does; in all of a step without samples then.
+    """Return the clocks of the device on which the rank computes, in its complete steps.
 
     A recording may have counters of all devices of a host.
     """
     events, lanes = recorded.trace.events, recorded.lanes
-    samples, complete = events.counters, complete_steps(lanes, recorded.steps).time
+    samples = events.counters
+    in_steps = complete_steps(lanes, recorded.steps).time.covers(samples.time_ns)
     names = {series: name for series, name in enumerate(samples.names) if _CLOCK.search(name)}
     device = _device_of(events.track[lanes.compute_rows], [track.pid for track in events.tracks])
     several = len({match[1] for name in names.values() if (match := _DEVICE.search(name)) is not None}) > 1
@@ -53,22 +53,14 @@ def clock_rates(recorded: RecordedSteps) -> tuple[ClockRate, ...]:
         match = _DEVICE.search(name)
         if several and match is not None and match[1] != device:
             continue
-        of_series = samples.series == series
-        time_ns, value = samples.time_ns[of_series], samples.value[of_series]
-        inside = _inside(lanes.compute & complete, time_ns)
-        inside = inside if inside.any() else _inside(complete, time_ns)
-        if inside.any():
-            total, count = float(value[inside].sum()), int(inside.sum())
-            rates.append(ClockRate(name=_DEVICE.sub("GPU", name), total=total, count=count))
+        value = samples.value[(samples.series == series) & in_steps]
+        if len(value):
+            rates.append(ClockRate(name=_DEVICE.sub("GPU", name), total=float(value.sum()), count=len(value)))
     return tuple(rates)
 
 
 def _device_of(tracks: Int32, processes: Sequence[int | str]) -> str:
     return str(processes[int(np.bincount(tracks).argmax())]) if len(tracks) else ""
-
-
-def _inside(time: Intervals, time_ns: Int64) -> Bool:
-    return time.covers(time_ns) if len(time) else np.zeros(len(time_ns), dtype=np.bool_)
 
 
 def lower_clock(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> Mapping[str, object] | None:
@@ -78,10 +70,7 @@ def lower_clock(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> M
         own, usual = _median_rate(slow, name), _median_rate(others, name)
         if own is not None and usual is not None and 0 < own < _LOWER * usual:
             found.append((own / usual, name, own, usual))
-    if not found:
-        return None
-    _, name, own, usual = min(found)
-    return {"name": name, "rate": own, "others_rate": usual}
+    return dict(zip(("name", "rate", "others_rate"), min(found)[1:], strict=True)) if found else None
 
 
 def _median_rate(ranks: Sequence[RankSummary], name: str) -> float | None:

@@ -38,11 +38,6 @@ _PUBLIC_THREAD = re.compile(
     r"|pt_(?:main_thread|autograd_\d+|data_worker|data_pin|dist_engine|elastic|gloo_runloop|nccl_heartbt|nccl_watchdg"
     r"|nccl_runloop|tcpstore|tcpstore_uv|threadpool|workerserver)"
 )
-_PUBLIC_COUNTER = re.compile(
-    r"(?:\W|\d|_|gpu|counters?|sm|mem(?:ory)?|dram|graphics|core|clocks?|freq(?:uency)?|rate|power|draw|util(?:ization)?"
-    r"|est|efficiency|active|activity|temp(?:erature)?|[mgk]?hz|m?w(?:atts?)?|[cf]|percent|value|avg|cycles)*",
-    re.IGNORECASE,
-)
 _PUBLIC_KEYS = frozenset(
     {
         *("schemaVersion", "deviceProperties", "trace_id", "baseTimeNanoseconds", "displayTimeUnit"),
@@ -169,7 +164,7 @@ def _events(events: EventTable, namer: Namer) -> EventTable:
         name=name,
         category=strings.renamed(events.category, partial(_category, namer=namer)),
         tracks=[_track(track, namer) for track in events.tracks],
-        counters=replace(events.counters, names=tuple(_counter(name, namer) for name in events.counters.names)),
+        counters=replace(events.counters, names=tuple(namer.name("annotation", n) for n in events.counters.names)),
         extra_args=strings.renamed(events.extra_args, partial(anonymous_arguments, namer=namer)),
         collective_arguments=replace(
             of_collectives,
@@ -216,10 +211,6 @@ def _track(track: Track, namer: Namer) -> Track:
         process_name=_thread(track.process_name, namer),
         thread_name=_thread(track.thread_name, namer),
     )
-
-
-def _counter(name: str, namer: Namer) -> str:
-    return name if _PUBLIC_COUNTER.fullmatch(name) else namer.name("annotation", name)
 
 
 def _thread(name: str, namer: Namer) -> str:
