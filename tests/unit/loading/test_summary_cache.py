@@ -29,6 +29,8 @@ from tracekit.report.report import analyze
 OPTIONS = {
     "steps": StepSelection(first=1),
     "rules": (CommunicationRule("gemm", "all_reduce"),),
+    "step_anchor": "^loop$",
+    "first_step": 2,
 }
 """A value other than the default for every option that a summary depends on."""
 BY_LOAD = {"settled", "without", "pseudonyms"}
