@@ -19,8 +19,8 @@ TIMEOUT_S = 60
 
 
 def record(url: str, file: Path) -> None:
-    request = Request(f"{url}/handler/torch_profile?duration={DURATION_S}", method="POST")  # noqa: S310
-    with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+    request = Request(f"{url}/handler/torch_profile?duration={DURATION_S}", method="POST")
+    with urlopen(request, timeout=TIMEOUT_S) as answer:
         file.write_bytes(answer.read())
 
 

@@ -226,7 +226,10 @@ def _nothing_ran(evidence: Evidence) -> Iterator[Doubt]:
         and not serves_or_calls
         and not events.duration_ns[events.collective_arguments.row].any()
     ):
-        yield Doubt(reason="it has no kernel, operator or collective that took any time")
+        reason = "it has no kernel, operator or collective that took any time"
+        if len(events) and not events.categories - {""}:
+            reason = "its events have no categories, as those of the profiler before torch.profiler (torch 1.8)"
+        yield Doubt(reason=reason)
 
 
 def _overlapping(evidence: Evidence) -> Iterator[Doubt]:

@@ -113,8 +113,9 @@ def load(
         progress=progress,
     )
     summary_options = replace((options or SummaryOptions()).with_rules(communication_rules), pseudonyms=pseudonyms)
-    if step_anchor is not None:
-        summary_options = summary_options.with_step_anchor(step_anchor)
+    summary_options = summary_options.with_step_anchor(step_anchor)
+    if summary_options.step_anchor is not None and pseudonyms is not None:
+        raise UsageError("a step anchor matches no pseudonyms", hint="leave out --step-anchor or --anonymize")
 
     steps = summary_options.steps
     leaves_out_first = steps.is_everything and not steps.whole
