@@ -255,7 +255,7 @@ def _no_steps(evidence: Evidence) -> Iterator[Doubt]:
         behind_ns = int(events.end_ns[is_activity].max(initial=int(windows.end_ns[-1]))) - int(windows.end_ns[-1])
         where = "on the device" if evidence.lanes.device == "gpu" else "on the host"
         yield Doubt(
-            text=f"no steps were found: what lies between the first and the last event {where} counts as one, "
+            text=f"no steps: what lies between the first and the last event {where} counts as one, "
             f"{int(windows.end_ns[-1] - windows.start_ns[0]) / 1e6:,.1f} ms; the {before_ns / 1e6:,.1f} ms before and "
             f"{behind_ns / 1e6:,.1f} ms behind it do not count",
             severity="info",
@@ -349,7 +349,13 @@ RANK_CHECKS: tuple[Check[Evidence], ...] = (
         "Kernels end after the next one of their stream begins: they are cut off there.",
     ),
     Check("rank-mismatch", "note", _rank_mismatch, "The trace names another rank than the file: the trace is right."),
-    Check("no-steps", "note", _no_steps, "No steps were found: a window counts as one.", "call `prof.step()`"),
+    Check(
+        "no-steps",
+        "note",
+        _no_steps,
+        "There are no steps: what lies between the first and the last event counts as one.",
+        "call `prof.step()`",
+    ),
     Check(
         *("before-recording", "note", _before_recording),
         "Kernels were launched before the recording: the first step begins behind them.",

@@ -34,7 +34,6 @@ _FOUND = {
     "optimizer": "from optimizer steps",
     "labels": "from labels",
     "collectives": "from the period of collectives",
-    "recording": "as no steps were found",
 }
 """How steps were found that are not marked as such."""
 _MARK = {"error": "x", "warning": "!", "info": "·"}
@@ -105,6 +104,9 @@ def _steps(run: Run) -> str:
     lengths = step_lengths(run)
     if lengths is None:
         return "no step that all ranks completed"
+    if run.steps_from == ("recording",):
+        where = "on the device" if run.device == "gpu" else "on the host"
+        return f"no steps: 1 window of {_step_time(lengths.median_ns)} ms, from the first to the last event {where}"
     text = f"{lengths.count} step{'s' * (lengths.count != 1)}"
     if (paces_ns := different_paces_ns(run)) is not None:
         shortest_ns, longest_ns = paces_ns
