@@ -58,6 +58,7 @@ class Run:
         groups: of all ranks; tables refer to a group by its index here.
         sections: the sections of a report for which the summaries were made; None: any.
         communication_rules: those that the user gave, as regex=kind.
+        step_anchor: what the user said begins a step, a regular expression.
         left_out: first steps that are longer than the others; `ranks` are without them.
         progress: of all attempts and ranks that left a progress file.
         pseudonyms: of an anonymised run, whose files must be read with them again; None: names are as recorded.
@@ -78,6 +79,7 @@ class Run:
     collectives: tuple[MatchedGroup, ...] = ()
     sections: frozenset[str] | None = None
     communication_rules: tuple[str, ...] = ()
+    step_anchor: str | None = None
     left_out: tuple[LeftOutStep, ...] = ()
     progress: tuple[Progress, ...] = ()
     pseudonyms: Pseudonyms | None = None
@@ -110,6 +112,8 @@ class Run:
             chosen += ["--ranks", ",".join(map(str, self.selected_ranks))]
         for rule in self.communication_rules:
             chosen += ["--communication-rule", rule]
+        if self.step_anchor is not None:
+            chosen += ["--step-anchor", self.step_anchor]
         return chosen
 
     @property
@@ -122,6 +126,11 @@ class Run:
     def strategies(self) -> tuple[str, ...]:
         """Return the slugs of the JSON contract that any rank shows, sorted."""
         return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
+
+    @property
+    def steps_from(self) -> tuple[str, ...]:
+        """Return how the steps of ranks were found (`RankSummary.steps_from`), each way once, sorted."""
+        return tuple(sorted({summary.steps_from for summary in self.ranks if summary.is_measured}))
 
     @property
     def has_collectives(self) -> bool:
