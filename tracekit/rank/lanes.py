@@ -110,8 +110,8 @@ class Lanes:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the rank neither computes nor communicates at any time."""
-        return not len(self.compute) and not len(self.communication)
+        """Return whether the rank neither computes, communicates nor copies at any time."""
+        return not len(self.compute) and not len(self.communication) and not len(self.copy)
 
     @cached_property
     def exposed_communication(self) -> Intervals:

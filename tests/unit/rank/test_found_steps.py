@@ -148,5 +148,7 @@ def test_a_message_on_the_thread_of_the_steps_is_no_compute(tmp_path: Path) -> N
 
 def test_a_rank_with_copies_alone_is_on_a_gpu(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::copy_", 0, 100).memcpy(10, 80, launched_at=5)
-    lanes = recorded(tmp_path, trace).lanes
+    recording = recorded(tmp_path, trace)
+    lanes = recording.lanes
     assert (lanes.device, lanes.copy.len_ns, lanes.compute.len_ns) == ("gpu", 80_000, 0)
+    assert recording.health.excluded is None
