@@ -15,6 +15,7 @@ CLEAR_ERRORS = Threshold(2.0, "saving, in its standard errors", "errors")
 WAITED_FOR = Threshold(0.2, "what others wait for a rank, as a share of the step, to come before all savings")
 
 IDLE_SHARE = Threshold(0.2, "idle share of the step, without loading, pauses and named waits")
+COPY_SHARE = Threshold(0.2, "share of the step in copies that nothing hides")
 OVERHEAD_RATIO = Threshold(0.1, "cost of recording, as a share of the step")
 UNCLASSIFIED_SHARE = Threshold(0.01, "share of the step in kernels that may communicate")
 UNCERTAIN_MEAN = Threshold(0.2, "standard error of the mean step, as a share of it")

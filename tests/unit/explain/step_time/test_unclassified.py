@@ -92,3 +92,12 @@ def test_a_job_of_several_ranks_without_communication_gets_no_all_clear(tmp_path
     report = report_of(tmp_path, [job_without_communication(64)])
     assert not is_all_clear(report)
     assert [finding.text.startswith("no kernel is known to communicate") for finding in asked(report)] == [True]
+
+
+def test_a_rank_that_only_copies_is_not_cleared(tmp_path: Path) -> None:
+    """GIVEN a benchmark of copies, 90 of 100 us of each step THEN these are the finding, with their share."""
+    trace = TraceBuilder(world_size=1)
+    for step in range(2):
+        trace.step(step, 100 * step, 100).memcpy(100 * step + 10, 90, launched_at=100 * step + 5)
+    first, *_ = analyze(write_run(tmp_path, [trace])).findings
+    assert (first.id, first.time_ns, first.evidence["copy_share"]) == ("exposed-copies", 90_000, 0.9)
