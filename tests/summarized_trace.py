@@ -10,4 +10,4 @@ from tracekit.model.summary import RankSummary
 
 
 def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> RankSummary:
-    return summarize_recording(recording_of(trace, options.rules, whole=options.steps.whole), rank, options)
+    return summarize_recording(recording_of(trace, options.rules, options.search), rank, options)

@@ -151,6 +151,8 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("strategies", "list of str", "", "How the job is parallel: ddp, fsdp2, tp, pp, ..."),
         Value("mesh", "object?", "", "The device mesh."),
         Value("communication_rules", "list of str", "", "Rules of the user for names of kernels."),
+        Value("step_anchor", "str?", "", "What the user said begins a step; null: nothing."),
+        Value("steps_from", "list of str", "", 'How the steps of ranks were found (docs/definitions.md, "Steps").'),
         Value("step_ns", "object?", "", "The length of the job's steps; null without a complete step."),
         Value("capture_overhead_ns", "int?", "ns", "What recording added to a step; null when unknown."),
         Value("capture_overhead_ratio", "float?", "ratio", "The same, as a share of the step."),

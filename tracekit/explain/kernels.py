@@ -180,7 +180,7 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
     Spans that the capture writes are no operators.
     """
     lanes, events = recorded.lanes, recorded.trace.events
-    operator = events.in_category("cpu_op", "Operator")
+    operator = events.in_category("cpu_op")
     rows_of = [np.flatnonzero(operator & events.on_tracks(np.array([thread]))) for thread in lanes.threads.tolist()]
     chosen = _chosen_steps(recorded, sum(map(len, rows_of)))
     if not len(chosen):

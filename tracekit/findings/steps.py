@@ -7,6 +7,7 @@ from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import (
+    COPY_SHARE,
     LONGER_COMPUTE,
     NOTABLE_SHARE,
     OVERHEAD_RATIO,
@@ -39,6 +40,15 @@ def nothing_notable(compute_share: float, compute_ns: float, step_ns: float) -> 
     """No analysis has a finding. Compute takes most of the step, or what is left has many small causes."""
     times = f"{milliseconds(compute_ns, 1)} of {milliseconds(step_ns, 1)} ms"
     return f"nothing stands out: compute takes {compute_share:.0%} of the step ({times})", None
+
+
+@entry("exposed-copies", "breakdown", COPY_SHARE, example={"copy_share": 0.31})
+def exposed_copies(copy_share: float) -> Sentence:
+    """Neither compute nor communication hides the copies of the device."""
+    return (
+        f"copies that neither compute nor communication hides take {copy_share:.0%} of the step",
+        "copy from and to pinned memory (pin_memory=True, non_blocking=True) on a stream of its own, or copy less",
+    )
 
 
 @entry("no-complete-step", "breakdown", example={})

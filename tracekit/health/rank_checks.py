@@ -39,7 +39,7 @@ def mixed_processes(evidence: Evidence) -> Iterator[Doubt]:
     Kineto records one process, so the operators of others come from other files. Frames of Python may have pid 0.
     """
     events = evidence.trace.events
-    tracks = np.flatnonzero(np.bincount(events.track[events.in_category("cpu_op", "Operator")])).tolist()
+    tracks = np.flatnonzero(np.bincount(events.track[events.in_category("cpu_op")])).tolist()
     processes = sorted({str(events.tracks[track].pid) for track in tracks} - {""})
     if len(processes) > 1:
         shown = ", ".join(processes[:_SHOWN])
@@ -233,7 +233,10 @@ def _nothing_ran(evidence: Evidence) -> Iterator[Doubt]:
         and not serves_or_calls
         and not events.duration_ns[events.collective_arguments.row].any()
     ):
-        yield Doubt(reason="it has no kernel, operator or collective that took any time")
+        reason = "it has no kernel, operator or collective that took any time"
+        if len(events) and not events.categories - {""}:
+            reason = "its events have no categories, as those of the profiler before torch.profiler (torch 1.8)"
+        yield Doubt(reason=reason)
 
 
 def _overlapping(evidence: Evidence) -> Iterator[Doubt]:
@@ -253,7 +256,17 @@ def _rank_mismatch(evidence: Evidence) -> Iterator[Doubt]:
 
 def _no_steps(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.windows.source == "recording" and not evidence.serves_only:
-        yield Doubt(text="no steps recorded; the whole recording counts as one step", severity="info")
+        events, windows = evidence.trace.events, evidence.windows
+        is_activity = ~events.in_category("Trace", "overhead")
+        before_ns = int(windows.start_ns[0]) - int(events.start_ns[is_activity].min(initial=int(windows.start_ns[0])))
+        behind_ns = int(events.end_ns[is_activity].max(initial=int(windows.end_ns[-1]))) - int(windows.end_ns[-1])
+        where = "on the device" if evidence.lanes.device == "gpu" else "on the host"
+        yield Doubt(
+            text=f"no steps: what lies between the first and the last event {where} counts as one, "
+            f"{int(windows.end_ns[-1] - windows.start_ns[0]) / 1e6:,.1f} ms; the {before_ns / 1e6:,.1f} ms before and "
+            f"{behind_ns / 1e6:,.1f} ms behind it do not count",
+            severity="info",
+        )
 
 
 def _before_recording(evidence: Evidence) -> Iterator[Doubt]:
@@ -343,7 +356,13 @@ RANK_CHECKS: tuple[Check[Evidence], ...] = (
         "Kernels end after the next one of their stream begins: they are cut off there.",
     ),
     Check("rank-mismatch", "note", _rank_mismatch, "The trace names another rank than the file: the trace is right."),
-    Check("no-steps", "note", _no_steps, "No steps are recorded: the whole recording is one.", "call `prof.step()`"),
+    Check(
+        "no-steps",
+        "note",
+        _no_steps,
+        "There are no steps: what lies between the first and the last event counts as one.",
+        "call `prof.step()`",
+    ),
     Check(
         *("before-recording", "note", _before_recording),
         "Kernels were launched before the recording: the first step begins behind them.",

@@ -101,8 +101,12 @@ def _with_other_steps(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
     """
     if any("rpc" in summary.strategies for summary in ranks):
         return
+    is_usual = 2 * sum(summary.steps_from == "recording" for summary in ranks) > len(ranks)  # to have no steps
     complete = {
-        summary.rank: {step.step for step in (*summary.left_out, *summary.steps) if step.complete} for summary in ranks
+        summary.rank: {step.step for step in (*summary.left_out, *summary.steps) if step.complete}
+        if (summary.steps_from == "recording") == is_usual
+        else set()
+        for summary in ranks
     }
     usual = _usual_steps(complete.values())
     others = f"the other ranks completed {format_ranges(usual)}"

@@ -30,6 +30,7 @@ from tracekit.health.run_checks import without_incomparable_times, without_jumpi
 from tracekit.job.clocks.align import align
 from tracekit.job.collectives import groups_of_run, match_collectives
 from tracekit.job.messages import match_messages, with_inferred_peers
+from tracekit.job.step_numbers import first_steps
 from tracekit.loading.options import SummaryOptions
 from tracekit.loading.rank_reader import RankReader
 from tracekit.loading.workers import LOST, Progress, map_ranks
@@ -69,6 +70,7 @@ def load(
     cache: CacheChoice = False,
     spool: DecodedSpool | None = None,
     communication_rules: Iterable[CommunicationRule | str] = (),
+    step_anchor: str | None = None,
     anonymize: bool | Pseudonyms = False,
 ) -> Run:
     """Return the newest run below `paths`, or the given `run` and `attempt`. Each rank is read by this process or a
@@ -91,12 +93,15 @@ def load(
     `communication_rules` say of kernels, by their names, that they communicate, and how (`^my_ring=all_to_all`), or
     that they do not (`^my_cast=compute`). They are tried before those of the `options`.
 
+    `step_anchor` is a regular expression for the names of events on the host, each of which begins a step. Without it,
+    steps are found by what is recorded (docs/definitions.md, "Steps").
+
     `anonymize` replaces the names of hosts, paths, modules, groups and annotations in all that is made of the run. The
     cache is not used then, and each file is read twice to number the names; runs to compare share `Pseudonyms`.
 
     Raises InputError when there is no usable trace, or none of the selected `ranks` or steps is there. Raises
-    UsageError when there is no such `run` or `attempt`, when `ranks_from` finds no rank, when a rule is none, or when
-    $TRACEKIT_NATIVE asks for a decoder that there is not.
+    UsageError when there is no such `run` or `attempt`, when `ranks_from` finds no rank, when a rule or `step_anchor`
+    is none, or when $TRACEKIT_NATIVE asks for a decoder that there is not.
     """
     chosen_decoder()  # raises now if the choice is wrong, and not once per rank
     path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
@@ -113,6 +118,9 @@ def load(
         progress=progress,
     )
     summary_options = replace((options or SummaryOptions()).with_rules(communication_rules), pseudonyms=pseudonyms)
+    summary_options = summary_options.with_step_anchor(step_anchor)
+    if summary_options.step_anchor is not None and pseudonyms is not None:
+        raise UsageError("a step anchor matches no pseudonyms", hint="leave out --step-anchor or --anonymize")
 
     steps = summary_options.steps
     leaves_out_first = steps.is_everything and not steps.whole
@@ -130,6 +138,7 @@ def load(
         sections=summary_options.sections,
         communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
         ranks_from=ranks_from,
+        step_anchor=summary_options.step_anchor,
     )
     if pseudonyms is None:
         return loaded
@@ -365,10 +374,16 @@ def run_of_counted_steps(
 ) -> Run:
     """Return the run of the outcomes that `reader` has read, in its order. Raises what `assemble` does.
 
+    Steps that no marks number get numbers that fit together, for which some ranks are read again.
+
     leaves_out_first: whether a first step that is longer than the others is left out.
     """
-    outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
     guard = Guard()
+    ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
+    numbers: Mapping[int, int] = guard.run("which steps are the same", {}, first_steps, ranks)
+    firsts = dict(zip(reader.ranks_of(discovery), (numbers.get(outcome.rank, 0) for outcome in outcomes), strict=True))
+    outcomes = _read_again(reader, discovery, outcomes, replace(options, settled=leaves_out_first), firsts)
+    outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
     outcomes = guard.run("which ranks can be compared", outcomes, without_incomparable_times, outcomes)
     outcomes = without_files_of_no_rank(outcomes)
     while True:
@@ -377,6 +392,21 @@ def run_of_counted_steps(
         if all(one is other for one, other in zip(comparable, outcomes, strict=True)):
             return replace(run, notes=(*run.notes, *guard.notes))
         outcomes = comparable  # what is known of the others may depend on these ranks
+
+
+def _read_again(
+    reader: RankReader,
+    discovery: Discovery,
+    outcomes: Sequence[RankSummary | RankFailure],
+    options: SummaryOptions,
+    first_steps: Mapping[int, int],
+) -> list[RankSummary | RankFailure]:
+    """Return the outcomes, of which ranks with another first step than 0 are read again. Both are by expected rank."""
+    of_rank = dict(zip(reader.ranks_of(discovery), outcomes, strict=True))
+    again = [rank for rank, first in first_steps.items() if first]
+    if again:
+        of_rank |= zip(again, reader.read(discovery, options, again, first_steps), strict=True)
+    return list(of_rank.values())
 
 
 def _assembled(
@@ -397,7 +427,9 @@ def _assembled(
     numbers = tuple(sorted(step.step for step in left_out))
     again = [rank for rank, outcome in of_rank.items() if _leaves_out_others(outcome, numbers)]
     if again:
-        of_rank |= zip(again, reader.read(discovery, replace(options, without=numbers), again), strict=True)
+        firsts = {rank: outcome.first_step for rank, outcome in of_rank.items() if isinstance(outcome, RankSummary)}
+        read = reader.read(discovery, replace(options, without=numbers), again, firsts)
+        of_rank |= zip(again, read, strict=True)
     outcomes = list(of_rank.values())
     return assemble(reader.paths, discovery, outcomes, reader.selected, left_out, guard), outcomes
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tracekit.errors import UsageError
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.names.pseudonyms import Pseudonyms
 from tracekit.rank.communication_rules import DEFAULT_RULES, CommunicationRule, parse_rule
+from tracekit.rank.steps import StepSearch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,8 @@ class SummaryOptions:
         sections: the sections that reports will have; None: any.
         without: steps that are selected and yet left out, ascending.
         settled: of each rank, first steps that are longer than its others are left out, too.
+        step_anchor: names of events that begin a step, a regular expression.
+        first_step: the number of the first step, where no marks number the steps of a recording.
         pseudonyms: replace the names of an anonymised run.
     """
 
@@ -63,7 +68,23 @@ class SummaryOptions:
     sections: frozenset[str] | None = None
     without: tuple[int, ...] = ()
     settled: bool = False
+    step_anchor: str | None = None
+    first_step: int = 0
     pseudonyms: Pseudonyms | None = field(default=None, compare=False)
+
+    @property
+    def search(self) -> StepSearch:
+        """Return how steps are found."""
+        return StepSearch(whole=self.steps.whole, anchor=self.step_anchor, first=self.first_step)
+
+    def with_step_anchor(self, pattern: str | None) -> SummaryOptions:
+        """Return these options with what begins a step, if it is given. Raises UsageError for no regular expression."""
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            hint = "give a regular expression, such as '^train_step$'"
+            raise UsageError(f"step anchor {pattern!r}: {error}", hint=hint) from None
+        return self if pattern is None else replace(self, step_anchor=pattern)
 
     def with_rules(self, rules: Iterable[CommunicationRule | str]) -> SummaryOptions:
         """Return these options with more rules, which are tried first; texts are of the form regex=kind.

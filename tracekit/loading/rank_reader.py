@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from tracekit.errors import InputError
 from tracekit.explain.sections import ALL_PARTS
@@ -53,11 +54,16 @@ class RankReader:
         return [rank for rank in discovery.chosen.ranks if self.selected is None or rank in self.selected]
 
     def read(
-        self, discovery: Discovery, options: SummaryOptions, ranks: Collection[int] | None = None
+        self,
+        discovery: Discovery,
+        options: SummaryOptions,
+        ranks: Collection[int] | None = None,
+        first_steps: Mapping[int, int] = MappingProxyType({}),
     ) -> list[RankSummary | RankFailure]:
         """Return the outcome of each rank. Raises InputError when none of the selected ranks is there.
 
         ranks: some of `ranks_of`; None: all of them.
+        first_steps: the number of the first step of a rank, where that is not 0.
         """
         files = {
             rank: tuple(window.path.absolute() for window in discovery.chosen.ranks[rank])
@@ -69,7 +75,10 @@ class RankReader:
             raise InputError(
                 f"{' '.join(self.paths)}: none of the selected ranks is there", hint=f"there are ranks {present}"
             )
-        lookup = look_up([(rank, windows, options) for rank, windows in files.items()], self.cache, self.spool)
+        calls = [
+            (rank, windows, replace(options, first_step=first_steps.get(rank, 0))) for rank, windows in files.items()
+        ]
+        lookup = look_up(calls, self.cache, self.spool)
         size_bytes = size_bytes_of(task.paths for (task,) in lookup.missing)
         is_small = self.jobs is None and size_bytes < SMALL_RUN_BYTES
         outcomes_of_missing = map_ranks(

@@ -14,6 +14,7 @@ from tracekit.rank.communication_rules import CommunicationRule
 from tracekit.rank.kernel_launches import on_host_clock, without_overlaps
 from tracekit.rank.lanes import Lanes, build_lanes
 from tracekit.rank.phases import PhaseTimeline, phase_timeline
+from tracekit.rank.steps import RECORDED_STEPS, StepSearch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +27,14 @@ class Recording:
     health: RankHealth
 
 
-def recording_of(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Recording:
-    """Return the recording of a trace, all on the host's clock. With `whole` it is one window of time."""
+def recording_of(
+    trace: DecodedTrace, rules: Sequence[CommunicationRule], search: StepSearch = RECORDED_STEPS
+) -> Recording:
+    """Return the recording of a trace, all on the host's clock."""
     events, device, behind_ns = on_host_clock(trace.events)
     events, overlapping = without_overlaps(events, device)
     trace = replace(trace, events=events)
-    lanes = build_lanes(trace, rules, device=device, whole=whole)
+    lanes = build_lanes(trace, rules, device=device, search=search)
     lanes = replace(lanes, device_behind_ns=behind_ns, overlapping=overlapping)
     health = rank_health(trace, lanes)
     windows = lanes.windows

@@ -55,7 +55,7 @@ def summarize(
         try:
             # A merged trace shows extra arguments.
             trace = decode(path, extra_args=spool is not None, namer=options.pseudonyms)
-            recording = recording_of(trace, options.rules, whole=options.steps.whole)
+            recording = recording_of(trace, options.rules, options.search)
             if spool is not None:
                 spool.put(path, recording)
             files.append(summarized_file(path, recording, summarize_recording(recording, rank, options)))
@@ -123,6 +123,8 @@ def summarize_recording(recording: Recording, rank: int, options: SummaryOptions
         mesh=metadata.mesh if metadata is not None else None,
         pipeline=recorded_pipeline(metadata),
         clock=metadata.clock if metadata is not None else None,
+        steps_from=lanes.windows.source,
+        first_step=options.first_step,
         recorded_steps=() if serves_only else tuple(lanes.windows.step.tolist()),
         steps=recorded.steps,
         left_out=left_out,
@@ -180,6 +182,8 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         mesh=same("mesh"),
         pipeline=same("pipeline"),
         clock=_merge_clocks([recording.clock for recording in recordings if recording.clock is not None]),
+        steps_from=same("steps_from"),
+        first_step=recordings[0].first_step,
         recorded_steps=_concatenate(recordings, lambda recording: recording.recorded_steps),
         steps=_concatenate(recordings, lambda recording: recording.steps),
         left_out=_concatenate(recordings, lambda recording: recording.left_out),

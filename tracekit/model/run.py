@@ -59,6 +59,7 @@ class Run:
         sections: the sections of a report for which the summaries were made; None: any.
         communication_rules: those that the user gave, as regex=kind.
         ranks_from: the regular expression by which the user numbered files that do not name their rank.
+        step_anchor: what the user said begins a step, a regular expression.
         left_out: first steps that are longer than the others; `ranks` are without them.
         progress: of all attempts and ranks that left a progress file.
         pseudonyms: of an anonymised run, whose files must be read with them again; None: names are as recorded.
@@ -80,6 +81,7 @@ class Run:
     sections: frozenset[str] | None = None
     communication_rules: tuple[str, ...] = ()
     ranks_from: str | None = None
+    step_anchor: str | None = None
     left_out: tuple[LeftOutStep, ...] = ()
     progress: tuple[Progress, ...] = ()
     pseudonyms: Pseudonyms | None = None
@@ -114,6 +116,8 @@ class Run:
             chosen += ["--ranks-from", self.ranks_from]
         for rule in self.communication_rules:
             chosen += ["--communication-rule", rule]
+        if self.step_anchor is not None:
+            chosen += ["--step-anchor", self.step_anchor]
         return chosen
 
     @property
@@ -126,6 +130,11 @@ class Run:
     def strategies(self) -> tuple[str, ...]:
         """Return the slugs of the JSON contract that any rank shows, sorted."""
         return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
+
+    @property
+    def steps_from(self) -> tuple[str, ...]:
+        """Return how the steps of ranks were found (`RankSummary.steps_from`), each way once, sorted."""
+        return tuple(sorted({summary.steps_from for summary in self.ranks if summary.is_measured}))
 
     @property
     def has_collectives(self) -> bool:

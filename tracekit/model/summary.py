@@ -125,6 +125,10 @@ class RankSummary:
         unmeasured: why nothing is known of the rank's time, or nothing that can be compared: device records are lost,
             or its recording contradicts itself or those of the other ranks. None if it is known. Such a rank has no
             `steps`, collectives or messages, and parts only from metadata.
+        steps_from: how its steps were found: "steps" (the probe's metadata), "spans" (ProfilerStep), "optimizer",
+            "labels", "collectives" (their sequence repeats itself), "anchor" (named by the user), or "recording": there
+            are none, and its window counts as one.
+        first_step: the number that its first step was given, where no marks number them.
         recorded_steps: all of them, selected or not.
         steps: the selected ones.
         left_out: first steps that would be selected, and are left out as they are longer than the others.
@@ -151,6 +155,8 @@ class RankSummary:
     mesh: Mesh | None = None
     pipeline: PipelineMembership | None = None
     clock: ClockMeasurement | None = None
+    steps_from: str = "steps"
+    first_step: int = 0
     recorded_steps: tuple[int, ...]
     steps: tuple[StepParts, ...]
     left_out: tuple[StepParts, ...] = ()

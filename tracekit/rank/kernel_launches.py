@@ -24,10 +24,8 @@ _WRONG_LINKS = 0.01  # the share of kernels that may be linked to a wrong launch
 _OVERLAP_NS = 1_000_000
 _OVERLAPPING_SHARE = 0.05  # of kernels: where more overlap, their tracks are no streams
 
-KERNEL_CATEGORIES = ("kernel", "Kernel")  # capitalised by torch 1.8
-COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
-DEVICE_CATEGORIES = KERNEL_CATEGORIES + COPY_CATEGORIES
-RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "hip_runtime")
+DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
+RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "hip_runtime")
 # What is launched while a graph is captured runs only when the graph is launched.
 _BEGINS_CAPTURE = re.compile(r"StreamBeginCapture")
 _ENDS_CAPTURE = re.compile(r"StreamEndCapture")
@@ -80,7 +78,7 @@ def device_events(events: EventTable) -> DeviceEvents:
         latest_ns = _next_launch_ns(events.track[row], latest_ns, ~linked)
         launch_ns[~linked] = np.minimum(launch_ns, latest_ns)[~linked]
         launch_ns[_began_before_first_linked(events, row, linked)] = BEFORE_RECORDING
-    is_kernel = events.in_category(*KERNEL_CATEGORIES)[row]
+    is_kernel = events.in_category("kernel")[row]
     return DeviceEvents(
         row=row, launch_ns=launch_ns, launch_row=launch_row, is_kernel=is_kernel, is_ambiguous=is_ambiguous
     )

@@ -40,7 +40,7 @@ from tracekit.rank.kernel_launches import DeviceEvents, device_events
 from tracekit.rank.missing_kernels import KernelLaunches, kernel_launches, unrecorded_device
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, autograd_threads
 from tracekit.rank.shapes import blocking_calls
-from tracekit.rank.steps import StepWindows, step_windows
+from tracekit.rank.steps import RECORDED_STEPS, StepSearch, StepWindows, step_windows
 
 _LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 # Nodes that DTensor and functional collectives add to the autograd graph, around operators, views, and waits.
@@ -110,8 +110,8 @@ class Lanes:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the rank neither computes nor communicates at any time."""
-        return not len(self.compute) and not len(self.communication)
+        """Return whether the rank neither computes, communicates nor copies at any time."""
+        return not len(self.compute) and not len(self.communication) and not len(self.copy)
 
     @cached_property
     def exposed_communication(self) -> Intervals:
@@ -174,9 +174,9 @@ def build_lanes(
     rules: Sequence[CommunicationRule],
     *,
     device: DeviceEvents | None = None,
-    whole: bool = False,
+    search: StepSearch = RECORDED_STEPS,
 ) -> Lanes:
-    """Return lanes and step windows of one trace. With `whole` the recording is one window.
+    """Return lanes and step windows of one trace.
 
     `device`: its device events, if they are known already.
     """
@@ -184,12 +184,12 @@ def build_lanes(
     device = device_events(events) if device is None else device
     launches = kernel_launches(events, device)
     unrecorded = unrecorded_device(trace, device, launches)
-    if device.is_kernel.any() or unrecorded is not None:
+    if len(device.row) or unrecorded is not None:
         events_found, communicates = device_communication(trace, device, rules)
         computes = device.is_kernel & ~communicates
         compute_row = device.row[computes]
         copy_row = device.row[~device.is_kernel & ~communicates]
-        windows = step_windows(trace, device, computes, whole=whole)
+        windows = step_windows(trace, device, computes, events_found, search)
         return Lanes(
             device="gpu",
             compute=Intervals.of_events(events, compute_row),
@@ -208,10 +208,10 @@ def build_lanes(
             unrecorded=unrecorded,
         )
     none = np.zeros(len(device.row), dtype=np.bool_)
-    windows = step_windows(trace, device, none, whole=whole)
-    threads = _threads(events, windows)
     communication = host_communication(trace)
     events_found = communication.events
+    windows = step_windows(trace, device, none, events_found, search)
+    threads = _threads(events, windows)
     compute, working = _host_compute(trace, threads, communication)
     return Lanes(
         device="cpu",
@@ -242,9 +242,10 @@ def _threads(events: EventTable, windows: StepWindows) -> Int64:
 def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommunication) -> tuple[Intervals, Int64]:
     """Return the compute lane, and the rows of its operators."""
     events = trace.events
-    operator = events.in_category("cpu_op", "Operator")
+    operator = events.in_category("cpu_op")
     label = events.named(_is_label)
     dispatch = events.named(_DISPATCH.__eq__)
+    span = events.named(is_span)  # messages run on the calling thread
     view = events.named(VIEWS.__contains__)
     composite = events.named(lambda name: _COMPOSITE.fullmatch(name) is not None)
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
@@ -256,7 +257,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     for thread in threads:
         on_thread = operator & (events.track == thread)
         dispatching = np.flatnonzero(on_thread & dispatch)
-        working = np.flatnonzero(on_thread & ~label & ~communicates & ~dispatch)
+        working = np.flatnonzero(on_thread & ~label & ~communicates & ~dispatch & ~span)
         communicating = np.flatnonzero(on_thread & communicates)
         rows.append(working)
         blocked = Intervals.of_events(events, communicating)

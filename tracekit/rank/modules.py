@@ -50,7 +50,7 @@ def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> lis
         return [None] * len(time_ns)
     running = innermost_span(events, spans, track, time_ns)
     linked = (events.forward_thread > 0) & (events.sequence_number != ABSENT)
-    node = innermost_span(events, np.flatnonzero(linked & events.in_category("cpu_op", "Operator")), track, time_ns)
+    node = innermost_span(events, np.flatnonzero(linked & events.in_category("cpu_op")), track, time_ns)
     forward = _forward_operators(events, np.unique(node[node != ABSENT]))
     forward_row = np.array([forward.get(row, ABSENT) for row in node.tolist()], dtype=np.int64)
     forward_span = innermost_span(
@@ -150,7 +150,7 @@ def _forward_operators(events: EventTable, backward: Int64) -> dict[int, int]:
     """
     if not len(backward):
         return {}
-    is_forward = events.in_category("cpu_op", "Operator") & (events.forward_thread <= 0)
+    is_forward = events.in_category("cpu_op") & (events.forward_thread <= 0)
     rows = np.flatnonzero(is_forward & np.isin(events.sequence_number, events.sequence_number[backward]))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     of_number = grouped(zip(events.sequence_number[rows].tolist(), rows.tolist(), strict=True))

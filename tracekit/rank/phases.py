@@ -269,7 +269,7 @@ def _passes(evidence: PhaseEvidence, begin_ns: int, end_ns: int) -> Iterator[tup
 
 def _outermost_operators(events: EventTable, tracks: Int64) -> Int64:
     """Return the rows of the operators on these tracks that are inside of no other, in order of time."""
-    rows = np.flatnonzero(events.in_category("cpu_op", "Operator") & events.on_tracks(tracks))
+    rows = np.flatnonzero(events.in_category("cpu_op") & events.on_tracks(tracks))
     rows = outermost_first(events, rows)
     reach_ns = np.maximum.accumulate(events.end_ns[rows])
     is_outermost = np.append(True, events.start_ns[rows[1:]] >= reach_ns[:-1])[: len(rows)]
@@ -378,7 +378,7 @@ class PhaseEvidence:
 def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
     """Return what the tracks in `threads` show: the step's and the autograd engine's."""
     on_host = events.on_tracks(threads) & ~events.in_category("gpu_user_annotation")
-    ran_backward = _is_backward_operator(events)
+    ran_backward = backward_operators(events)
     rows, kind = _phase_spans(events, on_host)
     calls = rows[kind == _BACKWARD_CALL]
     backward_rows = np.concatenate((np.flatnonzero(ran_backward & on_host), rows[kind == _COMPILED_BACKWARD], calls))
@@ -439,7 +439,7 @@ def _kind(name: str) -> int:
 
 def autograd_threads(events: EventTable) -> Int64:
     """Return the tracks on which the autograd engine ran operators."""
-    return events.tracks_of(_is_backward_operator(events))
+    return events.tracks_of(backward_operators(events))
 
 
 def data_loading(events: EventTable, thread: int) -> Intervals:
@@ -467,10 +467,11 @@ def _outside(inside: Intervals, events: EventTable, rows: Int64, track: int) -> 
     return kept
 
 
-def _is_backward_operator(events: EventTable) -> Bool:
+def backward_operators(events: EventTable) -> Bool:
+    """Return a mask [n] of the operators that run in a backward pass."""
     engine = events.named(is_autograd_node)
     linked = events.forward_thread > 0
-    return (engine | linked) & events.in_category("cpu_op", "Operator")
+    return (engine | linked) & events.in_category("cpu_op")
 
 
 def _joins_graph(events: EventTable, ran_backward: Bool) -> Bool:
@@ -481,7 +482,7 @@ def _joins_graph(events: EventTable, ran_backward: Bool) -> Bool:
     `ran_backward` (mask [n]) has it.
     """
     rows = np.flatnonzero((events.sequence_number != ABSENT) & (events.forward_thread <= 0))
-    rows = rows[events.in_category("cpu_op", "Operator")[rows]]
+    rows = rows[events.in_category("cpu_op")[rows]]
     number, track = events.sequence_number[rows], events.track[rows]
     order = np.lexsort((events.start_ns[rows], number, track))
     rows, number, track = rows[order], number[order], track[order]

@@ -3,6 +3,8 @@
 Windows are contiguous. On a CPU rank one reaches from the start of a step to the start of the next. On a GPU rank the
 host runs ahead: step k begins when the last compute kernel that was launched before its host start has ended
 (docs/definitions.md, "Steps").
+
+A recording without steps is one window, from its first to its last event on the device, or on a CPU rank on the host.
 """
 
 from __future__ import annotations
@@ -12,12 +14,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.model.communication import CommunicationEvents
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
+from tracekit.rank.found_steps import find_steps, optimizer_spans
 from tracekit.rank.kernel_launches import DeviceEvents
-from tracekit.rank.phases import data_loading
+from tracekit.rank.phases import backward_operators, data_loading
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#([0-9]{1,18})$")  # longer numbers do not fit into 64 bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSearch:
+    """How the steps of a recording are to be found.
+
+    Attributes:
+        whole: the recording is one window, whether it has steps or not.
+        anchor: a regular expression for the names of events that begin a step; None: what is there shows the steps.
+        first: the number of the first step, where no marks number them.
+    """
+
+    whole: bool = False
+    anchor: str | None = None
+    first: int = 0
+
+
+RECORDED_STEPS = StepSearch()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +85,9 @@ class StepWindows:
 
     @property
     def source(self) -> str:
-        """Return "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window)."""
+        """Return "steps" (tracekit's metadata), "spans" (ProfilerStep), a source of `FoundSteps`, or "recording" (no
+        steps: one window).
+        """
         return self.host.source
 
     def host_time(self, windows: Bool) -> Intervals:
@@ -98,25 +122,31 @@ class StepWindows:
         return index
 
 
-def step_windows(trace: DecodedTrace, device: DeviceEvents, computes: Bool, *, whole: bool = False) -> StepWindows:
-    """Return the windows of a trace. With `whole`, steps are ignored. Whether a step counts is not looked for here.
+def step_windows(
+    trace: DecodedTrace,
+    device: DeviceEvents,
+    computes: Bool,
+    communication: CommunicationEvents,
+    search: StepSearch = RECORDED_STEPS,
+) -> StepWindows:
+    """Return the windows of a trace. Whether a step counts is not looked for here.
 
     `computes` says which device events are compute kernels, bool [m].
     """
     events = trace.events
-    host = host_steps(trace, whole=whole)
-    start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
-    last_end_ns = host_end_ns
-    if device.is_kernel.any() and host.source != "recording":
-        start_ns = device_starts(events, host.start_ns, device, computes)
+    host = host_steps(trace, device, computes, communication, search)
+    edge_ns = np.append(host.start_ns, host.end_ns[-1])
+    if len(device.row) and host.source != "recording":
+        edge_ns = device_starts(events, edge_ns, device, computes)
+    if host.source in ("steps", "spans"):  # nothing tells where the device is done with the last one
+        edge_ns[-1] = host.end_ns[-1]
         # an event without known launch may lie in the last host window and yet before the last window
         known = device.linked | device.before_recording
-        begin_ns = np.where(known, host.start_ns[-1], start_ns[-1])
+        begin_ns = np.where(known, host.start_ns[-1], edge_ns[-2])
         at_ns = np.where(known, device.launch_ns, events.start_ns[device.row])
-        in_last = (at_ns >= begin_ns) & (at_ns < host_end_ns)
-        if in_last.any():
-            last_end_ns = max(last_end_ns, int(events.end_ns[device.row[in_last]].max()))
-    end_ns = np.append(start_ns[1:], last_end_ns)
+        in_last = (at_ns >= begin_ns) & (at_ns < edge_ns[-1])
+        edge_ns[-1] = max(edge_ns[-1], events.end_ns[device.row[in_last]].max(initial=edge_ns[-1]))
+    start_ns, end_ns = edge_ns[:-1], edge_ns[1:]
     return StepWindows(
         host=host,
         start_ns=start_ns,
@@ -175,17 +205,20 @@ class HostSteps:
     source: str
 
 
-def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
-    """Return the steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the whole
-    recording.
+def host_steps(
+    trace: DecodedTrace,
+    device: DeviceEvents,
+    computes: Bool,
+    communication: CommunicationEvents,
+    search: StepSearch = RECORDED_STEPS,
+) -> HostSteps:
+    """Return the steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else what shows them,
+    else the whole recording. An anchor comes first.
     """
     events = trace.events
-    spans, numbers = _profiler_steps(events)
-    thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
     metadata = trace.header.metadata
-    if whole:
-        return _whole_recording(events, thread)
-    if metadata is not None and metadata.steps:
+    spans, numbers = _profiler_steps(events)
+    if not search.whole and search.anchor is None and metadata is not None and metadata.steps:
         recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
         recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
         return HostSteps(
@@ -194,10 +227,10 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
             end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
             data_ns=np.array([-1 if s.data_ns is None else s.data_ns for s in recorded], dtype=np.int64),
             closed=np.array([s.end_ns is not None for s in recorded], dtype=np.bool_),
-            thread=thread,
+            thread=_step_thread(events, spans),
             source="steps",
         )
-    if len(spans):
+    if not search.whole and search.anchor is None and len(spans):
         return HostSteps(
             step=numbers,
             start_ns=events.start_ns[spans],
@@ -205,24 +238,29 @@ def host_steps(trace: DecodedTrace, *, whole: bool = False) -> HostSteps:
             data_ns=np.full(len(spans), -1, dtype=np.int64),
             # A step ends where the next one begins. If that one is not recorded, the end is not known.
             closed=np.append(np.diff(numbers) == 1, True),
-            thread=thread,
+            thread=_step_thread(events, spans),
             source="spans",
         )
-    return _whole_recording(events, thread)
-
-
-def _whole_recording(events: EventTable, thread: int) -> HostSteps:
-    is_activity = ~events.in_category("Trace", "overhead")
-    start_ns, end_ns = events.start_ns[is_activity], events.end_ns[is_activity]
+    found = None if search.whole else find_steps(events, communication, device.launch_ns[computes], search.anchor)
+    edge_ns, source = (_edges(events, device), "recording") if found is None else (found.edge_ns, found.source)
+    count = len(edge_ns) - 1
     return HostSteps(
-        step=np.zeros(1, dtype=np.int64),
-        start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),
-        end_ns=np.array([end_ns.max() if len(end_ns) else 0], dtype=np.int64),
-        data_ns=np.full(1, -1, dtype=np.int64),
-        closed=np.ones(1, dtype=np.bool_),
-        thread=thread,
-        source="recording",
+        step=search.first * (found is not None) + np.arange(count, dtype=np.int64),
+        start_ns=edge_ns[:-1],
+        end_ns=edge_ns[1:],
+        data_ns=np.full(count, -1, dtype=np.int64),
+        closed=np.ones(count, dtype=np.bool_),
+        thread=_step_thread(events, spans) if found is None or found.thread < 0 else found.thread,
+        source=source,
     )
+
+
+def _edges(events: EventTable, device: DeviceEvents) -> Int64:
+    """Return when the first event begins and the last one ends, of the device if there are any, int64 [2]."""
+    rows = device.row if len(device.row) else np.flatnonzero(~events.in_category("Trace", "overhead"))
+    if not len(rows):
+        return np.zeros(2, dtype=np.int64)
+    return np.array([events.start_ns[rows].min(), events.end_ns[rows].max()], dtype=np.int64)
 
 
 def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
@@ -238,11 +276,25 @@ def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
     return rows[first], numbers[first]
 
 
-def _busiest_thread(events: EventTable) -> int:
-    """Return the track with the most operators: the training loop runs there if no step span says otherwise."""
+def _step_thread(events: EventTable, spans: Int64) -> int:
+    """Return the track of the steps' spans, else of the optimizer, else that with the most operators, or -1.
+
+    Those of a backward pass count only if there are no others: autograd has threads of its own.
+    """
+    if not len(spans):
+        spans = optimizer_spans(events)
+    if len(spans):
+        return int(events.track[spans[0]])
     rows = np.flatnonzero(events.in_category("cpu_op"))
     if not len(rows):
         return -1
+    node = backward_operators(events)
+    inside = np.zeros(len(rows), dtype=np.bool_)
+    for track in events.tracks_of(node).tolist():
+        here = events.track[rows] == track
+        backward = Intervals.of_events(events, node & (events.track == track))
+        inside[here] = backward.covers(events.start_ns[rows[here]])
+    rows = rows if inside.all() else rows[~inside]
     keys = (events.track[rows], events.start_ns[rows], events.duration_ns[rows], events.name[rows])
     tracks = np.unique(np.stack(keys), axis=1)[0]  # a duplicated event counts once
     count = np.bincount(tracks)

@@ -29,6 +29,13 @@ _SHOWN_OF_A_KIND = 3
 _MOST_CHARACTERS = 2_000  # of a cell, or a statement: names may have a megabyte
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
+_FOUND = {
+    "anchor": "from --step-anchor",
+    "optimizer": "from optimizer steps",
+    "labels": "from labels",
+    "collectives": "from the period of collectives",
+}
+"""How steps were found that are not marked as such."""
 _MARK = {"error": "x", "warning": "!", "info": "·"}
 
 
@@ -97,6 +104,9 @@ def _steps(run: Run) -> str:
     lengths = step_lengths(run)
     if lengths is None:
         return "no step that all ranks completed"
+    if run.steps_from == ("recording",):
+        where = "on the device" if run.device == "gpu" else "on the host"
+        return f"no steps: 1 window of {_step_time(lengths.median_ns)} ms, from the first to the last event {where}"
     text = f"{lengths.count} step{'s' * (lengths.count != 1)}"
     if (paces_ns := different_paces_ns(run)) is not None:
         shortest_ns, longest_ns = paces_ns
@@ -105,6 +115,8 @@ def _steps(run: Run) -> str:
         text += f" of {_step_time(lengths.median_ns)} ms"
         if lengths.count > 1:
             text += f" (median; {_step_time(lengths.min_ns)} to {_step_time(lengths.max_ns)})"
+    found = [text for source, text in _FOUND.items() if source in run.steps_from]
+    text += f", {' and '.join(found)}" * bool(found)
     if run.left_out:
         longest = f"{_step_time(max(left.step_ns for left in run.left_out))} ms"
         count = len(run.left_out)

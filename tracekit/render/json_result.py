@@ -102,6 +102,8 @@ def _run(run: Run) -> dict[str, Any]:
         ],
         "mesh": _mesh(run),
         "communication_rules": list(run.communication_rules),
+        "step_anchor": run.step_anchor,
+        "steps_from": list(run.steps_from),
         "step_ns": _step_ns(run),
         "capture_overhead_ns": None if overhead is None else overhead.per_step_ns,
     }

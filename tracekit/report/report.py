@@ -116,12 +116,13 @@ def analyze(
     cache: CacheChoice = False,
     communication_rules: Iterable[CommunicationRule | str] = (),
     ranks_from: str | None = None,
+    step_anchor: str | None = None,
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
     `only` names the sections to compute, by default all of `SECTIONS`. `work` says what is known of the model's
-    operations and the device's peak. `cache`, `communication_rules` and `ranks_from` are passed to `load`; with a run
-    that is already loaded they have no effect.
+    operations and the device's peak. `cache`, `communication_rules`, `ranks_from` and `step_anchor` are passed to
+    `load`; with a run that is already loaded they have no effect.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -129,7 +130,7 @@ def analyze(
     requested = frozenset(SECTIONS) if wanted is None else wanted
     if not isinstance(run, Run):
         options = SummaryOptions(sections=wanted).with_rules(communication_rules)
-        run = load(run, options=options, cache=cache, ranks_from=ranks_from)
+        run = load(run, options=options, cache=cache, ranks_from=ranks_from, step_anchor=step_anchor)
     if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
         raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)

@@ -6,7 +6,7 @@ Summaries do not keep this. The files of the ranks are read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from tracekit.rank.communication_rules import CommunicationRule
 from tracekit.rank.kernel_names import function_of_kernel
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, STEP_PHASES, PhaseTimeline, outermost
+from tracekit.rank.steps import StepSearch
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
 from tracekit.stats.grouped import grouped
@@ -109,7 +110,15 @@ def read_step_lanes(
     if jobs is None and size_bytes_of(files) < SMALL_RUN_BYTES:
         jobs = 1
     calls = [
-        (s.files, options.rules, options.steps.whole, by_rank[s.rank], most_operations, run.pseudonyms) for s in chosen
+        (
+            s.files,
+            options.rules,
+            replace(options.search, anchor=run.step_anchor, first=s.first_step),
+            by_rank[s.rank],
+            most_operations,
+            run.pseudonyms,
+        )
+        for s in chosen
     ]
     found: list[StepLanes] = []
     outcomes = map_ranks(_of_files, calls, jobs=jobs, progress=progress)
@@ -123,7 +132,7 @@ def read_step_lanes(
 def _of_files(
     files: Iterable[str],
     rules: tuple[CommunicationRule, ...],
-    whole: bool,
+    search: StepSearch,
     times: Sequence[StepTime],
     most_operations: int,
     pseudonyms: Pseudonyms | None,
@@ -131,7 +140,7 @@ def _of_files(
     """Return the lanes of one rank. Runs in a worker."""
     found: list[StepLanes] = []
     for file in files:
-        recording = recording_of(decode(parse_path(file), namer=pseudonyms), rules, whole=whole)
+        recording = recording_of(decode(parse_path(file), namer=pseudonyms), rules, search)
         windows = recording.lanes.windows
         recorded = set(zip(windows.step.tolist(), windows.start_ns.tolist(), strict=True))
         here = [time for time in times if (time.step, time.start_ns) in recorded]

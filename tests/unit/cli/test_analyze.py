@@ -33,6 +33,22 @@ def test_amounts_that_are_not_above_zero_are_refused(tmp_path: Path, option: str
     assert outcome.exit_code == 2
 
 
+def test_a_step_begins_with_what_the_option_names(tmp_path: Path) -> None:
+    trace = TraceBuilder(world_size=1)
+    for k in range(4):
+        trace.op("my::loop", 100 * k, 60)
+    command = ["analyze", str(trace.write(tmp_path / "rank0.json")), "--step-anchor"]
+
+    result = json.loads(CliRunner().invoke(cli, [*command, "^my::", "--json"]).stdout)["run"]
+    screen = CliRunner().invoke(cli, [*command, "^my::"]).stdout
+    refused = CliRunner().invoke(cli, [*command, "("])
+
+    assert (result["step_anchor"], result["steps_from"], result["step_ns"]["count"]) == ("^my::", ["anchor"], 3)
+    assert "from --step-anchor" in screen.splitlines()[2]
+    assert "--step-anchor '^my::'" in screen.splitlines()[-1]
+    assert refused.exit_code == 2
+
+
 def test_an_html_report_is_written_once(tmp_path: Path) -> None:
     """GIVEN a run WHEN its page is written twice THEN the second time needs --force."""
     path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")

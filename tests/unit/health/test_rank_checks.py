@@ -113,3 +113,12 @@ def test_kernels_without_a_launch(tmp_path: Path, with_launch: int, told: bool) 
 def test_without_steps_launches_do_not_matter(tmp_path: Path) -> None:
     trace = TraceBuilder().op("aten::mm", 0, 1000).kernel("gemm", 10, 900)
     assert [note.id for note in notes(tmp_path, trace)] == ["no-steps"]
+
+
+def test_events_without_categories_are_of_the_old_profiler(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for pid in ("CPU functions", "CUDA functions"):
+        for k in range(3):
+            trace.raw(name="aten::mm", ph="X", ts=trace.ts(10 * k), dur=8, tid=0, pid=pid, args={})
+    summary = summary_of(trace, tmp_path)
+    assert "no categories" in (summary.unmeasured or "")

@@ -219,6 +219,8 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "mesh": (None, Mesh(names=["dp"], shape=[2], coordinate=[0]), Mesh(names=["dp"], shape=[2], coordinate=[0])),
     "pipeline": (None, PipelineMembership(layout=LAYOUT), PipelineMembership(layout=LAYOUT)),
     "clock": (None, CLOCK, CLOCK),
+    "steps_from": ("spans", "spans", "spans"),
+    "first_step": (2, 2, 2),
     "recorded_steps": ((5,), (9,), (5, 9)),
     "left_out": (FIRST_STEPS[:1], FIRST_STEPS[1:], FIRST_STEPS),
     "event_count": (3, 4, 7),

@@ -29,10 +29,13 @@ from tracekit.report.report import analyze
 OPTIONS = {
     "steps": StepSelection(first=1),
     "rules": (CommunicationRule("gemm", "all_reduce"),),
+    "step_anchor": "^loop$",
 }
 """A value other than the default for every option that a summary depends on."""
-BY_LOAD = {"settled", "without", "pseudonyms"}
-"""Options that `load` sets: tested by `test_a_step_that_is_left_out_...` and `test_an_anonymised_run_is_not_cached`."""
+BY_LOAD = {"settled", "without", "pseudonyms", "first_step"}
+"""Options that `load` sets: tested by `test_a_step_that_is_left_out_...`, `test_an_anonymised_run_is_not_cached`, and
+test_step_numbers.py.
+"""
 
 
 @pytest.fixture(autouse=True)

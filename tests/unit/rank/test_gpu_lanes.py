@@ -104,7 +104,7 @@ def test_without_steps_the_recording_is_one_window(summarize: Summarize) -> None
     trace = TraceBuilder().kernel("k", 10, 30, launched_at=1).nccl("all_reduce", 30, 30, launched_at=2)
     trace.event("PyTorch Profiler (0)", "Trace", 0, 1000, pid="Spans")
     summary = summarize(trace)
-    assert [parts(step) for step in summary.steps] == [of(59, 30, 30, 10, 20, 0, 9)]
+    assert [parts(step) for step in summary.steps] == [of(50, 30, 30, 10, 20, 0, 0)]
     assert [note.id for note in summary.notes] == ["no-steps"]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tracekit.rank.steps import HostSteps, host_steps
+from tracekit.loading.recording import recording_of
+from tracekit.rank.communication_rules import DEFAULT_RULES
+from tracekit.rank.steps import HostSteps
 from tracekit.read.decode.portable import decode
 
 
 def steps_of(folder: Path, trace: TraceBuilder) -> HostSteps:
-    return host_steps(decode(trace.write(folder / "rank0.json")))
+    return recording_of(decode(trace.write(folder / "rank0.json")), DEFAULT_RULES).lanes.windows.host
 
 
 def with_steps(*numbers: int) -> TraceBuilder:

@@ -44,6 +44,7 @@ _READING_OPTIONS = (
         metavar="REGEX=KIND",
         help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
     ),
+    click.option("--step-anchor", metavar="REGEX", help="A step begins with each event on the host that is named so."),
     click.option(
         "--limit",
         multiple=True,
@@ -67,6 +68,7 @@ class RunChoice:
     jobs: int | None
     cache: CacheChoice
     communication_rules: tuple[CommunicationRule, ...] = ()
+    step_anchor: str | None = None
     anonymize: bool | Pseudonyms = False
     limits: tuple[str, ...] = ()
     ranks_from: str | None = None
@@ -83,9 +85,15 @@ class RunChoice:
 
     @property
     def argv(self) -> list[str]:
-        """The arguments that choose the same run and ranks, with the same rules and limits."""
+        """The arguments that choose the same run and ranks, with the same rules, steps and limits."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
-        chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks, "--ranks-from": self.ranks_from}
+        chosen = {
+            "--run": self.run,
+            "--attempt": self.attempt,
+            "--ranks": ranks,
+            "--ranks-from": self.ranks_from,
+            "--step-anchor": self.step_anchor,
+        }
         options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
         options += [f"--communication-rule={rule.text}" for rule in self.communication_rules]
         return [*self.shown_paths, *options, *(f"--limit={limit}" for limit in self.limits)]
@@ -127,10 +135,10 @@ class RunChoice:
         return pseudonyms
 
     def with_rules(self, options: SummaryOptions | None = None) -> SummaryOptions:
-        """Return the options with the rules that were given on the command line, by default of everything."""
+        """Return the options with the rules and the anchor that were given on the command line, by default of all."""
         from tracekit.loading.options import SummaryOptions
 
-        return (options or SummaryOptions()).with_rules(self.communication_rules)
+        return (options or SummaryOptions()).with_rules(self.communication_rules).with_step_anchor(self.step_anchor)
 
     @contextmanager
     def workers(self) -> Iterator[dict[str, Any]]:
@@ -217,6 +225,7 @@ def _with_choice(command: F) -> F:
         cache_dir: str | None,
         no_cache: bool,
         communication_rule: tuple[str, ...],
+        step_anchor: str | None,
         anonymize: bool,
         limit: tuple[str, ...],
         **options: Any,
@@ -241,6 +250,7 @@ def _with_choice(command: F) -> F:
             jobs=jobs,
             cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
             communication_rules=_rules(communication_rule),
+            step_anchor=step_anchor,
             anonymize=anonymize,
             limits=limit,
             ranks_from=ranks_from,

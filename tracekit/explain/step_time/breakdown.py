@@ -16,9 +16,9 @@ from tracekit.explain.step_time.step_rates import longer_computes
 from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import no_communication, unclassified_communication
-from tracekit.findings.steps import no_complete_step, ranks_without_times, recording_overhead
+from tracekit.findings.steps import exposed_copies, no_complete_step, ranks_without_times, recording_overhead
 from tracekit.findings.steps import nothing_notable as finding_of_nothing
-from tracekit.findings.thresholds import OVERHEAD_RATIO, UNCLASSIFIED_SHARE
+from tracekit.findings.thresholds import COPY_SHARE, OVERHEAD_RATIO, UNCLASSIFIED_SHARE
 from tracekit.model.events import ABSENT
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
@@ -64,7 +64,7 @@ def breakdown(run: Run) -> Breakdown:
         idle=idle_rows(run),
         idle_locations=idle_location_rows(run),
         blocking=_blocking_rows(run),
-        findings=(*_unclassified(run), *blocking_findings(run), *idle_findings(run)),
+        findings=(*_unclassified(run), *_copies(run), *blocking_findings(run), *idle_findings(run)),
     )
 
 
@@ -119,6 +119,22 @@ def nothing_notable(run: Run) -> Finding:
         "step_ns": step_ns // len(steps),
     }
     return finding_of_nothing(severity="info", evidence=evidence)
+
+
+def _copies(run: Run) -> list[Finding]:
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns, copy_ns = sum(step.step_ns for step in steps), sum(step.exposed_copy_ns for step in steps)
+    if not step_ns:
+        return []
+    share = copy_ns / step_ns
+    return [
+        exposed_copies(
+            cause="copy",
+            time_ns=copy_ns // len(steps),
+            evidence={"copy_share": share},
+            conditions=[COPY_SHARE.reached_by(share)],
+        )
+    ]
 
 
 def _unclassified(run: Run) -> list[Finding]:

@@ -56,7 +56,7 @@ def flop_sums(recorded: RecordedSteps) -> FlopSums:
 
     multiplying = events.named(MULTIPLYING.__contains__) & events.on_tracks(lanes.threads)
     rows = launched_in_steps(events.each_once(multiplying))
-    of_device = events.in_category("cpu_op", "Operator", "kernel", "cuda_runtime", "cuda_driver")
+    of_device = events.in_category("cpu_op", "kernel", "cuda_runtime", "cuda_driver")
     others = np.flatnonzero(events.named(lambda name: _UNCOUNTED.search(name) is not None) & of_device)
     others = launched_in_steps(others)
     uncounted = {_short(events.strings[number]) for number in np.unique(events.name[others]).tolist()}

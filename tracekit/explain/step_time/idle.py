@@ -316,7 +316,7 @@ class HostLocations:
         others = recorded.lanes.threads[recorded.lanes.threads != step_thread]
         threads = [*others.tolist(), *([step_thread] if step_thread >= 0 else [])]
         around = events.named(lambda name: name.startswith(_AROUND))
-        operators = events.in_category("cpu_op", "Operator") & ~around
+        operators = events.in_category("cpu_op") & ~around
         optimizer = events.named(lambda name: name.startswith(_OPTIMIZER)) & ~events.in_category("gpu_user_annotation")
         locations = operators | optimizer
         self._operators = [

@@ -346,7 +346,7 @@ def unrecorded_synchronisations(recorded: RecordedSteps, kernels: KernelStarts, 
     if not len(points_ns):
         return Cuts.empty()
     # Rows are nearly in order of time, which a stable sort makes use of.
-    begins_ns = np.sort(events.start_ns[events.in_category("cpu_op", "Operator")], kind="stable")
+    begins_ns = np.sort(events.start_ns[events.in_category("cpu_op")], kind="stable")
     first, stop = (np.searchsorted(begins_ns, t) for t in (last_ns + _LONG_NS // 4, done_ns - ROUNDED_NS))
     quiet = first >= stop
     points_ns, last_ns, done_ns = points_ns[quiet], last_ns[quiet], done_ns[quiet]

@@ -49,6 +49,15 @@ SYNCHRONISATION = "cuda_sync"
 """The category of what CUPTI records of waits, whose arguments say for which stream and event."""
 MEMORY = tuple(field.name for field in fields(MemoryRecords))
 
+OLD_CATEGORIES = {
+    "Operator": "cpu_op",
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+    "Runtime": "cuda_runtime",
+}
+"""What torch 1.8 called the categories of today. Annotations were operators, too: those of torch have a # inside."""
+
 _FIRST_PIECE = 1024  # rows
 _MAX_DISTANCE_NS = 24 * 3600 * 10**9  # from the median start; no recording is a day long
 
@@ -83,6 +92,7 @@ def build_table(
         other_phases: As in the table, without counters.
     """
     columns = dict(dense)
+    columns["category"], strings = _categories_of_today(columns["category"], columns["name"], strings)
     columns["start_ns"] = columns["start_ns"] + base_time_ns
     sparse, operands, waits = dict(collectives), dict(operators), dict(synchronisations)
     outside = out_of_range(columns["start_ns"], columns["duration_ns"])
@@ -114,6 +124,21 @@ def build_table(
         **columns,
     )
     return events, len(outside) + int((~near).sum()) + int((~samples_near).sum())
+
+
+def _categories_of_today(category: Int32, name: Int32, strings: Sequence[str]) -> tuple[Int32, Sequence[str]]:
+    """Return the categories, int32 [n], of which old ones have the name of today, and the strings with these names."""
+    numbers = np.flatnonzero(np.bincount(category + 1)[1:]).tolist() if len(category) else []
+    old = [number for number in numbers if strings[number] in OLD_CATEGORIES]
+    if not old:
+        return category, strings
+    result = category.copy()
+    for place, number in enumerate(old):
+        result[category == number] = len(strings) + place
+        if strings[number] == "Operator":
+            labels = [at for at, text in enumerate(strings) if "#" in text[1:]]
+            result[(category == number) & np.isin(name, labels)] = len(strings) + len(old)
+    return result, [*strings, *(OLD_CATEGORIES[strings[number]] for number in old), "user_annotation"]
 
 
 def _by_first_use(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[str], Int32]:

@@ -98,7 +98,7 @@ def merge(
     become unreadable, UsageError if no event has one of the categories that were asked for.
     """
     output, shown = Path(output), shown or SliceFilter()
-    options = replace(options or SummaryOptions(), pseudonyms=run.pseudonyms)
+    options = replace(options or SummaryOptions(), pseudonyms=run.pseudonyms, step_anchor=run.step_anchor)
     plan = plan_of(run)
     view = ANY_RUN if report is None else opening_view(plan, report)
     trace_format = FORMATS[form].begin(plan.first_ns, lambda base_ns: {_VIEW_KEY: view.later(-base_ns).note})

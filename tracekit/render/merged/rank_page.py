@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,7 @@ def write_rank(
         recording: Recording | None = None if spool is None else spool.pop(parse_path(path))
         if recording is None:
             trace = decode(parse_path(path), extra_args=True, namer=options.pseudonyms)
-            recording = recording_of(trace, options.rules, whole=options.steps.whole)
+            recording = recording_of(trace, options.rules, replace(options.search, first=plan.summary.first_step))
         events, lanes = recording.trace.events, recording.lanes
         if plan.summary.is_measured:  # others have no steps
             left_out = [step.step for step in plan.summary.left_out]

@@ -108,3 +108,12 @@ def test_ranks_without_communication_are_compared_by_what_they_compute(
         ranks.append(trace)
     found = [each for each in report_of(tmp_path, ranks).findings if each.id == "longer-compute"]
     assert [each.rank for each in found] == named
+
+
+def test_a_rank_that_only_copies_is_not_cleared(tmp_path: Path) -> None:
+    """GIVEN a benchmark of copies, 90 of 100 us of each step THEN these are the finding, with their share."""
+    trace = TraceBuilder(world_size=1)
+    for step in range(2):
+        trace.step(step, 100 * step, 100).memcpy(100 * step + 10, 90, launched_at=100 * step + 5)
+    first, *_ = analyze(write_run(tmp_path, [trace])).findings
+    assert (first.id, first.time_ns, first.evidence["copy_share"]) == ("exposed-copies", 90_000, 0.9)

@@ -116,6 +116,10 @@ _PUBLIC = re.compile(
             r"TorchDynamo(?: Cache Lookup)?|Pregraph bytecode|AOTDispatcher Runtime Wrapper Prologue",
             r"CompiledFunction(?:Backward)?|## Call CompiledFxGraph(?: (?:f[a-z2-7]{51}|None) ##)?",
             rf"\[pl\]\[profile\]\[Strategy\](?:{_LIGHTNING_STRATEGIES}(?=\.|\Z))?",
+            r"\[pl\]\[profile\]run_training_batch\Z|train(?:ing)?_(?:step|iteration)\Z",
+            # steps of SGLang and vLLM: numbers of requests and tokens
+            r"step\[(?:[A-Z]+(?: \w+=\d+)*\])?",
+            r"execute_(?:\d+_)?(?:context|new)_[\d()_]*(?:generation_|cached_)?[\d()]*",
             r"PyTorch Profiler(?: \(\d+\))?|Iteration Start: PyTorch Profiler|Record Window End|\[memory\]",
             rf"(?:{_OVERHEADS}|{_ARROWS}|{_SYNCHRONISATIONS})\Z",
             r"tracekit\.pp:(?:[FBIW]\.s\d+\.mb\d+(?:\.loss)?)?",

@@ -52,7 +52,6 @@ WITH_PUBLIC_NAMES = (
     *("cpu_op", "kernel", "gpu_memcpy", "gpu_memset", "cuda_profiler_range", "hpu_op"),
     *("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "mtia_runtime"),
     *("privateuse1_runtime", "privateuse1_driver"),
-    *("Operator", "Kernel", "Memcpy", "Memset", "Runtime"),  # of torch 1.8
 )
 """Categories of operators, kernels, copies, and calls of a runtime. The names of these events stay."""
 PUBLIC_CATEGORIES = frozenset(
