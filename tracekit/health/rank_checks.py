@@ -256,15 +256,15 @@ def _rank_mismatch(evidence: Evidence) -> Iterator[Doubt]:
 
 def _no_steps(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.windows.source == "recording" and not evidence.serves_only:
-        events, windows = evidence.trace.events, evidence.windows
-        is_activity = ~events.in_category("Trace", "overhead")
-        before_ns = int(windows.start_ns[0]) - int(events.start_ns[is_activity].min(initial=int(windows.start_ns[0])))
-        behind_ns = int(events.end_ns[is_activity].max(initial=int(windows.end_ns[-1]))) - int(windows.end_ns[-1])
-        where = "on the device" if evidence.lanes.device == "gpu" else "on the host"
+        events, lanes = evidence.trace.events, evidence.lanes
+        begin_ns, end_ns = int(lanes.windows.start_ns[0]), int(lanes.windows.end_ns[0])
+        recorded = ~events.in_category("Trace", "overhead")
+        before_ns = begin_ns - int(events.start_ns[recorded].min(initial=begin_ns))
+        behind_ns = int(events.end_ns[recorded].max(initial=end_ns)) - end_ns
         yield Doubt(
-            text=f"no steps: what lies between the first and the last event {where} counts as one, "
-            f"{int(windows.end_ns[-1] - windows.start_ns[0]) / 1e6:,.1f} ms; the {before_ns / 1e6:,.1f} ms before and "
-            f"{behind_ns / 1e6:,.1f} ms behind it do not count",
+            text="no steps: what lies between the first and the last event on the "
+            f"{'device' if lanes.device == 'gpu' else 'host'} counts as one, {(end_ns - begin_ns) / 1e6:,.1f} ms; the "
+            f"{before_ns / 1e6:,.1f} ms before and {behind_ns / 1e6:,.1f} ms behind it do not count",
             severity="info",
         )
 

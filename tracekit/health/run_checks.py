@@ -6,6 +6,7 @@ records were lost, and a note says why. The checks of clocks run later, as clock
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,8 +19,9 @@ from tracekit.job.clocks.jumps import odd_rates
 from tracekit.model.communication import Collectives, Messages
 from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel, format_ranges
-from tracekit.model.summary import RankFailure, RankSummary
+from tracekit.model.summary import MARKED, RankFailure, RankSummary
 
+_SAME_LENGTH = 1.25
 _OF_METADATA = (CONFIGURATION, MEMORY_USE)  # parts that need no times
 
 
@@ -101,12 +103,8 @@ def _with_other_steps(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
     """
     if any("rpc" in summary.strategies for summary in ranks):
         return
-    is_usual = 2 * sum(summary.steps_from == "recording" for summary in ranks) > len(ranks)  # to have no steps
     complete = {
-        summary.rank: {step.step for step in (*summary.left_out, *summary.steps) if step.complete}
-        if (summary.steps_from == "recording") == is_usual
-        else set()
-        for summary in ranks
+        summary.rank: {step.step for step in (*summary.left_out, *summary.steps) if step.complete} for summary in ranks
     }
     usual = _usual_steps(complete.values())
     others = f"the other ranks completed {format_ranges(usual)}"
@@ -114,6 +112,22 @@ def _with_other_steps(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
         if not steps & usual:
             reason = f"it completed step {format_ranges(steps)}" if steps else "no step of it is complete"
             yield Doubt(rank=rank, reason=f"{reason}, {others}")
+
+
+def _of_other_length(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
+    """Yield the ranks whose steps, which no marks show, cannot be those that were found on the others."""
+    found = [summary for summary in ranks if summary.steps_from not in MARKED]
+    of_found = [summary for summary in found if summary.steps_from != "recording"]
+    if not of_found or not any(len(summary.collectives) or len(summary.messages) for summary in ranks):
+        return
+    lengths_ns = {
+        summary.rank: statistics.median(step.step_ns for step in summary.steps) for summary in found if summary.steps
+    }
+    usual_ns = statistics.median_low(lengths_ns[summary.rank] for summary in of_found if summary.steps)
+    for summary in found:
+        ratio = lengths_ns.get(summary.rank, usual_ns) / max(usual_ns, 1)
+        if summary.steps_from == "recording" or not 1 / _SAME_LENGTH <= ratio <= _SAME_LENGTH:
+            yield Doubt(rank=summary.rank, reason=f"what seems to be its step is {ratio:.3g} times that of other ranks")
 
 
 def _usual_steps(steps_of_ranks: Collection[set[int]]) -> set[int]:
@@ -140,6 +154,11 @@ RUN_CHECKS: tuple[Check[Sequence[RankSummary]], ...] = (
         *("no-device-records", "rank", _without_device),
         "A rank has no kernels, and communicates with none of the ranks that have some: it may be no rank of the job.",
         "record CUDA activity on all ranks",
+    ),
+    Check(
+        *("step-mismatch", "rank", _of_other_length),
+        "Where steps are not marked: those that were found on a rank are longer or shorter than on most.",
+        "name what begins a step with `--step-anchor`",
     ),
     Check(
         *("step-mismatch", "rank", _with_other_steps),

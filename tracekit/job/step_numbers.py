@@ -13,9 +13,7 @@ import numpy as np
 
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.summary import RankSummary
-
-_NUMBERED = ("steps", "spans", "recording")
+from tracekit.model.summary import MARKED, RankSummary
 
 
 def first_steps(ranks: Sequence[RankSummary]) -> Mapping[int, int]:
@@ -23,7 +21,7 @@ def first_steps(ranks: Sequence[RankSummary]) -> Mapping[int, int]:
 
     The earliest first step is 0. `ranks` number their steps from 0.
     """
-    found = [summary for summary in ranks if summary.is_measured and summary.steps_from not in _NUMBERED]
+    found = [summary for summary in ranks if summary.is_measured and summary.steps_from not in (*MARKED, "recording")]
     by_id: dict[tuple[GroupKey, int], int] = {}
     first: dict[int, int] = {}
     for summary in found:

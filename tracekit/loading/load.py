@@ -382,7 +382,8 @@ def run_of_counted_steps(
     ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
     numbers: Mapping[int, int] = guard.run("which steps are the same", {}, first_steps, ranks)
     firsts = dict(zip(reader.ranks_of(discovery), (numbers.get(outcome.rank, 0) for outcome in outcomes), strict=True))
-    outcomes = _read_again(reader, discovery, outcomes, replace(options, settled=leaves_out_first), firsts)
+    again = [rank for rank, first in firsts.items() if first]
+    outcomes = _read_again(reader, discovery, outcomes, replace(options, settled=leaves_out_first), again, firsts)
     outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
     outcomes = guard.run("which ranks can be compared", outcomes, without_incomparable_times, outcomes)
     outcomes = without_files_of_no_rank(outcomes)
@@ -399,13 +400,13 @@ def _read_again(
     discovery: Discovery,
     outcomes: Sequence[RankSummary | RankFailure],
     options: SummaryOptions,
-    first_steps: Mapping[int, int],
+    again: Collection[int],
+    firsts: Mapping[int, int],
 ) -> list[RankSummary | RankFailure]:
-    """Return the outcomes, of which ranks with another first step than 0 are read again. Both are by expected rank."""
+    """Return the outcomes, of which some ranks are read again. firsts: the numbers of their first steps."""
     of_rank = dict(zip(reader.ranks_of(discovery), outcomes, strict=True))
-    again = [rank for rank, first in first_steps.items() if first]
     if again:
-        of_rank |= zip(again, reader.read(discovery, options, again, first_steps), strict=True)
+        of_rank |= zip(again, reader.read(discovery, options, again, firsts), strict=True)
     return list(of_rank.values())
 
 
@@ -423,14 +424,11 @@ def _assembled(
     if leaves_out_first:
         ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
         left_out = guard.run("which first steps to leave out", left_out, first_steps_to_leave_out, ranks)
-    of_rank = dict(zip(reader.ranks_of(discovery), outcomes, strict=True))
     numbers = tuple(sorted(step.step for step in left_out))
+    of_rank = dict(zip(reader.ranks_of(discovery), outcomes, strict=True))
     again = [rank for rank, outcome in of_rank.items() if _leaves_out_others(outcome, numbers)]
-    if again:
-        firsts = {rank: outcome.first_step for rank, outcome in of_rank.items() if isinstance(outcome, RankSummary)}
-        read = reader.read(discovery, replace(options, without=numbers), again, firsts)
-        of_rank |= zip(again, read, strict=True)
-    outcomes = list(of_rank.values())
+    firsts = {rank: outcome.first_step for rank, outcome in of_rank.items() if isinstance(outcome, RankSummary)}
+    outcomes = _read_again(reader, discovery, outcomes, replace(options, without=numbers), again, firsts)
     return assemble(reader.paths, discovery, outcomes, reader.selected, left_out, guard), outcomes
 
 

@@ -16,6 +16,9 @@ from tracekit.model.metadata import ClockMeasurement, Mesh, PipelineLayout
 from tracekit.model.names.pseudonyms import NAMES_OF_ANY_MACHINE
 from tracekit.model.notes import Note
 
+MARKED = ("steps", "spans")
+"""How steps are known that need not be found: `RankSummary.steps_from`."""
+
 T = TypeVar("T")
 C = TypeVar("C", bound=Columnar)
 S = TypeVar("S")

@@ -110,8 +110,8 @@ def _optimizer_steps(events: EventTable) -> FoundSteps | None:
     is_last = nodes[1:] > 0 if len(nodes_ns) else between > _LITTLE * between.max(initial=0)
     last = np.flatnonzero(np.append(is_last, True))
     first = np.append(0, last[:-1] + 1)
-    groups = zip(first.tolist(), last.tolist(), strict=True)
-    code = _numbers([tuple(names[begin : stop + 1]) for begin, stop in groups])
+    groups = [str(names[begin : stop + 1]) for begin, stop in zip(first.tolist(), last.tolist(), strict=True)]
+    code = np.unique(groups, return_inverse=True)[1].astype(np.int64)
     if len(code) > 2 and code[-1] not in code[:-1]:
         first, last, code = first[:-1], last[:-1], code[:-1]  # the recording ends between two of them
     period = _period(code)
@@ -125,12 +125,6 @@ def _optimizer_steps(events: EventTable) -> FoundSteps | None:
     if len(last) < 2:
         return None
     return FoundSteps(source="optimizer", edge_ns=end_ns[last], thread=int(events.track[spans[0]]))
-
-
-def _numbers(values: list[object]) -> Int64:
-    """Return a number for each value, equal ones for equal values."""
-    numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
 
 
 def _period(codes: Int64) -> int:

@@ -215,10 +215,11 @@ def host_steps(
     """Return the steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else what shows them,
     else the whole recording. An anchor comes first.
     """
-    events = trace.events
-    metadata = trace.header.metadata
-    spans, numbers = _profiler_steps(events)
-    if not search.whole and search.anchor is None and metadata is not None and metadata.steps:
+    events, metadata = trace.events, trace.header.metadata
+    is_searched = search.whole or search.anchor is not None
+    spans, step = _profiler_steps(events)
+    thread = _step_thread(events, spans)
+    if not is_searched and metadata is not None and metadata.steps:
         recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
         recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
         return HostSteps(
@@ -227,30 +228,25 @@ def host_steps(
             end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
             data_ns=np.array([-1 if s.data_ns is None else s.data_ns for s in recorded], dtype=np.int64),
             closed=np.array([s.end_ns is not None for s in recorded], dtype=np.bool_),
-            thread=_step_thread(events, spans),
+            thread=thread,
             source="steps",
         )
-    if not search.whole and search.anchor is None and len(spans):
-        return HostSteps(
-            step=numbers,
-            start_ns=events.start_ns[spans],
-            end_ns=events.end_ns[spans],
-            data_ns=np.full(len(spans), -1, dtype=np.int64),
-            # A step ends where the next one begins. If that one is not recorded, the end is not known.
-            closed=np.append(np.diff(numbers) == 1, True),
-            thread=_step_thread(events, spans),
-            source="spans",
-        )
-    found = None if search.whole else find_steps(events, communication, device.launch_ns[computes], search.anchor)
-    edge_ns, source = (_edges(events, device), "recording") if found is None else (found.edge_ns, found.source)
-    count = len(edge_ns) - 1
+    if not is_searched and len(spans):
+        source, start_ns, end_ns = "spans", events.start_ns[spans], events.end_ns[spans]
+    else:
+        found = None if search.whole else find_steps(events, communication, device.launch_ns[computes], search.anchor)
+        edge_ns = _edges(events, device) if found is None else found.edge_ns
+        source, start_ns, end_ns = "recording" if found is None else found.source, edge_ns[:-1], edge_ns[1:]
+        step = search.first * (found is not None) + np.arange(len(start_ns), dtype=np.int64)
+        thread = thread if found is None or found.thread < 0 else found.thread
     return HostSteps(
-        step=search.first * (found is not None) + np.arange(count, dtype=np.int64),
-        start_ns=edge_ns[:-1],
-        end_ns=edge_ns[1:],
-        data_ns=np.full(count, -1, dtype=np.int64),
-        closed=np.ones(count, dtype=np.bool_),
-        thread=_step_thread(events, spans) if found is None or found.thread < 0 else found.thread,
+        step=step,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        data_ns=np.full(len(step), -1, dtype=np.int64),
+        # A step ends where the next one begins. If that one is not recorded, the end is not known.
+        closed=np.append(np.diff(step) == 1, True),
+        thread=thread,
         source=source,
     )
 

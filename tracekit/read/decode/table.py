@@ -128,16 +128,15 @@ def build_table(
 
 def _categories_of_today(category: Int32, name: Int32, strings: Sequence[str]) -> tuple[Int32, Sequence[str]]:
     """Return the categories, int32 [n], of which old ones have the name of today, and the strings with these names."""
-    numbers = np.flatnonzero(np.bincount(category + 1)[1:]).tolist() if len(category) else []
-    old = [number for number in numbers if strings[number] in OLD_CATEGORIES]
+    old = [number for number, text in enumerate(strings) if text in OLD_CATEGORIES]
     if not old:
         return category, strings
+    labels = np.isin(name, [number for number, text in enumerate(strings) if "#" in text[1:]])
     result = category.copy()
     for place, number in enumerate(old):
         result[category == number] = len(strings) + place
         if strings[number] == "Operator":
-            labels = [at for at, text in enumerate(strings) if "#" in text[1:]]
-            result[(category == number) & np.isin(name, labels)] = len(strings) + len(old)
+            result[(category == number) & labels] = len(strings) + len(old)
     return result, [*strings, *(OLD_CATEGORIES[strings[number]] for number in old), "user_annotation"]
 
 
