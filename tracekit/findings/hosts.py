@@ -209,11 +209,8 @@ def idle_unexplained(device: str, unknown_share: float, graphs: int) -> Sentence
         return f"{text} it is not known whether the GPU is idle", None
     if device == "cpu":
         return f"for {unknown_share:.0%} of the step hosts wait for something that is not recorded", None
-    text = f"for {unknown_share:.0%} of the step work is queued on the GPU and waits for something that is not recorded"
-    return (
-        text,
-        "see whether another process uses the GPU; what was launched before the recording is missing in it, too",
-    )
+    text = f"for {unknown_share:.0%} of the step nothing that is recorded runs on the GPU, and no late launch shows why"
+    return text, "see whether another process uses the GPU, and whether something was launched before the recording"
 
 
 def location_text(
