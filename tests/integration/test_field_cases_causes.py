@@ -86,7 +86,7 @@ def test_what_shows_the_cause_is_told(cases: Path) -> None:
     devices = {"slow": "NVIDIA A100-SXM4-80GB", "others": "NVIDIA H100 80GB HBM3"}
     assert evidence(first(cases / "mixed-gpus/run"), "other_devices") == devices
     optimizer = first(cases / "optimizer-on-the-cpu/run")
-    assert (optimizer.time_ns or 0) / 1e6 == pytest.approx(25.0, abs=0.3)
+    assert (optimizer.time_ns or 0) / 1e6 == pytest.approx(25.0, abs=1)
     assert "DeepSpeedCPUAdam" in str(optimizer.evidence["host_in"])
 
 

@@ -18,7 +18,6 @@ EXCEPTIONS = {
     "cpu_memory": "neither an optimizer nor communication",
     "dlrm_8xV100": "a single step: its optimizer ends once",
     "two_of_128": "two steps: one is left",
-    "ddp4_torch_data": "two findings of the same 400 ms: a single step decides which comes first",
     "fsdp2_2_tk_host": "three of four steps, which take 181 to 199 ms: the median is another step's",
     "single_tk": "three of four steps, which take 78 to 89 ms: the median is another step's",
     "launches-that-block/run": "made without an optimizer and a backward pass",

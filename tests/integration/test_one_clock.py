@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.explain.pipeline.tables import ACTIONS
+from tracekit.explain.step_time.step_lengths import step_lengths
 from tracekit.loading.load import load
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
@@ -33,6 +34,33 @@ def test_ranks_of_one_machine_have_one_clock(job: str) -> None:
         assert clock.method in ("host", "probe")
         assert (clock.offset_ns, clock.jump_ns) == (0, None)
         assert (clock.error_ns or 0) <= min(MS, 0.02 * shortest_ns)
+
+
+@pytest.mark.parametrize(
+    ("job", "step_ms", "first", "rank", "saved_ms"),
+    [
+        ("ddp4_torch_data", 445.6, "straggler", 3, (340, 400)),  # it sleeps 400 ms
+        ("fsdp2_2_tk_host", 185.0, "straggler", 1, (115, 135)),  # it sleeps 120 ms
+        ("ddp2_torch_host", 83.9, "exposed-transfers", None, None),  # communication hides that rank 1 sleeps 20 ms
+        ("ddp2_torch_sync", 128.3, "late-by-turns", None, None),  # rank 0 reads the loss, which costs nothing
+        ("ep2_torch", 160.3, "exposed-transfers", None, None),
+        ("single_torch", 75.1, "nothing-notable", None, None),
+        ("single_tk", 82.2, "recording-overhead", None, None),
+    ],
+)
+def test_what_is_known_of_ranks_that_share_a_gpu(
+    job: str, step_ms: float, first: str, rank: int | None, saved_ms: tuple[float, float] | None
+) -> None:
+    """THEN the one that sleeps is named once, with what it costs, and nobody where it costs nothing."""
+    report = analyze(load(recorded(job)))
+    lengths = step_lengths(report.run)
+    finding = report.findings[0]
+    assert lengths is not None
+    assert lengths.median_ns / MS == pytest.approx(step_ms, abs=0.1)
+    assert (finding.id, finding.rank) == (first, rank)
+    assert [each.id for each in report.findings].count("straggler") == (first == "straggler")
+    if saved_ms is not None:
+        assert saved_ms[0] <= (finding.saving_ns or 0) / MS <= saved_ms[1]
 
 
 def test_a_pipeline_by_hand_whose_losses_come_late() -> None:

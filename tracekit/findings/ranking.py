@@ -4,8 +4,8 @@ Findings are the rows of the diagnosis (docs/definitions.md, "Diagnosis"): no tw
 most comes first. The saving of a finding is a replay with the changes of those before it already made. What one rank
 causes is taken out of what is said of all ranks, so the rank comes first unless more remains without it.
 
-A rank may be late by what it did before the recording, which no replay can change: there is no saving then. If the
-others wait for it for a fifth of the step, it comes before all advice whose saving is known.
+In a single step a rank may be late by what it did before the recording, which no replay can change: there is no saving
+then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
 
 That steps are too noisy to judge comes before all, but for ranks that are slower than chance makes them: these were
 judged by the steps of each rank.
@@ -131,7 +131,10 @@ class _Claims:
         behind_ns = self._take([(cause, ()) for cause in (behind if is_named else _WAITING)], most_ns - time_ns)
         is_little = not is_named and time_ns < NOTABLE_SHARE * self._step_ns
         saves_little = saving_ns < NOTABLE_SAVING * self._step_ns
-        if is_little and (2 * time_ns < had_ns or (saves_little and (finding.remedy or time_ns < had_ns))):
+        is_nothing = time_ns < NOTABLE_SAVING * self._step_ns and finding.remedy == "host"
+        if is_little and (
+            is_nothing or 2 * time_ns < had_ns or (saves_little and (finding.remedy or time_ns < had_ns))
+        ):
             return None
         evidence: dict[str, Any] = {**finding.evidence, **({"behind_ns": behind_ns} if behind_ns else {})}
         if "share" not in evidence or not finding.time_ns or is_named:
@@ -187,8 +190,9 @@ def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, float, bool, int
 
 
 def _waited_ns(finding: Finding) -> int:
-    """Return how long the others wait, if no replay shows what that costs."""
-    waited_ns = finding.evidence.get("others_wait_ns") if finding.saving_ns is None else None
+    """Return how long the others wait in the only step, if no replay shows what that costs."""
+    is_alone = finding.saving_ns is None and finding.evidence.get("steps", 1) == 1
+    waited_ns = finding.evidence.get("others_wait_ns") if is_alone else None
     return waited_ns if isinstance(waited_ns, int) else 0
 
 
