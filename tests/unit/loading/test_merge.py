@@ -61,6 +61,7 @@ from tracekit.explain.step_time.tables import (
     RecordingCost,
     UnclassifiedKernel,
 )
+from tracekit.explain.stragglers.host_causes import HOST_TIMES
 from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_INTERVALS
 from tracekit.loading.summarize import merge_recordings, without_repeated_steps
 from tracekit.model.columnar import Columnar
@@ -159,7 +160,7 @@ LATER: dict[Part[Any], Any] = {
     part: one_row(part.type)
     for part in (
         *(BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, FSDP_REGATHERS, STEP_ENDS, WAITS, PHASE_ACTIVITIES),
-        *(LAUNCH_INTERVALS, INTERRUPTIONS, EXCHANGES, PAUSE_TIMES),
+        *(LAUNCH_INTERVALS, INTERRUPTIONS, EXCHANGES, PAUSE_TIMES, HOST_TIMES),
     )
 }
 
