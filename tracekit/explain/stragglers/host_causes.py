@@ -8,7 +8,7 @@ locations of a host that launches late, are compared by their sums over all step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -62,12 +62,10 @@ class HostTimes(Columnar):
     calls: Int64
 
     def matrix(self, column: str, steps: Sequence[int]) -> Int64:
-        """Return the times of a column by step and activity, int64 [steps, activities]."""
+        """Return the times of a column by step, of which steps ascend, and activity: int64 [steps, activities]."""
         result = np.zeros((len(steps), len(HOST_ACTIVITIES)), dtype=np.int64)
-        row_of = {step: row for row, step in enumerate(steps)}
-        for step, activity, value in zip(self.step.tolist(), self.activity, getattr(self, column), strict=True):
-            if step in row_of:
-                result[row_of[step], activity] += value
+        kept = self.rows(np.isin(self.step, np.array(steps, dtype=np.int64)))
+        np.add.at(result, (np.searchsorted(steps, kept.step), kept.activity), getattr(kept, column))
         return result
 
 
@@ -187,17 +185,17 @@ def _location(slow: Sequence[RankSummary], others: Sequence[RankSummary], least_
     here, there = _locations(slow), _locations(others)
     beyond_ns = {place: time_ns - there.get(place, 0.0) for place, time_ns in here.items()}
     place = max(beyond_ns, key=lambda place: beyond_ns[place], default=None)
-    if place is None or beyond_ns[place] < least_ns or place == (None, None, None):
+    if place is None or beyond_ns[place] < least_ns or not (place.operator or place.annotation or place.source):
         return None
-    return HostLocation(operator=place[0], annotation=place[1], source=place[2], total_ns=round(beyond_ns[place]))
+    return replace(place, total_ns=round(beyond_ns[place]))
 
 
-def _locations(ranks: Sequence[RankSummary]) -> dict[tuple[str | None, str | None, str | None], float]:
+def _locations(ranks: Sequence[RankSummary]) -> dict[HostLocation, float]:
     """Return for how long hosts that launch late are where, in ns a step, the mean of the ranks."""
-    result: dict[tuple[str | None, str | None, str | None], float] = {}
+    result: dict[HostLocation, float] = {}
     for summary in ranks:
         steps = max(sum(step.complete for step in summary.steps), 1) * len(ranks)
         for location in (at for idle in summary[IDLE_SUMS] if idle.cause == "host_bound" for at in idle.locations):
-            place = (location.operator, location.annotation, location.source)
+            place = replace(location, total_ns=0)
             result[place] = result.get(place, 0.0) + location.total_ns / steps
     return result

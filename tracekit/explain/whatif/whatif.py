@@ -39,6 +39,7 @@ from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.catalogue import restated
 from tracekit.findings.communication import REPLAYED_ACTIONS
 from tracekit.findings.finding import SAVES_NOTHING, Condition, Finding, Remedy
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 from tracekit.model.table import DerivedFrame, Rows
@@ -301,7 +302,8 @@ def _conditions(finding: Finding, change: Change) -> tuple[Condition, ...]:
     """Return the conditions of a finding: what a late host costs is known by what the replay saves, not by a share."""
     if finding.remedy != "host":
         return finding.conditions
-    return saving_conditions(change.saves_ns_per_step, change.error_ns, change.saves_ns_per_step / change.share)
+    share = NOTABLE_SHARE.reached_by(finding.conditions[0].value)
+    return share, *saving_conditions(change.saves_ns_per_step, change.error_ns, change.saves_ns_per_step / change.share)
 
 
 def with_next_limit(finding: Finding, whatif: WhatIf | Unavailable | None, made: Sequence[Finding]) -> Finding:
