@@ -222,20 +222,11 @@ CLASSES_OF_EVENTS: dict[str, DamagedRun] = {
         kind="step-order",
         says="step 5 is in it more than once",
     ),
-    "step numbers beyond 64 bits": DamagedRun(
-        write=of_trace(lambda trace: e.renumbered_steps(trace, lambda n: n + 2**70)),
-        bad_rank="excluded",
-        kind="step-mismatch",
-        says="the other ranks completed 3-8",
-    ),
     "the span of a step is lost": DamagedRun(
         write=of_trace(lambda trace: e.without(trace, lambda event: event["name"] == "ProfilerStep#5")),
         bad_rank=(3, 6, 7, 8),
         kind="unterminated",
         says="step 4 is incomplete and does not count",
-    ),
-    "no ProfilerStep": DamagedRun(
-        write=of_trace(e.without_steps), bad_rank="excluded", kind="step-mismatch", says="the other ranks completed 3-8"
     ),
     # ---- lost GPU records
     "no device records": DamagedRun(

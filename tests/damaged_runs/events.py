@@ -126,10 +126,6 @@ def equal_starts(trace: TraceBuilder) -> TraceBuilder:
 # ---- steps ---------------------------------------------------------------------------------------------------------
 
 
-def without_steps(trace: TraceBuilder) -> TraceBuilder:
-    return without(trace, lambda event: event["name"].startswith("ProfilerStep#"))
-
-
 def renumbered_steps(trace: TraceBuilder, number: Callable[[int], int | str]) -> TraceBuilder:
     for event in trace.events:
         if event["name"].startswith("ProfilerStep#"):

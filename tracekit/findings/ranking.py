@@ -79,7 +79,7 @@ def rank_findings(
         if not is_repeated and not is_explained:
             told.append(after(first, told) if after is not None and told else first)
     # What is said of all ranks, or of all transfers, is what is left by what is said of some.
-    told.sort(key=lambda finding: (not finding.concerned, finding.saving_ns is None))
+    told.sort(key=lambda finding: (not finding.concerned, finding.saving_ns is None, finding.action is None))
     by_claim = [claims.claimed(finding) for finding in told]
     return sorted((finding for finding in by_claim if finding is not None), key=lambda each: _rank(each, step_ns))
 
@@ -185,7 +185,8 @@ def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, float, bool, int
     bound_ns = finding.evidence.get("bound_ns")
     possible_ns = bound_ns if isinstance(bound_ns, int) else time_ns
     sure_ns = (finding.saving_ns or 0) - (finding.saving_error_ns or 0)
-    amount_ns = _REACHED * possible_ns if finding.saving_ns is None else sure_ns
+    can_be_mended = finding.action is not None and not (finding.remedy and finding.severity == "info")
+    amount_ns = _REACHED * can_be_mended * possible_ns if finding.saving_ns is None else sure_ns
     return min(severity, 1), not is_waited_for, -amount_ns, not finding.concerned, severity, -time_ns
 
 

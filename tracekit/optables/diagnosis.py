@@ -15,7 +15,7 @@ from tracekit.explain.pipeline.bubbles import Pipeline, pipeline
 from tracekit.explain.section import Unavailable
 from tracekit.explain.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.explain.whatif.changes import Change
-from tracekit.explain.whatif.whatif import WhatIf, what_if
+from tracekit.explain.whatif.whatif import WhatIf, what_if, with_fields
 from tracekit.findings.finding import Finding
 from tracekit.model.run import format_ranges
 from tracekit.optables import straggler_analysis
@@ -122,7 +122,8 @@ def _chosen(rows: pd.DataFrame, chosen: StepChoice, path: str) -> pd.DataFrame:
 
 
 def _diagnosis(table: OperationTable, named: NamedGraph, bubbles: Pipeline | None, notes: list[str]) -> TableDiagnosis:
-    result, outliers, slow_ranks = what_if(named.graph), find_outliers(named), find_slow_ranks(named)
+    result = with_fields(what_if(named.graph), trials=None)
+    outliers, slow_ranks = find_outliers(named), find_slow_ranks(named)
     stalls = describe_stalls(outliers.outliers, result.steps)
     notes += [
         f"step {step} is slow as a whole: its forwards and backwards take {slowness:.2f} times their usual time"

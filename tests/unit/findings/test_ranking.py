@@ -32,6 +32,7 @@ def finding(
         saving_ns=saving_ns,
         time_ns=time_ns,
         cause=cause,
+        action="mend it",
         evidence={} if others_wait_ns is None else {"others_wait_ns": others_wait_ns},
     )
 

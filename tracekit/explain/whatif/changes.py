@@ -95,7 +95,9 @@ class Trials:
 
     def change(self, candidate: Candidate, made: Sequence[Candidate] = ()) -> Change | None:
         """Return what a change saves once others are made; None if that does not exceed its uncertainty."""
-        saved_ns = (self._with(made) - self._with([*made, candidate]))[int(len(self.steps_ns) >= _MANY_STEPS) :]
+        saved_ns = self._with(made) - self._with([*made, candidate])
+        if len(saved_ns) >= _MANY_STEPS and candidate.remedy not in PAUSES:  # some pauses are in few steps
+            saved_ns = saved_ns[1:]
         return _change(candidate, saved_ns, self.measured_ns, self.replay_error, self.replays.graph.clock_error_ns)
 
     def _with(self, made: Sequence[Candidate]) -> Float64:

@@ -58,6 +58,7 @@ _SHARE = 0.1  # of what the rank itself gains: less may be an error of the clock
 
 _ALTERNATIVES: Mapping[Remedy, Remedy] = {"load": "ranks", "stages": "ranks", "communication": "network"}
 _LIMITS: tuple[Remedy, ...] = ("host", "network", "data")
+_OF_REPLAYS = ("no_replay", "bound_ns")  # evidence that each replay gives anew
 _FAR_BELOW = 0.5  # of the time that a finding is about: if it saves less, something else limits the step
 _NOT_ASKED = "the section whatif was not asked for"
 _NOT_REPLAYED = "no replay has this change"
@@ -273,8 +274,9 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
     """
     replayed = whatif if isinstance(whatif, WhatIf) else None
     change = None if replayed is None else _replayed(finding, replayed, made)
+    evidence = {name: value for name, value in finding.evidence.items() if name not in _OF_REPLAYS}
     if change is not None and change.remedy == "network":
-        evidence = {**finding.evidence, "bound_ns": change.saves_ns_per_step}
+        evidence["bound_ns"] = change.saves_ns_per_step
         return restated(finding, evidence, saving_ns=None, saving_error_ns=None)
     if change is not None:
         return replace(
@@ -282,14 +284,16 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
             saving_ns=change.saves_ns_per_step,
             saving_error_ns=change.error_ns,
             action=REPLAYED_ACTIONS.get(change.remedy, finding.action),
-            evidence={**finding.evidence, "change": change.what},
+            evidence={**evidence, "change": change.what},
             conditions=_conditions(finding, change),
         )
     if finding.remedy is None and (finding.saving_error_ns is not None or finding.saving_ns is None):
         return finding
     if finding.saving_error_ns is not None and "change" not in finding.evidence:
         return finding
-    evidence = {"no_replay": _why_not(finding, whatif), **finding.evidence}
+    evidence["no_replay"] = finding.evidence.get("no_replay") or _why_not(finding, whatif)
+    if "bound_ns" in finding.evidence:
+        return restated(finding, evidence)
     return replace(finding, saving_ns=None, saving_error_ns=None, evidence=evidence)
 
 
