@@ -58,7 +58,6 @@ TOP: tuple[Key, ...] = (
     Key("ranks", "breakdown", "list of objects", "Where each rank's time goes, over its complete steps."),
     Key("steps", "breakdown", "list of objects", "The same for each rank and step."),
     Key("idle_causes", "breakdown", "list of objects", "Why ranks idle."),
-    Key("blocking", "breakdown", "list of objects", "Exposed communication that compute waited for, as recorded."),
     Key("idle_locations", "breakdown", "list of objects", "What hosts were in while their ranks idled."),
     Key("stragglers", "stragglers", "object", "Who holds up the others."),
     Key("phases", "phases", "object", "The phases of steps."),
@@ -95,7 +94,7 @@ TOP: tuple[Key, ...] = (
 )
 
 ROWS: Mapping[str, str] = {
-    **{key: key for key in ("ranks", "steps", "idle_causes", "idle_locations", "blocking")},
+    **{key: key for key in ("ranks", "steps", "idle_causes", "idle_locations")},
     **{key: key for key in ("pauses", "communication", "collectives")},
     **{key: key for key in ("bucket_map", "buckets", "buckets_by_index", "bucket_whatif", "point_to_point")},
     **{key: key for key in ("dimensions", "dimensions_by_name", "fsdp", "fsdp_prefetch", "tensor", "expert_load")},

@@ -20,7 +20,8 @@ from tracekit.explain.pipeline.tables import ACTIONS
 from tracekit.explain.run_tables import FINDINGS, GROUPS, NOTES, RUN
 from tracekit.explain.section import Section
 from tracekit.explain.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
-from tracekit.explain.step_time.tables import NAMED_WAITS, RECORDING_COST, STALLS, NamedWait
+from tracekit.explain.step_time.tables import NAMED_WAITS, RECORDING_COST, NamedWait
+from tracekit.explain.stragglers.host_causes import HOST_TIMES
 from tracekit.explain.stragglers.stragglers import STRAGGLERS_SECTION
 from tracekit.explain.whatif.sections import WHATIF_SECTION
 from tracekit.job.clocks.measured import CLOCK
@@ -61,7 +62,7 @@ SECTIONS: dict[str, Section[Any]] = {section.name: section for section in _LISTE
 _ALWAYS_KEPT: tuple[Part[Any], ...] = (
     CONFIGURATION,  # the headline, and `tracekit info`
     ACTIONS,  # the stages of pipelines that are inferred
-    *(PAUSE_TIMES, STALLS),  # which steps are longer for a known reason
+    *(PAUSE_TIMES, HOST_TIMES),  # which steps are longer for a known reason
     FLIGHT_RECORDER,  # `joins` of the JSON result
     RECORDING_COST,  # the warning that recording distorts
     *(part for section in _LISTED for part in section.notes_read),

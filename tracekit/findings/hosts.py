@@ -174,38 +174,27 @@ def _with_room(text: str, more: str) -> str:
 
 def _idle_example(cause: str) -> dict[str, object]:
     location = {"host_bound": "aten::index", "synchronisation": "aten::item (train.py:41)"}.get(cause)
-    main = {
-        "cause": cause,
-        "share": 0.81,
-        "location": location,
-        "location_share": 0.4 if location else None,
-        "in_python": False,
-    }
+    main = {"cause": cause, "share": 0.81, "location": location, "location_share": location and 0.4, "in_python": False}
     return {"device": "gpu", "share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
 
 
+_OF_IDLE = ("breakdown", NOTABLE_SAVING, CLEAR_ERRORS, IDLE_SHARE)
 IDLE_ENTRIES = {
-    cause: entry(
-        each.id,
-        "breakdown",
-        NOTABLE_SAVING,
-        CLEAR_ERRORS,
-        IDLE_SHARE,
-        meaning=each.meaning,
-        example=_idle_example(cause),
-    )(_idle)
+    cause: entry(each.id, *_OF_IDLE, meaning=each.meaning, example=_idle_example(cause))(_idle)
     for cause, each in _IDLE_CAUSES.items()
 }
 
 
-@entry("idle-unexplained", "breakdown", UNKNOWN_SHARE, example={"device": "gpu", "unknown_share": 0.93, "graphs": 40})
-def idle_unexplained(device: str, unknown_share: float, graphs: int) -> Sentence:
+@entry(
+    "idle-unexplained", "breakdown", UNKNOWN_SHARE, example={"device": "gpu", "unknown_share": 0.93, "in_graphs": True}
+)
+def idle_unexplained(device: str, unknown_share: float, in_graphs: bool) -> Sentence:
     """Work was queued, or the host waited, and what ran meanwhile is not recorded: idle time is not known.
 
-    graphs: how many replays of CUDA graphs lack kernels, if most of the time is within these; else 0.
+    in_graphs: most of the time is within replays of CUDA graphs, which lack kernels.
     """
-    if graphs:
-        text = f"kernels of {graphs:,} replays of CUDA graphs are not recorded: for {unknown_share:.0%} of the step"
+    if in_graphs:
+        text = f"kernels of replayed CUDA graphs are not recorded: for {unknown_share:.0%} of the step"
         return f"{text} it is not known whether the GPU is idle", None
     if device == "cpu":
         return f"for {unknown_share:.0%} of the step hosts wait for something that is not recorded", None

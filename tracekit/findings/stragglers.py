@@ -80,34 +80,30 @@ def straggler(
         text += f"{_peers(ranks, peers)} for the same operators ({slow_operators['operator']}: {each:.0f} us for "
         text += f"{peers_each:.0f}), {share_of_step:.0%} of the step, for which the others wait"
     elif steps == 1 and longest_wait is not None and expert_load is None:
-        most = (
-            f"rank {longest_wait['rank']} {milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}"
-        )
-        text = f"others wait {milliseconds(others_wait_ns or 0, 1)} ms for {who} ({most}), which {longer}"
-        text = f"{text} than {_peers(ranks, peers)}"
+        most = f"{milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}"
+        text = f"others wait {milliseconds(others_wait_ns or 0, 1)} ms for {who} (rank {longest_wait['rank']} {most})"
+        text += f", which {longer} than {_peers(ranks, peers)}"
     else:
-        text = f"{who} {longer} than {_peers(ranks, peers)}, which wait{'s' * (peers == 1)} for {_them(ranks)}"
+        them = "it" if len(ranks) == 1 else "them"
+        text = f"{who} {longer} than {_peers(ranks, peers)}, which wait{'s' * (peers == 1)} for {them}"
     if late_steps is not None:
         when = f"in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)}), nobody else in any"
         text = text.partition(", which")[0] + f" {when}"
-    if other_devices is not None:
-        gpus = "its GPU is" if len(ranks) == 1 else "their GPUs are"
-        text += f": {gpus} {other_devices['slow']}, the others' {other_devices['others']}"
-    elif expert_load is not None:
-        said = " (estimated)" if expert_load_estimated else ""
-        text += f": its experts receive {expert_load:.2f} times the mean of the others{said}"
-    elif cause == "more_work":
-        text += f": {'it has' if len(ranks) == 1 else 'they have'} more work"
     action = _action(ranks, host, cause, device, host_in)
     if waits_for_device is not None:
         action = f"on {who}: {DO_NOT_WAIT}"
-    if other_devices is not None:
+    elif other_devices is not None:
+        gpus = "its GPU is" if len(ranks) == 1 else "their GPUs are"
+        text += f": {gpus} {other_devices['slow']}, the others' {other_devices['others']}"
         action = f"give all ranks GPUs of one model, or {who} less work"
     elif expert_load is not None:
+        said = " (estimated)" if expert_load_estimated else ""
+        text += f": its experts receive {expert_load:.2f} times the mean of the others{said}"
         action = f"even out the load of the experts of {who}"
+    elif cause == "more_work":
+        text += f": {'it has' if len(ranks) == 1 else 'they have'} more work"
     elif clock is not None:
-        its, rates = "its" if len(ranks) == 1 else "their", [_rate(clock[key]) for key in ("rate", "others_rate")]
-        text += f"; {its} {_clock_name(clock['name'])} is {rates[0]}, the others' {rates[1]}"
+        text += f"; {_their(ranks)} {clock['name']} is {clock['rate']:,.4g}, the others' {clock['others_rate']:,.4g}"
         action = f"look why the clock of {who} is lower: power limit, heat"
     if recorded_with:
         text += f"; only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
@@ -130,18 +126,6 @@ def idle_steps(rank: int, rank_steps: Sequence[int], steps: int) -> Sentence:
     when = f"in {len(rank_steps)} of {steps} steps ({format_ranges(rank_steps)})"
     action = "give all ranks as many batches: drop_last, or a sampler that pads"
     return f"rank {rank} computes nothing {when}, and nobody is late there", action
-
-
-def _clock_name(counter: str) -> str:
-    """Return the part of a counter's name that says which clock it is."""
-    parts = [part for part in counter.split(" · ") if not part.startswith("GPU")] or [counter]
-    return next((part for part in parts if "clock" in part.lower()), parts[0])
-
-
-def _rate(value: float) -> str:
-    """Return a rate in GHz if its number can be one in Hz or MHz, as clocks are 0.1 to 10 GHz; else the number."""
-    hertz = next((unit for unit in (1, 1e6) if 1e8 <= value * unit <= 1e10), None)
-    return f"{value:,.4g}" if hertz is None else f"{value * hertz / 1e9:.2f} GHz"
 
 
 def _longer(
@@ -192,8 +176,6 @@ def _action(
         return f"{record}move what Python does {'there' if known else 'between operations'} out of the step"
     if cause == "operators":
         return f"look at the host of {who}: binding to cores and NUMA nodes, clock rate, other processes"
-    if cause == "data":
-        return f"load data ahead on {who}: more workers or faster storage"
     if cause in HOST_CAUSES:
         return f"on {who}: {HOST_CAUSES[cause][2]}"
     if cause == "more_work":
@@ -204,10 +186,6 @@ def _action(
 
 def _their(ranks: Sequence[int]) -> str:
     return "its" if len(ranks) == 1 else "their"
-
-
-def _them(ranks: Sequence[int]) -> str:
-    return "it" if len(ranks) == 1 else "them"
 
 
 def _peers(ranks: Sequence[int], peers: int) -> str:

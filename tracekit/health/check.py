@@ -28,7 +28,6 @@ class Doubt:
         reason: why the rank has no times if it is excluded, or if none of its steps is left.
         steps: the step windows that do not count, bool [s]; None: the check's scope tells.
         detail: follows either text, in brackets.
-        remedy: takes the place of the check's.
         rank: which it is about, where ranks are compared.
     """
 
@@ -37,7 +36,6 @@ class Doubt:
     steps: Bool | None = None
     detail: str = ""
     severity: Severity = "warning"
-    remedy: str = ""
     rank: int | None = None
 
 

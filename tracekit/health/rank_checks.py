@@ -24,7 +24,6 @@ from tracekit.model.events import ROUNDED_NS, Bool, DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.model.run import format_ranges
 from tracekit.rank.lanes import Lanes
-from tracekit.rank.missing_kernels import device_activity
 from tracekit.rank.other_devices import other_device
 from tracekit.read.files.ranks import rank_in_name
 
@@ -193,9 +192,7 @@ def _notes(check: Check[Evidence], doubt: Doubt, path: str, *, is_excluded: bool
     if not text:
         return []
     text += f" ({doubt.detail})" * bool(doubt.detail)
-    text += f"; {doubt.remedy or check.remedy}" * bool(
-        is_excluded and check.scope == "rank" and (doubt.remedy or check.remedy)
-    )
+    text += f"; {check.remedy}" * bool(is_excluded and check.scope == "rank" and check.remedy)
     return [Note(id=check.id, severity=doubt.severity, file=file, text=f"{file}: {text}")]
 
 
@@ -217,9 +214,7 @@ def _other_device(evidence: Evidence) -> Iterator[Doubt]:
 
 def _no_device_records(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.lanes.unrecorded is not None:
-        remedy = "ProfilerActivity.XPU must be among the profiler's activities"
-        is_xpu = device_activity(evidence.trace) == "XPU"
-        yield Doubt(reason=evidence.lanes.unrecorded, remedy=remedy if is_xpu else "")
+        yield Doubt(reason=evidence.lanes.unrecorded)
 
 
 def _nothing_ran(evidence: Evidence) -> Iterator[Doubt]:
@@ -334,7 +329,7 @@ RANK_CHECKS: tuple[Check[Evidence], ...] = (
     Check(
         *("no-device-records", "rank", _no_device_records),
         "A rank that computes on a GPU has no kernels.",
-        "ProfilerActivity.CUDA must be among the profiler's activities, and nothing else may use CUPTI",
+        "ProfilerActivity.CUDA, of Intel's ProfilerActivity.XPU, must be recorded, and nothing else may use CUPTI",
     ),
     Check(
         *("lost-device-records", "steps", lost_device_records),

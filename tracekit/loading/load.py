@@ -76,8 +76,8 @@ def load(
     """Return the newest run below `paths`, or the given `run` and `attempt`. Each rank is read by this process or a
     worker.
 
-    `ranks_from` numbers files that do not name their rank: a regular expression that is searched in the path of a file
-    below `paths`, and whose only group is the rank, such as `gpu([0-9]+)`.
+    `ranks_from` numbers files that do not name their rank: a regular expression that is searched in the path of a
+    file, whose only group is the rank, such as `gpu([0-9]+)`.
 
     `cache=True` stores the summary of each rank for the next time. The place is given by `TRACEKIT_CACHE`; without it,
     it is a folder `.tracekit-cache` beside a trace that the probe wrote, and the user's cache folder for other traces.

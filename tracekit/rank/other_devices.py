@@ -15,10 +15,7 @@ from tracekit.model.events import DecodedTrace
 from tracekit.rank.kernel_launches import DEVICE_CATEGORIES, RUNTIME_CATEGORIES
 
 # Categories of Kineto for what accelerators do that are no GPUs (ActivityType.cpp), and those of Ascend's profiler.
-_OF_DEVICE = re.compile(
-    r"(mtia|hpu|privateuse1)_(?:ccp_events|op|runtime|driver|workloadd|insight|counters)|async_(npu)|(npu|ascend)_\w+",
-    re.IGNORECASE,
-)
+_OF_DEVICE = re.compile(r"(?:async_)?(mtia|hpu|privateuse1|npu|ascend)(?:_\w+)?", re.IGNORECASE)
 _KNOWN = frozenset(
     {
         *("", "cpu_op", "Operator", "user_annotation", "gpu_user_annotation", "python_function", "cuda_sync", "Trace"),
@@ -39,7 +36,7 @@ _UNNAMED = "without a category"
 def other_device(trace: DecodedTrace) -> str | None:
     """Return the kind of accelerator that a rank has and that is no GPU, and what is recorded; None if it has none."""
     count = _count_of_categories(trace)
-    kind = next(filter(None, (_kind_of_category(category) for category in count)), None)
+    kind = next((match[1].lower() for match in map(_OF_DEVICE.fullmatch, count) if match is not None), None)
     understood = count.keys() <= _KNOWN and not count.keys().isdisjoint(DEVICE_CATEGORIES)
     if kind is None and not understood:
         kind = next(_kinds_named(trace, has_unknown=not count.keys() <= _KNOWN), None)
@@ -53,11 +50,6 @@ def _count_of_categories(trace: DecodedTrace) -> dict[str, int]:
     events = trace.events
     count = np.bincount(events.category + 1)
     return {events.strings[number]: int(count[number + 1]) for number in np.flatnonzero(count[1:]).tolist()}
-
-
-def _kind_of_category(category: str) -> str | None:
-    match = _OF_DEVICE.fullmatch(category)
-    return None if match is None else next(filter(None, match.groups())).lower()
 
 
 def _kinds_named(trace: DecodedTrace, *, has_unknown: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.rank.kernel_launches import BEFORE_RECORDING, RUNTIME_CATEGORIES
 from tracekit.rank.lanes import Lanes
@@ -39,7 +39,8 @@ def recorded_dependencies(events: EventTable, lanes: Lanes) -> Int64 | None:
     depends_ns = np.full(len(device.row), NEVER_NS)
     for waiting, awaited in set(zip(waits.stream[rows].tolist(), waits.awaited_stream[rows].tolist(), strict=True)):
         of_pair = (waits.stream[rows] == waiting) & (waits.awaited_stream[rows] == awaited)
-        ended_ns = _reached(stream_of == awaited, given_ns, events.end_ns[device.row], recorded_ns[of_pair])
+        before = stream_of == awaited
+        ended_ns = _latest(given_ns[before], events.end_ns[device.row[before]], recorded_ns[of_pair])
         behind = np.flatnonzero(stream_of == waiting)
         depends_ns[behind] = np.maximum(depends_ns[behind], _latest(called_ns[of_pair], ended_ns, given_ns[behind]))
     return depends_ns
@@ -98,15 +99,8 @@ def _recorded_ns(events: EventTable, records: Int64) -> Int64:
     return np.where(known, np.append(events.start_ns[calls], NEVER_NS)[found], NEVER_NS)
 
 
-def _reached(on_stream: Bool, given_ns: Int64, end_ns: Int64, at_ns: Int64) -> Int64:
-    """Return when all had ended that a stream had been given before each time, int64 [n]; NEVER_NS for nothing."""
-    order = np.flatnonzero(on_stream)[np.argsort(given_ns[on_stream], kind="stable")]
-    ended_ns = np.append(np.maximum.accumulate(end_ns[order]), NEVER_NS)
-    return ended_ns[np.searchsorted(given_ns[order], at_ns, side="right") - 1]
-
-
-def _latest(called_ns: Int64, ended_ns: Int64, given_ns: Int64) -> Int64:
-    """Return the latest of the ends that calls up to each time wait for, int64 [n]; NEVER_NS without a call."""
-    order = np.argsort(called_ns, kind="stable")
-    latest_ns = np.append(np.maximum.accumulate(ended_ns[order]), NEVER_NS)
-    return latest_ns[np.searchsorted(called_ns[order], given_ns, side="right") - 1]
+def _latest(given_ns: Int64, end_ns: Int64, at_ns: Int64) -> Int64:
+    """Return the latest end of all that was given up to each time, int64 [n]; NEVER_NS for nothing."""
+    order = np.argsort(given_ns, kind="stable")
+    latest_ns = np.append(np.maximum.accumulate(end_ns[order]), NEVER_NS)
+    return latest_ns[np.searchsorted(given_ns[order], at_ns, side="right") - 1]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import UsageError
 from tracekit.explain.diagnosis.diagnosis import Diagnosis
-from tracekit.explain.pauses.pauses import paused_by_step_ns
 from tracekit.explain.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.breakdown import nothing_notable, overhead_findings
 from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
+from tracekit.explain.stragglers.host_causes import paused_by_step_ns
 from tracekit.explain.whatif.whatif import state_saving, with_fields, with_next_limit, with_stated_savings
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained

@@ -53,9 +53,7 @@ from tracekit.explain.step_time.tables import (
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
-    STALLS,
     UNCLASSIFIED_KERNELS,
-    UNRECORDED_GRAPHS,
     FlopSum,
     FlopSums,
     HostLocation,
@@ -65,9 +63,7 @@ from tracekit.explain.step_time.tables import (
     PhasePart,
     PhaseSums,
     RecordingCost,
-    Stall,
     UnclassifiedKernel,
-    UnrecordedGraphs,
 )
 from tracekit.explain.stragglers.clock_rates import CLOCK_RATES, ClockRate
 from tracekit.explain.stragglers.host_causes import HOST_TIMES
@@ -160,11 +156,9 @@ LATER: dict[Part[Any], Any] = {
             locations=(HostLocation(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
         ),
     ),
-    STALLS: (Stall(step=13, total_ns=3),),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
     LAUNCH_CALLS: (LaunchCalls(api="cuda", count=9, behind=8),),
     UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),
-    UNRECORDED_GRAPHS: (UnrecordedGraphs(what="graphs", count=2, total_ns=7),),
     CLOCK_RATES: (ClockRate(name="SM clock", total=3000.0, count=2),),
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),

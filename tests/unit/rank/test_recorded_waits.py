@@ -9,7 +9,6 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tracekit.loading.recording import recording_of
-from tracekit.model.table import rows_of
 from tracekit.rank.communication_rules import DEFAULT_RULES
 from tracekit.rank.ready_times import device_ready_times
 from tracekit.read.decode.portable import decode
@@ -43,9 +42,8 @@ def of_stream(trace: TraceBuilder, **args: int) -> TraceBuilder:
 
 
 def exposed_and_blocking(folder: Path, trace: TraceBuilder) -> tuple[int, int | None]:
-    breakdown = analyze(write_run(folder, [trace]), only="breakdown").breakdown
-    (row,), blocking = rows_of(breakdown, "ranks"), rows_of(breakdown, "blocking")
-    return row["exposed_comm_ns"] // 1000, blocking[0]["blocking_comm_ns"] // 1000 if blocking else None
+    (step,) = analyze(write_run(folder, [trace]), only="breakdown").run.ranks[0].steps
+    return step.exposed_comm_ns // 1000, None if step.blocking_comm_ns is None else step.blocking_comm_ns // 1000
 
 
 def test_without_records_of_waits_no_communication_is_known_to_block(tmp_path: Path) -> None:

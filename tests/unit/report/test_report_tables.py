@@ -56,6 +56,6 @@ def test_findings_and_notes_are_those_of_the_report(tmp_path: Path) -> None:
 
 def test_sections_that_were_not_asked_for_have_no_tables() -> None:
     report = analyze(DATA / "ddp_slow_rank", only="breakdown")
-    names = ("ranks", "steps", "idle_causes", "idle_locations", "blocking")
+    names = ("ranks", "steps", "idle_causes", "idle_locations")
     of_section = [table.name for table in TABLES if table.name in names]
     assert list(report.tables) == ["run", "findings", "notes", "groups", "clock", "point_to_point", *of_section]

@@ -17,7 +17,6 @@ from tracekit.explain.pauses import tables
 from tracekit.explain.pauses.tables import PAUSE_TIMES, RankPauses
 from tracekit.explain.section import Section
 from tracekit.explain.step_time.step_lengths import mean_step_ns
-from tracekit.explain.step_time.tables import STALLS
 from tracekit.findings.finding import Condition, Finding, Remedy
 from tracekit.findings.hosts import PAUSE_ENTRIES, longer_pause_text, pause_text
 from tracekit.findings.thresholds import NOTABLE_SHARE
@@ -29,7 +28,6 @@ from tracekit.model.spans import CHECKPOINT_ACTIONS, CHECKPOINT_FUNCTIONS
 from tracekit.model.table import Frame
 from tracekit.rank.pauses import PAUSES, checkpoint_calls
 from tracekit.rank.recorded_steps import RecordedSteps
-from tracekit.stats.grouped import summed
 from tracekit.stats.uncertainty import leave_one_out_medians
 
 _AS_LONG = 0.5  # times the longest: a rank that pauses at least so long pauses as well
@@ -366,16 +364,6 @@ def rank_pauses(run: Run) -> list[RankPause]:
                 )
             )
     return found
-
-
-def paused_by_step_ns(run: Run) -> dict[int, int]:
-    """Return how long each step is paused or stands still, on the rank for which it is longest."""
-    longest_ns: dict[int, int] = {}
-    for summary in run.ranks:
-        of_rank_ns = summary[PAUSE_TIMES].by_step_ns() + summed((each.step, each.total_ns) for each in summary[STALLS])
-        for step, time_ns in of_rank_ns.items():
-            longest_ns[step] = max(longest_ns.get(step, 0), time_ns)
-    return longest_ns
 
 
 def _longest(kept: RankPauses, column: np.ndarray, names: tuple[str, ...]) -> str | None:

@@ -39,14 +39,12 @@ class Breakdown:
         steps: rows of tables.STEPS.
         idle: rows of tables.IDLE.
         idle_locations: rows of tables.IDLE_LOCATIONS.
-        blocking: rows of tables.BLOCKING.
     """
 
     ranks: Frame = Frame(tables.RANKS)
     steps: Frame = Frame(tables.STEPS)
     idle: Frame = Frame(tables.IDLE)
     idle_locations: Frame = Frame(tables.IDLE_LOCATIONS)
-    blocking: Frame = Frame(tables.BLOCKING)
     findings: tuple[Finding, ...]
 
 
@@ -63,7 +61,6 @@ def breakdown(run: Run) -> Breakdown:
         steps=steps,
         idle=idle_rows(run),
         idle_locations=idle_location_rows(run),
-        blocking=_blocking_rows(run),
         findings=(*_unclassified(run), *_copies(run), *blocking_findings(run), *idle_findings(run)),
     )
 
@@ -73,21 +70,6 @@ def _rank_row(summary: RankSummary) -> dict[str, object]:
     sums = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
     ratio = _ratio(sums["overlapped_comm_ns"], sums["comm_ns"])
     return {"rank": summary.rank, "steps": len(complete), **sums, "overlap_ratio": ratio}
-
-
-def _blocking_rows(run: Run) -> list[dict[str, object]]:
-    """Return rows of tables.BLOCKING: of the ranks of which it is recorded what waits for what."""
-    complete = {summary.rank: [step for step in summary.steps if step.complete] for summary in run.ranks}
-    return [
-        {
-            "rank": rank,
-            "steps": len(steps),
-            "exposed_comm_ns": sum(step.exposed_comm_ns for step in steps),
-            "blocking_comm_ns": sum(step.blocking_comm_ns or 0 for step in steps),
-        }
-        for rank, steps in complete.items()
-        if steps and all(step.blocking_comm_ns is not None for step in steps)
-    ]
 
 
 def blocking_evidence(run: Run) -> dict[str, float]:

@@ -19,11 +19,8 @@ from tracekit.explain.step_time.tables import (
     IDLE_SUMS,
     MOST_LOCATIONS,
     NAMED_WAITS,
-    UNRECORDED_GRAPHS,
     HostLocation,
     IdleSum,
-    Stall,
-    UnrecordedGraphs,
 )
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import BEFORE_OPERATORS, IDLE_ENTRIES, idle_unexplained, location_text
@@ -44,17 +41,6 @@ from tracekit.stats.grouped import summed
 
 _MAIN_LOCATION = 0.1  # of the idle time of a cause: a smaller location says little
 _SECOND_CAUSE = 0.3  # of the idle time: a cause with less is not named beside the main one
-_CLOSED_BY_HOST = frozenset(
-    {
-        "host_bound",
-        "synchronisation",
-        "graph_capture",
-        "allocator",
-        "garbage_collection",
-        "host_compute",
-        "between_steps",
-    }
-)
 # Causes that other sections report on, as the text names them.
 _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "logging"}
 
@@ -62,9 +48,7 @@ _REPORTED_APART = {"data": "loading", "checkpoint": "checkpoints", "logging": "l
 _LOCATION_IS_TELLING = frozenset(
     {"host_bound", "synchronisation", "graph_capture", "allocator", "host_compute", "between_steps", "checkpoint"}
 )
-
-# Why some steps are longer than others, without doubt of these: their mean is known as well as without.
-_STALLS = ("data", "graph_capture", "allocator", "garbage_collection")
+_CLOSED_BY_HOST = _LOCATION_IS_TELLING - {"checkpoint"} | {"garbage_collection"}
 
 _MOST_INTERVALS = 1000  # of a cause: the longest, of which the locations are found
 
@@ -74,6 +58,7 @@ Location = tuple[str | None, str | None, str | None]
 # Spans around operators, which say nothing of what the host does in particular.
 _AROUND = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 _OPTIMIZER = "Optimizer."
+_REPLAY = "a replay of a CUDA graph"  # whose kernels are not recorded
 _STEP = "ProfilerStep#"
 
 
@@ -178,16 +163,15 @@ def idle_findings(run: Run, step_ns: float | None = None, path_ns: Mapping[str, 
 
 def _unexplained(run: Run, unknown_ns: int, step_ns: float) -> Finding:
     """Return what is said of time in which nothing runs that is recorded. It is no idle time, and nothing saves it."""
-    replays = [time for summary in run.ranks for time in summary[UNRECORDED_GRAPHS]]
+    of_graphs_ns = sum(location.total_ns for location, _ in _locations(run, "other"))
     steps = sum(step.complete for summary in run.ranks for step in summary.steps)
-    of_graphs = 2 * sum(time.total_ns for time in replays) > unknown_ns * steps
     return idle_unexplained(
         severity="info",
         evidence={
             "device": run.device,
             "unknown_share": unknown_ns / step_ns,
             "unknown_ns": unknown_ns,
-            "graphs": sum(time.count for time in replays) if of_graphs else 0,
+            "in_graphs": 2 * of_graphs_ns > unknown_ns * steps,
         },
         conditions=[UNKNOWN_SHARE.reached_by(unknown_ns / step_ns)],
     )
@@ -235,30 +219,14 @@ def idle_sums(recorded: RecordedSteps) -> tuple[IdleSum, ...]:
     causes = recorded.once(idle_by_cause)
     in_steps = {cause: time & complete for cause, time in causes.items() if len(time)}
     locations = _locations_of_gaps(recorded, in_steps)
+    replays = Intervals.union_of(*graph_extents(recorded.trace.events, recorded.lanes.device_events))
+    if still_ns := (replays & in_steps.get("other", EMPTY)).len_ns:
+        locations["other"].append(HostLocation(operator=_REPLAY, annotation=None, source=None, total_ns=still_ns))
     return tuple(
         IdleSum(cause=cause, total_ns=time.len_ns, locations=tuple(locations[cause][:MOST_LOCATIONS]))
         for cause, time in in_steps.items()
         if len(time)
     )
-
-
-def unrecorded_graphs(recorded: RecordedSteps) -> tuple[UnrecordedGraphs, ...]:
-    """Return for how long replays of graphs seem to stand still in the complete steps; nothing if none does."""
-    complete, events = complete_steps(recorded.lanes, recorded.steps).time, recorded.trace.events
-    start_ns, end_ns = graph_extents(events, recorded.lanes.device_events)
-    still_ns = (recorded.once(idle_by_cause)["other"] & complete).covered_ns(start_ns, end_ns)
-    count, total_ns = int((still_ns > 0).sum()), int(still_ns.sum())
-    return (UnrecordedGraphs(what="graphs", count=count, total_ns=total_ns),) if count else ()
-
-
-def stalls(recorded: RecordedSteps) -> tuple[Stall, ...]:
-    """Return for how long each complete step stood still for one of `_STALLS`."""
-    causes = recorded.once(idle_by_cause)
-    steps = [step for step in recorded.steps if step.complete]
-    start_ns = np.array([step.start_ns for step in steps], dtype=np.int64)
-    end_ns = start_ns + np.array([step.step_ns for step in steps], dtype=np.int64)
-    total_ns = sum((causes[cause].covered_ns(start_ns, end_ns) for cause in _STALLS), np.zeros_like(start_ns))
-    return tuple(Stall(step=s.step, total_ns=ns) for s, ns in zip(steps, total_ns.tolist(), strict=True) if ns)
 
 
 def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[str, list[HostLocation]]:

@@ -14,7 +14,7 @@ from tracekit.explain.step_time import tables
 from tracekit.explain.step_time.blocking_launches import launch_calls
 from tracekit.explain.step_time.breakdown import Breakdown, breakdown
 from tracekit.explain.step_time.flops import flop_sums
-from tracekit.explain.step_time.idle import idle_sums, stalls, unrecorded_graphs
+from tracekit.explain.step_time.idle import idle_sums
 from tracekit.explain.step_time.phases import StepPhases, phase_sums, step_phases
 from tracekit.explain.step_time.roofline import Roofline, roofline, unclassified_kernels
 from tracekit.explain.step_time.tables import (
@@ -25,9 +25,7 @@ from tracekit.explain.step_time.tables import (
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
-    STALLS,
     UNCLASSIFIED_KERNELS,
-    UNRECORDED_GRAPHS,
     RecordingCost,
 )
 from tracekit.findings.finding import Finding
@@ -81,17 +79,15 @@ PHASES_SECTION: Section[StepPhases] = Section(
 
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
-    reads=(CONFIGURATION, IDLE_SUMS, LAUNCH_CALLS, NAMED_WAITS, UNCLASSIFIED_KERNELS, UNRECORDED_GRAPHS),
+    reads=(CONFIGURATION, IDLE_SUMS, LAUNCH_CALLS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
     keeps={
         IDLE_SUMS: idle_sums,
         LAUNCH_CALLS: launch_calls,
-        STALLS: stalls,
         RECORDING_COST: _recording_cost,
         UNCLASSIFIED_KERNELS: unclassified_kernels,
-        UNRECORDED_GRAPHS: unrecorded_graphs,
     },
     analyze=lambda given: breakdown(given.run),
-    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS, tables.BLOCKING),
+    tables=(tables.RANKS, tables.STEPS, tables.IDLE, tables.IDLE_LOCATIONS),
 )
 
 

@@ -52,26 +52,12 @@ STEPS = Table(
         *_PARTS,
     ),
 )
-BLOCKING = Table(
-    "blocking",
-    (
-        RANK,
-        Column("steps", "int", "", "Complete steps that the sums are over."),
-        Column("exposed_comm_ns", "int", "ns", "Communication that no compute covers."),
-        Column("blocking_comm_ns", "int", "ns", "The part of it for which compute waited, as cuda_sync events show."),
-    ),
-    Display(
-        "Exposed communication that compute waited for, as recorded (ms a step)",
-        "rank | {exposed_comm_ns/steps} | {blocking_comm_ns/steps}",
-    ),
-)
 _CAUSE = Column(
     "cause",
     "str",
     "",
     "host_bound, kernel_gap, synchronisation, data, checkpoint, logging, graph_capture, allocator, garbage_collection, "
-    "host_compute, "
-    "between_steps or other.",
+    "host_compute, between_steps or other.",
     form="words",
 )
 IDLE = Table(
@@ -294,29 +280,6 @@ class NamedWait:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnrecordedGraphs:
-    """Replays of graphs that seem to stand still: kernels of theirs are not recorded.
-
-    Attributes:
-        what: "graphs".
-        count: replays.
-        total_ns: for how long, in complete steps.
-    """
-
-    what: str
-    count: int
-    total_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stall:
-    """Idle time of one complete step for causes that explain why a step is longer than others."""
-
-    step: int
-    total_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class UnclassifiedKernel:
     """Kernels of one function that look like communication and that no rule is for, in the complete steps of one rank.
 
@@ -467,7 +430,6 @@ RECORDING_COST: Part[RecordingCost | None] = Part(
 )
 
 
-STALLS = sums_part("stalls", Stall, key=("step",), amounts=("total_ns",))
 NAMED_WAITS = sums_part("named_waits", NamedWait, key=("what",), amounts=("total_ns",))
 
 
@@ -477,6 +439,3 @@ LAUNCH_CALLS = sums_part("launch_calls", LaunchCalls, key=("api",), amounts=("co
 UNCLASSIFIED_KERNELS = sums_part(
     "unclassified_kernels", UnclassifiedKernel, key=("pattern",), amounts=("count", "total_ns")
 )
-
-
-UNRECORDED_GRAPHS = sums_part("unrecorded_graphs", UnrecordedGraphs, key=("what",), amounts=("count", "total_ns"))

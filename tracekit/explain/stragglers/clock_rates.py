@@ -7,24 +7,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tracekit.model.events import Int32
 from tracekit.model.summary import RankSummary, sums_part
 from tracekit.rank.lanes import complete_steps
 from tracekit.rank.recorded_steps import RecordedSteps
 
 _CLOCK = re.compile(r"clock|\bsclk\b|\bmclk\b|freq(?:uency)?\b|cycles_elapsed\S*per_second", re.IGNORECASE)
-_DEVICE = re.compile(r"\bgpu[ _:]?(\d+)", re.IGNORECASE)
+_DEVICE = re.compile(r"\bgpu[ _:]?\d+", re.IGNORECASE)
 _LOWER = 0.95  # of the others' clock: boost clocks of equal devices differ by a few percent
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockRate:
-    """A clock of the rank's device in its complete steps.
+    """A clock of a device of the rank's host in its complete steps.
 
     Attributes:
-        name: of the counter, without the device.
+        name: of the counter, without the number of the device.
         total: the sum of its samples, in the counter's unit.
         count: how many samples there are.
     """
@@ -38,29 +35,15 @@ CLOCK_RATES = sums_part("clock_rates", ClockRate, key=("name",), amounts=("total
 
 
 def clock_rates(recorded: RecordedSteps) -> tuple[ClockRate, ...]:
-    """Return the clocks of the device on which the rank computes, in its complete steps.
-
-    A recording may have counters of all devices of a host.
-    """
-    events, lanes = recorded.trace.events, recorded.lanes
-    samples = events.counters
-    in_steps = complete_steps(lanes, recorded.steps).time.covers(samples.time_ns)
-    names = {series: name for series, name in enumerate(samples.names) if _CLOCK.search(name)}
-    device = _device_of(events.track[lanes.compute_rows], [track.pid for track in events.tracks])
-    several = len({match[1] for name in names.values() if (match := _DEVICE.search(name)) is not None}) > 1
+    """Return the clocks that are recorded in the complete steps, of each device that has counters."""
+    samples = recorded.trace.events.counters
+    in_steps = complete_steps(recorded.lanes, recorded.steps).time.covers(samples.time_ns)
     rates = []
-    for series, name in names.items():
-        match = _DEVICE.search(name)
-        if several and match is not None and match[1] != device:
-            continue
+    for series, name in enumerate(samples.names):
         value = samples.value[(samples.series == series) & in_steps]
-        if len(value):
+        if len(value) and _CLOCK.search(name):
             rates.append(ClockRate(name=_DEVICE.sub("GPU", name), total=float(value.sum()), count=len(value)))
     return tuple(rates)
-
-
-def _device_of(tracks: Int32, processes: Sequence[int | str]) -> str:
-    return str(processes[int(np.bincount(tracks).argmax())]) if len(tracks) else ""
 
 
 def lower_clock(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> Mapping[str, object] | None:

@@ -8,12 +8,13 @@ locations of a host that launches late, are compared by their sums over all step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracekit.explain.kernels import OPERATOR_TIMES
-from tracekit.explain.step_time.tables import IDLE_SUMS, HostLocation
+from tracekit.explain.pauses.tables import PAUSE_TIMES
+from tracekit.explain.step_time.tables import IDLE_SUMS
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Float64, Int32, Int64
 from tracekit.model.run import Run
@@ -27,6 +28,7 @@ from tracekit.rank.idle_causes import (
     synchronising_calls,
 )
 from tracekit.rank.recorded_steps import RecordedSteps
+from tracekit.stats.grouped import summed
 
 HOST_ACTIVITIES = ("copy", *IDLE_CAUSES)
 """What a rank does that neither computes nor communicates: exposed copies, and idle time for a cause."""
@@ -35,6 +37,7 @@ _SYNCHRONISATION = HOST_ACTIVITIES.index("synchronisation")
 BY_TURNS = ("copy", "data", "logging", "allocator", "garbage_collection", "host_compute")
 """Causes that may hit another rank in each step, of which the others wait for whichever it hits."""
 
+_STALLS = ("data", "graph_capture", "allocator", "garbage_collection")  # they explain why a step is longer than others
 _NAMED = ("checkpoint", *BY_TURNS)  # the activity says what the host does; of others its location
 _MOST = 0.5  # of what a host does longer: a cause with less does not explain it
 _SLOW_OPERATORS = 1.25  # times as long as on peers
@@ -62,14 +65,26 @@ class HostTimes(Columnar):
     calls: Int64
 
     def matrix(self, column: str, steps: Sequence[int]) -> Int64:
-        """Return the times of a column by step, of which steps ascend, and activity: int64 [steps, activities]."""
+        """Return the times of a column by step and activity, int64 [steps, activities]. steps: ascending."""
         result = np.zeros((len(steps), len(HOST_ACTIVITIES)), dtype=np.int64)
-        kept = self.rows(np.isin(self.step, np.array(steps, dtype=np.int64)))
-        np.add.at(result, (np.searchsorted(steps, kept.step), kept.activity), getattr(kept, column))
+        chosen = self.rows(np.isin(self.step, steps))
+        np.add.at(result, (np.searchsorted(steps, chosen.step), chosen.activity), getattr(chosen, column))
         return result
 
 
 HOST_TIMES = table_part("host_times", HostTimes)
+
+
+def paused_by_step_ns(run: Run) -> dict[int, int]:
+    """Return how long each step is paused, or idle for one of `_STALLS`, on the rank for which it is longest."""
+    longest_ns: dict[int, int] = {}
+    for summary in run.ranks:
+        times = summary[HOST_TIMES]
+        stalls = times.rows(np.isin(times.activity, [HOST_ACTIVITIES.index(cause) for cause in _STALLS]))
+        stalled_ns = summed(zip(stalls.step.tolist(), stalls.idle_ns.tolist(), strict=True))
+        for step, time_ns in (summary[PAUSE_TIMES].by_step_ns() + stalled_ns).items():
+            longest_ns[step] = max(longest_ns.get(step, 0), time_ns)
+    return longest_ns
 
 
 def host_times(recorded: RecordedSteps) -> HostTimes:
@@ -78,13 +93,9 @@ def host_times(recorded: RecordedSteps) -> HostTimes:
     begin_ns, end_ns = lanes.windows.start_ns, lanes.windows.end_ns
     times = {"copy": lanes.exposed_copy, **recorded.once(idle_by_cause)}
     idle_ns = np.stack([times[name].covered_ns(begin_ns, end_ns) for name in HOST_ACTIVITIES])
-    time_ns = idle_ns.copy()
-    of_host = {
-        "allocator": allocations(events, recorded.once(host_threads)),
-        "garbage_collection": garbage_collections(events),
-    }
-    for name, time in of_host.items():
-        time_ns[HOST_ACTIVITIES.index(name)] = time.covered_ns(begin_ns, end_ns)
+    times |= {"allocator": allocations(events, recorded.once(host_threads))}
+    times |= {"garbage_collection": garbage_collections(events)}
+    time_ns = np.stack([times[name].covered_ns(begin_ns, end_ns) for name in HOST_ACTIVITIES])
     calls = np.zeros_like(idle_ns)
     if lanes.device == "gpu":
         of_calls = lanes.windows.index_of(recorded.once(synchronising_calls).begin_ns)
@@ -116,22 +127,19 @@ def cause_of_late_hosts(
     if calls <= _MORE_CALLS * usual:  # of what all do alike only the late host is idle behind
         beyond_ns["host_bound"] += beyond_ns.pop("synchronisation")
     main = max(beyond_ns, key=lambda name: beyond_ns[name])
-    if beyond_ns[main] <= 0:
+    is_most = 0 < beyond_ns[main] >= _MOST * sum(beyond_ns.values())
+    if is_most and main in _NAMED:
+        return main, {}
+    if is_most and main == "synchronisation":
+        return "host", {"waits_for_device": {"calls": float(calls), "peers_calls": float(usual)}}
+    if main != "host_bound" or beyond_ns[main] <= 0:
         return "host", {}
-    if beyond_ns[main] >= _MOST * sum(beyond_ns.values()):
-        if main in _NAMED:
-            return main, {}
-        if main == "synchronisation":
-            return "host", {"waits_for_device": {"calls": float(calls), "peers_calls": float(usual)}}
     slow_ranks, other_ranks = ([run.ranks[index] for index in indexes] for indexes in (slow, others))
-    late_ns = _MOST * beyond_ns["host_bound"]
-    if main != "host_bound" or late_ns <= 0:
-        return "host", {}
-    operators = _slow_operators(slow_ranks, other_ranks, late_ns) if run.device == "gpu" else None
+    operators = _slow_operators(slow_ranks, other_ranks, _MOST * beyond_ns[main]) if run.device == "gpu" else None
     if operators is not None:
         return "operators", {"slow_operators": operators}
-    location = _location(slow_ranks, other_ranks, late_ns)
-    return "host", {"host_in": asdict(location)} if location is not None else {}
+    location = _location(slow_ranks, other_ranks, _MOST * beyond_ns[main])
+    return "host", {"host_in": location} if location is not None else {}
 
 
 def _mean(run: Run, indexes: Sequence[int], column: str, steps: Sequence[int]) -> Float64:
@@ -180,7 +188,7 @@ def _operators(ranks: Sequence[RankSummary]) -> dict[str, list[float]]:
     return {name: np.median(values, axis=0).tolist() for name, values in rows.items()}
 
 
-def _location(slow: Sequence[RankSummary], others: Sequence[RankSummary], least_ns: float) -> HostLocation | None:
+def _location(slow: Sequence[RankSummary], others: Sequence[RankSummary], least_ns: float) -> dict[str, object] | None:
     """Return where the hosts of slow ranks are for longer, if that explains `least_ns` a step."""
     here, there = _locations(slow), _locations(others)
     beyond_ns = {place: time_ns - there.get(place, 0.0) for place, time_ns in here.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tracekit.explain.model_parallel.expert_load import Overload, overloaded_ranks
@@ -261,8 +261,7 @@ class _Judged:
         }
         if candidate.is_link:
             return self._link_finding(self.links[candidate.indexes[0]], evidence, numbers)
-        cause = self.cause(candidate)
-        return self._rank_finding(candidate, evidence, numbers, found_by=straggler, cause=cause, steps=self.steps)
+        return self._rank_finding(candidate, evidence, numbers)
 
     def late_in_some_steps(self) -> tuple[Verdict, Finding] | None:
         """Return the verdict and the finding on ranks that are late in some steps only; None if none come near it."""
@@ -273,21 +272,13 @@ class _Judged:
         evidence = Evidence(series_ns=late_ns, slow_ns=late_ns[:, None], peers_ns=late_ns[:, None][:, :0])
         candidate = Candidate(indexes=found.indexes, by_work=True, evidence=evidence, certainty=found.certainty)
         work = self.work.in_steps(found.late)
-        finding = self._rank_finding(
-            candidate,
-            {"steps": len(self.steps), "missing": self.missing, "late_steps": list(work.steps)},
-            {
-                "saving_ns": int(found.mean_ns),
-                "certainty": found.certainty or "likely",
-                "time_ns": int(found.mean_ns),
-                "conditions": found.conditions,
-            },
-            found_by=late_steps,
-            cause=work.cause(found.indexes, 0),
-            steps=work.steps,
-        )
+        late = replace(self, work=work, steps=work.steps)
+        shown = {"steps": len(self.steps), "missing": self.missing, "late_steps": list(work.steps)}
+        mean_ns, certainty = int(found.mean_ns), found.certainty or "likely"
+        numbers = {"saving_ns": mean_ns, "time_ns": mean_ns, "certainty": certainty, "conditions": found.conditions}
+        finding = late._rank_finding(candidate, shown, numbers, late_steps)
         figures = self.figures(candidate) | {
-            "caused_delay_ns": int(found.mean_ns),
+            "caused_delay_ns": mean_ns,
             "share_of_step": found.mean_ns / self.job_step_ns,
             "persistence": float(found.late.mean()),
         }
@@ -296,26 +287,21 @@ class _Judged:
     def idle_steps(self) -> list[Finding]:
         """Return a finding on each rank that computes nothing in some steps."""
         nothing = {} if self.work is None else without_work(self.work)
+        ranks = [(self.run.ranks[index].rank, steps) for index, steps in nothing.items()]
         return [
-            idle_steps(
-                severity="info",
-                rank=self.run.ranks[index].rank,
-                evidence={"rank_steps": steps, "steps": len(self.steps)},
-            )
-            for index, steps in nothing.items()
+            idle_steps(severity="info", rank=rank, evidence={"rank_steps": steps, "steps": len(self.steps)})
+            for rank, steps in ranks
         ]
 
-    def _detailed(
-        self, indexes: Sequence[int], cause: str | None, steps: Sequence[int]
-    ) -> tuple[str | None, dict[str, object]]:
-        """Return the cause of slow ranks' delay in these steps, of late hosts what they do, with what shows it."""
+    def _detailed(self, indexes: Sequence[int], cause: str | None) -> tuple[str | None, dict[str, object]]:
+        """Return the cause of slow ranks' delay, of late hosts what they do, with what shows it."""
         alike = set(indexes if self.work is None else self.work.rank_indexes_like(indexes))
         peers = [index for index in self.trained if index not in indexes]
         peers = [index for index in peers if index in alike] or peers
         if cause == "compute":
             devices = _device_models(*([self.run.ranks[i] for i in which] for which in (indexes, peers)))
             return cause, {"other_devices": devices} if devices else {}
-        return cause_of_late_hosts(self.run, indexes, peers, steps) if cause == "host" else (cause, {})
+        return cause_of_late_hosts(self.run, indexes, peers, self.steps) if cause == "host" else (cause, {})
 
     def _link_finding(self, link: SlowNetworkLink, evidence: dict[str, Any], numbers: dict[str, Any]) -> Finding:
         slow = {"directed": link.directed, "slowdown": link.slowdown, "reference": link.reference}
@@ -329,23 +315,16 @@ class _Judged:
         )
 
     def _rank_finding(
-        self,
-        candidate: Candidate,
-        evidence: dict[str, Any],
-        numbers: dict[str, Any],
-        *,
-        found_by: Entry,
-        cause: str | None,
-        steps: Sequence[int],
+        self, candidate: Candidate, evidence: dict[str, Any], numbers: dict[str, Any], found_by: Entry = straggler
     ) -> Finding:
-        """Return the finding of an entry on ranks that are slow in some steps, of this cause."""
         ranks, slow = self.ranks(candidate), [self.run.ranks[rank_index] for rank_index in candidate.indexes]
         others = [self.run.ranks[index] for index in self.trained if index not in candidate.indexes]
+        cause = self.cause(candidate)
         overload = self.overload(candidate, cause)
-        cause, of_cause = self._detailed(candidate.indexes, cause, steps)
+        cause, of_cause = self._detailed(candidate.indexes, cause)
         waits = None
         if len(ranks) == 1:
-            waits = waits_for(self.run, self.arrivals, candidate.indexes[0], steps)
+            waits = waits_for(self.run, self.arrivals, candidate.indexes[0], self.steps)
         return found_by(
             rank=ranks[0] if len(ranks) == 1 else None,
             cause=cause,
@@ -357,7 +336,7 @@ class _Judged:
                 "peers": len(others),
                 "device": self.run.device,
                 "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
-                "share_of_compute": _longer_share(slow, others, steps),
+                "share_of_compute": _longer_share(slow, others, self.steps),
                 **of_cause,
                 **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
                 **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),

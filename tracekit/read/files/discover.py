@@ -73,7 +73,6 @@ class _Search:
     ignored: list[_IgnoredFile] = field(default_factory=list)
     perfetto: list[_IgnoredFile] = field(default_factory=list)  # of folders; said where there is no other trace
     progress: list[TracePath] = field(default_factory=list)
-    folders: list[TracePath] = field(default_factory=list)
     # By the identity of each file, which does not depend on names: a name of it for each rank that its names say.
     names: dict[object, dict[int | None, TracePath]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -101,7 +100,7 @@ def discover(
     if not search.files:
         raise _no_trace_error(paths, search.ignored or search.perfetto)
     if ranks_from is not None:
-        search.files = with_ranks_from(search.files, ranks_from, search.folders)
+        search.files = with_ranks_from(search.files, ranks_from)
     runs, notes = _with_ignored(group_into_runs(search.files), search.ignored)
     wanted = [r for r in runs if (run is None or r.run_id == run) and (attempt is None or r.attempt == attempt)]
     if not wanted:
@@ -161,10 +160,8 @@ def _collect(typed: str, search: _Search) -> None:
         if files == [path]:
             _add(files, (), search)
         else:
-            search.folders.append(path)
             _add_all([file for file in files if _may_matter(file.name)], search)
     elif _is_folder(path, typed):
-        search.folders.append(path)
         _add_all(list(_walk(path, search)), search)
     elif os.path.lexists(path):
         _add([path], (), search)

@@ -1,6 +1,6 @@
 """What the events of a file say of the rank that recorded them, where its header does not name it.
 
-The text is searched and not decoded: the arguments of collectives and messages name the ranks of their groups.
+The text is searched and not decoded: the arguments of collectives name the ranks of their groups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from tracekit.read.files.storage import TracePath
 _MOST_BYTES = 64 << 20  # Kineto writes the host's events first, and a step has them of all groups
 _OVERLAP_BYTES = 8 << 10  # of pieces of the text: more than an argument has
 _RANKS, _SIZE = b'"Process Group Ranks"', b'"Group size"'
-_PEERS = (b'"Src Rank"', b'"Dst Rank"')
 _VALUE = re.compile(rb'\s*:\s*"?([0-9\[\], .]{1,4096})(?=["}\r\n\t])')
 _NUMBER = re.compile(rb"[0-9]{1,7}(?![0-9])")
 _LABELS = b'"process_labels"'  # Kineto labels the one process that it records with CPU
@@ -33,7 +32,6 @@ class Membership:
     Attributes:
         groups: The ranks of each group in whose collectives it took part. A list that torch shortened is left out.
         world_size: Of the job, at least; 0 if no group is named.
-        peers: The ranks that it sent messages to, or received some from.
         has_gpu: The file has events of a GPU, or launches.
         processes: How many processes of a host it labels: several in a merged trace.
         is_of_host: It has neither, nor a group. All its events are of categories that are known to be of the host.
@@ -41,7 +39,6 @@ class Membership:
 
     groups: frozenset[tuple[int, ...]]
     world_size: int
-    peers: frozenset[int]
     has_gpu: bool
     is_of_host: bool
     processes: int
@@ -49,13 +46,12 @@ class Membership:
     @property
     def candidates(self) -> frozenset[int]:
         """The ranks that it may be: those of all its groups. None of them if nothing is known."""
-        common = frozenset.intersection(*map(frozenset, self.groups)) if self.groups else frozenset()
-        return common - self.peers or common
+        return frozenset.intersection(*map(frozenset, self.groups)) if self.groups else frozenset()
 
 
 def membership_of(path: TracePath) -> Membership:
     """Return what the events of a file say. Raises InputError when it cannot be read."""
-    values: dict[bytes, set[bytes]] = {key: set() for key in (_RANKS, _SIZE, *_PEERS)}
+    values: dict[bytes, set[bytes]] = {key: set() for key in (_RANKS, _SIZE)}
     has_gpu, is_of_host = False, True
     processes: set[bytes] = set()
     text, size = b"", 0
@@ -77,7 +73,6 @@ def membership_of(path: TracePath) -> Membership:
     return Membership(
         groups=frozenset(group for value, group in ranks.items() if group and b"..." not in value),
         world_size=max((size for size in sizes if size <= MAX_RANKS), default=0),
-        peers=frozenset(int(number) for key in _PEERS for value in values[key] for number in _NUMBER.findall(value)),
         has_gpu=has_gpu,
         is_of_host=is_of_host and not (has_gpu or ranks or values[_SIZE]),
         processes=len(processes),

@@ -72,30 +72,26 @@ def natural_order(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-def with_ranks_from(files: Sequence[TraceFile], pattern: str, folders: Sequence[TracePath]) -> list[TraceFile]:
+def with_ranks_from(files: Sequence[TraceFile], pattern: str) -> list[TraceFile]:
     """Return the files; those that do not name their rank have the one that a regular expression finds in their path.
 
-    pattern: its only group is the rank. folders: paths of files in them begin below. Raises UsageError for a pattern
-    that is none, or that finds no rank.
+    pattern: its only group is the rank; where it matches several times, the last counts. Raises UsageError for a
+    pattern that is none, or that finds no rank.
     """
     try:
         regex = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"--ranks-from {pattern}: {error}", hint="it is a regular expression of Python") from None
-    ranks: list[str | None] = []
-    for path in (file.path.as_posix() for file in files):
-        below = min(
-            (path.removeprefix(f"{folder.as_posix().rstrip('/')}/") for folder in folders), key=len, default=path
-        )
-        match = regex.search(below)
-        found = match.groups() if match else ()
-        ranks.append(found[0] if len(found) == 1 and found[0] and _RANK_NUMBER.fullmatch(found[0]) else None)
-    if not any(ranks):
-        hint = r"its only group is the rank, in paths below RUN, as in 'rank(\d+)'"
+    found = {file.path: regex.findall(file.path.as_posix()) for file in files} if regex.groups == 1 else {}
+    ranks = {path: int(texts[-1]) for path, texts in found.items() if texts and _RANK_NUMBER.fullmatch(texts[-1])}
+    if not ranks:
+        hint = r"its only group is the rank, in the path of a file, as in 'rank(\d+)'"
         raise UsageError(f"--ranks-from {pattern}: it finds no rank", hint=hint)
     return [
-        file if rank is None or file.rank_from == "metadata" else replace(file, rank=int(rank), rank_from="option")
-        for file, rank in zip(files, ranks, strict=True)
+        replace(file, rank=ranks[file.path], rank_from="option")
+        if file.path in ranks and file.rank_from != "metadata"
+        else file
+        for file in files
     ]
 
 
@@ -124,29 +120,23 @@ def _at_one_time(files: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
 
 
 def _numbered_through(files: Sequence[TraceFile], world_size: int) -> list[TraceFile]:
-    processes = {process_of(file): file for file in files}
-    for behind in (False, True):
-        node = {file.path: _node_of(file, behind=behind) for file in files}
-        local: dict[str, set[int]] = defaultdict(set)
-        for file in files:
-            local[node[file.path]].add(file.rank or 0)
-        root = os.path.commonpath(local)
-        are_nodes = all(_NODE.search(name.removeprefix(root)) for name in local)
-        count, size = sum(map(len, local.values())), world_size or len(processes) * are_nodes
-        is_clear = count == len(processes) > len(set().union(*local.values()))
-        if is_clear and (count == size or (are_nodes and count < size)):
-            most, (each, rest) = max(map(max, local.values())) + 1, divmod(size, len(local))
-            on_node = most if rest or each < most else each
-            first = {name: number * on_node for number, name in enumerate(sorted(local, key=natural_order))}
-            return [replace(f, rank=first[node[f.path]] + (f.rank or 0), rank_from="nothing") for f in files]
-    return []
-
-
-def _node_of(file: TraceFile, *, behind: bool) -> str:
-    """Return what comes before the rank in the path of a file; or its folder, and what comes behind the rank."""
-    match = _rank_match(file.path.name) or _WORKER.search(file.path.name)
-    begin, end = match.span() if match else (None, None)
-    return f"{folder_of(file)}/{file.path.name[end:].partition('.')[0] if behind else file.path.name[:begin]}"
+    processes = {process_of(file) for file in files}
+    node: dict[TracePath, str] = {}  # what comes before the rank in the path
+    local: dict[str, set[int]] = defaultdict(set)
+    for file in files:
+        match = _rank_match(file.path.name) or _WORKER.search(file.path.name)
+        node[file.path] = f"{folder_of(file)}/{file.path.name[: match.start() if match else None]}"
+        local[node[file.path]].add(file.rank or 0)
+    root = os.path.commonpath(local)
+    are_nodes = all(_NODE.search(name.removeprefix(root)) for name in local)
+    count, size = sum(map(len, local.values())), world_size or len(processes) * are_nodes
+    is_clear = count == len(processes) > len(set().union(*local.values()))
+    if not is_clear or (count != size and not (are_nodes and count < size)):
+        return []
+    most, (each, rest) = max(map(max, local.values())) + 1, divmod(size, len(local))
+    on_node = most if rest or each < most else each
+    first = {name: number * on_node for number, name in enumerate(sorted(local, key=natural_order))}
+    return [replace(f, rank=first[node[f.path]] + (f.rank or 0), rank_from="nothing") for f in files]
 
 
 def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceFile]]:
@@ -168,7 +158,7 @@ def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceF
 def _numbered(files: Sequence[TraceFile]) -> Iterator[TraceFile]:
     """Yield the files, of which those without a rank get a free one, and windows of a process the same."""
     taken = {file.rank for file in files}
-    said = _ranks_said(files, taken)
+    said = _ranks_of_folders(files, taken)
     rank_of_process = {process_of(file): file.rank for file in files if file.rank is not None}
     for file in sorted(files, key=lambda file: natural_order(str(file.path))):
         if file.rank is not None:
@@ -187,24 +177,15 @@ def _candidates(file: TraceFile) -> frozenset[int]:
     return file.membership.candidates if file.membership is not None else frozenset()
 
 
-def _ranks_said(files: Sequence[TraceFile], taken: set[int | None]) -> dict[object, int]:
-    """Return the rank of each process without one that its folder is named after, or that a number in its path may be.
-
-    A number may be if it is another one for each process and less than the world's size. None if that is not so of all.
-    """
+def _ranks_of_folders(files: Sequence[TraceFile], taken: set[int | None]) -> dict[object, int]:
+    """Return the rank after which the folder of each process is named that has none; none unless that is so of all."""
     unknown = {process_of(file): file for file in files if file.rank is None}
     if len(unknown) < 2:
         return {}
     root = len(os.path.commonpath([folder_of(file) for file in files]))
-    below = [str(file.path.absolute())[root:] for file in unknown.values()]
-    folders = [[match[3] for part in path.split("/")[:-1] if (match := _rank_match(part))][-1:] for path in below]
-    numbers = [re.findall(r"\d+", path) for path in below]
-    columns = zip(*numbers, strict=True) if len({*map(len, numbers)}) == 1 else ()
-    world_size = max((file.known_world_size for file in unknown.values()), default=0)
-    allowed = [texts for texts in columns if max(map(int, texts)) < world_size]
-    for texts in (*zip(*folders, strict=False), *allowed):
-        ranks = dict(zip(unknown, map(int, texts), strict=True))
-        may_be = all(rank in (_candidates(unknown[process]) or {rank}) for process, rank in ranks.items())
-        if may_be and len(set(ranks.values()) - taken) == len(unknown):
-            return ranks
-    return {}
+    ranks: dict[object, int] = {}
+    for process, file in unknown.items():
+        named = filter(None, map(_rank_match, str(file.path.absolute())[root:].split("/")[:-1]))
+        ranks.update((process, int(match[3])) for match in named)
+    may_be = all(rank in (_candidates(unknown[process]) or {rank}) for process, rank in ranks.items())
+    return ranks if may_be and len(set(ranks.values()) - taken) == len(unknown) else {}

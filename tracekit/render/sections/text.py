@@ -212,8 +212,7 @@ _ROWS: Mapping[str, RowsShown] = {
 def _breakdown(breakdown: Breakdown) -> list[object]:
     ranks = rows_of(breakdown, "ranks")
     shown = _most(ranks, "step_ns", _SHOWN_RANKS)
-    blocking = _drawn(step_columns.BLOCKING, rows_of(breakdown, "blocking"))
-    return [*_drawn(step_columns.RANKS, shown, len(ranks)), *blocking, *_idle(breakdown, ranks)]
+    return [*_drawn(step_columns.RANKS, shown, len(ranks)), *_idle(breakdown, ranks)]
 
 
 def _most(ranks: list[Row], column: str, most: int) -> list[Row]:

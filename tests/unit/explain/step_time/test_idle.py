@@ -91,7 +91,7 @@ def test_a_replayed_graph_of_which_only_edges_are_recorded_is_not_idle(tmp_path:
 
     (finding,) = report.findings
     assert (finding.id, finding.cause, finding.saving_ns) == ("idle-unexplained", None, None)
-    assert (finding.evidence["graphs"], finding.evidence["unknown_ns"]) == (40, 975_000)
+    assert (finding.evidence["in_graphs"], finding.evidence["unknown_ns"]) == (True, 975_000)
 
 
 def test_a_queue_that_waits_for_what_is_not_recorded_is_never_the_first_cause(tmp_path: Path) -> None:

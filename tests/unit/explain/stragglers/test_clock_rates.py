@@ -44,11 +44,10 @@ def test_a_lower_clock_explains_a_rank_that_computes_longer(tmp_path: Path) -> N
     assert finding.evidence["cause"] == "compute"
     clock = finding.evidence["clock"]
     assert (clock["rate"], clock["others_rate"]) == (1110, 1590)
-    assert "SM clock is 1.11 GHz, the others' 1.59 GHz" in finding.text
 
 
 def test_clocks_of_other_devices_in_the_same_file_do_not_count(tmp_path: Path) -> None:
-    """GIVEN files with the counters of all devices of the host THEN the one counts on which the rank computes."""
+    """GIVEN files with the counters of all devices of the host, which differ from device to device."""
 
     def edited(rank: int, trace: Document) -> None:
         (device,) = {event["pid"] for event in trace["traceEvents"] if event.get("cat") == "kernel"}
