@@ -14,7 +14,7 @@ import numpy as np
 
 from tracekit.explain.kernels import OPERATOR_TIMES
 from tracekit.explain.pauses.tables import PAUSE_TIMES
-from tracekit.explain.step_time.tables import IDLE_SUMS
+from tracekit.explain.step_time.tables import IDLE_SUMS, HostLocation
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Float64, Int32, Int64
 from tracekit.model.run import Run
