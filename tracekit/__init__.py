@@ -6,7 +6,7 @@
     tracekit.merge(run, "run.pftrace")  one trace for Perfetto
     tracekit.compare("a/", "b/")        whether run b is slower than run a, or than several runs [a, ...], and why
     report.tables["ranks"]              a DataFrame; tracekit.schema describes every column
-    tracekit.read_tables("run.xlsx")    tables that a report was written to, as DataFrames again
+    tracekit.read_tables("run.csv")     tables that a report was written to, as DataFrames again
     tracekit.to_hta("runs/")            the TraceAnalysis of Holistic Trace Analysis, loaded by tracekit
     tracekit.integrations               the decorator as callbacks of Accelerate, Lightning, the HF Trainer
 

@@ -10,7 +10,6 @@ does.
 
 from __future__ import annotations
 
-import contextlib
 import dis
 import importlib
 import importlib.metadata
@@ -22,16 +21,14 @@ import re
 import shlex
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from types import CodeType
 from typing import Any, Literal
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-from tracekit.capture.job.process import identify
 from tracekit.capture.private_names.entry import PrivateName
 from tracekit.capture.private_names.table import PRIVATE_NAMES
 from tracekit.errors import UsageError, error_line
@@ -54,7 +51,6 @@ NATIVE_PARTS = (
 
 State = Literal["ok", "absent", "problem"]
 
-JOIN_TIMEOUT_S = 60  # for the other ranks of the job
 _PRIVATE_NAMES = "torch: private names"
 
 _REMEDIES = {
@@ -63,8 +59,6 @@ _REMEDIES = {
     "distributed": "install a torch build with USE_DISTRIBUTED=1",
     "gloo": "set GLOO_SOCKET_IFNAME to a network interface of this host, for example lo",
     "nccl": "install a torch build for this GPU and driver",
-    "job": "set GLOO_SOCKET_IFNAME to a network interface that all hosts share; open the port of MASTER_ADDR",
-    "job versions": "install the same versions on all hosts",
 }
 
 
@@ -278,71 +272,6 @@ def try_torch() -> list[Check]:
         remedy = "pip install --force-reinstall torch"
         return [Check(name="torch: torch", state="problem", found=error_line(error), remedy=remedy)]
     return [*(_run_check(name, check, torch) for name, check in _CHECKS.items()), *_private_names(torch)]
-
-
-def examine_job() -> list[Check]:
-    """Join the other ranks of this job, and return what does and does not work between them. Called on all ranks.
-
-    The ranks exchange host and versions over Gloo. If every process of a host has a GPU, NCCL runs a collective.
-    """
-    try:
-        import torch
-        import torch.distributed as dist
-
-        dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
-    except Exception as error:
-        return [Check(name="torch: job", state="problem", found=error_line(error), remedy=_REMEDIES["job"])]
-    try:
-        members: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(members, _rank_description(torch))
-        checks = _compare_ranks(members)
-        with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
-        return [*checks, _nccl_between(torch, dist)] if with_gpus else checks
-    except Exception as error:
-        return [Check(name="torch: job", state="problem", found=error_line(error), remedy=_REMEDIES["job"])]
-    finally:
-        with contextlib.suppress(Exception):
-            dist.destroy_process_group()
-
-
-def _rank_description(torch: Any) -> dict[str, Any]:
-    return {
-        "host": identify().host,
-        "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
-        "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        "profiler": bool(torch.profiler.kineto_available()),
-    }
-
-
-def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Check]:
-    """Report how many ranks joined, and the first rank that differs from rank 0."""
-    hosts = {member["host"] for member in members}
-    detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
-    checks = [Check(name="torch: job", state="ok", found=detail)]
-    other = [rank for rank, member in enumerate(members) if member["versions"] != members[0]["versions"]]
-    without = [rank for rank, member in enumerate(members) if not member["profiler"]]
-    if other:
-        detail = f"rank {other[0]} has {members[other[0]]['versions']}, rank 0 {members[0]['versions']}"
-        remedy = _REMEDIES["job versions"]
-        checks.append(Check(name="torch: job versions", state="problem", found=detail, remedy=remedy))
-    if without:
-        detail = f"rank {without[0]} has a torch without Kineto"
-        remedy = _REMEDIES["profiler"]
-        checks.append(Check(name="torch: job profiler", state="problem", found=detail, remedy=remedy))
-    return checks
-
-
-def _nccl_between(torch: Any, dist: Any) -> Check:
-    """Run a collective with NCCL. Called on every rank: if one raises, the others wait for their time-out."""
-    try:
-        torch.cuda.set_device(identify().local_rank)
-        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
-        dist.all_reduce(torch.ones(1, device="cuda"), group=group)
-        torch.cuda.synchronize()
-    except Exception as error:
-        return Check(name="torch: job nccl", state="problem", found=error_line(error), remedy="see NCCL_DEBUG=INFO")
-    return Check(name="torch: job nccl", state="ok", found="a collective between all ranks went through")
 
 
 def _run_check(name: str, check: Callable[[Any], Check], torch: Any) -> Check:

@@ -32,7 +32,7 @@ def first(folder: Path) -> Finding:
         ("slow-host-causes/wandb", "logging-pause", (0,), "logging", 6.0),
         ("logging-in-stacks/run", "logging-pause", (0,), "logging", 6.0),
         ("late-by-turns/gc_by_turns", "cause-by-turns", (), "garbage_collection", 12.0),
-        ("late-by-turns/allocator_by_turns", "cause-by-turns", (), "allocator", 6.0),
+        ("late-by-turns/allocator_by_turns", "cause-by-turns", (), "allocator", 3.7),
         ("mixed-gpus/run", "straggler", (2, 3), "compute", 12.0),
         ("optimizer-on-the-cpu/run", "host-compute", (), "host_compute", None),
         ("synchronisation-below-a-fifth/run", "host-synchronisation", (), "synchronisation", 1.7),
@@ -46,6 +46,13 @@ def test_a_finding_names_the_cause(
     if saved_ms is not None:
         assert (finding.saving_ns or 0) / 1e6 == pytest.approx(saved_ms, abs=0.06)
     assert "stacks" not in (finding.action or "")
+
+
+@pytest.mark.parametrize(("case", "time_ms"), [("gc_by_turns", 12.0), ("allocator_by_turns", 6.0)])
+def test_a_cause_by_turns_has_its_time_and_replays_exactly(cases: Path, case: str, time_ms: float) -> None:
+    found = report(cases / "late-by-turns" / case)
+    assert (found.findings[0].time_ns or 0) / 1e6 == pytest.approx(time_ms, abs=0.05)
+    assert found.whatif.replay_error == pytest.approx(0, abs=0.001)
 
 
 @pytest.mark.parametrize(("case", "ranks"), [("throttled_rank", (5,)), ("throttled_node", (4, 5, 6, 7))])

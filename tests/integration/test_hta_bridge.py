@@ -14,11 +14,7 @@ import tracekit
 from tests.components import require_module
 from tests.unit.hta.hta_itself import as_on_pandas_2, assert_equal_tables, load_by_hta
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
-from tracekit.hta.cross_check import cross_check
 from tracekit.hta.package import rounding
-from tracekit.loading.load import load
-from tracekit.loading.options import StepSelection, SummaryOptions
-from tracekit.report.kernel_list import list_kernels
 
 # HTA warns of its own use of pandas and of logging; not ours to mend.
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
@@ -38,8 +34,6 @@ FAILURES = {
     ("b200", "trace-diff"): "ValueError: Trace first doesn't have any iteration.",
 }
 """What HTA cannot do on these traces, with either parser."""
-
-CLASSED_DIFFERENTLY = {"b200": ["multimem_all_reduce_kernel"]}
 
 
 @cache
@@ -108,17 +102,3 @@ def test_what_hta_cannot_do_on_pandas_3_is_its_own_error(real_traces: Path, name
     result = run_analysis("critical-path", request)
     assert (result.error, result.tables) == ("ValueError: Cannot specify both 'axis' and 'index'/'columns'", {})
     assert run_analysis("overlap", request).error == ""
-
-
-@pytest.mark.parametrize("name", TRACES)
-def test_every_difference_from_hta_is_explained(real_traces: Path, name: str) -> None:
-    run = loaded(real_traces, name)
-    whole = SummaryOptions(steps=StepSelection(whole=True))
-    check = cross_check(
-        run, recording=lambda: load(real_traces / TRACES[name], options=whole), kernels=lambda: list_kernels(run)
-    )
-    unexplained = [each for each in check.comparisons if any("no convention" in reason for reason in each.reasons)]
-    assert (unexplained, check.errors) == ([], {})
-    different = {(each.figure, each.rank) for each in check.comparisons if each.reasons}
-    assert ("overlap", 0) in different or name in {"dlrm", "b200"}  # whole microseconds and one step; none to hide
-    assert [kernel.function for kernel in check.class_differences] == CLASSED_DIFFERENTLY.get(name, [])

@@ -54,11 +54,6 @@ _EXIT_BUG = 4
 _EXIT_INTERRUPTED = 130
 _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as of other tools whose reader, such as `head`, has ended
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-_FORMER_OPTIONS = {
-    "--cross-check": "compare with HTA by: tracekit hta RUN cross-check",
-    "--links": "measure idle network links with nccl-tests",
-    "--scheduler": "ranks are read by this machine's processes: --jobs",
-}
 _EXIT_SIGNAL_BASE = 128  # plus the number of the signal, as in shells
 
 
@@ -166,8 +161,6 @@ def describe_error(error: BaseException) -> tuple[str, int]:
             return _line(what, "check the space on the disk"), _EXIT_INPUT
         case FileNotFoundError(filename=None) if _is_current_folder_gone():
             return _line("the current folder no longer exists", "go to another one: cd"), _EXIT_INPUT
-        case click.NoSuchOption(option_name=option) if option in _FORMER_OPTIONS:
-            return _line(f"{option} is no option any more", _FORMER_OPTIONS[option]), _EXIT_USAGE
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "tracekit"
             return _line(error.format_message(), f"what it takes: {command} --help"), _EXIT_USAGE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 
 import click
@@ -11,8 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.capture.job.process import identify
-from tracekit.checks import Check, examine, examine_job
+from tracekit.checks import Check, examine
 from tracekit.cli.inputs.echo import echo_drawn
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.render.console import write
@@ -26,12 +24,7 @@ def doctor() -> None:
 
     The exit code is 1 when something that is needed does not work; extras that are not installed are no problem.
     """
-    rank, in_job = identify().rank, "MASTER_ADDR" in os.environ and "RANK" in os.environ
-    checks = examine() if rank == 0 else []
-    if in_job:
-        checks += examine_job()
-    if rank != 0:
-        return  # one answer for all
+    checks = examine()
     # Commands are to be copied: a line each, however narrow the terminal.
     advice = (Text(line, no_wrap=True) for line in advise(checks))
     echo_drawn(write([draw(checks), *advice], **terminal_format()))

@@ -21,11 +21,8 @@ from tracekit.render.query_result import query_csv, query_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracekit.model.run import Run
-    from tracekit.report.kernel_list import KernelUse
 
-
-_ALL, _CROSS_CHECK = "all", "cross-check"
+_ALL = "all"
 _SUFFIXES = (".csv", ".json", ".txt")
 
 _SHOWN_ROWS = 20
@@ -34,7 +31,7 @@ _LONGEST_TEXT = 32
 
 @click.command()
 @run_options()
-@click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*ANALYSES, _ALL, _CROSS_CHECK]))
+@click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*ANALYSES, _ALL]))
 @click.option("--last-step", is_flag=True, help="Keep the profiler's last step, which HTA leaves out.")
 @click.option("--nanoseconds", is_flag=True, help="Do not round times to whole microseconds, as HTA does.")
 @click.option("--annotation", default="ProfilerStep", metavar="TEXT", help="critical-path: of this annotation.")
@@ -70,24 +67,17 @@ def hta(
         critical-path         the critical path of a step, by rank
         trace-diff            operators of two runs, or of the first and last step
         all                   all of these
-        cross-check           what differs from tracekit's figures, and why
 
     \b
         tracekit hta runs/ idle-time -o idle.csv    several tables become several files
     """
-    from tracekit.errors import InputError, UsageError
+    from tracekit.errors import InputError
     from tracekit.loading.options import SummaryOptions
 
     suffix = ".json" if as_json else ".txt" if output is None else output.suffix
     refuse_suffixes([] if output is None else [output], [".json"] if as_json else _SUFFIXES)
-    if analysis == _CROSS_CHECK and suffix == ".csv":
-        raise UsageError(f"-o {output}: {_CROSS_CHECK} is no table", hint="write a .json or .txt file")
     with quiet():
         import_bridge("trace")
-    if analysis == _CROSS_CHECK:
-        text = _cross_check(choice, suffix, text_format(output))
-        write_result(output, text, is_json=suffix == ".json", force=force)
-        return
     options = SummaryOptions(sections=frozenset())
     others = [] if against is None else [choice.of_path(against)]
     if choice.anonymize:
@@ -130,26 +120,6 @@ def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path
         write_result(file, text, is_json=suffix == ".json", force=force)
 
 
-def _cross_check(choice: RunChoice, suffix: str, style: Mapping[str, Any]) -> str:
-    """Return what differs from the figures of tracekit, as JSON or as text."""
-    from tracekit.hta.cross_check import cross_check, cross_check_text
-    from tracekit.loading.options import StepSelection, SummaryOptions
-    from tracekit.report.kernel_list import list_kernels
-
-    def load(*, whole: bool = False) -> Run:
-        return choice.load(SummaryOptions(steps=StepSelection(whole=whole), sections=frozenset({"breakdown"})))
-
-    def kernels() -> list[KernelUse]:
-        with choice.workers() as workers:
-            return list_kernels(run, options=choice.with_rules(), **workers)
-
-    run = load()
-    check = cross_check(run, recording=lambda: load(whole=True), kernels=kernels)
-    if suffix == ".json":
-        return _json(" ".join(choice.shown_paths), cross_check=check.as_dict())
-    return shown(cross_check_text(check, **style))
-
-
 def _file(output: Path, title: str, *, alone: bool) -> Path:
     """Return the file of a table: the one that was asked for, or one beside it with the table's name."""
     return output if alone else output.with_name(f"{output.stem}-{title.replace(' ', '-')}{output.suffix}")
@@ -182,12 +152,7 @@ def hta_json(results: Mapping[str, HtaResult], *, path: str) -> str:
         }
         for name, result in results.items()
     }
-    return _json(path, analyses=analyses)
-
-
-def _json(path: str, **content: Any) -> str:
-    """Return a JSON object about the run at `path`."""
-    return json_document({"path": unicode_text(path)} | content, sort_keys=False)
+    return json_document({"path": unicode_text(path), "analyses": analyses}, sort_keys=False)
 
 
 def hta_csv(frame: pd.DataFrame) -> str:

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
 
 
-_SIZE = click.IntRange(min=1)
-
-
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), metavar="OPS")
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
@@ -26,25 +23,20 @@ _SIZE = click.IntRange(min=1)
     type=click.Choice(("ns", "us", "ms", "s")),
     help="Of times whose column names none (start_ms does); seconds by default.",
 )
-@click.option("--pipeline-ranks", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
-@click.option("--microbatches", type=_SIZE, metavar="N", help="Of a log of timers that does not say it.")
 @output_options("(.json or .txt)")
 def optables(
     path: Path,
     steps: StepSelection | None,
     full: bool,
     time_unit: str | None,
-    pipeline_ranks: int | None,
-    microbatches: int | None,
     as_json: bool,
     output: Path | None,
     force: bool,
 ) -> None:
     """Analyse a pipeline that another tracer recorded.
 
-    OPS is a table with one operation a row (.csv or .parquet), or a log with Megatron's timers (.log, .txt or .out).
-    docs/operation-tables.md lists the columns. Told are bubbles, the critical path, slow ranks, stalls, and what each
-    fix and removing one outlier would save.
+    OPS is a table with one operation a row (.csv or .parquet). docs/operation-tables.md lists the columns. Told are
+    bubbles, the critical path, slow ranks, stalls, and what each fix and removing one outlier would save.
     """
     from tracekit.model.texts import unicode_text
     from tracekit.optables.diagnosis import diagnose_file
@@ -54,7 +46,7 @@ def optables(
 
     refuse_suffixes([] if output is None else [output], [".json"] if as_json else [".json", ".txt"])
     chosen = None if steps is None else steps.__contains__
-    diagnosis = diagnose_file(path, chosen, time_unit, pipeline_ranks, microbatches)
+    diagnosis = diagnose_file(path, chosen, time_unit)
     is_json = as_json or (output is not None and output.suffix == ".json")
     if is_json:
         head = {"path": unicode_text(str(path)), "notes": list(diagnosis.notes)}

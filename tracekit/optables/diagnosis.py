@@ -21,14 +21,12 @@ from tracekit.model.run import format_ranges
 from tracekit.optables import straggler_analysis
 from tracekit.optables.findings import persistent_straggler, slow_transfers
 from tracekit.optables.findings import stalls as finding_of_stalls
-from tracekit.optables.megatron import read_timer_log
 from tracekit.optables.operation_table import OperationTable, read_frame, read_table
 from tracekit.optables.pipelines import NamedGraph, graph_of_table, run_of_table
 from tracekit.optables.stragglers import Outliers, SlowRank, Stalls, describe_stalls, find_outliers, find_slow_ranks
 from tracekit.replay.replay import critical_chains
 
 StepChoice = Callable[[int], bool]
-_LOGS = (".log", ".txt", ".out")
 _EARLY = 0.01  # of the messages
 _SAME_TIME_NS = 1000
 _REPLAY_ERROR = 0.1
@@ -61,18 +59,13 @@ class TableDiagnosis:
     notes: tuple[str, ...]
 
 
-def diagnose_file(
-    path: Path, chosen: StepChoice | None, unit: str | None, pipeline_ranks: int | None, microbatches: int | None
-) -> TableDiagnosis:
+def diagnose_file(path: Path, chosen: StepChoice | None, unit: str | None) -> TableDiagnosis:
     """Return what a file shows.
 
     chosen: which steps count; by default all but a first one that is longer. unit: of times whose column names none.
-    pipeline_ranks, microbatches: of a log that does not say them.
 
     Raises InputError when it cannot be read or replayed.
     """
-    if path.name.lower().endswith(_LOGS):
-        return diagnose_table(read_timer_log(path, pipeline_ranks, microbatches), chosen)
     frame = read_frame(path)
     if set(straggler_analysis.COLUMNS) <= set(frame.columns):
         return diagnose_operations(frame, str(path), chosen)
@@ -131,8 +124,7 @@ def _diagnosis(table: OperationTable, named: NamedGraph, bubbles: Pipeline | Non
     ]
     notes += _early_starts(bubbles.measured if bubbles is not None else ())
     if abs(result.replay_error) > _REPLAY_ERROR:
-        what = "the model of the schedule" if table.modelled else "the replay"
-        notes.append(f"{what} is off by {result.replay_error:+.0%}: do not trust savings that are smaller")
+        notes.append(f"the replay is off by {result.replay_error:+.0%}: do not trust savings that are smaller")
     return TableDiagnosis(
         table=table,
         whatif=result,

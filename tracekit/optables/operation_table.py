@@ -6,7 +6,7 @@ Names are compared in small letters, with `_` for blanks and `-`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -81,16 +81,12 @@ class OperationTable:
         operations: by step, rank and start. Columns of int64: `rank`, `replica` (of the model), `stage`, `step`,
             `microbatch` (or -1), `start_ns`, `end_ns`. `kind` is one of `KINDS`. The stage of what is no forward,
             backward or message is the first one of its rank.
-        measured_ns: how long each step was, where the tracer measured it besides its operations.
-        modelled: times within a step are those of a model, because the tracer has sums alone.
         notes: what was assumed or left out.
     """
 
     path: str
     source: str
     operations: pd.DataFrame
-    measured_ns: dict[int, int] = field(default_factory=dict)
-    modelled: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -163,8 +163,7 @@ def graph_of_table(table: OperationTable, pipelines: Sequence[MeasuredPipeline])
             of_ranks = [[others[step, rank] for step in steps if (step, rank) in others] for rank in pipeline.ranks]
             columns = np.array([of_pipeline[step][1] for step in steps])
             _add_pipeline(builder, pipeline, of_pipeline[steps[0]][0], columns, of_ranks, begins_ns)
-        lengths_ns = (spans["end_ns"] - spans["start_ns"])[steps].to_dict() | table.measured_ns
-        measured_ns = np.array([lengths_ns[step] for step in steps], dtype=np.float64)
+        measured_ns = (spans["end_ns"] - spans["start_ns"])[steps].to_numpy(np.float64)
         built.append(builder.build(steps, measured_ns, len(pipelines)))
     computes = range(len(ACTION_KINDS))
     return NamedGraph(

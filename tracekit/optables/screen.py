@@ -35,7 +35,6 @@ def table_dict(diagnosis: TableDiagnosis) -> dict[str, Any]:
             "source": diagnosis.table.source,
             "ranks": operations["rank"].nunique(),
             "replicas": operations["replica"].nunique(),
-            "modelled": diagnosis.table.modelled,
         },
         "pipeline": None if pipeline is None else pipeline_dict(pipeline),
         "critical_path": by_rank.sort_values("total_ns", ascending=False, kind="stable").to_dict("records"),

@@ -78,22 +78,3 @@ def test_it_examines_the_installation_that_it_runs_in(monkeypatch: pytest.Monkey
     assert result.exit_code == any(check.state == "problem" for check in checks)
     assert [check.name for check in checks if f" {check.name} " not in result.stdout] == []
     assert result.stderr == ""
-
-
-@pytest.mark.parametrize(("rank", "shown"), [("0", True), ("1", False)])
-def test_every_rank_joins_the_job_and_rank_0_shows_the_result(
-    monkeypatch: pytest.MonkeyPatch, rank: str, shown: bool
-) -> None:
-    joined: list[str] = []
-
-    def examine_job() -> list[Check]:
-        joined.append(rank)
-        return [Check(name="torch: job", state="ok", found="2 ranks on 1 host, joined over Gloo")]
-
-    monkeypatch.setattr(COMMAND, "examine_job", examine_job)
-    for name, value in {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
-        monkeypatch.setenv(name, value)
-    result = doctor(monkeypatch, TORCH)
-    assert joined == [rank]
-    assert ("2 ranks on 1 host" in result.stdout) == shown
-    assert bool(result.stdout) == shown

@@ -152,13 +152,6 @@ def test_wrong_usage_is_one_line_and_exits_with_2(arguments: list[str], line: st
     assert result.stdout == ""
 
 
-def test_an_option_of_before_says_what_to_type_now() -> None:
-    result = CliRunner().invoke(cli.cli, ["analyze", "runs", "--cross-check"], prog_name="tracekit")
-    assert result.exit_code == 2
-    assert result.stderr.rstrip().endswith("tracekit hta RUN cross-check")
-    assert result.stderr.count("\n") == 1
-
-
 def test_no_command_shows_the_help_as_a_usage_error() -> None:
     result = CliRunner().invoke(cli.cli, [], prog_name="tracekit")
     assert result.exit_code == 2

@@ -138,7 +138,6 @@ def test_what_a_hint_installs_exists_and_ends_it() -> None:
 def test_options_and_commands_that_hints_name_exist() -> None:
     options = {option for name in COMMANDS for each in command(name).params for option in each.opts} | {"--help"}
     elsewhere = {"--force-reinstall", "--no-deps", "--no-cache-dir", "--no-binary", "--editable"}
-    elsewhere |= {"--timing-log-option", "--timing-log-level"}  # of Megatron-LM
     elsewhere |= {"--version"}  # of trace_processor_shell
     named = [option for hint in hints() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", hint)]
     assert len(named) >= 10

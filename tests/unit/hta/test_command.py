@@ -93,9 +93,7 @@ def test_another_run_can_be_compared(run: Path, tmp_path: Path) -> None:
     assert [row["diff_counts"] for row in rows if row["name"] == "aten::extra"] == [1]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["no-such-analysis"], ["overlap", "-o", "file.xml"], ["cross-check", "-o", "file.csv"]]
-)
+@pytest.mark.parametrize("arguments", [["no-such-analysis"], ["overlap", "-o", "file.xml"]])
 def test_wrong_usage_is_one_line(run: Path, arguments: list[str]) -> None:
     result = hta(run, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -108,18 +106,3 @@ def test_a_missing_package_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatc
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert "pip install 'torch-tracekit[hta]'" in line
-
-
-def test_the_cross_check_names_what_differs_and_why(run: Path) -> None:
-    result = hta(run, "cross-check", "--no-cache")
-    assert result.exit_code == 0, result.output
-    assert "Cross-check with HTA" in result.stdout
-    assert "HTA leaves out the last step" in result.stdout
-
-
-def test_the_cross_check_is_written_as_json(run: Path, tmp_path: Path) -> None:
-    result = hta(run, "cross-check", "--no-cache", "-o", tmp_path / "check.json")
-    assert result.exit_code == 0, result.output
-    figures = json.loads((tmp_path / "check.json").read_text())["cross_check"]["figures"]
-    assert {each["figure"] for each in figures} >= {"total", "compute", "idle", "overlap"}
-    assert {each["rank"] for each in figures} == {0, 1, None}

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.components import require_module
 from tests.unit.cli.terminals import STYLE, assert_styled_within_the_width, named_runs, written
 
-COMMANDS = ["hta h100 kernel-breakdown", "hta ddp cross-check"]
+COMMANDS = ["hta h100 kernel-breakdown", "hta ddp overlap"]
 
 
 def test_a_terminal_gets_styles_within_its_width(tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ def test_the_json_has_what_the_screen_says() -> None:
         "source": "a table of operations",
         "ranks": 8,
         "replicas": 2,
-        "modelled": False,
     }
     assert found["stalls"]["pattern"] == "wandering"
     assert [row["step"] for row in found["outliers"]] == [4, 2, 5]

@@ -17,7 +17,7 @@ import contextlib
 import functools
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -105,6 +105,23 @@ class ListedHook:
         if self._hook in self._hooks:
             self._hooks.remove(self._hook)
         _applied.pop(self, None)
+
+
+class PatchSet:
+    """What one observer patches while a window is open."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch | ListedHook] = []
+
+    def apply(self, patches: Iterable[Patch | ListedHook]) -> None:
+        for patch in patches:
+            self._patches.append(patch)
+            patch.apply()
+
+    def remove(self) -> None:
+        """Remove all, the last first. Then it is empty, and may be applied again."""
+        while self._patches:
+            self._patches.pop().remove()
 
 
 class _Hook:

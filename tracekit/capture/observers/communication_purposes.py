@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch, patch_of
+from tracekit.capture.hooks.patching import Patch, PatchSet, patch_of
 from tracekit.capture.hooks.span import leaf_inputs, runs_backward
 from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.parameters import LiveParameters
@@ -84,7 +84,7 @@ class PurposeObserver:
     """Attached after the wrappers' observers, it leaves the groups and strategies that they have set."""
 
     def __init__(self) -> None:
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._uses: dict[int, _Use] = {}
         self._gradients = GradientAddresses(())
 
@@ -101,16 +101,13 @@ class PurposeObserver:
         for methods, note in observed_methods:
             for name, argument in methods.items():
                 if hasattr(process_group, name):
-                    self._patches.append(Patch(process_group, name, functools.partial(_observe_call, note, argument)))
+                    around = functools.partial(_observe_call, note, argument)
+                    self._patches.apply([Patch(process_group, name, around)])
         if self._gradients.count:
-            self._patches += patch_of("torch.autograd", None, "grad", self._note_gradients)
-        for patch in self._patches:
-            patch.apply()
+            self._patches.apply(patch_of("torch.autograd", None, "grad", self._note_gradients))
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
         self._gradients.release()
 
     def contribute(self, draft: MetadataDraft) -> None:

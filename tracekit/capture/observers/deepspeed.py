@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch, patch_of
+from tracekit.capture.hooks.patching import PatchSet, patch_of
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit, Settings, SettingValue
@@ -45,14 +45,14 @@ class DeepSpeedObserver:
         self._module_names: dict[int, str] = {}  # id of a module -> its name
         self._prefetched: dict[str, str] = {}  # module -> all module names in the prefetch of its parameters
         self._fetching: str | None = None
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._notes: list[str] = []
 
     def attach(self, objects: LiveObjects) -> None:
         engines = find_engines(objects)
         if not engines:
             return
-        self._patches = [
+        patches = [
             *patch_of(_ENGINE, "DeepSpeedEngine", "forward", self._engine_in(engine_span("forward"))),
             *patch_of(_ENGINE, "DeepSpeedEngine", "backward", self._engine_in(engine_span("backward"))),
             *patch_of(_ENGINE, "DeepSpeedEngine", "step", self._engine_in(optimizer_span("step"))),
@@ -63,15 +63,12 @@ class DeepSpeedObserver:
         if any(_is_compiled(engine) for engine in engines):
             self._notes.append("parameter fetches of ZeRO 3 are not named: the model is compiled")
         else:
-            self._patches += patch_of(*_FETCHES, "fetch_sub_module", self._fetch)
-            self._patches += patch_of(*_FETCHES, f"_{_FETCHES[1]}__all_gather_params", self._gather)
-        for patch in self._patches:
-            patch.apply()
+            patches += patch_of(*_FETCHES, "fetch_sub_module", self._fetch)
+            patches += patch_of(*_FETCHES, f"_{_FETCHES[1]}__all_gather_params", self._gather)
+        self._patches.apply(patches)
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
         if not self._engines:  # a short job may build its engine inside the first step
             for engine in find_engines(objects):
                 self._add_engine(engine)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, PatchSet
 from tracekit.capture.hooks.span import span
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.observers import MetadataDraft
@@ -100,7 +100,7 @@ class Fsdp1Observer:
         self._units: list[tuple[Any, str]] = []
         self._name_of_handle: dict[int, str] = {}
         self._unsharded_handles: set[int] | None = None  # ids of handles; None if unshards are not observed
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._compiled = False
 
     def attach(self, objects: LiveObjects) -> None:
@@ -112,21 +112,18 @@ class Fsdp1Observer:
             return
         runtime = sys.modules["torch.distributed.fsdp._runtime_utils"]
         wrapper = sys.modules["torch.distributed.fsdp.fully_sharded_data_parallel"]
-        self._patches = [
+        self._unsharded_handles = set()
+        patches = [
             Patch(runtime, "_unshard", self._around_unshard),
             Patch(runtime, "_reduce_grad", self._around_reduction),
             Patch(runtime, "_reduce_grad_no_shard", self._around_reduction),
             Patch(runtime, "_pre_backward_hook", self._around_backward_use),
             Patch(wrapper, "_pre_forward_unshard", self._around_forward_use),
         ]
-        self._unsharded_handles = set()
-        for patch in self._patches:
-            patch.apply()
+        self._patches.apply(patches)
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in self._patches:
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
         if self._unsharded_handles is None or not self._unsharded_handles <= self._name_of_handle.keys():
             self._find(objects)  # a short job may wrap its model inside the first step
 

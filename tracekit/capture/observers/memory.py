@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch, patch_of
+from tracekit.capture.hooks.patching import PatchSet, patch_of
 from tracekit.capture.hooks.span import leaf_inputs, runs_backward
 from tracekit.capture.job.process import accelerator_module
 from tracekit.capture.observers import MetadataDraft
@@ -40,7 +40,7 @@ class MemoryObserver:
     def __init__(self) -> None:
         self._parameters = LiveParameters([])
         self._zero: list[Any] = []  # optimizers of DeepSpeed
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._gradient_bytes: int | None = None
         self._use: MemoryUse | None = None
 
@@ -48,17 +48,11 @@ class MemoryObserver:
         self._parameters = LiveParameters.of(objects)
         self._zero = [engine.optimizer for engine in find_engines(objects)]
         if self._parameters.parameters:
-            self._patches = [
-                *patch_of("torch.autograd", None, "backward", self._after_backward),
-                *patch_of("torch.autograd", None, "grad", self._after_grad),
-            ]
-            for patch in self._patches:
-                patch.apply()
+            self._patches.apply(patch_of("torch.autograd", None, "backward", self._after_backward))
+            self._patches.apply(patch_of("torch.autograd", None, "grad", self._after_grad))
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
         self._parameters = LiveParameters.of(objects, self._parameters)
         self._zero = [engine.optimizer for engine in find_engines(objects)]
         parameters = [*self._parameters.parameters, *self._parameters.shards()]

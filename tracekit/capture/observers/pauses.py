@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import ListedHook, Patch, fail_safe, patch_of
+from tracekit.capture.hooks.patching import ListedHook, Patch, PatchSet, fail_safe, patch_of
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.spans import (
@@ -65,35 +65,31 @@ class PausesObserver:
     """Patches what makes the program wait, and listens to the garbage collector."""
 
     def __init__(self) -> None:
-        self._hooks: list[Patch | ListedHook] = []
+        self._hooks = PatchSet()
 
     def attach(self, objects: LiveObjects) -> None:
         work = getattr(sys.modules.get("torch.distributed"), "Work", None)
         loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-        self._hooks = [ListedHook(gc.callbacks, _CollectionSpans())]
+        hooks: list[Patch | ListedHook] = [ListedHook(gc.callbacks, _CollectionSpans())]
         if work is not None:
-            self._hooks.append(Patch(work, "wait", _in_span(WAIT_SPAN)))
+            hooks.append(Patch(work, "wait", _in_span(WAIT_SPAN)))
         if loader is not None:
-            self._hooks.append(Patch(loader, "__iter__", _in_span(DATA_SPAN)))
+            hooks.append(Patch(loader, "__iter__", _in_span(DATA_SPAN)))
         for module, name, action, function in _CHECKPOINTS:
-            self._hooks += patch_of(module, None, name, _in_span(checkpoint_span(action, function)))
+            hooks += patch_of(module, None, name, _in_span(checkpoint_span(action, function)))
         for module in _ASYNC_SAVES:
-            self._hooks += patch_of(module, None, "async_save", _async_save)
+            hooks += patch_of(module, None, "async_save", _async_save)
         for module, owner, names in _LOGGING:
             for name in names:
-                self._hooks += patch_of(module, owner, name, _in_span(logging_span(f"{owner or module}.{name}")))
-        for hook in self._hooks:
-            hook.apply()
+                hooks += patch_of(module, owner, name, _in_span(logging_span(f"{owner or module}.{name}")))
+        self._hooks.apply(hooks)
         for name in ("stdout", "stderr"):
             write = Patch(getattr(sys, name), "write", _in_span(logging_span(name)))
             with contextlib.suppress(AttributeError, TypeError):  # a stream may be None, or take no attributes
-                write.apply()
-                self._hooks.append(write)
+                self._hooks.apply([write])
 
     def detach(self, objects: LiveObjects) -> None:
-        for hook in reversed(self._hooks):
-            hook.remove()
-        self._hooks = []
+        self._hooks.remove()
 
     def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace, and sequence ids come from the flight recorder."""

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch, patch_of, wrap_call
+from tracekit.capture.hooks.patching import PatchSet, patch_of, wrap_call
 from tracekit.capture.hooks.span import ForwardSpans, leaf_inputs, runs_backward, span
 from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.job.process import several_processes
@@ -64,7 +64,7 @@ class PhasesObserver:
     """Contributes the data types that are in use, besides the spans."""
 
     def __init__(self) -> None:
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._autocast: dict[str, None] = {}  # in order of first use
         self._parameters = LiveParameters([])  # as the window opened
         self._parameter_dtypes: list[str] = []
@@ -72,7 +72,7 @@ class PhasesObserver:
 
     def attach(self, objects: LiveObjects) -> None:
         self._parameters = LiveParameters.of(objects)
-        self._patches = [
+        patches = [
             *patch_of("torch.autograd", None, "backward", _backward),
             *patch_of("torch.autograd", None, "grad", _grad),
             *patch_of("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _init_checkpoint_frame),
@@ -82,18 +82,15 @@ class PhasesObserver:
         ]
         for module, names in _CLIPPING:
             for name in names:
-                self._patches += patch_of(module, None, name, _clip)
+                patches += patch_of(module, None, name, _clip)
         for module, scaler in _SCALERS:
-            self._patches += patch_of(module, scaler, "step", self._scaler_step)
-            self._patches += patch_of(module, scaler, "unscale_", _scaler_action("unscale"))
-            self._patches += patch_of(module, scaler, "update", _scaler_action("update_scale"))
-        for patch in self._patches:
-            patch.apply()
+            patches += patch_of(module, scaler, "step", self._scaler_step)
+            patches += patch_of(module, scaler, "unscale_", _scaler_action("unscale"))
+            patches += patch_of(module, scaler, "update", _scaler_action("update_scale"))
+        self._patches.apply(patches)
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
         self._parameter_dtypes = LiveParameters.of(objects, self._parameters).dtypes()
         self._parameters = LiveParameters([])
 
@@ -232,20 +229,17 @@ class GradientModeObserver:
     """Patches how these blocks are entered and left."""
 
     def __init__(self) -> None:
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._open: dict[int, tuple[Any, Any]] = {}  # by thread: the block and its span
 
     def attach(self, objects: LiveObjects) -> None:
         for block in _BLOCKS if several_processes() else ():
-            self._patches += patch_of("torch.autograd.grad_mode", block, "__enter__", self._enter)
-            self._patches += patch_of("torch.autograd.grad_mode", block, "__exit__", self._exit)
-        for patch in self._patches:
-            patch.apply()
+            self._patches.apply(patch_of("torch.autograd.grad_mode", block, "__enter__", self._enter))
+            self._patches.apply(patch_of("torch.autograd.grad_mode", block, "__exit__", self._exit))
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches, self._open = [], {}
+        self._patches.remove()
+        self._open = {}
 
     def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace."""

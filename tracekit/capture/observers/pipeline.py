@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, PatchSet
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import PipelineLayout
@@ -38,7 +38,7 @@ class PipelineObserver:
     """Holds the stages that ran until `detach`, and their groups until `contribute`."""
 
     def __init__(self) -> None:
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._stages: dict[int, Any] = {}
         self._groups: list[Any] = []
         self._layout: PipelineLayout | None = None
@@ -47,19 +47,16 @@ class PipelineObserver:
         stage, schedule = (getattr(sys.modules.get(module), name, None) for module, name in (_STAGE, _SCHEDULE))
         if stage is None or schedule is None:
             return
-        for patch in (
+        patches = [
             Patch(stage, "forward_one_chunk", self._forward),
             Patch(stage, "backward_one_chunk", self._backward),
             Patch(stage, "backward_weight_one_chunk", self._backward_weight),
             Patch(schedule, "_maybe_compute_loss", _loss),
-        ):
-            patch.apply()
-            self._patches.append(patch)
+        ]
+        self._patches.apply(patches)
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
         if self._stages:
             stage_ids = set(self._stages)
             schedules = [s for s in objects.instances(*_SCHEDULE) if stage_ids & {id(stage) for stage in _stages_of(s)}]

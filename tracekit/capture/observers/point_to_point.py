@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.patching import Patch, PatchSet
 from tracekit.capture.hooks.span import span
 from tracekit.capture.job.groups import DESTROYED_GROUP
 from tracekit.capture.observers import MetadataDraft
@@ -51,7 +51,7 @@ class PointToPointObserver:
         self._any_source_receives: dict[
             int, _Message
         ] = {}  # by the id of a `Work`, which lives until it is asked for its source
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._batches: list[Any] = []  # open spans; batches of several groups may be nested
 
     def attach(self, objects: LiveObjects) -> None:
@@ -70,14 +70,10 @@ class PointToPointObserver:
         work = getattr(distributed, "Work", None)
         if hasattr(work, "_source_rank"):
             patches.append(Patch(work, "_source_rank", self._note_source))
-        for patch in patches:
-            patch.apply()
-            self._patches.append(patch)
+        self._patches.apply(patches)
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
         while self._batches:  # an error in a batch leaves it open
             self._batches.pop().__exit__(None, None, None)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import Patch, fail_safe
+from tracekit.capture.hooks.patching import Patch, PatchSet, fail_safe
 from tracekit.capture.hooks.span import span
 from tracekit.capture.job.rpc_worker import Worker, rpc_module, this_worker
 from tracekit.capture.observers import MetadataDraft
@@ -51,7 +51,7 @@ class RpcObserver:
     """Holds the calls of the window until `contribute`."""
 
     def __init__(self) -> None:
-        self._patches: list[Patch] = []
+        self._patches = PatchSet()
         self._worker: Worker | None = None
         self._thread = 0
         self._pickled = threading.local()  # by thread: the name of the function that was pickled last
@@ -80,14 +80,10 @@ class RpcObserver:
         ]
         for owner, name, around in patched_functions:
             if hasattr(owner, name):
-                patch = Patch(owner, name, around)
-                patch.apply()
-                self._patches.append(patch)
+                self._patches.apply([Patch(owner, name, around)])
 
     def detach(self, objects: LiveObjects) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
-        self._patches = []
+        self._patches.remove()
 
     def contribute(self, draft: MetadataDraft) -> None:
         if self._worker is None:

@@ -8,7 +8,7 @@ locations of a host that launches late, are compared by their sums over all step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -193,17 +193,17 @@ def _location(slow: Sequence[RankSummary], others: Sequence[RankSummary], least_
     here, there = _locations(slow), _locations(others)
     beyond_ns = {place: time_ns - there.get(place, 0.0) for place, time_ns in here.items()}
     place = max(beyond_ns, key=lambda place: beyond_ns[place], default=None)
-    if place is None or beyond_ns[place] < least_ns or place == (None, None, None):
+    if place is None or beyond_ns[place] < least_ns or not (place.operator or place.annotation or place.source):
         return None
-    return {"operator": place[0], "annotation": place[1], "source": place[2], "total_ns": round(beyond_ns[place])}
+    return replace(place, total_ns=round(beyond_ns[place]))
 
 
-def _locations(ranks: Sequence[RankSummary]) -> dict[tuple[str | None, str | None, str | None], float]:
+def _locations(ranks: Sequence[RankSummary]) -> dict[HostLocation, float]:
     """Return for how long hosts that launch late are where, in ns a step, the mean of the ranks."""
-    result: dict[tuple[str | None, str | None, str | None], float] = {}
+    result: dict[HostLocation, float] = {}
     for summary in ranks:
         steps = max(sum(step.complete for step in summary.steps), 1) * len(ranks)
         for location in (at for idle in summary[IDLE_SUMS] if idle.cause == "host_bound" for at in idle.locations):
-            place = (location.operator, location.annotation, location.source)
+            place = replace(location, total_ns=0)
             result[place] = result.get(place, 0.0) + location.total_ns / steps
     return result

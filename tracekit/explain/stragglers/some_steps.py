@@ -78,13 +78,14 @@ def _late(
 ) -> LateInSomeSteps | None:
     slow = work.mask(indexes)
     beyond_ns = work.beyond_peers(own_ns, slow)
-    series_ns, others = beyond_ns[:, slow].min(axis=1), ~slow & work.is_compared(slow)
+    compared = work.is_compared(slow)
+    series_ns, others_ns = beyond_ns[:, slow].min(axis=1), beyond_ns[:, ~slow & compared]
     late = series_ns >= NOTABLE_SHARE * step_ns
     count, steps = int(late.sum()), len(late)
-    if not 0 < count < steps or not others.any():
+    if not 0 < count < steps or not compared[slow].all():
         return None
     least_ns = float(series_ns[late].min())
-    largest_ns = max(float(np.abs(beyond_ns[:, others]).max()), float(np.abs(series_ns[~late]).max()), 1.0)
+    largest_ns = max(int(np.abs(others_ns).max(initial=1)), int(np.abs(series_ns[~late]).max()))
     chance = candidates * steps * BURST_CHANCE * BURST_AGAIN ** (count - 1)
     chance *= math.exp(-least_ns * count / (BURST_SHARE * step_ns))
     what = "how long it is late in such a step, against what any other rank or step shows"

@@ -113,6 +113,9 @@ def _cuts(recorded: RecordedSteps, kernels: KernelStarts, actions: Actions) -> C
     windows, interrupted = recorded.lanes.windows, recorded.once(_interruptions)
     launches = communication_launches(recorded, kernels)
     synchronised = synchronisations(recorded, kernels)
+    allocates = interrupted.rows(interrupted.what == NO_TRAINING.index("allocator"))
+    in_allocation = Intervals(allocates.begin_ns, allocates.end_ns).covers(synchronised.begin_ns)
+    synchronised = synchronised.rows(~in_allocation)  # to free memory takes its time, whatever it waits for
     unrecorded = unrecorded_synchronisations(recorded, kernels, synchronised)
     waiting = np.flatnonzero(kernels.awaited_ns != ABSENT)
     marked = np.searchsorted(kernels.reach_ns, synchronised.awaited_kernel_ns, side="right")

@@ -39,6 +39,7 @@ from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.catalogue import restated
 from tracekit.findings.communication import REPLAYED_ACTIONS
 from tracekit.findings.finding import SAVES_NOTHING, Finding, Remedy
+from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 from tracekit.model.table import DerivedFrame, Rows
@@ -283,6 +284,7 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
         if finding.remedy == "host":  # what a late host costs is known by what the replay saves, not by a share
             saved_ns = change.saves_ns_per_step
             conditions = saving_conditions(saved_ns, change.error_ns, saved_ns / change.share)
+            conditions = (NOTABLE_SHARE.reached_by(finding.conditions[0].value), *conditions)
         return replace(
             finding,
             saving_ns=change.saves_ns_per_step,

@@ -1,4 +1,4 @@
-"""Read the tables that a report was written to, from a folder or a workbook: they are equal to those of the report."""
+"""Read the tables that a report was written to from a folder: they are equal to those of the report."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, get_args
 from tracekit.errors import InputError
 from tracekit.model.table import Column, Table, Type
 from tracekit.render.files.tables import is_json, parquet_reader, value_of_csv, value_of_json
-from tracekit.render.files.workbook import import_openpyxl, text_of_cell
 from tracekit.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-_HINT = "give what `tracekit analyze RUN -o` wrote: a folder of CSV or Parquet files, or an .xlsx file"
+_HINT = "give what `tracekit analyze RUN -o` wrote: a folder of CSV or Parquet files"
 
 _Cells = dict[str, list[Any]]
-"""The cells of a file or sheet, by the name of the column."""
+"""The cells of a file, by the name of the column."""
 _Decode = Callable[[Any, str], Any]
 """Returns the value of a cell of a column with a type."""
 
@@ -31,7 +30,7 @@ _Decode = Callable[[Any, str], Any]
 def read_tables(path: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
     """Return the tables of a report that were written to `path`, by name, as `Report.tables` has them.
 
-    `path` is a folder of CSV or Parquet files, or an Excel workbook.
+    `path` is a folder of CSV or Parquet files.
 
     Raises InputError when there are none, or they are damaged. Raises UsageError when a package is missing.
     """
@@ -67,8 +66,6 @@ def _tables(cells: Mapping[str, _Cells], decode: _Decode) -> dict[str, pd.DataFr
 
 def _cells_of(source: Path) -> tuple[dict[str, _Cells], _Decode]:
     """Return the cells of all tables, and what decodes them."""
-    if not source.is_dir():
-        return dict(_workbook_cells(source)), _workbook_value
     if files := sorted(source.glob("*.parquet")):
         return {file.stem: _parquet_cells(file) for file in files}, _parquet_value
     with _long_cells():
@@ -104,36 +101,3 @@ def _parquet_value(cell: Any, column_type: str) -> Any:
     if cell is None or cell is pd.NA or cell != cell:  # NaN alone differs from itself
         return None
     return value_of_json(cell) if is_json(column_type) and isinstance(cell, str) else cell
-
-
-def _workbook_cells(file: Path) -> Iterator[tuple[str, _Cells]]:
-    from zipfile import BadZipFile
-
-    openpyxl = import_openpyxl("reading Excel files")
-    try:
-        workbook = openpyxl.load_workbook(file, read_only=True)
-    except (BadZipFile, openpyxl.utils.exceptions.InvalidFileException) as error:
-        raise ValueError(str(error)) from None
-    try:
-        for sheet in workbook.worksheets:
-            header, *rows = ([_value(cell) for cell in row] for row in sheet.iter_rows())
-            for row in rows:
-                row += [None] * (len(header) - len(row))  # cells at the end without a value are not there
-            yield sheet.title, {str(name): [row[at] for row in rows] for at, name in enumerate(header)}
-    finally:
-        workbook.close()
-
-
-def _value(cell: Any) -> Any:
-    """Return the value of a cell. Empty text has none, but is marked as text."""
-    is_text = cell.value is None and getattr(cell, "style_array", None) is not None and cell.style_array.quotePrefix
-    return "" if is_text else cell.value
-
-
-def _workbook_value(cell: Any, column_type: str) -> Any:
-    kind = column_type.removesuffix("?")
-    if cell is None:
-        return None
-    if is_json(column_type):
-        return value_of_json(text_of_cell(cell))
-    return {"int": int, "float": float, "bool": bool}[kind](cell) if kind != "str" else text_of_cell(cell)

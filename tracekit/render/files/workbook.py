@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ _LARGEST_EXACT = 1 << 53  # larger integers are rounded, as numbers of Excel are
 _WIDEST = 60
 # Characters that XML cannot hold, or changes (a carriage return), and text that looks like an escape of one.
 _ESCAPED = re.compile("[\x00-\x08\x0b-\x0d\x0e-\x1f\ufffe\uffff\ud800-\udfff]|_(?=x[0-9A-Fa-f]{4}_)")
-_ESCAPES = re.compile("_x([0-9A-Fa-f]{4})_")
 
 
 def write_workbook(report: Report, path: Path, *, force: bool) -> tuple[str, ...]:
@@ -35,7 +33,11 @@ def write_workbook(report: Report, path: Path, *, force: bool) -> tuple[str, ...
 
     Raises UsageError without openpyxl, OutputError for more rows than Excel takes, and what `new_file` raises.
     """
-    openpyxl = import_openpyxl("writing Excel files")
+    try:
+        import openpyxl
+    except ImportError:
+        hint = "install it with: pip install 'torch-tracekit[xlsx]'"
+        raise UsageError("writing Excel files needs openpyxl, which is not installed", hint=hint) from None
     tables = [table for table in tables_to_write(report) if table.values[0]]
     for table in tables:
         if len(table.values[0]) >= _MOST_ROWS:
@@ -51,24 +53,9 @@ def write_workbook(report: Report, path: Path, *, force: bool) -> tuple[str, ...
     return tuple(remarks)
 
 
-def import_openpyxl(what: str) -> Any:
-    """Return the package. Raises UsageError without it."""
-    with suppress(ImportError):
-        import openpyxl
-
-        return openpyxl
-    hint = "install it with: pip install 'torch-tracekit[xlsx]'"
-    raise UsageError(f"{what} needs openpyxl, which is not installed", hint=hint)
-
-
 def cell_text(text: str) -> str:
     """Return text as a cell of a workbook holds it."""
     return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", text)
-
-
-def text_of_cell(cell: str) -> str:
-    """Return the text that `cell_text` was given."""
-    return _ESCAPES.sub(lambda match: chr(int(match[1], 16)), cell)
 
 
 def _add_sheet(workbook: Any, table: FilledTable) -> Iterator[str]:

@@ -99,3 +99,26 @@ def test_ranks_of_different_programs_are_not_compared() -> None:
     work = work_times(run, counted_steps(run))
     assert work is not None
     assert work.standing_out(1) == []
+
+
+@pytest.mark.parametrize(
+    ("late", "named"),
+    [
+        ({1: (5, 6, 7)}, (1, [5, 6, 7])),
+        ({1: (5, 6, 7), 0: (2,)}, None),  # another is late, too
+        ({1: (5, 6)}, None),  # may be an accident
+    ],
+)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_that_is_late_in_some_steps_is_named_if_no_other_ever_is(
+    ranks: int, late: dict[int, tuple[int, ...]], named: tuple[int, list[int]] | None
+) -> None:
+    cluster = Cluster(ranks)
+    for number in cluster.steps(10):
+        for rank in range(ranks):
+            cluster.work(rank, compute=1000 + (3 * rank + number) % 5 + 300 * (number in late.get(rank, ())))
+        cluster.collective(range(ranks), transfer=50)
+    result = stragglers(cluster.run())
+    found = [(f.rank, f.evidence["late_steps"]) for f in result.findings if f.id == "late-in-some-steps" and f.holds]
+    assert found == ([] if named is None else [named])
+    assert result.verdict.rank == (None if named is None else named[0])
