@@ -8,13 +8,13 @@ locations of a host that launches late, are compared by their sums over all step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from tracekit.explain.kernels import OPERATOR_TIMES
 from tracekit.explain.pauses.tables import PAUSE_TIMES
-from tracekit.explain.step_time.tables import IDLE_SUMS
+from tracekit.explain.step_time.tables import IDLE_SUMS, HostLocation
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Float64, Int32, Int64
 from tracekit.model.run import Run
@@ -195,7 +195,7 @@ def _location(slow: Sequence[RankSummary], others: Sequence[RankSummary], least_
     place = max(beyond_ns, key=lambda place: beyond_ns[place], default=None)
     if place is None or beyond_ns[place] < least_ns or not (place.operator or place.annotation or place.source):
         return None
-    return replace(place, total_ns=round(beyond_ns[place]))
+    return {**asdict(place), "total_ns": round(beyond_ns[place])}
 
 
 def _locations(ranks: Sequence[RankSummary]) -> dict[HostLocation, float]:
