@@ -284,7 +284,7 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
         if finding.remedy == "host":  # what a late host costs is known by what the replay saves, not by a share
             saved_ns = change.saves_ns_per_step
             conditions = saving_conditions(saved_ns, change.error_ns, saved_ns / change.share)
-            conditions = (NOTABLE_SHARE.reached_by(finding.conditions[0].value), *conditions)
+            conditions = (*(NOTABLE_SHARE.reached_by(share.value) for share in finding.conditions[:1]), *conditions)
         return replace(
             finding,
             saving_ns=change.saves_ns_per_step,
