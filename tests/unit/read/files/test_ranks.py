@@ -50,12 +50,10 @@ def write(folder: Path, names: list[str], *groups: list[int]) -> dict[str, int]:
         [f"exp_rank={rank}.json" for rank in range(12)],
         [f"worker{rank // 2}_rank{rank}.json" for rank in range(12)],
         [f"local_rank_{rank % 8}_global_rank_{rank}.json" for rank in range(12)],
-        [f"data_parallel_rank_{rank % 4}.rank.{rank}.json" for rank in range(12)],
         [f"tp_rank_{rank % 2}_pp_rank_{rank // 2}_rank_{rank}.json" for rank in range(12)],
         [f"llama-worker-{rank // 2}_{101 + rank}.17.pt.trace.json" for rank in range(24)],
         [f"llama-{'master' if rank < 2 else 'worker'}-0_{99 + rank}.17.pt.trace.json" for rank in range(4)],
         ["job-master-0.json", "job-worker-0.json", "job-worker-1.json"],
-        [f"profile-TP-{rank}.json" for rank in range(12)],
         [f"node{rank // 8}/host_{rank}.json" for rank in range(16)],
         [f"rank_{rank}/trace.json" for rank in range(12)],
     ],
@@ -129,7 +127,6 @@ def test_groups_that_only_one_rank_is_in_count_more_than_names(
     for rank in range(4):
         on_demand(rows[rank // 2], columns[rank % 2], pid=rank).write(tmp_path / f"rank{(rank + 1) % 4}.json")
     found = discover([str(tmp_path)])
-    assert sorted(ranks(found).values()) == [0, 1, 2, 3]
     assert {name[-6]: rank for name, rank in ranks(found).items()} == {str((rank + 1) % 4): rank for rank in range(4)}
     assert (found.chosen.world_size, kinds(found)) == (4, [])
 
