@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import parallel, summary
 from tests.components import REAL_TRACES, require
+from tests.places import field_cases
 from tracekit.trace_processor import TraceProcessor, open_trace_processor
 
 # Beside a busy neighbour an example takes longer than its deadline, and examples take too long to be made. A commit has
@@ -52,6 +53,14 @@ def real_traces() -> Path:
         pytest.skip(f"needs {REAL_TRACES}: set TRACEKIT_REAL_TRACES to the folder that holds them")
     require(REAL_TRACES, Path(folder).is_dir(), f"TRACEKIT_REAL_TRACES={folder} is no folder")
     return Path(folder).resolve()
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of traces that users sent."""
+    folder = field_cases()
+    require("field cases", folder is not None and folder.is_dir(), "TRACEKIT_FIELD_CASES names no folder")
+    return folder or Path()
 
 
 @pytest.fixture(scope="session")

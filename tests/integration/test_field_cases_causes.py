@@ -8,17 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.places import field_cases
 from tracekit.findings.finding import Finding
 from tracekit.report.report import Report, analyze
-
-
-@pytest.fixture(scope="session")
-def cases() -> Path:
-    folder = field_cases()
-    if folder is None or not folder.is_dir():
-        pytest.skip("needs traces of the field: set TRACEKIT_FIELD_CASES to the folder that holds them")
-    return folder
 
 
 @cache

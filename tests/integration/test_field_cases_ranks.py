@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tests.components import require
-from tests.places import field_cases
 
-
-def cases() -> Path:
-    """Return the folder of the field cases; skip the test where it is not."""
-    folder = field_cases()
-    require("field cases", folder is not None and folder.is_dir(), "TRACEKIT_FIELD_CASES names no folder")
-    assert folder is not None
-    return folder
+COORDINATOR = "gpu-host_99.async_llm.1762000009000000000.pt.trace.json.gz"
 
 
 @pytest.mark.parametrize(
@@ -27,21 +19,14 @@ def cases() -> Path:
         ("names-of-ranks/k8s", 4, 2, 0.23, 3.7, ()),
         ("names-of-ranks/worker_rank", 4, 3, 0.25, 1.5, ()),
         ("processes-without-gpu/launchers", 2, 1, 0.28, None, ("libkineto.pt_6.json",)),  # and two more
-        (
-            "processes-without-gpu/coordinator",
-            4,
-            2,
-            0.22,
-            2.2,
-            ("gpu-host_99.async_llm.1762000009000000000.pt.trace.json.gz",),
-        ),
+        ("processes-without-gpu/coordinator", 4, 2, 0.22, 2.2, (COORDINATOR,)),
         ("inf-in-arguments/run", 4, 2, 0.23, 3.7, ()),
     ],
 )
 def test_all_ranks_are_there_and_the_slow_one_is_named(
-    case: str, ranks: int, slow: int, longer: float, saving_ms: float | None, left_out: tuple[str, ...]
+    cases: Path, case: str, ranks: int, slow: int, longer: float, saving_ms: float | None, left_out: tuple[str, ...]
 ) -> None:
-    report = tracekit.analyze(f"{cases()}/{case}")
+    report = tracekit.analyze(cases / case)
     run = report.run
     assert [summary.rank for summary in run.ranks] == list(range(ranks))
     assert (run.world_size, run.device, run.other_runs, run.missing_ranks) == (ranks, "gpu", (), ())
@@ -55,8 +40,8 @@ def test_all_ranks_are_there_and_the_slow_one_is_named(
         assert (finding.saving_ns or 0) / 1e6 == pytest.approx(saving_ms, abs=0.1)
 
 
-def test_ranks_are_named_otherwise() -> None:
-    report = tracekit.analyze(f"{cases()}/names-of-ranks/k8s", ranks_from=r"_10(\d)\.")
+def test_ranks_are_named_otherwise(cases: Path) -> None:
+    report = tracekit.analyze(cases / "names-of-ranks" / "k8s", ranks_from=r"_10(\d)\.")
     assert [summary.rank for summary in report.run.ranks] == [1, 2, 3, 4]
     assert [finding.evidence["ranks"] for finding in report.findings if finding.id == "straggler"] == [[3]]
     assert report.run.arguments[1:] == ["--ranks-from", r"_10(\d)\."]

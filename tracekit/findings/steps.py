@@ -140,17 +140,19 @@ def slow_rate(
     "longer-compute",
     "breakdown",
     LONGER_COMPUTE,
-    example={"slow": (2,), "compute_ns": 19_900_000, "others_compute_ns": 16_200_000, "others_idle_ns": 5_300_000},
+    example={"ranks": (2,), "compute_ns": 19_900_000, "others_compute_ns": 16_200_000, "others_idle_ns": 5_300_000},
 )
-def longer_compute(slow: Sequence[int], compute_ns: float, others_compute_ns: float, others_idle_ns: float) -> Sentence:
+def longer_compute(
+    ranks: Sequence[int], compute_ns: float, others_compute_ns: float, others_idle_ns: float
+) -> Sentence:
     """Ranks on GPUs whose communication is not recorded: some compute longer, and the others may wait for them."""
-    one = len(slow) == 1
+    one = len(ranks) == 1
     times = f"{milliseconds(compute_ns, 1)} against {milliseconds(others_compute_ns, 1)} ms"
     text = (
-        f"{ranks_text(slow)} compute{'s' * one} {compute_ns / others_compute_ns - 1:.0%} longer than the others "
+        f"{ranks_text(ranks)} compute{'s' * one} {compute_ns / others_compute_ns - 1:.0%} longer than the others "
         f"({times} a step), which idle {milliseconds(others_idle_ns, 1)} ms"
     )
-    return text, f"compare what {ranks_text(slow)} run{'s' * one}, and on which GPU, with the others"
+    return text, f"compare what {ranks_text(ranks)} run{'s' * one}, and on which GPU, with the others"
 
 
 @entry(

@@ -120,9 +120,7 @@ def _of_other_length(ranks: Sequence[RankSummary]) -> Iterator[Doubt]:
     of_found = [summary for summary in found if summary.steps_from != "recording"]
     if not of_found or not any(len(summary.collectives) or len(summary.messages) for summary in ranks):
         return
-    lengths_ns = {
-        summary.rank: statistics.median(step.step_ns for step in summary.steps) for summary in found if summary.steps
-    }
+    lengths_ns = {s.rank: statistics.median(step.step_ns for step in s.steps) for s in found if s.steps}
     usual_ns = statistics.median_low(lengths_ns[summary.rank] for summary in of_found if summary.steps)
     for summary in found:
         ratio = lengths_ns.get(summary.rank, usual_ns) / max(usual_ns, 1)

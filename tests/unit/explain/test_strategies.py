@@ -58,7 +58,6 @@ def test_experts_exchange_counts_then_tokens_there_and_back(
         (MIB, "AllReduceBackward", ()),  # what a node of the graph communicates is no gradient of a parameter
         (12, None, ()),  # metrics
         (MIB, "of tp", ()),  # of parameters that all ranks of tensor parallelism have
-        (0, None, ()),
     ],
 )
 def test_gradients_are_all_reduced_outside_of_the_graph(

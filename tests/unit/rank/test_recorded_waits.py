@@ -55,11 +55,10 @@ def test_communication_blocks_for_which_the_stream_of_compute_waits(tmp_path: Pa
     assert exposed_and_blocking(tmp_path, of_stream(training())) == (390, 190)
 
 
-@pytest.mark.parametrize("args", [{"wait_on_cuda_event_record_corr_id": -1}, {"wait_on_cuda_event_record_corr_id": 5}])
-def test_an_event_whose_record_is_unknown_was_recorded_by_the_wait_at_the_latest(
-    tmp_path: Path, args: dict[str, int]
-) -> None:
-    assert exposed_and_blocking(tmp_path, of_stream(training(), **args)) == (390, 190)
+@pytest.mark.parametrize("record", [-1, 5])
+def test_an_event_whose_record_is_unknown_was_recorded_by_the_wait_at_the_latest(tmp_path: Path, record: int) -> None:
+    trace = of_stream(training(), wait_on_cuda_event_record_corr_id=record)
+    assert exposed_and_blocking(tmp_path, trace) == (390, 190)
 
 
 def test_an_event_from_before_the_communication_blocks_nothing(tmp_path: Path) -> None:

@@ -250,16 +250,12 @@ def _locations_of_gaps(recorded: RecordedSteps, in_steps: Mapping[str, Intervals
         what.append(2 * number + before.covers(time_ns[-1]))  # odd: before the first operator of a step
     found = locations.sums(np.concatenate(what), np.concatenate(time_ns), np.concatenate(total_ns))
     for number, place, location_ns in found:
-        operator, annotation, source = _placed(number % 2, place)
+        operator, annotation, source = place
+        if number % 2 and operator is None and annotation is None:
+            annotation = BEFORE_OPERATORS
         location = HostLocation(operator=operator, annotation=annotation, source=source, total_ns=location_ns)
         result[of_host[number // 2]].append(location)
     return result
-
-
-def _placed(before: int, location: Location) -> Location:
-    """Return a location, of Python before a step's first operator as that."""
-    operator, annotation, source = location
-    return operator, BEFORE_OPERATORS if before and operator is None and annotation is None else annotation, source
 
 
 def _longest(time: Intervals) -> Intervals:

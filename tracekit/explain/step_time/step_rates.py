@@ -131,18 +131,17 @@ def longer_computes(run: Run) -> list[Finding]:
     slow = _clearly_longer(compute_ns, LONGER_COMPUTE)
     if slow is None or find_slow_rates(ranks, {}) is not None:
         return []
-    others = [summary for summary in ranks if summary.rank not in slow]
-    least_ns = min(statistics.median(compute_ns[rank]) for rank in slow)
-    others_ns = statistics.median(statistics.median(compute_ns[summary.rank]) for summary in others)
-    idle_ns = statistics.fmean(step.idle_ns for summary in others for step in summary.steps if step.complete)
+    medians_ns = {rank: statistics.median(times_ns) for rank, times_ns in compute_ns.items()}
+    least_ns = min(medians_ns[rank] for rank in slow)
+    others_ns = statistics.median(medians_ns[rank] for rank in medians_ns.keys() - slow)
+    idle_ns = statistics.fmean(part.idle_ns for s in ranks if s.rank not in slow for part in s.steps if part.complete)
     return [
         longer_compute(
             rank=min(slow) if len(slow) == 1 else None,
-            ranks=tuple(sorted(slow)) if len(slow) > 1 else (),
+            ranks=tuple(sorted(slow)),
             cause="slow_compute",
             time_ns=round(least_ns - others_ns),
             evidence={
-                "slow": sorted(slow),
                 "compute_ns": least_ns,
                 "others_compute_ns": others_ns,
                 "others_idle_ns": idle_ns,

@@ -8,7 +8,7 @@ locations of a host that launches late, are compared by their sums over all step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -195,7 +195,7 @@ def _location(slow: Sequence[RankSummary], others: Sequence[RankSummary], least_
     place = max(beyond_ns, key=lambda place: beyond_ns[place], default=None)
     if place is None or beyond_ns[place] < least_ns or not (place.operator or place.annotation or place.source):
         return None
-    return replace(place, total_ns=round(beyond_ns[place]))
+    return {**asdict(place), "total_ns": round(beyond_ns[place])}
 
 
 def _locations(ranks: Sequence[RankSummary]) -> dict[HostLocation, float]:

@@ -38,7 +38,7 @@ from tracekit.explain.whatif.graph.run_graph import build_run_graph
 from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.catalogue import restated
 from tracekit.findings.communication import REPLAYED_ACTIONS
-from tracekit.findings.finding import SAVES_NOTHING, Condition, Finding, Remedy
+from tracekit.findings.finding import SAVES_NOTHING, Finding, Remedy
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
@@ -280,13 +280,18 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
         evidence["bound_ns"] = change.saves_ns_per_step
         return restated(finding, evidence, saving_ns=None, saving_error_ns=None)
     if change is not None:
+        conditions = finding.conditions
+        if finding.remedy == "host":  # what a late host costs is known by what the replay saves, not by a share
+            saved_ns = change.saves_ns_per_step
+            conditions = saving_conditions(saved_ns, change.error_ns, saved_ns / change.share)
+            conditions = (*(NOTABLE_SHARE.reached_by(share.value) for share in finding.conditions[:1]), *conditions)
         return replace(
             finding,
             saving_ns=change.saves_ns_per_step,
             saving_error_ns=change.error_ns,
             action=REPLAYED_ACTIONS.get(change.remedy, finding.action),
             evidence={**evidence, "change": change.what},
-            conditions=_conditions(finding, change),
+            conditions=conditions,
         )
     if finding.remedy is None and (finding.saving_error_ns is not None or finding.saving_ns is None):
         return finding
@@ -296,14 +301,6 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
     if "bound_ns" in finding.evidence:
         return restated(finding, evidence)
     return replace(finding, saving_ns=None, saving_error_ns=None, evidence=evidence)
-
-
-def _conditions(finding: Finding, change: Change) -> tuple[Condition, ...]:
-    """Return the conditions of a finding: what a late host costs is known by what the replay saves, not by a share."""
-    if finding.remedy != "host":
-        return finding.conditions
-    share = NOTABLE_SHARE.reached_by(finding.conditions[0].value)
-    return share, *saving_conditions(change.saves_ns_per_step, change.error_ns, change.saves_ns_per_step / change.share)
 
 
 def with_next_limit(finding: Finding, whatif: WhatIf | Unavailable | None, made: Sequence[Finding]) -> Finding:

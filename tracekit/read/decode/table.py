@@ -5,7 +5,6 @@ Strings are numbered by their first use in the table, so that both decoders give
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -104,7 +103,7 @@ def build_table(
     records = dict(memory)
     records["time_ns"] = records["time_ns"] + base_time_ns
     near = _near(records["time_ns"], columns["start_ns"])
-    samples, without_value = counter_samples(counters, strings, base_time_ns)
+    samples = counter_samples(counters, strings, base_time_ns)
     samples_near = _near(samples.time_ns, columns["start_ns"])
     of_events = [name for name in ("name", "category", "extra_args") if name in columns]
     texts = [(columns, of_events), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
@@ -120,7 +119,7 @@ def build_table(
         memory=MemoryRecords(**{name: column[near] for name, column in records.items()}),
         stream_waits=stream_waits(waits, strings),
         counters=samples.rows(samples_near),
-        other_phases=dict(sorted((Counter(other_phases) + Counter(C=without_value)).items())),
+        other_phases=dict(sorted(other_phases.items())),
         **columns,
     )
     return events, len(outside) + int((~near).sum()) + int((~samples_near).sum())

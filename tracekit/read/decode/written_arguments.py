@@ -17,10 +17,8 @@ _JSON = msgspec.json.Decoder()
 _NO_STREAM = (1 << 32) - 1  # as older versions of Kineto write that there is none
 
 
-def counter_samples(
-    records: Mapping[str, np.ndarray], strings: Sequence[str], base_time_ns: int
-) -> tuple[CounterSamples, int]:
-    """Return a sample for each number among the arguments of events of counters, and how many events have none.
+def counter_samples(records: Mapping[str, np.ndarray], strings: Sequence[str], base_time_ns: int) -> CounterSamples:
+    """Return a sample for each number among the arguments of events of counters.
 
     records: `time_ns`, and `process`, `name` and `arguments` as indexes into `strings`.
     """
@@ -28,28 +26,23 @@ def counter_samples(
     processes_of: dict[str, set[str]] = {}
     series: dict[tuple[str, str, str], int] = {}
     rows: list[tuple[int, int, float]] = []
-    without = 0
     columns = zip(*(records[name].tolist() for name in ("time_ns", "process", "name", "arguments")), strict=True)
     for time_ns, process, name, arguments in columns:
         process_text, name_text = texts.get(process, ""), texts[name]
         processes_of.setdefault(name_text, set()).add(process_text)
-        before = len(rows)
         for key, value in _numbers(strings[arguments]):
             number = series.setdefault((process_text, name_text, key), len(series))
             rows.append((time_ns + base_time_ns, number, value))
-        without += len(rows) == before
-    samples = CounterSamples(
+    return CounterSamples(
         time_ns=np.array([row[0] for row in rows], dtype=np.int64),
         series=np.array([row[1] for row in rows], dtype=np.int64),
         value=np.array([row[2] for row in rows], dtype=np.float64),
         names=tuple(_series_name(*key, several=len(processes_of[key[1]]) > 1) for key in series),
     )
-    return samples, without
 
 
 def _numbers(arguments: str) -> Iterator[tuple[str, float]]:
-    values = _object(arguments)
-    for key, value in values.items():
+    for key, value in _object(arguments).items():
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             yield key, float(value)
 

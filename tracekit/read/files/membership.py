@@ -20,7 +20,6 @@ _NUMBER = re.compile(rb"[0-9]{1,7}(?![0-9])")
 _LABELS = b'"process_labels"'  # Kineto labels the one process that it records with CPU
 _LABELLED_CPU = re.compile(rb'[^{}]*"pid"\s*:\s*"?([^",]+)[^{}]*\{\s*"labels"\s*:\s*"CPU"')
 _LAUNCHES = (b"LaunchKernel", b"GraphLaunch")
-_OF_GPU = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_|xpu_|mtia_|privateuse1_|Kernel|Memcpy)')
 _ON_HOST = rb'cpu_|[Oo]perator|user_annotation|python_|Trace|overhead|fwd|forward|ac2g|cuda_|hip_|Runtime|"'
 _OFF_HOST = re.compile(rb'"cat"\s*:\s*"(?!' + _ON_HOST + rb')[^"]*"')
 
@@ -32,16 +31,19 @@ class Membership:
     Attributes:
         groups: The ranks of each group in whose collectives it took part. A list that torch shortened is left out.
         world_size: Of the job, at least; 0 if no group is named.
-        has_gpu: The file has events of a GPU, or launches.
+        has_device: The file has launches, or events of categories that are not known to be of the host.
         processes: How many processes of a host it labels: several in a merged trace.
-        is_of_host: It has neither, nor a group. All its events are of categories that are known to be of the host.
     """
 
     groups: frozenset[tuple[int, ...]]
     world_size: int
-    has_gpu: bool
-    is_of_host: bool
+    has_device: bool
     processes: int
+
+    @property
+    def is_of_rank(self) -> bool:
+        """Whether it shows a device or a group."""
+        return self.has_device or self.world_size > 0
 
     @property
     def candidates(self) -> frozenset[int]:
@@ -52,20 +54,19 @@ class Membership:
 def membership_of(path: TracePath) -> Membership:
     """Return what the events of a file say. Raises InputError when it cannot be read."""
     values: dict[bytes, set[bytes]] = {key: set() for key in (_RANKS, _SIZE)}
-    has_gpu, is_of_host = False, True
+    has_device = False
     processes: set[bytes] = set()
     text, size = b"", 0
     for chunk in TextChunks(path):
         size += len(chunk)
         text = text[-_OVERLAP_BYTES:] + chunk
-        has_gpu = has_gpu or any(launch in text for launch in _LAUNCHES) or _OF_GPU.search(text) is not None
-        is_of_host = is_of_host and _OFF_HOST.search(text) is None
+        has_device = has_device or any(launch in text for launch in _LAUNCHES) or _OFF_HOST.search(text) is not None
         labelled = (_LABELLED_CPU.match(piece) for piece in text.split(_LABELS)[1:])
         processes.update(match.group(1) for match in labelled if match)
         for key in (key for key in values if key in text):
             values[key].update(match.group(1) for piece in text.split(key)[1:] if (match := _VALUE.match(piece)))
         if size > _MOST_BYTES:
-            is_of_host = False  # of what follows it is not known
+            has_device = True  # of what follows it is not known
             break
     ranks = {value: tuple(map(int, _NUMBER.findall(value))) for value in values[_RANKS]}
     sizes = [int(number) for value in values[_SIZE] for number in _NUMBER.findall(value)]
@@ -73,7 +74,6 @@ def membership_of(path: TracePath) -> Membership:
     return Membership(
         groups=frozenset(group for value, group in ranks.items() if group and b"..." not in value),
         world_size=max((size for size in sizes if size <= MAX_RANKS), default=0),
-        has_gpu=has_gpu,
-        is_of_host=is_of_host and not (has_gpu or ranks or values[_SIZE]),
+        has_device=has_device,
         processes=len(processes),
     )

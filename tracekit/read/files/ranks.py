@@ -145,8 +145,8 @@ def with_ranks(files: Sequence[TraceFile]) -> tuple[list[TraceFile], list[TraceF
     A launcher or a coordinator has no rank, no collective and no event of a device, and runs beside ranks.
     """
     known = [file.membership for file in files if file.membership is not None]
-    are_ranks = len(known) < len(files) or any(each.has_gpu or each.world_size for each in known)
-    apart = [f for f in files if are_ranks and f.rank is None and f.membership and f.membership.is_of_host]
+    are_ranks = len(known) < len(files) or any(each.is_of_rank for each in known)
+    apart = [f for f in files if are_ranks and f.rank is None and f.membership and not f.membership.is_of_rank]
     apart.sort(key=lambda file: natural_order(str(file.path)))
     files = [file for file in files if file not in apart]
     if any(file.rank is None and _MASTER.search(file.path.name) for file in files):

@@ -196,11 +196,20 @@ class CounterValues:
 def counters_of(events: EventTable, clock: ClockModel, shown: Intervals | None) -> Iterator[CounterValues]:
     """Yield the counters of one recording. `shown`: the time to show, on the rank's clock; None: all."""
     begin_ns = int(events.start_ns.min())
+
+    def counter(name: str, unit: str, time_ns: Int64, values: Int64 | Float64) -> CounterValues:
+        time_ns = np.maximum(time_ns, begin_ns)  # values from before the first event hold when that begins
+        if shown is not None:
+            time_ns, values = _within(shown, time_ns, values)
+        kept = _changes(time_ns, values)
+        of_run_ns = clock.to_run(time_ns[kept])
+        return CounterValues(name=name, unit=unit, time_ns=of_run_ns, values=values[kept].astype(np.float64))
+
     samples = events.counters
     for series, name in enumerate(samples.names):
         rows = np.flatnonzero(samples.series == series)
         rows = rows[np.argsort(samples.time_ns[rows], kind="stable")]
-        yield _counter(name, "", samples.time_ns[rows], samples.value[rows], begin_ns, clock, shown)
+        yield counter(name, "", samples.time_ns[rows], samples.value[rows])
     records = events.memory
     if not len(records):
         return
@@ -210,26 +219,7 @@ def counters_of(events: EventTable, clock: ClockModel, shown: Intervals | None) 
         kind, number = int(records.device_type[rows[0]]), int(records.device_id[rows[0]])
         label = _DEVICES.get(kind, f"device of type {kind}") + ("" if number == ABSENT else f" {number}")
         for name, time_ns, values in _curves(records, rows, begin_ns):
-            yield _counter(f"{label} · {name}", "bytes", time_ns, values, begin_ns, clock, shown)
-
-
-def _counter(
-    name: str,
-    unit: str,
-    time_ns: Int64,
-    values: Int64 | Float64,
-    begin_ns: int,
-    clock: ClockModel,
-    shown: Intervals | None,
-) -> CounterValues:
-    # Values from before the first event hold when that begins.
-    time_ns = np.maximum(time_ns, begin_ns)
-    if shown is not None:
-        time_ns, values = _within(shown, time_ns, values)
-    changes = _changes(time_ns, values)
-    return CounterValues(
-        name=name, unit=unit, time_ns=clock.to_run(time_ns[changes]), values=values[changes].astype(np.float64)
-    )
+            yield counter(f"{label} · {name}", "bytes", time_ns, values)
 
 
 def _curves(records: MemoryRecords, rows: Int64, begin_ns: int) -> Iterator[tuple[str, Int64, Int64]]:

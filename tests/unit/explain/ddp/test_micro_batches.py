@@ -16,13 +16,7 @@ MICRO_BATCHES, REDUCTION = 3, 400
 
 
 def a_rank(
-    rank: int,
-    *,
-    label: str = DDP,
-    kind: str = "all_reduce",
-    node: str | None = None,
-    updates: int = 1,
-    alike: bool = True,
+    rank: int, label: str = DDP, kind: str = "all_reduce", node: str | None = None, updates: int = 1, alike: bool = True
 ) -> TraceBuilder:
     """Two steps of 2,300, and a host that runs ahead. Each micro-batch computes for 300, then reduces for 400."""
     trace = TraceBuilder(rank, 2)
@@ -65,13 +59,7 @@ def test_all_but_the_last_can_be_left_out(
     assert finding.saving_ns == pytest.approx(2 * REDUCTION * 1000, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
-        {"updates": 3},  # each micro-batch has an update of its own
-        {"alike": False},  # other gradients each time
-        {"node": "SyncBatchNormBackward"},  # needed at once
-    ],
-)
+# Each micro-batch has an update of its own; other gradients each time; needed at once.
+@pytest.mark.parametrize("job", [{"updates": 3}, {"alike": False}, {"node": "SyncBatchNormBackward"}])
 def test_reductions_that_are_needed_are_no_finding(tmp_path: Path, job: dict[str, object]) -> None:
     assert found_in(tmp_path, **job) == []

@@ -115,5 +115,6 @@ def test_a_rank_that_only_copies_is_not_cleared(tmp_path: Path) -> None:
     trace = TraceBuilder(world_size=1)
     for step in range(2):
         trace.step(step, 100 * step, 100).memcpy(100 * step + 10, 90, launched_at=100 * step + 5)
-    first, *_ = analyze(write_run(tmp_path, [trace])).findings
-    assert (first.id, first.time_ns, first.evidence["copy_share"]) == ("exposed-copies", 90_000, 0.9)
+    report = analyze(write_run(tmp_path, [trace]))
+    first = report.findings[0]
+    assert (report.run.device, first.id, first.evidence["copy_share"]) == ("gpu", "exposed-copies", 0.9)

@@ -40,10 +40,10 @@ def test_each_number_of_a_counter_is_a_sample(tmp_path: Path, extra_args: bool) 
 
 
 @pytest.mark.parametrize("odd", [{}, {"state": "P0"}, {"on": True}, {"a": None}, {"a": [1]}])
-def test_a_counter_without_a_number_is_counted_as_no_sample(tmp_path: Path, odd: Any) -> None:
+def test_a_counter_without_a_number_is_no_sample(tmp_path: Path, odd: Any) -> None:
     trace = counter(TraceBuilder().op("aten::mm", 0, 10), "x", 1, 0, v=1)
-    events = decoded(trace.raw(ph="C", name="x", pid=0, ts=trace.ts(2), args=odd), tmp_path)
-    assert (events.counters.value.tolist(), events.other_phases) == ([1], {"C": 1})
+    trace.raw(ph="C", name="x", pid=0, ts=trace.ts(2), args=odd)
+    assert decoded(trace, tmp_path).counters.value.tolist() == [1]
 
 
 def test_what_a_stream_and_the_host_wait_for(tmp_path: Path) -> None:
