@@ -79,7 +79,14 @@ def rank_findings(
         if not is_repeated and not is_explained:
             told.append(after(first, told) if after is not None and told else first)
     # What is said of all ranks, or of all transfers, is what is left by what is said of some.
-    told.sort(key=lambda finding: (not finding.concerned, finding.saving_ns is None, finding.action is None))
+    told.sort(
+        key=lambda each: (
+            not each.concerned,
+            each.cause in _OF_ALL_TRANSFERS or each.remedy in _OF_ALL_TRANSFERS,
+            each.saving_ns is None,
+            each.action is None,
+        )
+    )
     by_claim = [claims.claimed(finding) for finding in told]
     return sorted((finding for finding in by_claim if finding is not None), key=lambda each: _rank(each, step_ns))
 
@@ -183,7 +190,7 @@ def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, float, bool, int
     is_waited_for = _waited_ns(finding) > WAITED_FOR * step_ns
     time_ns = finding.time_ns or 0
     bound_ns = finding.evidence.get("bound_ns")
-    possible_ns = bound_ns if isinstance(bound_ns, int) else time_ns
+    possible_ns = min(bound_ns, time_ns) if isinstance(bound_ns, int) else time_ns
     sure_ns = (finding.saving_ns or 0) - (finding.saving_error_ns or 0)
     can_be_mended = finding.action is not None and not (finding.remedy and finding.severity == "info")
     amount_ns = _REACHED * can_be_mended * possible_ns if finding.saving_ns is None else sure_ns

@@ -182,7 +182,7 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         mesh=same("mesh"),
         pipeline=same("pipeline"),
         clock=_merge_clocks([recording.clock for recording in recordings if recording.clock is not None]),
-        steps_from=same("steps_from"),
+        steps_from=recordings[0].steps_from,
         first_step=recordings[0].first_step,
         recorded_steps=_concatenate(recordings, lambda recording: recording.recorded_steps),
         steps=_concatenate(recordings, lambda recording: recording.steps),
