@@ -1,8 +1,8 @@
-"""Which finding comes first, which time of the step each is about, and how much of it no finding explains.
+"""Which finding comes first, and which say nothing beside others.
 
-Findings are the rows of the diagnosis (docs/definitions.md, "Diagnosis"): no two are about the same time. What saves
-most comes first. The saving of a finding is a replay with the changes of those before it already made. What one rank
-causes is taken out of what is said of all ranks, so the rank comes first unless more remains without it.
+What saves most comes first. The saving of a finding is a replay with the changes of those before it already made. What
+one rank causes is taken out of what is said of all ranks, so the rank comes first unless more remains without it. No
+two are about the same time (`claims`).
 
 In a single step a rank may be late by what it did before the recording, which no replay can change: there is no saving
 then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
@@ -16,15 +16,12 @@ as does a time whose saving is not known.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-from tracekit.findings.catalogue import restated
+from tracekit.findings.claims import BY_TURNS, OF_ALL_TRANSFERS, OF_SOMEBODY, Claims
 from tracekit.findings.finding import Finding
-from tracekit.findings.hosts import IDLE_CAUSES
-from tracekit.findings.thresholds import NOTABLE_SAVING, NOTABLE_SHARE, WAITED_FOR
+from tracekit.findings.thresholds import WAITED_FOR
 from tracekit.model.texts import milliseconds
 
 After = Callable[[Finding, Sequence[Finding]], Finding]
@@ -33,25 +30,6 @@ After = Callable[[Finding, Sequence[Finding]], Finding]
 _CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by more than their own steps vary
 
 _REACHED = 0.5  # of a time whose saving is not known, or of a bound: what a remedy may save
-
-_OF_ALL_TRANSFERS = ("communication", "network")
-BY_TURNS = "cause-by-turns"  # the finding on what hits another rank in each step
-_OF_SOMEBODY = ("ranks", "load", "link")  # remedies of a rank or a link that holds up the others
-_BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
-_WORK = ("compute", "copy")
-_WAITING = ("variation", *_BUBBLES, "transfer")
-_OF_SEVERAL = {
-    "bubble": _BUBBLES,
-    "imbalance": ("imbalance", "late_peer"),
-    "communication": ("transfer",),
-    "blocking_launches": ("transfer", *IDLE_CAUSES),
-    "recording": (*IDLE_CAUSES, *_WORK),
-    "unclassified": ("transfer", *_WORK),
-    **dict.fromkeys(IDLE_CAUSES, IDLE_CAUSES),  # a finding on idle time is about all of it
-}
-_SLOW = {"expert_load": ("more_work", "compute"), "slow_compute": ("compute",)}
-# Where the rest of what a rank costs shows, if it saves more than what it took beyond its peers.
-_BEHIND = {"compute": _WORK, "more_work": _WORK, "data": ("data",)}
 
 
 def rank_findings(
@@ -66,7 +44,7 @@ def rank_findings(
 
     step_ns: the mean step. causes: rows of the table of causes. after: without it savings stay as they are.
     """
-    told, claims = list[Finding](), _Claims(causes, step_ns)
+    told, claims = list[Finding](), Claims(causes, step_ns)
     by_turns = {finding.cause for finding in findings if finding.id == BY_TURNS}
     left = [finding for finding in findings if finding.remedy != "host" or finding.cause not in by_turns]
     blamed = {_cause_of_ranks(finding) for finding in left if finding.remedy == "ranks"}
@@ -82,7 +60,7 @@ def rank_findings(
     told.sort(
         key=lambda each: (
             not each.concerned,
-            each.cause in _OF_ALL_TRANSFERS or each.remedy in _OF_ALL_TRANSFERS,
+            each.cause in OF_ALL_TRANSFERS or each.remedy in OF_ALL_TRANSFERS,
             each.saving_ns is None,
             each.action is None,
         )
@@ -97,66 +75,9 @@ def _without_others(finding: Finding, left: Sequence[Finding], told: Sequence[Fi
     """
     if after is None or finding.saving_ns is None:
         return finding
-    named = [] if finding.remedy in _OF_SOMEBODY else [each for each in left if each.remedy in _OF_SOMEBODY]
+    named = [] if finding.remedy in OF_SOMEBODY else [each for each in left if each.remedy in OF_SOMEBODY]
     before = [*told, *(each for each in named if each.saving_ns)]
     return after(finding, before) if before else finding
-
-
-class _Claims:
-    """The rows of the table of causes, of which each finding takes what no other has taken."""
-
-    def __init__(self, causes: Sequence[Mapping[str, Any]], step_ns: float) -> None:
-        self._step_ns = step_ns
-        self._left_ns = Counter[tuple[str, tuple[int, ...]]]()
-        for row in causes:
-            self._left_ns[row["cause"], tuple(row["ranks"])] += row["time_ns"]
-        self._rows = frozenset(self._left_ns)
-        self._transfer_ns = self._left_ns["transfer", ()]
-
-    def claimed(self, finding: Finding) -> Finding | None:
-        """Return a finding with the time that it is about; None if others have claimed that, or most of it.
-
-        What it saves beyond is time that others wait for it: `behind_ns` in the evidence.
-        """
-        if not self._left_ns or finding.cause is None or (finding.cause in _WORK and finding.time_ns is None):
-            return finding
-        slow = [(f"slow_{cause}", finding.concerned) for cause in (finding.cause, *_SLOW.get(finding.cause, ()))]
-        is_named = bool(finding.concerned) and (
-            finding.remedy in _OF_SOMEBODY or any(row in self._rows for row in slow)
-        )
-        own = slow if is_named else [(cause, ()) for cause in _causes_of(finding)]
-        if not is_named and not any(row in self._rows for row in own):
-            return finding
-        of_all = finding.time_ns is None or finding.cause in IDLE_CAUSES
-        saving_ns = finding.saving_ns or 0
-        had_ns = finding.time_ns or saving_ns
-        # What compute hides of the transfers on the chain is nobody's: others have claimed exposed time.
-        others_ns = self._transfer_ns - self._left_ns["transfer", ()] if finding.remedy in _OF_ALL_TRANSFERS else 0
-        time_ns = self._take(own, None if of_all else max(had_ns - others_ns, saving_ns))
-        behind = (*_BEHIND.get(finding.cause, IDLE_CAUSES), "variation", *_BUBBLES, *IDLE_CAUSES, "transfer", *_WORK)
-        most_ns = max(had_ns, saving_ns) if is_named else saving_ns
-        behind_ns = self._take([(cause, ()) for cause in (behind if is_named else _WAITING)], most_ns - time_ns)
-        is_little = not is_named and time_ns < NOTABLE_SHARE * self._step_ns
-        saves_little = saving_ns < NOTABLE_SAVING * self._step_ns
-        is_nothing = time_ns < NOTABLE_SAVING * self._step_ns and finding.remedy == "host"
-        if is_little and (
-            is_nothing or 2 * time_ns < had_ns or (saves_little and (finding.remedy or time_ns < had_ns))
-        ):
-            return None
-        evidence: dict[str, Any] = {**finding.evidence, **({"behind_ns": behind_ns} if behind_ns else {})}
-        if "share" not in evidence or not finding.time_ns or is_named:
-            return replace(finding, time_ns=time_ns, evidence=evidence)
-        evidence["share"] *= time_ns / finding.time_ns
-        return restated(finding, evidence, time_ns=time_ns)
-
-    def _take(self, rows: Iterable[tuple[str, tuple[int, ...]]], most_ns: int | None) -> int:
-        """Return how much there was to take of some rows, at most so much."""
-        taken_ns = 0
-        for row in rows:
-            part_ns = self._left_ns[row] if most_ns is None else min(self._left_ns[row], max(most_ns - taken_ns, 0))
-            self._left_ns[row] -= part_ns
-            taken_ns += part_ns
-        return taken_ns
 
 
 def with_noise(noise: Iterable[Finding], ranked: Iterable[Finding]) -> list[Finding]:
@@ -206,44 +127,3 @@ def _waited_ns(finding: Finding) -> int:
 
 def _cause_of_ranks(finding: Finding) -> tuple[str | None, frozenset[int]]:
     return finding.cause, frozenset(finding.concerned)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Coverage:
-    """The mean step, in ns: it is the sum of work, what findings are about, and the rest.
-
-    Attributes:
-        work_ns: compute and copies.
-        unexplained_ns: causes that no finding is about, the longest first.
-    """
-
-    step_ns: int
-    work_ns: int
-    found_ns: int
-    unexplained_ns: Mapping[str, int]
-
-
-def coverage(step_ns: int, causes: Sequence[Mapping[str, Any]], findings: Iterable[Finding]) -> Coverage:
-    """Return what findings explain of a step. causes: rows of the table of causes, whose times sum to the step."""
-    found = {name for finding in findings for name in _causes_of(finding)}
-    work_ns = sum(row["time_ns"] for row in causes if row["cause"] in _WORK)
-    rest = Counter[str]()
-    for row in causes:
-        if row["cause"] not in found and row["cause"] not in _WORK:
-            rest[row["cause"]] += row["time_ns"]
-    return Coverage(
-        step_ns=step_ns,
-        work_ns=work_ns,
-        found_ns=step_ns - work_ns - sum(rest.values()),
-        unexplained_ns=dict(sorted(rest.items(), key=lambda item: -item[1])),
-    )
-
-
-def _causes_of(finding: Finding) -> tuple[str, ...]:
-    """Return the causes of a step's time that a finding is about."""
-    cause = finding.cause
-    if cause is None:
-        return ()
-    if cause in IDLE_CAUSES and (finding.remedy == "ranks" or finding.id == BY_TURNS):
-        return (f"slow_{cause}",)
-    return _OF_SEVERAL.get(cause, (cause, f"slow_{cause}"))

@@ -18,7 +18,7 @@ from tracekit.rank.kernel_launches import DEVICE_CATEGORIES, RUNTIME_CATEGORIES
 _OF_DEVICE = re.compile(r"(?:async_)?(mtia|hpu|privateuse1|npu|ascend)(?:_\w+)?", re.IGNORECASE)
 _KNOWN = frozenset(
     {
-        *("", "cpu_op", "Operator", "user_annotation", "gpu_user_annotation", "python_function", "cuda_sync", "Trace"),
+        *("", "cpu_op", "user_annotation", "gpu_user_annotation", "python_function", "cuda_sync", "Trace"),
         *("overhead", "collective_comm", *DEVICE_CATEGORIES, *RUNTIME_CATEGORIES),
     }
 )

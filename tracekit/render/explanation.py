@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tracekit.explain.diagnosis.diagnosis import DIAGNOSIS_SECTION
 from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.catalogue import Entry
+from tracekit.findings.claims import Coverage, coverage
 from tracekit.findings.finding import Condition, Finding, Threshold
-from tracekit.findings.ranking import Coverage, coverage, reason_for_place
+from tracekit.findings.ranking import reason_for_place
 from tracekit.model.table import rows_of
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.console import headline, write

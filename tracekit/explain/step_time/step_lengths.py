@@ -24,6 +24,7 @@ _MANY_OTHERS = 3  # steps beside the first one of the window
 # A first step is left out if it is so many times as long as any other, and longer by so many times their range.
 _LONGER_THAN_MANY = (1.1, 1.0)
 _LONGER_THAN_TWO = (1.5, 3.0)  # two tell little of how steps differ
+_MANY_STEPS = 4
 _SAME_PACE = 1.25  # ranks that do not communicate share one length of the step if their means differ by less
 
 
@@ -156,6 +157,14 @@ def _noisy_steps(steps_ns: Collection[int], uncertainty: float, rank: int | None
         },
         conditions=[UNCERTAIN_MEAN.reached_by(uncertainty)],
     )
+
+
+def uncounted_first_steps(steps: int) -> int:
+    """Return how many of the first of so many steps do not count where ranks are compared.
+
+    What delayed a rank before the first step, such as loading, was not recorded.
+    """
+    return int(steps >= _MANY_STEPS)
 
 
 def saving_of_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int | None:

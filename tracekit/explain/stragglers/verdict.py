@@ -9,7 +9,7 @@ from typing import Any
 
 from tracekit.explain.model_parallel.expert_load import Overload, overloaded_ranks
 from tracekit.explain.pauses.pauses import reason_of_delay
-from tracekit.explain.step_time.step_lengths import mean_step_ns
+from tracekit.explain.step_time.step_lengths import mean_step_ns, uncounted_first_steps
 from tracekit.explain.step_time.step_rates import INDEPENDENT
 from tracekit.explain.stragglers.arrivals import Arrivals
 from tracekit.explain.stragglers.candidates import (
@@ -47,7 +47,6 @@ _EXPLAINED = 0.5  # of a delay, by the load of experts
 _MOST_COMPUTE = 11  # times what peers compute: more is no share worth telling
 _ENOUGH_STEPS = 0.8  # of those of the rank with the most
 _CLOSE = 3  # candidates that come close are told of
-_MANY_STEPS = 4  # with so many the first is left out: what delayed a rank before it, such as loading, was not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ def name_culprit(
         return Verdict(text=nobody_text(reason)), []
     clock_ns, step_ns = largest_pair_error_ns(run.clocks), _step_ns(run, steps)
     job_step_ns = max(mean_step_ns(run), 1)
-    skipped = _skipped(steps)
+    skipped = uncounted_first_steps(len(steps))
     work, missing = work_times(run, steps), _missing(run, steps)
     grading = Grading(
         step_ns=step_ns,
@@ -223,7 +222,7 @@ class _Judged:
         }
 
     def cause(self, candidate: Candidate) -> str | None:
-        cause = _cause(self.run, candidate, self.charges, self.steps, self.work, _skipped(self.steps))
+        cause = _cause(self.run, candidate, self.charges, self.steps, self.work, uncounted_first_steps(len(self.steps)))
         return "more_work" if self.overload(candidate, cause) is not None else cause
 
     def overload(self, candidate: Candidate, cause: str | None) -> Overload | None:
@@ -353,11 +352,6 @@ def _options_of(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> l
     """Return the options of the profiler with which each of the slow ranks was recorded, and none of the others."""
     of_others = {option for summary in others for option in summary.profiler_options}
     return [o for o in slow[0].profiler_options if o not in of_others and all(o in s.profiler_options for s in slow)]
-
-
-def _skipped(steps: Sequence[int]) -> int:
-    """Return how many of the first steps do not count."""
-    return int(len(steps) >= _MANY_STEPS)
 
 
 def _missing(run: Run, steps: Sequence[int]) -> str | None:

@@ -13,6 +13,7 @@ from itertools import islice
 
 import numpy as np
 
+from tracekit.explain.step_time.step_lengths import uncounted_first_steps
 from tracekit.explain.whatif.candidates import Candidate, candidates, made_together
 from tracekit.findings.finding import Remedy
 from tracekit.findings.thresholds import LISTED_SAVING
@@ -29,8 +30,6 @@ _MORE_THAN_ONE = 1.25  # times the saving of one of its ranks: with less a set s
 _LEAST_OF_EVEN_LOAD = 0.5  # of what it saves if the rank with the most is as the others
 _PAUSED = 0.1  # of the largest saving of a step
 _MOSTLY = 0.8  # of the saving: if one rank alone has it, that rank is named
-
-_MANY_STEPS = 4  # with so many the first does not count: what delayed a rank before it was not recorded
 
 _REPLAYS_AT_ONCE = 16
 _MANY_OPERATIONS = 4_000_000  # a replay of more takes a second or more
@@ -96,8 +95,8 @@ class Trials:
     def change(self, candidate: Candidate, made: Sequence[Candidate] = ()) -> Change | None:
         """Return what a change saves once others are made; None if that does not exceed its uncertainty."""
         saved_ns = self._with(made) - self._with([*made, candidate])
-        if len(saved_ns) >= _MANY_STEPS and candidate.remedy not in PAUSES:  # some pauses are in few steps
-            saved_ns = saved_ns[1:]
+        if candidate.remedy not in PAUSES:  # some pauses are in few steps
+            saved_ns = saved_ns[uncounted_first_steps(len(saved_ns)) :]
         return _change(candidate, saved_ns, self.measured_ns, self.replay_error, self.replays.graph.clock_error_ns)
 
     def _with(self, made: Sequence[Candidate]) -> Float64:
