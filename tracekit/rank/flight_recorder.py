@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tracekit.model.communication import FlightRecorderMatch, Unjoined
-from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
+from tracekit.model.events import DecodedTrace, Int64
 from tracekit.model.metadata import CollectiveRecord
 from tracekit.model.names.collectives import kind_of_collective
+from tracekit.rank.steps import step_thread
 
 _RUN_AS = {"reduce_scatter": "all_reduce"}
 _OTHER_THREAD = "issued on a thread that the profiler does not record"
@@ -55,7 +54,7 @@ def entries_of_operators(trace: DecodedTrace, operators: Int64) -> Entries:
         start_ns=events.start_ns[operators].tolist(),
         end_ns=events.end_ns[operators].tolist(),
         kinds=[run_as(kind_of_collective(events.strings[name])) for name in events.name[operators]],
-        on_step_thread=(events.track[operators] == _step_thread(events)).tolist(),
+        on_step_thread=(events.track[operators] == step_thread(events)).tolist(),
     )
     records = sorted(metadata.collectives, key=lambda record: record.created_ns)
     entries = _entries_at(times, records, 0)
@@ -136,9 +135,3 @@ def match_flight_recorder(entries: Entries, spans: Mapping[int, int]) -> FlightR
             for (kind, reason), count in sorted(reasons.items())
         ),
     )
-
-
-def _step_thread(events: EventTable) -> int:
-    """Return the track of the steps, or ABSENT."""
-    steps = np.flatnonzero(events.named(lambda name: name.startswith("ProfilerStep#")))
-    return int(events.track[steps[0]]) if len(steps) else ABSENT

@@ -218,7 +218,7 @@ def host_steps(
     events, metadata = trace.events, trace.header.metadata
     is_searched = search.whole or search.anchor is not None
     spans, step = _profiler_steps(events)
-    thread = _step_thread(events, spans)
+    thread = step_thread(events)
     if not is_searched and metadata is not None and metadata.steps:
         recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
         recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
@@ -272,11 +272,12 @@ def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
     return rows[first], numbers[first]
 
 
-def _step_thread(events: EventTable, spans: Int64) -> int:
+def step_thread(events: EventTable) -> int:
     """Return the track of the steps' spans, else of the optimizer, else that with the most operators, or -1.
 
     Those of a backward pass count only if there are no others: autograd has threads of its own.
     """
+    spans, _ = _profiler_steps(events)
     if not len(spans):
         spans = optimizer_spans(events)
     if len(spans):
