@@ -22,7 +22,7 @@ import tracekit
 from job import job, train, training_options
 from sleeping import SleepyLinear
 
-WIDTH, LAYERS, BATCH = 256, 12, 64
+WIDTH, LAYERS, BATCH = 512, 12, 64
 SLEEP_S = 0.002
 
 
