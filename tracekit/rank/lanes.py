@@ -250,8 +250,8 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     composite = events.named(lambda name: _COMPOSITE.fullmatch(name) is not None)
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
     waits = events.named(WAIT_SPAN.__eq__)
-    # The capture records every blocking wait. So with its metadata, no span means that nothing waited.
-    waits_recorded = trace.header.metadata is not None or bool(waits.any())
+    # The capture records the waits of Python code. What C++ code awaits, as DDP's reducer does, leaves no span.
+    awaited = _awaited_by_spans(events, communication.operator_row, waits)
     compute = EMPTY
     rows = [np.empty(0, dtype=np.int64)]
     for thread in threads:
@@ -261,12 +261,10 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
         communicating = np.flatnonzero(on_thread & communicates)
         rows.append(working)
         blocked = Intervals.of_events(events, communicating)
-        if waits_recorded:
-            blocked = blocked | _recorded_waits(
-                events, np.flatnonzero(waits & (events.track == thread)), working, communicating
-            )
-        else:
-            blocked = blocked | _waits_inferred(events, int(thread), working, communication)
+        spans = np.flatnonzero(waits & (events.track == thread))
+        blocked = blocked | _recorded_waits(events, spans, working, communicating)
+        unawaited = np.flatnonzero(~awaited & (events.track[communication.operator_row] == thread))
+        blocked = blocked | _inferred_waits(events, unawaited, working, communication)
         compute = compute | (_compute_time(events, working, dispatching, composite, view) - blocked)
     return compute, np.concatenate(rows)
 
@@ -317,12 +315,29 @@ def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicat
     return Intervals.union_of(start_ns, end_ns)
 
 
-def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:
-    """Return waits where none are recorded.
+def _awaited_by_spans(events: EventTable, issuing: Int64, waits: Bool) -> Bool:
+    """Return which of the `issuing` operators, int64 [o], have a recorded wait, bool [o].
 
-    They are the self time of operators around a collective, while what they issued is in flight.
+    A wait is for the last collective issued before that no other is for: a call that blocks waits for its own.
     """
-    issuing = np.flatnonzero(events.track[communication.operator_row] == thread)
+    waits = waits | events.named(lambda name: name.endswith("c10d_functional::wait_tensor"))
+    rows = np.concatenate([issuing, np.flatnonzero(waits)])
+    unawaited, awaited = [], np.zeros(len(issuing), dtype=np.bool_)
+    for i in np.argsort(events.start_ns[rows], kind="stable").tolist():
+        if i < len(issuing):
+            unawaited.append(i)
+        elif unawaited:
+            awaited[unawaited.pop()] = True
+    return awaited
+
+
+def _inferred_waits(
+    events: EventTable, issuing: Int64, operators: Int64, communication: HostCommunication
+) -> Intervals:
+    """Return waits for what the operators of communication at the positions `issuing`, int64 [i], issued.
+
+    They are the self time of operators around such a collective, while what they issued is in flight.
+    """
     issue_ns = events.start_ns[communication.operator_row[issuing]]
     start_ns, end_ns = events.start_ns[operators], events.end_ns[operators]
     holds = np.searchsorted(issue_ns, end_ns, side="left") > np.searchsorted(issue_ns, start_ns, side="left")

@@ -101,11 +101,20 @@ def test_waits_are_inferred_if_none_are_recorded(summarize: Summarize) -> None:
     assert parts(summarize(trace)) == of(200, 10 + 10 + 40, 49, 10, 39, 101)
 
 
-def test_a_capture_without_waits_did_not_wait(summarize: Summarize) -> None:
-    """GIVEN a trace of tracekit's capture, which records every wait THEN none is inferred: only the operator blocks."""
-    trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 100)
+def test_a_collective_whose_wait_is_recorded_lets_its_operator_compute_until_then(summarize: Summarize) -> None:
+    """GIVEN an operator 0-100 that issues at 10, a call that blocks at 65-72, a product, and its wait at 80-85."""
+    trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 100).wait(80, 5)
+    trace.gloo("all_reduce", 11, 49, issued_at=10, issued_for=2)
+    trace.gloo("broadcast", 66, 6, issued_at=65, issued_for=1).wait(66, 6).op("aten::mm", 74, 2).capture()
+    assert parts(summarize(trace)) == of(200, 100 - 2 - 7 - 5, 49 + 6, 48, 7, 200 - 86 - 7)
+
+
+def test_what_a_capture_saw_no_wait_for_is_awaited_in_the_operator_around(summarize: Summarize) -> None:
+    """GIVEN the reduction of DDP, which C++ code awaits, in a compiled step 0-100; a blocking call had its own wait."""
+    trace = TraceBuilder().step(0, 0, 200).op("Torch-Compiled Region: 0/0", 0, 100)
+    trace.gloo("broadcast", 5, 3, issued_at=4, issued_for=1).wait(5, 3)
     trace.gloo("all_reduce", 11, 49, issued_at=10, issued_for=2).capture()
-    assert parts(summarize(trace)) == of(200, 98, 49, 48, 1, 101)
+    assert parts(summarize(trace)) == of(200, 100 - 4 - 50, 52, 0, 52, 200 - 46 - 52)
 
 
 def test_labels_are_never_compute(summarize: Summarize) -> None:
