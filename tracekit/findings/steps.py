@@ -9,6 +9,7 @@ from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.thresholds import (
     COPY_SHARE,
     LONGER_COMPUTE,
+    MOSTLY_COMPUTE,
     NOTABLE_SHARE,
     OVERHEAD_RATIO,
     RESTARTS_SHARE,
@@ -19,6 +20,15 @@ from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds
 
 _NAMED_DIFFERENCES = 3
+_RECORD_WAITS = "record more steps, and those in which ranks meet, to see who waits there"
+_PARTS = {
+    "exposed_comm": ("communication and waiting take", "for whom ranks wait is not known"),
+    "idle": ("idle time takes", "what it costs the job is not known"),
+    "exposed_copy": ("copies take", "what they cost the job is not known"),
+    "transfer": ("transfers take", "no change is seen to save it"),
+    "variation": ("waiting for whichever rank comes last takes", "no rank comes last in most steps"),
+}
+"""What is said of a part of the step, and what is not known of it."""
 _RECORDING_OPTIONS = {
     "with_stack": "stack=False",
     "profile_memory": "memory=False",
@@ -37,9 +47,38 @@ _AGAINST_RESTARTS = {
 
 @entry("nothing-notable", "breakdown", example={"compute_share": 0.97, "compute_ns": 58_200_000, "step_ns": 60_000_000})
 def nothing_notable(compute_share: float, compute_ns: float, step_ns: float) -> Sentence:
-    """No analysis has a finding. Compute takes most of the step, or what is left has many small causes."""
+    """No analysis has a finding, and none is missed: each rank computes for most of its step, and nothing else is
+    notable.
+    """
     times = f"{milliseconds(compute_ns, 1)} of {milliseconds(step_ns, 1)} ms"
     return f"nothing stands out: compute takes {compute_share:.0%} of the step ({times})", None
+
+
+@entry(
+    "unexplained-part",
+    "breakdown",
+    NOTABLE_SHARE,
+    MOSTLY_COMPUTE,
+    example={"part": "exposed_comm", "share": 0.61, "time_ns": 412_000_000, "of_ranks": (0, 2)},
+)
+def unexplained_part(
+    part: str, share: float, time_ns: float, of_ranks: Sequence[int], late_by: str | None = None
+) -> Sentence:
+    """No analysis has a finding, and that is no all-clear: a part of the step is notable, and not explained.
+
+    part: of the breakdown, or a cause of the diagnosis. "late": ranks are late, and nobody is seen to wait for them.
+    "longer_steps": the steps of a rank are longer than those of another. late_by: why ranks are late.
+    """
+    ranks, amount = ranks_text(of_ranks), f"{milliseconds(time_ns, 1)} ms"
+    if part == "late":
+        text = f"{ranks} {'is' if len(of_ranks) == 1 else 'are'} late by {amount} a step ({share:.0%})"
+        cause = f" with {late_by.replace('_', ' ')}" if late_by else ""
+        return f"{text}{cause}, and no rank is seen to wait for it", _RECORD_WAITS
+    if part == "longer_steps":
+        return f"steps of {ranks} are {amount} ({share:.0%}) longer than those of others, and why is not known", None
+    takes, unknown = _PARTS.get(part, (f"{part.replace('_', ' ')} takes", "no change is seen to save it"))
+    whose = f" of {ranks}" if of_ranks else ""
+    return f"{takes} {share:.0%} of the step{whose} ({amount}), and {unknown}", None
 
 
 @entry("exposed-copies", "breakdown", COPY_SHARE, example={"copy_share": 0.31})

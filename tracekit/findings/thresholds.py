@@ -17,6 +17,7 @@ WAITED_FOR = Threshold(0.2, "what others wait for a rank, as a share of the step
 IDLE_SHARE = Threshold(0.2, "idle share of the step, without loading, pauses and named waits, if no saving is known")
 BLOCKING_LAUNCHES = Threshold(0.95, "share of the launches of long kernels that end behind these")
 UNKNOWN_SHARE = Threshold(0.1, "share of the step in which work waits for what is not recorded")
+MOSTLY_COMPUTE = Threshold(0.85, "compute, as a share of the step of each rank, for nothing to stand out")
 COPY_SHARE = Threshold(0.2, "share of the step in copies that nothing hides")
 OVERHEAD_RATIO = Threshold(0.1, "cost of recording, as a share of the step")
 UNCLASSIFIED_SHARE = Threshold(0.01, "share of the step in kernels that may communicate")

@@ -12,7 +12,7 @@ from tracekit.errors import UsageError
 from tracekit.explain.diagnosis.diagnosis import Diagnosis
 from tracekit.explain.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.explain.sections import SECTIONS
-from tracekit.explain.step_time.breakdown import nothing_notable, overhead_findings
+from tracekit.explain.step_time.breakdown import overhead_findings
 from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
 from tracekit.explain.stragglers.host_causes import paused_by_step_ns
@@ -28,6 +28,7 @@ from tracekit.model.texts import count_text
 from tracekit.rank.communication_rules import CommunicationRule
 from tracekit.rank.idle_causes import IDLE_CAUSES
 from tracekit.read.cache.store import CacheChoice
+from tracekit.report.all_clear import without_findings
 from tracekit.report.tables import report_tables
 from tracekit.stats.grouped import summed
 
@@ -142,7 +143,7 @@ def analyze(
     candidates = _candidates(results)
     candidates = guard.run("idle time of the chain", candidates, _with_idle_chain, run, results, candidates)
     if is_whole and not held(candidates) and "breakdown" in results:
-        candidates.append(nothing_notable(run))
+        candidates.append(without_findings(run, results))
     candidates += guard.run("the cost of recording", [], overhead_findings, run)
     noise = guard.run("the noise of steps", [], _noise, run)
     findings = list(held(candidates))

@@ -230,7 +230,8 @@ class WaitsForPauses:
         """Return for how long the others waited, the median of them, by kind of communication.
 
         A pause delays the rank's next collective. Others wait there until the rank comes, and for as long as the pause
-        is longer than their own of the same step. None if the clocks of the ranks cannot be compared.
+        is longer than their own of the same step. None if the clocks of the ranks cannot be compared, or the rank
+        communicates after no pause: who waits for it lies behind the recording.
         """
         if not self._comparable:
             return None
@@ -239,6 +240,8 @@ class WaitsForPauses:
         ready_ns = self._run.ranks[rank_index].collectives.ready_ns
         order = np.argsort(ready_ns, kind="stable")
         following = np.append(order, ABSENT)[np.searchsorted(ready_ns[order], kept.end_ns, side="left")]
+        if (following == ABSENT).all():
+            return None
         longer_ns = self._longer_ns(pause, kept)
         for matched in self._run.collectives:
             for kind, row, late_ns in self._late_ns(matched, pause.rank, following):

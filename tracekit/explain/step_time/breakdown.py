@@ -16,8 +16,7 @@ from tracekit.explain.step_time.step_rates import longer_computes
 from tracekit.explain.step_time.tables import RECORDING_COST, UNCLASSIFIED_KERNELS
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import no_communication, unclassified_communication
-from tracekit.findings.steps import exposed_copies, no_complete_step, ranks_without_times, recording_overhead
-from tracekit.findings.steps import nothing_notable as finding_of_nothing
+from tracekit.findings.steps import exposed_copies, recording_overhead
 from tracekit.findings.thresholds import COPY_SHARE, OVERHEAD_RATIO, UNCLASSIFIED_SHARE
 from tracekit.model.events import ABSENT
 from tracekit.model.intervals import Intervals
@@ -83,24 +82,6 @@ def blocking_evidence(run: Run) -> dict[str, float]:
 
 def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
     return overlapped_ns / comm_ns if comm_ns else None
-
-
-def nothing_notable(run: Run) -> Finding:
-    """Return the verdict when no analysis has a finding. It is no all-clear where a rank's time is not known."""
-    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    step_ns = sum(step.step_ns for step in steps)
-    if not step_ns:
-        return no_complete_step(evidence={})
-    if lost := [summary for summary in run.ranks if summary.unmeasured is not None]:
-        ranks = [summary.rank for summary in lost]
-        return ranks_without_times(severity="info", evidence={"ranks": ranks, "reason": lost[0].unmeasured})
-    compute_ns = sum(step.compute_ns for step in steps)
-    evidence = {
-        "compute_share": compute_ns / step_ns,
-        "compute_ns": compute_ns // len(steps),
-        "step_ns": step_ns // len(steps),
-    }
-    return finding_of_nothing(severity="info", evidence=evidence)
 
 
 def _copies(run: Run) -> list[Finding]:

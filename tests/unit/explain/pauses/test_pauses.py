@@ -143,6 +143,13 @@ def test_a_rank_that_saves_longer_than_the_others_is_no_second_finding(tmp_path:
     assert [finding.text for finding in report.findings if finding.rank == 0] == []
 
 
+def test_a_pause_after_the_last_recorded_communication_is_told_although_no_wait_is_recorded(tmp_path: Path) -> None:
+    report = analyze(run_of(tmp_path, {0: (SAVE, {STEPS - 1: 60.0})}))
+
+    (finding,) = pause_findings(report)
+    assert (finding.rank, finding.time_ns) == (0, 10_000_000)
+
+
 @pytest.mark.parametrize("length_ms", [0.0, 0.5])
 def test_a_pause_that_costs_nearly_nothing_is_no_finding(tmp_path: Path, length_ms: float) -> None:
     report = analyze(run_of(tmp_path, {0: (SAVE, dict.fromkeys(range(STEPS), length_ms))}))
