@@ -53,6 +53,7 @@ _C10D_OPERATORS = {
     "all_gather": "c10d::_allgather_base_",
     "reduce_scatter": "c10d::_reduce_scatter_base_",
     "all_to_all": "c10d::alltoall_base_",
+    "barrier": "c10d::barrier",
     "broadcast": "c10d::broadcast_",
     "send": "c10d::send",
     "recv": "c10d::recv_",

@@ -16,7 +16,7 @@ import msgspec
 from tracekit.explain.section import Section, Unavailable
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import different_settings
-from tracekit.model.metadata import CaptureMetadata, DdpModule, Settings, SettingValue
+from tracekit.model.metadata import CaptureMetadata, DdpModule, Settings, SettingValue, bucket_cap_mb
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
 from tracekit.model.table import Column, Frame, Table
@@ -26,7 +26,6 @@ _RESULTS = frozenset({"graphs", "graph_breaks", "parameters"})
 
 _Held = dict[str, tuple[SettingValue, list[int]]]  # by the value as text: 1 is not True
 
-_MIB = 1 << 20
 
 SETTINGS = Table(
     "configuration",
@@ -197,8 +196,8 @@ def _settings(metadata: CaptureMetadata) -> Iterator[Settings]:
 def _of_ddp(module: DdpModule) -> dict[str, SettingValue]:
     values: dict[str, SettingValue] = {}
     if module.bucket_cap_bytes is not None:
-        whole = module.bucket_cap_bytes % _MIB == 0
-        values["bucket_cap_mb"] = module.bucket_cap_bytes // _MIB if whole else module.bucket_cap_bytes / _MIB
+        cap_mb = bucket_cap_mb(module.bucket_cap_bytes)
+        values["bucket_cap_mb"] = int(cap_mb) if cap_mb.is_integer() else cap_mb
     known: dict[str, SettingValue] = {
         "comm_hook": module.comm_hook,
         "gradient_as_bucket_view": module.gradient_as_bucket_view,

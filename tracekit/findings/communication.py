@@ -9,6 +9,7 @@ from tracekit.model.texts import milliseconds
 
 REPLAYED_ACTIONS = {"communication": "overlap it with compute"}
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
+_LEAVE_OUT_BARRIERS = "leave out the barriers that no correctness needs: collectives wait for all ranks by themselves"
 
 
 @entry(
@@ -36,10 +37,11 @@ def exposed_transfers(
     unknown = ", or waiting for ranks that are missing," if unseen else ""
     what = f"{kind or 'communication'}{f' ({group})' if group else ''}{f' in {phase}' if phase else ''}"
     bound = "" if bound_ns is None else f": at most {milliseconds(bound_ns, 1)} ms a step"
+    action = "overlap it with compute, send less, or use a faster link" if kind != "barrier" else _LEAVE_OUT_BARRIERS
     return (
         f"transfers that nothing hides{unknown} take {share:.0%} of the step, the largest part {what}"
         + _blocking_text(blocking_share),
-        f"overlap it with compute, send less, or use a faster link{bound}",
+        f"{action}{bound}",
     )
 
 

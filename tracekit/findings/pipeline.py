@@ -55,7 +55,8 @@ def pipeline_bubble(
     # has more than what is left.
     total_ns = sum(parts_ns.values())
     reached_ns = [min(most, total_ns) for most in accumulate(accumulate(parts_ns.values()), max)]
-    shown = zip(parts_ns, (after - before for before, after in pairwise([0, *reached_ns])), strict=True)
+    shown_ns = (after - before for before, after in pairwise([0, *reached_ns]))
+    shown = sorted(zip(parts_ns, shown_ns, strict=True), key=lambda part: -part[1])
     parts = [
         f"{name} {bubble_ratio * part_ns / total_ns:.0%}"
         for name, part_ns in shown

@@ -45,6 +45,13 @@ def test_an_entry_has_an_id_a_section_and_a_meaning(entry: Entry) -> None:
     assert entry.meaning.endswith(".")
 
 
+def test_the_largest_part_of_the_bubbles_is_named_first() -> None:
+    """The screen cuts a sentence that is too long for it at its end."""
+    entry = catalogue()["pipeline-bubble"]
+    text, _ = entry.sentence({**entry.example, "late_peer_ns": 60_000_000})
+    assert text.partition(": ")[2].startswith("late peers")
+
+
 def test_a_finding_holds_if_all_of_its_conditions_do() -> None:
     entry = catalogue()["late-by-turns"]
     met, unmet = NOTABLE_SHARE.reached_by(0.05), Condition(what="steps", value=2, bound=8, unit="steps")

@@ -61,8 +61,8 @@ def test_ranks_whose_steps_are_not_equally_long_are_no_all_clear(
     if clear:
         assert finding.id == "nothing-notable"
     else:
-        assert (finding.id, finding.evidence["part"], finding.time_ns) == ("unexplained-part", "longer_steps", 3_000_000)
-        assert finding.rank is None
+        assert (finding.id, finding.evidence["part"]) == ("unexplained-part", "longer_steps")
+        assert (finding.rank, finding.time_ns) == (None, 3_000_000)
 
 
 def test_a_rank_that_the_verdict_names_is_told_although_nobody_is_seen_to_wait(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_rank_that_the_verdict_names_is_told_although_nobody_is_seen_to_wait(t
     assert report.stragglers is not None
     verdict = Verdict(rank=1, cause="compute", caused_delay_ns=6_000_000, share_of_step=0.2, certainty="likely")
     finding = without_findings(report.run, {"stragglers": replace(report.stragglers, verdict=verdict)})
-    assert (finding.id, finding.evidence["part"], finding.evidence["late_by"]) == ("unexplained-part", "late", "compute")
+    assert (finding.evidence["part"], finding.evidence["late_by"]) == ("late", "compute")
     assert (finding.rank, finding.time_ns, finding.certainty) == (1, 6_000_000, "likely")
 
 

@@ -49,3 +49,16 @@ def test_transfers_that_nothing_hides_are_a_finding(tmp_path: Path) -> None:
     evidence = finding["evidence"]
     assert (finding["cause"], finding["time_ns"], evidence["transfer_ns"]) == ("transfer", 50_000, 50_000)
     assert (evidence["kind"], finding["ranks"]) == ("all_reduce", [])
+
+
+def test_who_waits_in_barriers_is_told_to_leave_them_out(tmp_path: Path) -> None:
+    """GIVEN two ranks on CPUs whose steps of 100 us are half compute and half a barrier."""
+    traces = [TraceBuilder(rank=rank, world_size=2) for rank in range(2)]
+    for trace in traces:
+        for begin in (0, 100, 200):
+            trace.step(begin // 100, begin, 100).op("aten::mm", begin, 50)
+            trace.gloo("barrier", begin + 50, 50)
+    (finding,) = result(write_run(tmp_path, traces))["findings"]
+    assert (finding["id"], finding["evidence"]["kind"]) == ("exposed-transfers", "barrier")
+    assert (finding["saving_ns"], finding["evidence"]["bound_ns"]) == (None, pytest.approx(50_000, rel=0.1))
+    assert "barriers" in finding["action"]

@@ -30,7 +30,7 @@ from tracekit.findings.ddp import (
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.thresholds import BLOCKED_SHARE, NOTABLE_SAVING, TAIL_SHARE
 from tracekit.model.communication import DTYPES, KINDS
-from tracekit.model.metadata import DdpModule
+from tracekit.model.metadata import DdpModule, bucket_cap_mb
 from tracekit.model.notes import Severity
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
@@ -107,7 +107,7 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
             evidence={
                 "module": module.module,
                 "size_mb": module.buckets[0].size_bytes / (1 << 20),
-                "cap_mb": None if cap_bytes is None else cap_bytes / (1 << 20),
+                "cap_mb": None if cap_bytes is None else bucket_cap_mb(cap_bytes),
                 "share": time_ns / step_ns,
                 "no_replay": _ONE_SIZE,
             },

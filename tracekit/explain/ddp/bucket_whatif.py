@@ -25,6 +25,7 @@ from tracekit.explain.ddp.bucket_replay import Transfers, assigned_buckets, repl
 from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES
 from tracekit.explain.section import Unavailable
 from tracekit.findings.thresholds import NOTABLE_SAVING
+from tracekit.model.metadata import bucket_cap_mb
 from tracekit.model.run import Run
 from tracekit.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.stats.uncertainty import median_error
@@ -123,7 +124,7 @@ def outcomes(
     now: exposed time and end of each pass of each group, which others are compared with. cap_bytes: the limit of the
     present buckets of the groups. late_ns: how far the transfers of `now` may be from the fits.
     """
-    present_mb = None if cap_bytes is None else cap_bytes / _MIB
+    present_mb = None if cap_bytes is None else bucket_cap_mb(cap_bytes)
     measured_ns = statistics.median(_of_steps(groups, [[p.measured_ns for p in group.passes] for group in groups]))
     replayed_ns = statistics.median(_exposed(groups, now))
     missed_ns = replayed_ns - measured_ns

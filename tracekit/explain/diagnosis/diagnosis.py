@@ -131,7 +131,7 @@ def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Itera
             "phase": None if largest.phase == "other" else largest.phase,
             **blocking_evidence(run),
         },
-        remedy="network" if gathers_block(run) else "communication",
+        remedy="network" if gathers_block(run) or largest.kind == "barrier" else "communication",
         conditions=[NOTABLE_SHARE.reached_by(time_ns / max(step_ns, 1))],
     )
 

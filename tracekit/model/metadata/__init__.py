@@ -55,6 +55,7 @@ from tracekit.model.metadata.training import (
     Precision,
     Settings,
     SettingValue,
+    bucket_cap_mb,
 )
 
 __all__ = [
@@ -101,4 +102,5 @@ __all__ = [
     "Settings",
     "Window",
     "WorldSize",
+    "bucket_cap_mb",
 ]

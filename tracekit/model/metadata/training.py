@@ -6,6 +6,8 @@ import msgspec
 
 from tracekit.model.metadata.job import Integer
 
+_MIB = 1 << 20
+
 SettingValue = bool | Integer | float | str | None
 
 
@@ -53,6 +55,12 @@ class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
     comm_hook: str | None = None
     gradient_as_bucket_view: bool | None = None
     broadcast_buffers: bool | None = None
+
+
+def bucket_cap_mb(cap_bytes: int) -> float:
+    """Return DDP's option of that name, in MiB, for a limit in bytes: the shortest number that torch cuts to these."""
+    rounded = (round(cap_bytes / _MIB, digits) for digits in range(6))
+    return next((cap_mb for cap_mb in rounded if int(cap_mb * _MIB) == cap_bytes), cap_bytes / _MIB)
 
 
 class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
