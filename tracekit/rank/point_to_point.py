@@ -1,8 +1,8 @@
 """Sends and receives of one rank, matched to operators and to communication events.
 
 The capture records them. A record is made right before its operator begins. In a trace of another tool the operators of
-NCCL name group and peer. Those of Gloo show the peer's place in a group, but not which group: they are messages where
-only one of the rank's groups has another rank in that place.
+NCCL name group and peer. Those of Gloo show the peer's place in a group, but not which group, and without recorded
+inputs nothing. What one rank cannot know, all ranks together may (`job.messages`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.model.communication import GroupKey, Messages
+from tracekit.model.communication import FIRST_PLACE, GroupKey, Messages
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.rank.device_communication import MESSAGE_KINDS
 from tracekit.rank.groups import GroupResolver
@@ -25,7 +25,7 @@ from tracekit.rank.message_operators import (
 )
 from tracekit.rank.passes import Passes, host_waits, kinds_in_order, rank_passes
 from tracekit.rank.ready_times import device_ready_times
-from tracekit.rank.shapes import peers_and_tags, recorded_shapes
+from tracekit.rank.shapes import HOST_OPERATORS, peers_and_tags, recorded_shapes
 from tracekit.rank.steps import StepWindows
 
 
@@ -56,7 +56,7 @@ def rank_messages(trace: DecodedTrace, lanes: Lanes) -> Messages:
     else:
         sides, operators = _sides_of_operators(trace, lanes.communication_events.groups)
         if not len(operators) and lanes.device == "cpu":
-            sides, operators = _sides_of_host_operators(trace, lanes.communication_events.groups)
+            sides, operators = _sides_of_host_operators(trace)
     if not len(sides.peer):
         return Messages.empty()
     start_ns, end_ns, ready_ns = _times(events, lanes, operators)
@@ -149,26 +149,27 @@ def _sides_of_operators(trace: DecodedTrace, groups: Sequence[GroupKey]) -> tupl
     return sides, found.row
 
 
-def _sides_of_host_operators(trace: DecodedTrace, groups: Sequence[GroupKey]) -> tuple[_Sides, Int64]:
-    """Return the sides of the messages that operators of Gloo show with their inputs, and the rows of these operators.
+def _sides_of_host_operators(trace: DecodedTrace) -> tuple[_Sides, Int64]:
+    """Return the sides of the messages that operators of Gloo show, and the rows of these operators.
 
-    Messages whose group is not certain are left out, for then their peer is not known.
+    Their inputs name the peer by its place in a group. Which group that is, of several, all ranks together tell.
     """
     events, resolver = trace.events, GroupResolver(trace.header)
     places, shapes = peers_and_tags(events), recorded_shapes(events)
-    found = [
-        (row, resolver.groups()[group], *places[row])
-        for row in events.each_once(events.named(RECORDED_OPERATORS.__contains__)).tolist()
-        if row in places and (group := resolver.with_peer(places[row][0])) != ABSENT
-    ]
-    rows = np.array([row for row, *_ in found], dtype=np.int64)
+    rows = events.each_once(events.named(HOST_OPERATORS.__contains__)).astype(np.int64)
+    place, tag = np.array([places.get(row, (ABSENT, ABSENT)) for row in rows.tolist()], dtype=np.int64).reshape(-1, 2).T
+    only = resolver.only_group()
+    members = resolver.groups()[only].ranks if only is not None else ()
+    known = dict(enumerate(members)) | {ABSENT: ABSENT}
     sides = _Sides(
-        group=np.array([groups.index(key) for _, key, _, _ in found], dtype=np.int32),
-        peer=np.array([key.ranks[place] for _, key, place, _ in found], dtype=np.int32),
-        tag=np.array([tag for *_, tag in found], dtype=np.int64),
-        is_send=np.array([events.strings[events.name[row]] == "c10d::send" for row in rows], dtype=np.bool_),
+        group=np.full(len(rows), ABSENT if only is None else only, dtype=np.int32),
+        peer=np.array([known.get(number, FIRST_PLACE - number) for number in place.tolist()], dtype=np.int32),
+        tag=tag,
+        is_send=np.array([events.strings[events.name[row]] == "c10d::send" for row in rows.tolist()], dtype=np.bool_),
         created_ns=events.start_ns[rows],
-        size_bytes=np.array([shapes[row].size_bytes if row in shapes else ABSENT for row in rows], dtype=np.int64),
+        size_bytes=np.array(
+            [shapes[row].size_bytes if row in shapes else ABSENT for row in rows.tolist()], dtype=np.int64
+        ),
     )
     return sides, rows
 
