@@ -33,7 +33,7 @@ from tracekit.rank.device_communication import MESSAGE_KINDS
 from tracekit.rank.groups import key_of_recorded_group
 from tracekit.rank.kernel_launches import device_extent
 from tracekit.rank.lanes import Lanes
-from tracekit.rank.passes import RECEIVES, Passes, host_spans, rank_passes, receive_waits
+from tracekit.rank.passes import RECEIVES, Passes, host_spans, host_waits, rank_passes, receive_waits
 
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _OVERLAPPED = "OVERLAP_F_B"
@@ -106,9 +106,12 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages, loading:
     found = lanes.communication_events
     collective = ~np.isin(found.kind, (*MESSAGE_KINDS, KINDS.index("unclassified")))
     other = lanes.compute | lanes.copy | Intervals.union_of(found.start_ns[collective], found.end_ns[collective])
+    blocked = (Intervals.union_of(*host_waits(events, lanes)) if lanes.device == "cpu" else EMPTY) - waits - other
+    ended_ns = np.append(0, waits.end_ns)[np.searchsorted(waits.end_ns, actions.start_ns, side="right")]
+    blocked_ns = blocked.covered_ns(np.clip(ended_ns, since_ns, actions.start_ns), actions.start_ns)
     return replace(
         actions,
-        other_ns=other.covered_ns(since_ns, actions.start_ns),
+        other_ns=other.covered_ns(since_ns, actions.start_ns) + blocked_ns,
         data_ns=loading.covered_ns(since_ns, actions.start_ns),
     )
 
