@@ -23,6 +23,7 @@ UNCLASSIFIED_SHARE = Threshold(0.01, "share of the step in kernels that may comm
 UNCERTAIN_MEAN = Threshold(0.2, "standard error of the mean step, as a share of it")
 SLOW_RATE = Threshold(1.25, "how much longer steps are than those of peers", "times")
 WAITING_FOR_SERVER = Threshold(0.1, "waiting for messages of a server, as a share of the step")
+FOR_THE_SERVER = Threshold(0.5, "share of that waiting that is for no slow rank")
 MOSTLY_FOR_ONE = Threshold(0.5, "share of the waiting at servers that is for one trainer")
 LONGER_COMPUTE = Threshold(1.1, "how much longer a rank computes than its peers", "times")
 RESTARTS_SHARE = Threshold(0.1, "share of the job's time so far")

@@ -32,4 +32,6 @@ def _answers(summary: RankSummary, trained: set[int], present: set[int]) -> bool
     messages = summary.messages
     sent_to, received_from = (set(messages.peer[messages.is_send == side].tolist()) for side in (True, False))
     meets_others = bool((summary.collectives.step != ABSENT).any())
-    return bool(sent_to & received_from & trained) and (sent_to | received_from) & present <= trained and not meets_others
+    return (
+        bool(sent_to & received_from & trained) and (sent_to | received_from) & present <= trained and not meets_others
+    )

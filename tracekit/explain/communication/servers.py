@@ -15,6 +15,7 @@ import numpy as np
 from tracekit.explain.section import table_section
 from tracekit.explain.step_time.step_rates import (
     HeldTime,
+    clearly_longer,
     find_slow_rates,
     slow_rate_finding,
     waited_for_at_servers,
@@ -22,7 +23,7 @@ from tracekit.explain.step_time.step_rates import (
 from tracekit.findings.communication import waiting_for_server
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import waited_for_worker
-from tracekit.findings.thresholds import WAITING_FOR_SERVER
+from tracekit.findings.thresholds import FOR_THE_SERVER, WAITING_FOR_SERVER
 from tracekit.model.communication import Messages
 from tracekit.model.events import ABSENT, Bool
 from tracekit.model.intervals import EMPTY, Intervals
@@ -30,6 +31,7 @@ from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import RANK, Column, Display, Rows, Table
 
+_Row = dict[str, float]
 _NO_REPLAY = "what a server does is no part of the replay"
 
 SERVERS = Table(
@@ -68,22 +70,39 @@ class _Worker:
 
 def servers(run: Run) -> tuple[Rows, list[Finding]]:
     """Return rows of `SERVERS`, the one that is waited for most first, and findings."""
-    held, rows = [], []
+    ranks = [summary for summary in run.ranks if summary.is_measured and any(step.complete for step in summary.steps)]
+    complete = {summary.rank: [step for step in summary.steps if step.complete] for summary in ranks}
+    working_ns = {rank: [step.step_ns - step.exposed_comm_ns for step in steps] for rank, steps in complete.items()}
+    # Where ranks that train also communicate with each other, the section on stragglers says who waits for whom.
+    slow = (clearly_longer(working_ns) if run.ranks_are_independent else None) or frozenset()
+    for_slow, rows = [], []
     for rank in run.message_servers:
         server = run.ranks[run.index_of_rank[rank]]
         workers = _workers(run, rank)
         if not workers:
             continue
-        held_here = list(_held(run, server, workers))
-        held += held_here
+        held = list(_held(run, server, workers))
+        held_for_slow = [time for time in held if time.by in slow]
+        for_slow += held_for_slow
         rate = sum(worker.sent / worker.step_ns for worker in workers)
         steps, work_ns = sum(worker.steps for worker in workers), _work_ns(server.messages)
-        row = {"rank": rank, "workers": len(workers), "work_ns": work_ns}
+        row: _Row = {"rank": rank, "workers": len(workers), "work_ns": work_ns}
         row |= {"messages_per_s": 1e9 * rate, "load": rate * work_ns}
         row |= {"wait_ns": sum(worker.waits.len_ns for worker in workers) // steps}
-        rows.append(row | {"held_ns": sum(time.total_ns for time in held_here) // steps})
+        row |= {"held_ns": _total_ns(held) // steps, "for_slow_ns": _total_ns(held_for_slow) // steps}
+        rows.append(row)
     rows.sort(key=lambda row: -row["wait_ns"])
-    return rows, [*_waiting(run, rows), *_slow(run, held)] if rows else []
+    findings = [*waited_for_at_servers(waited_for_worker, ranks, for_slow, _NO_REPLAY, {}), *_waiting(run, rows)]
+    if run.ranks_are_independent and rows:
+        waits_ns = {rank: sum(step.exposed_comm_ns for step in steps) for rank, steps in complete.items()}
+        compute_ns = {rank: [step.compute_ns for step in steps] for rank, steps in complete.items()}
+        rates = find_slow_rates(ranks, waits_ns, (working_ns, compute_ns), waits="servers")
+        findings += [] if rates is None else [slow_rate_finding(rates, names={})]
+    return rows, findings
+
+
+def _total_ns(held: Sequence[HeldTime]) -> int:
+    return sum(time.total_ns for time in held)
 
 
 def _workers(run: Run, server: int) -> list[_Worker]:
@@ -144,42 +163,29 @@ def _held(run: Run, server: RankSummary, workers: Sequence[_Worker]) -> Iterator
                 yield HeldTime(rank=worker.summary.rank, by=by.summary.rank, server=name, total_ns=held_ns)
 
 
-def _waiting(run: Run, rows: Sequence[dict[str, float]]) -> Iterator[Finding]:
-    """Yield the finding that those that train wait for the server of the first row, and not for one of themselves."""
-    steps_ns = [step.step_ns for s in run.ranks for step in s.steps if step.complete]
-    wait_ns = rows[0]["wait_ns"] - rows[0]["held_ns"]
-    share = wait_ns * len(steps_ns) / max(sum(steps_ns), 1)
-    yield waiting_for_server(
-        rank=int(rows[0]["rank"]),
-        cause="servers",
-        time_ns=int(wait_ns),
-        evidence={
-            "wait_share": share,
-            "work_ns": round(rows[0]["work_ns"]),
-            "load": rows[0]["load"],
-            "servers": len(rows),
-            "no_replay": _NO_REPLAY,
-        },
-        conditions=[WAITING_FOR_SERVER.reached_by(share)],
-    )
-
-
-def _slow(run: Run, held: Sequence[HeldTime]) -> Iterator[Finding]:
-    """Yield findings on the rank for which servers have to wait, and on ranks that are slow.
-
-    Where ranks that train also communicate with each other, the section on stragglers says who waits for whom.
-    """
-    ranks = [summary for summary in run.ranks if summary.is_measured and any(step.complete for step in summary.steps)]
-    if not run.ranks_are_independent:
-        return
-    yield from waited_for_at_servers(waited_for_worker, ranks, held, _NO_REPLAY, {})
-    complete = {summary.rank: [step for step in summary.steps if step.complete] for summary in ranks}
-    waits_ns = {rank: sum(step.exposed_comm_ns for step in steps) for rank, steps in complete.items()}
-    compute_ns = {rank: [step.compute_ns for step in steps] for rank, steps in complete.items()}
-    working_ns = {rank: [step.step_ns - step.exposed_comm_ns for step in steps] for rank, steps in complete.items()}
-    slow = find_slow_rates(ranks, waits_ns, (working_ns, compute_ns), waits="servers")
-    if slow is not None:
-        yield slow_rate_finding(slow, names={})
+def _waiting(run: Run, rows: Sequence[_Row]) -> Iterator[Finding]:
+    """Yield the finding that those that train wait for the first of the servers, and not for a slow one of them."""
+    steps_ns = [step.step_ns for summary in run.ranks for step in summary.steps if step.complete]
+    for row in rows[:1]:
+        wait_ns = row["wait_ns"] - row["for_slow_ns"]
+        share = wait_ns * len(steps_ns) / max(sum(steps_ns), 1)
+        yield waiting_for_server(
+            rank=int(row["rank"]),
+            cause="servers",
+            time_ns=int(wait_ns),
+            evidence={
+                "wait_share": share,
+                "work_ns": round(row["work_ns"]),
+                "load": row["load"],
+                "held_share": (row["held_ns"] - row["for_slow_ns"]) / max(wait_ns, 1),
+                "servers": len(rows),
+                "no_replay": _NO_REPLAY,
+            },
+            conditions=[
+                WAITING_FOR_SERVER.reached_by(share),
+                FOR_THE_SERVER.reached_by(wait_ns / max(row["wait_ns"], 1)),
+            ],
+        )
 
 
 SERVERS_SECTION = table_section(SERVERS, servers)

@@ -73,7 +73,7 @@ def find_slow_rates(
         steps_ns,
         *({rank: part_ns[rank] for rank in steps_ns} for part_ns in steadier_ns),
     ]
-    names = next((found for times_ns in measures if (found := _clearly_longer(times_ns)) is not None), None)
+    names = next((found for times_ns in measures if (found := clearly_longer(times_ns)) is not None), None)
     if names is None:
         return None
     slow = [summary for summary in ranks if summary.rank in names]
@@ -195,7 +195,7 @@ def longer_computes(run: Run) -> list[Finding]:
     """
     ranks = [summary for summary in run.ranks if any(_lengths(summary))]
     compute_ns = {s.rank: [step.compute_ns for step in s.steps if step.complete] for s in ranks}
-    slow = _clearly_longer(compute_ns, LONGER_COMPUTE)
+    slow = clearly_longer(compute_ns, LONGER_COMPUTE)
     if slow is None or find_slow_rates(ranks, {}) is not None:
         return []
     medians_ns = {rank: statistics.median(times_ns) for rank, times_ns in compute_ns.items()}
@@ -223,7 +223,7 @@ def _lengths(summary: RankSummary) -> list[int]:
     return [step.step_ns for step in summary.steps if step.complete]
 
 
-def _clearly_longer(times_ns: Mapping[int, Sequence[int]], ratio: float = SLOW_RATE) -> frozenset[int] | None:
+def clearly_longer(times_ns: Mapping[int, Sequence[int]], ratio: float = SLOW_RATE) -> frozenset[int] | None:
     """Return the ranks, at most half of them, whose times are clearly longer; None without any.
 
     times_ns: of the steps of each rank. ratio: the least of their times to the others'.
