@@ -7,6 +7,7 @@ from typing import Any
 
 from tracekit.explain.attempts import ATTEMPTS_SECTION
 from tracekit.explain.communication.sections import COLLECTIVES_SECTION, DIMENSIONS_SECTION, OVERLAP_SECTION
+from tracekit.explain.communication.servers import SERVERS_SECTION
 from tracekit.explain.configuration import CONFIGURATION, CONFIGURATION_SECTION
 from tracekit.explain.ddp.buckets import BUCKETS_SECTION
 from tracekit.explain.diagnosis.diagnosis import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
@@ -41,6 +42,7 @@ _LISTED: tuple[Section[Any], ...] = (
     COLLECTIVES_SECTION,
     PIPELINE_SECTION,
     BUCKETS_SECTION,
+    SERVERS_SECTION,
     RPC_SECTION,
     DIMENSIONS_SECTION,
     ROOFLINE_SECTION,

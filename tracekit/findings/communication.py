@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.hosts import HOST_CAUSES
-from tracekit.findings.thresholds import NOTABLE_SHARE, SLOW_HOST
+from tracekit.findings.thresholds import FOR_THE_SERVER, NOTABLE_SHARE, SLOW_HOST, WAITING_FOR_SERVER
 from tracekit.model.texts import milliseconds
+
+_FULL = 0.8  # of a server's time
+_MOST = 0.5  # of the waiting for a server, by its work or by others that it waits for
 
 REPLAYED_ACTIONS = {"communication": "overlap it with compute"}
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
@@ -65,6 +68,41 @@ def exposed_communication(
 
 def _blocking_text(blocking_share: float | None) -> str:
     return "" if blocking_share is None else f"; compute waits for communication for {blocking_share:.0%}, as recorded"
+
+
+@entry(
+    "waiting-for-server",
+    "servers",
+    WAITING_FOR_SERVER,
+    FOR_THE_SERVER,
+    example={
+        "rank": 0,
+        "wait_share": 0.61,
+        "work_ns": 31_200_000,
+        "load": 0.99,
+        "held_share": 0.02,
+        "servers": 1,
+    },
+)
+def waiting_for_server(
+    rank: int, wait_share: float, work_ns: int, load: float, held_share: float, servers: int
+) -> Sentence:
+    """Ranks that train wait for messages of a rank that serves them, such as a parameter server.
+
+    work_ns: of the server for each message that it receives. load: the share of time in which that keeps it busy.
+    held_share: of the waiting, while the server waits for another rank.
+    """
+    busy = min(load, 1.0)
+    text = f"waiting for rank {rank}, which serves the others, takes {wait_share:.0%} of the step"
+    if held_share >= _MOST:
+        return f"{text}, most of it until others have sent", f"let rank {rank} answer whoever comes first"
+    text += f"; it works {milliseconds(work_ns, 1)} ms on each message, {busy:.0%} of the time"
+    more = f"over more ranks than {'it' if servers == 1 else f'the {servers} servers'}"
+    if busy >= _FULL:
+        return f"{text}: its rate is the limit", f"make its work on a message quicker, or spread it {more}"
+    if busy >= _MOST * wait_share:
+        return text, f"make its work on a message quicker, spread it {more}, or send ahead of need"
+    return text, "send less to it, in fewer messages, or ahead of need"
 
 
 @entry("late-by-turns", "diagnosis", NOTABLE_SHARE, example={"share": 0.08})

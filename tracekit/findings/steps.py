@@ -10,6 +10,7 @@ from tracekit.findings.thresholds import (
     COPY_SHARE,
     LONGER_COMPUTE,
     MOSTLY_COMPUTE,
+    MOSTLY_FOR_ONE,
     NOTABLE_SHARE,
     OVERHEAD_RATIO,
     RESTARTS_SHARE,
@@ -166,6 +167,7 @@ def slow_rate(
         "compute": f"compare what {they} run{'s' * one} with {its} peers: a step computes {where}",
         "data": f"load {its} data ahead: a step loads {where}",
         "rpc": f"compare the way to the servers: a step waits for remote calls {where}",
+        "servers": f"compare the way to the servers: a step waits for their messages {where}",
         "host": f"look what {they} do{'es' * one} outside of operators: a step spends {where} there",
     }[cause]
     if of_trainers:
@@ -173,6 +175,23 @@ def slow_rate(
         return f"{text}; nobody waits for {'it' if one else 'them'}", f"{action}; {gain}"
     advice = "if ranks meet in other steps, record these to see who waits there"
     return f"{text}; no rank is seen to wait for another", f"{action}; {advice}"
+
+
+@entry(
+    "waited-for-worker",
+    "servers",
+    NOTABLE_SHARE,
+    MOSTLY_FOR_ONE,
+    example={"others_wait_ns": 31_000_000, "callee": "rank 0", "rank": 3, "longer_ns": 29_000_000},
+)
+def waited_for_worker(others_wait_ns: int, callee: str, rank: int, longer_ns: int | None) -> Sentence:
+    """A server that communicates by messages has to wait for one rank, and the others wait for the server meanwhile.
+
+    longer_ns: by how much longer it computes, if that explains the waiting.
+    """
+    longer = "" if longer_ns is None else f", which computes {milliseconds(longer_ns, 1)} ms longer"
+    text = f"the others wait {milliseconds(others_wait_ns, 1)} ms a step on {callee} for rank {rank}{longer}"
+    return text, f"compare what it runs with its peers, or let {callee} answer whoever comes first"
 
 
 @entry(

@@ -16,6 +16,7 @@ from tracekit.explain.sections import ALL_PARTS
 from tracekit.explain.step_time.tables import MEMORY_USE
 from tracekit.health.check import NO_TIMES, Check, Doubt
 from tracekit.job.clocks.jumps import odd_rates
+from tracekit.job.servers import ranks_that_serve
 from tracekit.model.communication import Collectives, Messages
 from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel, format_ranges
@@ -23,6 +24,17 @@ from tracekit.model.summary import MARKED, RankFailure, RankSummary
 
 _SAME_LENGTH = 1.25
 _OF_METADATA = (CONFIGURATION, MEMORY_USE)  # parts that need no times
+
+
+def with_servers(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:
+    """Return the outcomes of all ranks, of which those that serve others by messages have no steps, only messages."""
+    serving = ranks_that_serve([outcome for outcome in outcomes if isinstance(outcome, RankSummary)])
+    return [
+        replace(_without_parts(outcome), messages=outcome.messages, serves_only=True, recorded_steps=())
+        if isinstance(outcome, RankSummary) and outcome.rank in serving
+        else outcome
+        for outcome in outcomes
+    ]
 
 
 def without_incomparable_times(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSummary | RankFailure]:
@@ -66,9 +78,12 @@ def _with_note(summary: RankSummary, kind: str, reason: str) -> RankSummary:
 
 def without_times(summary: RankSummary, reason: str) -> RankSummary:
     """Return the summary without all that depends on times. `reason` completes "its times are n/a: "."""
+    return replace(_without_parts(summary), unmeasured=reason)
+
+
+def _without_parts(summary: RankSummary) -> RankSummary:
     return replace(
         summary,
-        unmeasured=reason,
         steps=(),
         left_out=(),
         collectives=Collectives.empty(),

@@ -26,7 +26,7 @@ from tracekit.explain.pipeline.manual_layout import with_inferred_pipelines, wit
 from tracekit.explain.section import Guard
 from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.step_lengths import first_steps_to_leave_out
-from tracekit.health.run_checks import without_incomparable_times, without_jumping_clocks
+from tracekit.health.run_checks import with_servers, without_incomparable_times, without_jumping_clocks
 from tracekit.job.clocks.align import align
 from tracekit.job.collectives import groups_of_run, match_collectives
 from tracekit.job.messages import match_messages, with_inferred_peers
@@ -385,6 +385,7 @@ def run_of_counted_steps(
     again = [rank for rank, first in firsts.items() if first]
     outcomes = _read_again(reader, discovery, outcomes, replace(options, settled=leaves_out_first), again, firsts)
     outcomes = without_duplicates(reader.ranks_of(discovery), outcomes)
+    outcomes = guard.run("which ranks serve others", outcomes, with_servers, outcomes)
     outcomes = guard.run("which ranks can be compared", outcomes, without_incomparable_times, outcomes)
     outcomes = without_files_of_no_rank(outcomes)
     while True:

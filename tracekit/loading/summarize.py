@@ -26,6 +26,7 @@ from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.run import format_ranges
 from tracekit.model.summary import RankFailure, RankSummary
+from tracekit.rank.phases import PHASES
 from tracekit.rank.point_to_point import merge_messages, rank_messages
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.rank.recorded_waits import blocking_times
@@ -123,6 +124,7 @@ def summarize_recording(recording: Recording, rank: int, options: SummaryOptions
         mesh=metadata.mesh if metadata is not None else None,
         pipeline=recorded_pipeline(metadata),
         clock=metadata.clock if metadata is not None else None,
+        has_backward=bool((recording.phases.launch_phase == PHASES.index("backward")).any()),
         steps_from=lanes.windows.source,
         first_step=options.first_step,
         recorded_steps=() if serves_only else tuple(lanes.windows.step.tolist()),
@@ -182,6 +184,7 @@ def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
         mesh=same("mesh"),
         pipeline=same("pipeline"),
         clock=_merge_clocks([recording.clock for recording in recordings if recording.clock is not None]),
+        has_backward=any(recording.has_backward for recording in recordings),
         steps_from=recordings[0].steps_from,
         first_step=recordings[0].first_step,
         recorded_steps=_concatenate(recordings, lambda recording: recording.recorded_steps),

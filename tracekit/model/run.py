@@ -122,7 +122,7 @@ class Run:
 
     @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:
-        # The recording of an RPC server does not show its device.
+        # The recording of a server does not show its device.
         kinds = {s.device for s in self.ranks if not s.serves_only} or {s.device for s in self.ranks}
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
@@ -141,17 +141,25 @@ class Run:
         """Return whether ranks meet in collectives."""
         return any(len(matched.ranks) > 1 and matched.row.size for matched in self.collectives)
 
+    @property
+    def message_servers(self) -> list[int]:
+        """Return the ranks that serve others by messages."""
+        return [summary.rank for summary in self.ranks if summary.serves_only and len(summary.messages)]
+
     @cached_property
     def ranks_are_independent(self) -> bool:
         """Whether several ranks train and none is seen to communicate with another.
 
-        Then no step of one is a part of another's, and the job as a whole has no steps. A kernel on a GPU that no rule
-        is for may communicate. So ranks on GPUs are independent only if they make remote calls instead.
+        Then no step of one is a part of another's, and the job as a whole has no steps. Messages to ranks that serve
+        all do not count. A kernel on a GPU that no rule is for may communicate. So ranks on GPUs are independent only
+        if they make remote calls, or send messages to a server, instead.
         """
-        trained = [summary for summary in self.ranks if summary.is_measured]
-        if len(trained) < 2 or (self.device != "cpu" and "rpc" not in self.strategies):
+        trained, servers = [summary for summary in self.ranks if summary.is_measured], self.message_servers
+        if not servers and (len(trained) < 2 or (self.device != "cpu" and "rpc" not in self.strategies)):
             return False
-        return not any(len(summary.messages) or _shares_collectives(summary) for summary in trained)
+        return not any(
+            not np.isin(summary.messages.peer, servers).all() or _shares_collectives(summary) for summary in trained
+        )
 
     def mean_rank_step_ns(self) -> float:
         """Return the mean length of the steps that all present ranks completed, over these ranks; 0 without any."""
@@ -162,7 +170,7 @@ class Run:
     def common_steps(self) -> frozenset[int]:
         """Return the steps that all present ranks completed, on which ranks can be compared, without those left out.
 
-        RPC servers have no steps, and of ranks whose device records are lost none is known.
+        Servers have no steps, and of ranks whose device records are lost none is known.
         """
         return self._common_steps
 

@@ -124,10 +124,12 @@ class RankSummary:
         rank: global rank.
         host_id: processes with the same one share a clock.
         process_id: on its host, of the process that ran the steps; None if it is not known.
-        serves_only: an RPC worker without steps. Its recording holds only the calls that it served.
+        serves_only: it trains nothing: an RPC worker without steps, or a rank that serves others by messages. Of its
+            recording only the calls or messages are kept.
         unmeasured: why nothing is known of the rank's time, or nothing that can be compared: device records are lost,
             or its recording contradicts itself or those of the other ranks. None if it is known. Such a rank has no
             `steps`, collectives or messages, and parts only from metadata.
+        has_backward: its recording shows a backward pass.
         steps_from: how its steps were found: "steps" (the probe's metadata), "spans" (ProfilerStep), "optimizer",
             "labels", "collectives" (their sequence repeats itself), "anchor" (named by the user), or "recording": there
             are none, and its window counts as one.
@@ -158,6 +160,7 @@ class RankSummary:
     mesh: Mesh | None = None
     pipeline: PipelineMembership | None = None
     clock: ClockMeasurement | None = None
+    has_backward: bool = False
     steps_from: str = "steps"
     first_step: int = 0
     recorded_steps: tuple[int, ...]

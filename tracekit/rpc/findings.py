@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.finding import Threshold
-from tracekit.findings.thresholds import NOTABLE_SHARE
+from tracekit.findings.thresholds import MOSTLY_FOR_ONE, NOTABLE_SHARE
 from tracekit.model.texts import milliseconds
 
 REMOTE_CALLS_SHARE = Threshold(0.2, "waiting for remote calls, as a share of the step")
-MOSTLY_FOR_ONE = Threshold(0.5, "share of the waiting at servers that is for one trainer")
 
 _HELD = 0.5  # of the service: the function returned, and the answer waited
 _SERVICE = 0.5  # of a round trip

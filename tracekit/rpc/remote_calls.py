@@ -10,15 +10,19 @@ share of each one's steps in which a call of it is served. For callers that reco
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.explain.step_time.step_rates import find_slow_rates, slow_rate_finding, steps_per_s
+from tracekit.explain.step_time.step_rates import (
+    HeldTime,
+    find_slow_rates,
+    slow_rate_finding,
+    steps_per_s,
+    waited_for_at_servers,
+)
 from tracekit.explain.step_time.tables import NAMED_WAITS
 from tracekit.findings.finding import Finding
-from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.model.metadata import RpcService
 from tracekit.model.notes import Note
 from tracekit.model.run import Run, clocks_are_comparable
@@ -39,7 +43,7 @@ from tracekit.rpc.calls import (
     time_of,
     unjoined_calls,
 )
-from tracekit.rpc.findings import MOSTLY_FOR_ONE, REMOTE_CALLS_SHARE, waited_for_trainer, waiting_for_remote_calls
+from tracekit.rpc.findings import REMOTE_CALLS_SHARE, waited_for_trainer, waiting_for_remote_calls
 
 _Clock = Callable[[int], int]
 
@@ -270,29 +274,16 @@ def service_rows(loads: Sequence[Load]) -> list[dict[str, object]]:
     return sorted(rows, key=lambda row: (str(row["callee"]), -float(str(row["load"]))))
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldCalls:
-    """Calls of one trainer that a server answered only when another trainer's call had come.
-
-    Attributes:
-        rank: whose calls they are.
-        by: rank of the trainer that they waited for; None if it has no recording.
-        total_ns: from the return of their functions to the end of their futures.
-    """
-
-    rank: int
-    by: int | None
-    callee: str
-    total_ns: int
-
-
 def waits_ns(summary: RankSummary) -> int:
     """Return how long a rank waits for remote calls in its complete steps."""
     return sum(wait.total_ns for wait in summary[NAMED_WAITS] if wait.what == WHAT)
 
 
-def held_calls(joined: JoinedCalls) -> list[HeldCalls]:
-    """Return the calls in complete steps that waited at a server for other trainers, by pair and server."""
+def held_calls(joined: JoinedCalls) -> list[HeldTime]:
+    """Return how long calls in complete steps waited at a server for other trainers, by pair and server.
+
+    It is from the return of their functions to the end of their futures.
+    """
     times_ns: Counter[tuple[int, int | None, str]] = Counter()
     for rank, calls in joined.calls.items():
         for item in calls:
@@ -304,12 +295,12 @@ def held_calls(joined: JoinedCalls) -> list[HeldCalls]:
             key = (rank, joined.rank_of_id.get(service.released_by.caller), item.call.callee)
             times_ns[key] += service.end_ns - service.returned_ns
     return [
-        HeldCalls(rank=rank, by=by, callee=callee, total_ns=total_ns)
+        HeldTime(rank=rank, by=by, server=callee, total_ns=total_ns)
         for (rank, by, callee), total_ns in times_ns.items()
     ]
 
 
-def trainer_rows(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -> list[dict[str, object]]:
+def trainer_rows(run: Run, joined: JoinedCalls, held: Sequence[HeldTime]) -> list[dict[str, object]]:
     """Return rows of tables.RPC_TRAINERS, one for each rank with complete steps that makes remote calls."""
     rows: list[dict[str, object]] = []
     for summary in _trainers(run, joined):
@@ -339,7 +330,7 @@ def _steps(summary: RankSummary) -> int:
     return sum(step.complete for step in summary.steps)
 
 
-def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -> Iterator[Finding]:
+def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldTime]) -> Iterator[Finding]:
     """Yield findings on the trainer that others wait for at a server, else on those that are slow.
 
     Where ranks communicate directly, the sections on stragglers and replays say who waits for whom.
@@ -347,8 +338,10 @@ def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -
     trainers = _trainers(run, joined)
     if len(trainers) < 2 or not run.ranks_are_independent:
         return
+    names = {rank: use.worker for rank, use in joined.uses.items()}
     if held:
-        yield from _waited_for(trainers, joined, held)
+        no_replay = "remote calls are no part of the replay"
+        yield from waited_for_at_servers(waited_for_trainer, trainers, held, no_replay, names)
         return
     slow = find_slow_rates(
         trainers,
@@ -359,7 +352,6 @@ def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldCalls]) -
         ),
     )
     if slow is not None:
-        names = {rank: use.worker for rank, use in joined.uses.items()}
         yield slow_rate_finding(slow, names=names)
 
 
@@ -368,42 +360,3 @@ def _own_times_ns(summary: RankSummary, joined: JoinedCalls) -> list[int]:
     blocked = blocked_time(joined.uses[summary.rank])
     steps = [(step.start_ns, step.start_ns + step.step_ns) for step in summary.steps if step.complete]
     return [end_ns - start_ns - (blocked & time_of([(start_ns, end_ns)])).len_ns for start_ns, end_ns in steps]
-
-
-def _waited_for(trainers: Sequence[RankSummary], joined: JoinedCalls, held: Sequence[HeldCalls]) -> Iterator[Finding]:
-    """Yield a finding if others wait at a server for one trainer, mostly, for a notable part of their steps."""
-    by: Counter[int | None] = Counter()
-    for pair in held:
-        by[pair.by] += pair.total_ns
-    (rank, total_ns), *_ = by.most_common(1)
-    others = [summary for summary in trainers if summary.rank != rank]
-    steps = sum(_steps(summary) for summary in others)
-    step_ns = sum(step.step_ns for summary in others for step in summary.steps if step.complete)
-    if rank is None or not others:
-        return
-    callee = Counter({pair.callee: pair.total_ns for pair in held if pair.by == rank}).most_common(1)[0][0]
-    wait_ns = total_ns // max(steps, 1)
-    slow = next((summary for summary in trainers if summary.rank == rank), None)
-    beyond_ns = 0.0 if slow is None else _mean_compute_ns([slow]) - _mean_compute_ns(others)
-    longer_ns = round(beyond_ns) if beyond_ns >= 0.5 * wait_ns and slow is not None else None
-    yield waited_for_trainer(
-        rank=rank,
-        cause="rpc" if longer_ns is None else "slow_compute",
-        time_ns=wait_ns,
-        evidence={
-            "others_wait_ns": wait_ns,
-            "callee": callee,
-            "worker": joined.uses[rank].worker,
-            "longer_ns": longer_ns,
-            "no_replay": "remote calls are no part of the replay",
-        },
-        conditions=[
-            NOTABLE_SHARE.reached_by(total_ns / max(step_ns, 1)),
-            MOSTLY_FOR_ONE.reached_by(total_ns / max(by.total(), 1)),
-        ],
-    )
-
-
-def _mean_compute_ns(ranks: Sequence[RankSummary]) -> float:
-    steps = [step.compute_ns for summary in ranks for step in summary.steps if step.complete]
-    return statistics.fmean(steps) if steps else 0.0

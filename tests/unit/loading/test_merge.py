@@ -214,6 +214,7 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "mesh": (None, Mesh(names=["dp"], shape=[2], coordinate=[0]), Mesh(names=["dp"], shape=[2], coordinate=[0])),
     "pipeline": (None, PipelineMembership(layout=LAYOUT), PipelineMembership(layout=LAYOUT)),
     "clock": (None, CLOCK, CLOCK),
+    "has_backward": (False, True, True),
     "steps_from": ("spans", "spans", "spans"),
     "first_step": (2, 2, 2),
     "recorded_steps": ((5,), (9,), (5, 9)),

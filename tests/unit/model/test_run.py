@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.exchanges import rank, run_of, send
+from benchmarks.exchanges import rank, recv, run_of, send
 from tracekit.model.run import OtherRun
 
 
@@ -49,6 +49,13 @@ def test_an_rpc_server_is_no_rank_that_trains() -> None:
 
     assert not run_of([server, rank(1)]).ranks_are_independent
     assert run_of([server, rank(1), rank(2)]).ranks_are_independent
+
+
+@pytest.mark.parametrize(("peer", "expected"), [(0, True), (1, False)])
+def test_ranks_that_send_to_a_server_alone_are_independent(peer: int, expected: bool) -> None:
+    server = rank(0, [recv(2, 5)], steps=(), serves_only=True)
+
+    assert run_of([server, rank(1), rank(2, [send(peer, 5)])]).ranks_are_independent is expected
 
 
 def test_gpu_ranks_are_independent_only_if_they_make_remote_calls() -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tracekit.findings.catalogue import Entry
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import longer_compute, slow_rate
-from tracekit.findings.thresholds import LONGER_COMPUTE, SLOW_RATE
+from tracekit.findings.thresholds import LONGER_COMPUTE, MOSTLY_FOR_ONE, NOTABLE_SHARE, SLOW_RATE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.stats.uncertainty import student_deviations
 
-INDEPENDENT = "the ranks do not communicate with each other in these steps, so none is seen to wait for another"
+INDEPENDENT = "no rank that trains communicates with another in these steps, so none is seen to wait for another"
+_SERVERS = ("rpc", "servers")  # parts of a step that are waits for servers
 _SPREADS = 1.0  # what is slow is slower by more than the peers differ, so many times
+_EXPLAINED = 0.5  # of the wait for a rank at a server, by what it computes longer
 _ERRORS = 3.0  # and by more than so many standard errors of the ratio of two mean steps
 
 
@@ -29,7 +33,7 @@ class SlowRates:
         rates: of the slow ones, ascending.
         peers_rate: the mean of the others.
         longer_ns: by how much a slow rank's mean step is longer than the mean of the peers'.
-        longer_parts_ns: how that divides: compute, data, remote calls, other. They sum to `longer_ns`.
+        longer_parts_ns: how that divides: compute, data, waits for servers, other. They sum to `longer_ns`.
         job_rate: of all ranks together.
         even_job_rate: the same if the slow ranks kept up.
     """
@@ -51,21 +55,25 @@ def steps_per_s(summary: RankSummary) -> float | None:
 
 
 def find_slow_rates(
-    ranks: Sequence[RankSummary], waits_ns: Mapping[int, int], steadier_ns: Sequence[Mapping[int, Sequence[int]]] = ()
+    ranks: Sequence[RankSummary],
+    waits_ns: Mapping[int, int],
+    steadier_ns: Sequence[Mapping[int, Sequence[int]]] = (),
+    waits: str = "rpc",
 ) -> SlowRates | None:
     """Return the ranks, at most half of them, that are clearly slower than the others; None without any.
 
     Their steps are longer, or else a part of these that varies less; and their rates are lower than their peers' mean.
 
-    ranks: two or more that do the same work at their own pace. waits_ns: how long each waits for remote calls, in all
-    its complete steps. steadier_ns: parts of each rank's complete steps, those that are asked first first.
+    ranks: two or more that do the same work at their own pace. waits_ns: how long each waits for servers, in all its
+    complete steps. steadier_ns: parts of each rank's complete steps, those that are asked first first. waits: what to
+    call the waits among the parts of a step, "rpc" for remote calls or "servers" for messages.
     """
     steps_ns = {summary.rank: lengths_ns for summary in ranks if any(lengths_ns := _lengths(summary))}
     measures: list[Mapping[int, Sequence[int]]] = [
         steps_ns,
         *({rank: part_ns[rank] for rank in steps_ns} for part_ns in steadier_ns),
     ]
-    names = next((found for times_ns in measures if (found := _clearly_longer(times_ns)) is not None), None)
+    names = next((found for times_ns in measures if (found := clearly_longer(times_ns)) is not None), None)
     if names is None:
         return None
     slow = [summary for summary in ranks if summary.rank in names]
@@ -74,7 +82,7 @@ def find_slow_rates(
     peers_rates = [rate for summary in peers if (rate := steps_per_s(summary)) is not None]
     if SLOW_RATE * rates[-1] > statistics.fmean(peers_rates):
         return None
-    of_slow, of_peers = _parts_ns(slow, waits_ns), _parts_ns(peers, waits_ns)
+    of_slow, of_peers = _parts_ns(slow, waits_ns, waits), _parts_ns(peers, waits_ns, waits)
     return SlowRates(
         slow=tuple(sorted(summary.rank for summary in slow)),
         peers=tuple(sorted(summary.rank for summary in peers)),
@@ -94,7 +102,7 @@ def slow_rate_finding(found: SlowRates, *, names: Mapping[int, str] | None = Non
     return slow_rate(
         rank=found.slow[0] if one else None,
         ranks=found.slow if not one else (),
-        cause="rpc" if cause == "rpc" else f"slow_{cause}",
+        cause=cause if cause in _SERVERS else f"slow_{cause}",
         time_ns=found.longer_ns * len(found.slow) // (len(found.slow) + len(found.peers)),
         evidence={
             "slow": list(found.slow),
@@ -113,6 +121,65 @@ def slow_rate_finding(found: SlowRates, *, names: Mapping[int, str] | None = Non
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldTime:
+    """How long one rank waited at a server that had to wait for another rank.
+
+    Attributes:
+        rank: the one that waited, in its complete steps.
+        by: the one that the server waited for; None if it has no recording.
+        server: what to call the server.
+    """
+
+    rank: int
+    by: int | None
+    server: str
+    total_ns: int
+
+
+def waited_for_at_servers(
+    found_by: Entry, ranks: Sequence[RankSummary], held: Sequence[HeldTime], no_replay: str, names: Mapping[int, str]
+) -> Iterator[Finding]:
+    """Yield a finding on the rank that others wait for at servers, mostly, for a notable part of their steps.
+
+    ranks: those that train. names: what the job calls them, by rank.
+    """
+    by: Counter[int | None] = Counter()
+    for time in held:
+        by[time.by] += time.total_ns
+    rank, total_ns = max(by.items(), key=lambda item: item[1], default=(None, 0))
+    others = [summary for summary in ranks if summary.rank != rank]
+    if rank is None or not others:
+        return
+    step_ns = [length_ns for summary in others for length_ns in _lengths(summary)]
+    servers = Counter({time.server: time.total_ns for time in held if time.by == rank})
+    wait_ns = total_ns // max(len(step_ns), 1)
+    slow = [summary for summary in ranks if summary.rank == rank]
+    beyond_ns = _mean_compute_ns(slow) - _mean_compute_ns(others) if slow else 0.0
+    longer_ns = round(beyond_ns) if slow and beyond_ns >= _EXPLAINED * wait_ns else None
+    yield found_by(
+        rank=rank,
+        cause=found_by.section if longer_ns is None else "slow_compute",
+        time_ns=wait_ns,
+        evidence={
+            "others_wait_ns": wait_ns,
+            "callee": servers.most_common(1)[0][0],
+            "worker": names.get(rank),
+            "longer_ns": longer_ns,
+            "no_replay": no_replay,
+        },
+        conditions=[
+            NOTABLE_SHARE.reached_by(total_ns / max(sum(step_ns), 1)),
+            MOSTLY_FOR_ONE.reached_by(total_ns / max(by.total(), 1)),
+        ],
+    )
+
+
+def _mean_compute_ns(ranks: Sequence[RankSummary]) -> float:
+    steps = [step.compute_ns for summary in ranks for step in summary.steps if step.complete]
+    return statistics.fmean(steps) if steps else 0.0
+
+
 def slow_rates_of_ranks(run: Run) -> list[Finding]:
     """Find ranks that are slower than others of which none is seen to wait. They may meet outside of the recording."""
     found = find_slow_rates([summary for summary in run.ranks if summary.is_measured], {})
@@ -128,7 +195,7 @@ def longer_computes(run: Run) -> list[Finding]:
     """
     ranks = [summary for summary in run.ranks if any(_lengths(summary))]
     compute_ns = {s.rank: [step.compute_ns for step in s.steps if step.complete] for s in ranks}
-    slow = _clearly_longer(compute_ns, LONGER_COMPUTE)
+    slow = clearly_longer(compute_ns, LONGER_COMPUTE)
     if slow is None or find_slow_rates(ranks, {}) is not None:
         return []
     medians_ns = {rank: statistics.median(times_ns) for rank, times_ns in compute_ns.items()}
@@ -156,7 +223,7 @@ def _lengths(summary: RankSummary) -> list[int]:
     return [step.step_ns for step in summary.steps if step.complete]
 
 
-def _clearly_longer(times_ns: Mapping[int, Sequence[int]], ratio: float = SLOW_RATE) -> frozenset[int] | None:
+def clearly_longer(times_ns: Mapping[int, Sequence[int]], ratio: float = SLOW_RATE) -> frozenset[int] | None:
     """Return the ranks, at most half of them, whose times are clearly longer; None without any.
 
     times_ns: of the steps of each rank. ratio: the least of their times to the others'.
@@ -203,9 +270,9 @@ def _variation(times_ns: Sequence[int]) -> float:
     return math.sqrt(statistics.fmean(time_ns**2 for time_ns in below_ns)) / max(median_ns, 1) if below_ns else 0.0
 
 
-def _parts_ns(ranks: Sequence[RankSummary], waits_ns: Mapping[int, int]) -> dict[str, int]:
+def _parts_ns(ranks: Sequence[RankSummary], waits_ns: Mapping[int, int], waits: str) -> dict[str, int]:
     """Return the mean over ranks of the parts of their mean steps."""
-    parts: dict[str, list[float]] = {"compute": [], "data": [], "rpc": [], "host": []}
+    parts: dict[str, list[float]] = {"compute": [], "data": [], waits: [], "host": []}
     for summary in ranks:
         steps = [step for step in summary.steps if step.complete]
         compute_ns = sum(step.compute_ns for step in steps)

@@ -140,7 +140,8 @@ def stragglers(run: Run, arrivals: Arrivals | None = None, pipelines: Sequence[M
         if summary.is_measured
     ]
     verdict, findings = name_culprit(run, arrivals, charges, transfers.links, steps, comparable=comparable)
-    if run.ranks_are_independent and "rpc" not in run.strategies:  # of remote calls another section knows
+    if run.ranks_are_independent and "rpc" not in run.strategies and not run.message_servers:
+        # Other sections know those that wait for servers.
         findings += slow_rates_of_ranks(run)
     return Stragglers(verdict=verdict, links=transfers.links, by_rank=rows, findings=tuple(findings))
 
