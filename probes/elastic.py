@@ -19,8 +19,8 @@ Expected, of `tracekit analyze runs/elastic` and `tracekit info runs/elastic`:
 * `--membership 1:2:1`: the first change is no failure, the second one is: rank 1 is gone. When the launcher has waited
   for it (`keep_alive_interval` times `keep_alive_max_attempt`, here 4 s), rank 0 goes on alone.
 * `--raise-step 14`: the last rank raises between two steps, once. Steps 10 to 13 are repeated here, too.
-* Steps have the job's own numbers: the count of Adam in the checkpoint tells. `--optimizer sgd` has none, so repeated steps
-  are not known, and that is said. With `--tell-first-step` the script says it: 4 again.
+* Steps have the job's own numbers: the count of Adam in the checkpoint tells. `--optimizer sgd` has none, so repeated
+  steps are not known, and that is said. With `--tell-first-step` the script tells the probe: 4 again.
 
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 gives each attempt a store of its own. Without it torch 2.13 keeps the store, and
 the first restart of Gloo fails: its ranks look for the sockets of the dead ones. The next one succeeds.

@@ -182,7 +182,10 @@ def float32_products() -> Sentence:
     "attempts",
     RESTARTS_SHARE,
     example={
-        **{"lost_ns": 41_200_000_000, "job_ns": 120_000_000_000, "part": "reload", "part_ns": 30_100_000_000},
+        "lost_ns": 41_200_000_000,
+        "job_ns": 120_000_000_000,
+        "part": "reload",
+        "part_ns": 30_100_000_000,
         "repeated_steps": 4,
     },
 )
