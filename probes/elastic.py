@@ -19,6 +19,7 @@ Expected, of `tracekit analyze runs/elastic` and `tracekit info runs/elastic`:
 * `--membership 1:2:1`: the first change is no failure, the second one is: rank 1 is gone. When the launcher has waited
   for it (`keep_alive_interval` times `keep_alive_max_attempt`, here 4 s), rank 0 goes on alone.
 * `--raise-step 14`: the last rank raises between two steps, once. Steps 10 to 13 are repeated here, too.
+* `--slow-rank 1 --delay-ms 20`: in each attempt "rank 1 computes ... longer than its peer, which waits for it".
 * Steps have the job's own numbers: the count of Adam in the checkpoint tells. `--optimizer sgd` has none, so repeated
   steps are not known, and that is said. With `--tell-first-step` the script tells the probe: 4 again.
 
@@ -43,8 +44,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import Job, job, training_options
-from sleeping import SleepyLinear, sleep_on_host
+from job import Job, add_slow_rank, job, planted_delay_s, training_options
+from sleeping import SleepyLinear, sleep, sleep_on_host
 
 WIDTH, BATCH, LAYERS = 64, 16, 4
 SLEEP_S = 0.01
@@ -75,7 +76,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
     def train_step() -> Tensor:
         x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
         optimizer.zero_grad()
-        loss = model(x).square().mean()
+        loss = model(sleep(x, forward_s=planted_delay_s(options, process))).square().mean()
         loss.backward()
         optimizer.step()
         return loss
@@ -174,6 +175,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--tell-first-step", action="store_true", help="the probe is told with which step it begins")
     parser.add_argument("--checkpoint-every", type=int, default=5, help="steps between two checkpoints")
     parser.add_argument("--reload-ms", type=float, default=300.0, help="by how much reading a checkpoint takes longer")
+    add_slow_rank(parser, "whose forward pass is delayed")
     parser.add_argument("--membership", choices=["1:2:1"], help="play two machines, of which one comes and goes")
     parser.add_argument("--rdzv-id", default="elastic", help="of the job that --membership starts")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
