@@ -13,6 +13,7 @@ checkpoint with `torch.save`, to a file whose flush takes `--slow-disk-ms`. Expe
 * `--evaluate-every 1`: after the step each rank runs 8 batches of 8 ms without gradients: "all ranks evaluate" for a
   little more than 64 ms a step. With `--evaluate-on 0`: "rank 0 evaluates ... while its peer waits".
 * `--log-ms 20`: rank 0 logs for 20 ms a step: "rank 0 logs for 20 ms while its peer waits".
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it".
 * `--slow-disk-ms 0`: no finding names a checkpoint.
 
 `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
@@ -36,8 +37,8 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import Job, job, training_options
-from sleeping import SleepyLinear, sleep_on_host
+from job import Job, add_slow_rank, job, planted_delay_s, training_options
+from sleeping import SleepyLinear, sleep, sleep_on_host
 
 WIDTH, LAYERS, BATCH = 256, 4, 16
 SLEEP_S = 0.002
@@ -113,11 +114,13 @@ def training(process: Job, options: argparse.Namespace, folder: Path) -> None:
     def batch() -> Tensor:
         return torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
 
+    delay_s = planted_delay_s(options, process)
+
     @tracekit.probe(path=options.out, steps=options.recorded)
     def train_step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         x = batch()
-        loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1))
+        loss = nn.functional.mse_loss(model(sleep(x, forward_s=delay_s)), torch.roll(x, 1, dims=-1))
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -181,6 +184,7 @@ def parse_options() -> argparse.Namespace:
         "Training that saves checkpoints to a slow disk.", out="runs/checkpointing", steps=11, recorded=6
     )
     parser.add_argument("--slow-disk-ms", type=float, default=0.0, help="how long the disk takes for a checkpoint")
+    add_slow_rank(parser, "whose forward pass is delayed")
     parser.add_argument("--save-every", type=int, default=1, help="steps from one checkpoint to the next; 0: none")
     parser.add_argument("--dcp", action="store_true", help="all ranks save, with torch.distributed.checkpoint")
     parser.add_argument("--async-save", action="store_true", help="the same with its async_save")

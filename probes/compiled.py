@@ -9,6 +9,8 @@ It uses NCCL if every process of the host has a GPU, else Gloo. Expected finding
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step. The
   delay sleeps in the backward pass, in a function of autograd that is not compiled: between the blocks the graph is
   broken up, so there are several graphs, and `graph_breaks` is 1 or more.
+* `--whole-step`: the function of the step is compiled, with backward pass and optimizer. The same is found: what C++
+  code awaits of reductions within `Torch-Compiled Region` is waiting.
 * `--fsdp`: the blocks are compiled one by one, then sharded by FSDP2: blocks.0 to blocks.3 are named.
 * `--without-rank 1`: rank 1 compiles nothing, so the report says that it is configured differently.
 """
@@ -65,7 +67,7 @@ def build(process: Job, options: argparse.Namespace) -> nn.Module:
     compiles = process.rank != options.without_rank
     if not options.fsdp:
         model = DistributedDataParallel(network, bucket_cap_mb=1)
-        if compiles:
+        if compiles and not options.whole_step:
             model.compile(backend=options.backend)
         return model
     blocks: Any = network.blocks
@@ -88,7 +90,6 @@ def training(process: Job, options: argparse.Namespace) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     batches = torch.Generator().manual_seed(1 + process.rank)
 
-    @tracekit.probe(path=options.out, steps=options.recorded)
     def train_step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
@@ -98,6 +99,9 @@ def training(process: Job, options: argparse.Namespace) -> None:
         optimizer.step()
         return loss.detach()
 
+    if options.whole_step:
+        train_step = torch.compile(train_step, backend=options.backend)
+    train_step = tracekit.probe(path=options.out, steps=options.recorded)(train_step)
     train(train_step, options.steps, prints=process.rank == 0)
 
 
@@ -105,6 +109,7 @@ def parse_options() -> argparse.Namespace:
     parser = training_options("Training of a compiled model.", out="runs/compiled", steps=11, recorded=6)
     parser.add_argument("--backend", default="aot_eager", help="of torch.compile: inductor, aot_eager, eager")
     parser.add_argument("--fsdp", action="store_true", help="blocks compiled one by one under FSDP2, in place of DDP")
+    parser.add_argument("--whole-step", action="store_true", help="the step is compiled, in place of the model")
     add_slow_rank(parser, "whose backward pass is delayed")
     parser.add_argument("--without-rank", type=int, default=-1, help="rank that compiles nothing")
     return parser.parse_args()

@@ -10,6 +10,7 @@ gradients are reduced in one bucket a step. Expected:
 * `--batch-norm`: its buffers are broadcast at the beginning of each forward; these broadcasts are no buckets.
 * `--find-unused`: besides the buckets there is an all-reduce of which parameters were used; buckets are never rebuilt.
 * `--static-graph`: the same buckets; DDP finds out in the first step which parameters are used.
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it".
 * `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
@@ -25,7 +26,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
 from blocks import Network
-from job import Job, job, train, training_options
+from job import Job, add_slow_rank, job, planted_delay_s, train, training_options
+from sleeping import sleep
 
 WIDTH, LAYERS, CLASSES, BATCH = 64, 2, 10, 64
 SLEEP_S = 0.004
@@ -43,6 +45,8 @@ def training(process: Job, options: argparse.Namespace) -> None:
     if options.batch_norm:
         network = nn.Sequential(nn.BatchNorm1d(WIDTH), network)
 
+    delay_s = planted_delay_s(options, process) / options.accumulate
+
     # The probe is made before the communication hook is registered: only then does the hook get a span.
     @tracekit.probe(path=options.out, steps=options.recorded)
     def train_step() -> Tensor:
@@ -53,7 +57,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
             target = torch.randint(CLASSES, (BATCH,), generator=batches).to(process.device)
             last = micro_batch == options.accumulate - 1
             with contextlib.nullcontext() if last else model.no_sync():
-                loss = nn.functional.cross_entropy(model(x), target) / options.accumulate
+                loss = nn.functional.cross_entropy(model(sleep(x, forward_s=delay_s)), target) / options.accumulate
                 loss.backward()
             total += loss.detach()
         optimizer.step()
@@ -72,6 +76,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Data-parallel training with one of DDP's settings.", out="runs/ddp_settings", recorded=4)
+    add_slow_rank(parser, "whose forward pass is delayed")
     parser.add_argument("--comm-hook", choices=["fp16"], help="compress gradients before they are reduced")
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches a step; all but the last in no_sync")
     parser.add_argument("--batch-norm", action="store_true", help="a layer with buffers, which DDP broadcasts")

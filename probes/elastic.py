@@ -18,7 +18,10 @@ Expected, of `tracekit analyze runs/elastic` and `tracekit info runs/elastic`:
   start-up (imports, process group), reload (`--reload-ms`) and repeated steps.
 * `--membership 1:2:1`: the first change is no failure, the second one is: rank 1 is gone. When the launcher has waited
   for it (`keep_alive_interval` times `keep_alive_max_attempt`, here 4 s), rank 0 goes on alone.
-* Steps have the job's own numbers: the optimizer's count in the checkpoint tells.
+* `--raise-step 14`: the last rank raises between two steps, once. Steps 10 to 13 are repeated here, too.
+* `--slow-rank 1 --delay-ms 20`: in each attempt "rank 1 computes ... longer than its peer, which waits for it".
+* Steps have the job's own numbers: the count of Adam in the checkpoint tells. `--optimizer sgd` has none, so repeated
+  steps are not known, and that is said. With `--tell-first-step` the script tells the probe: 4 again.
 
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 gives each attempt a store of its own. Without it torch 2.13 keeps the store, and
 the first restart of Gloo fails: its ranks look for the sockets of the dead ones. The next one succeeds.
@@ -41,8 +44,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import Job, job, training_options
-from sleeping import SleepyLinear, sleep_on_host
+from job import Job, add_slow_rank, job, planted_delay_s, training_options
+from sleeping import SleepyLinear, sleep, sleep_on_host
 
 WIDTH, BATCH, LAYERS = 64, 16, 4
 SLEEP_S = 0.01
@@ -62,25 +65,29 @@ def training(process: Job, options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     layers = (SleepyLinear(WIDTH, SLEEP_S) if options.sleep_compute else nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
     network = nn.Sequential(*layers).to(process.device)
-    optimizer = torch.optim.Adam(network.parameters())
+    kind = torch.optim.SGD if options.optimizer == "sgd" else torch.optim.Adam
+    optimizer = kind(network.parameters(), lr=0.001)
     checkpoint = Path(options.out) / "checkpoint.pt"
     first_step = load(checkpoint, network, optimizer, options)
     model = DistributedDataParallel(network)
     batches = torch.Generator().manual_seed(1 + process.rank)
 
-    @tracekit.probe(path=options.out)
+    @tracekit.probe(path=options.out, first_step=first_step if options.tell_first_step else None)
     def train_step() -> Tensor:
         x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
         optimizer.zero_grad()
-        loss = model(x).square().mean()
+        loss = model(sleep(x, forward_s=planted_delay_s(options, process))).square().mean()
         loss.backward()
         optimizer.step()
         return loss
 
+    fails = process.rank == process.world_size - 1 and is_first_attempt()
     for step in range(first_step, last_step(first_step, options)):
-        if step == options.kill_step and process.rank == process.world_size - 1 and is_first_attempt():
+        if fails and step == options.kill_step:
             say(f"rank {process.rank} kills itself before step {step}")
             os.kill(os.getpid(), signal.SIGKILL)
+        if fails and step == options.raise_step:
+            raise ValueError(f"rank {process.rank} raises before step {step}")
         loss = train_step()
         if process.rank == 0:
             say(f"step {step} of {process.world_size} ranks: loss {loss.item():.4f}")
@@ -163,8 +170,12 @@ def play_machines(options: argparse.Namespace) -> int:
 def parse_options() -> argparse.Namespace:
     parser = training_options("An elastic job that is restarted.", out="runs/elastic", steps=24)
     parser.add_argument("--kill-step", type=int, default=-1, help="before which the last rank kills itself, once")
+    parser.add_argument("--raise-step", type=int, default=-1, help="before which the last rank raises, once")
+    parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam", help="sgd has no count of its steps")
+    parser.add_argument("--tell-first-step", action="store_true", help="the probe is told with which step it begins")
     parser.add_argument("--checkpoint-every", type=int, default=5, help="steps between two checkpoints")
     parser.add_argument("--reload-ms", type=float, default=300.0, help="by how much reading a checkpoint takes longer")
+    add_slow_rank(parser, "whose forward pass is delayed")
     parser.add_argument("--membership", choices=["1:2:1"], help="play two machines, of which one comes and goes")
     parser.add_argument("--rdzv-id", default="elastic", help="of the job that --membership starts")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")

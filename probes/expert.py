@@ -9,6 +9,7 @@ Expected findings:
 * `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "the experts of rank 1 receive 3.00 times the
   mean of the others", and "rank 1 computes ... longer than its peer". The peer waits in the all-to-all that brings the
   tokens back (`--sleep-compute`: an expert takes 20 us for a token).
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer", with as many tokens.
 * `--functional`: the same with functional collectives, which wait only when the tokens are used.
 * `--unnamed`: a group without a description instead of a mesh with a name; the uneven splits show that it is for
   experts.
@@ -26,7 +27,7 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import init_device_mesh
 
 import tracekit
-from job import job, train, training_options
+from job import add_slow_rank, job, planted_delay_s, train, training_options
 from sleeping import sleep
 
 WIDTH, TOKENS = 32, 240
@@ -113,13 +114,14 @@ def main() -> None:
         # Experts differ; other parameters are replicated, and their gradients are averaged here.
         replicated = [*network.norm.parameters(), *moe.router.parameters()]
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+        delay_s = planted_delay_s(options, process)
         batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
             x = torch.randn(TOKENS, WIDTH, generator=batches).to(process.device)
-            loss = nn.functional.mse_loss(network(x), torch.roll(x, 1, dims=-1))
+            loss = nn.functional.mse_loss(network(sleep(x, forward_s=delay_s)), torch.roll(x, 1, dims=-1))
             loss.backward()
             for parameter in replicated:
                 dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
@@ -133,6 +135,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     parser = training_options("Expert-parallel training with a planted imbalance.", out="runs/expert", recorded=4)
     parser.add_argument("--hot-expert", type=int, default=-1, help="the expert that gets three times the tokens")
+    add_slow_rank(parser, "whose forward pass is delayed")
     parser.add_argument("--functional", action="store_true", help="functional collectives")
     parser.add_argument("--unnamed", action="store_true", help="a group without a name")
     parser.add_argument("--sleep-compute", action="store_true", help="experts sleep as well, in proportion to tokens")

@@ -8,6 +8,7 @@ Gloo. The defect is inherent in this way of training: while one rank computes, t
 * The strategy is pp; the schedule is manual, with one microbatch: each rank has one F and one B in a step. Bubbles take
   (ranks - 1) / ranks of the time, two thirds with three ranks.
 * Nearly all communication is exposed; it is time spent waiting in recv.
+* `--slow-rank 1 --delay-ms 20`: "stage 1 (rank 1) takes ... times as long as the other stages".
 * `--forward-only`: the same without B.
 """
 
@@ -20,8 +21,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import tracekit
-from job import job, training_options
-from sleeping import SleepyLinear
+from job import add_slow_rank, job, planted_delay_s, training_options
+from sleeping import SleepyLinear, sleep
 
 WIDTH, LAYERS_A_RANK, BATCH = 256, 4, 64
 SLEEP_S = 0.004
@@ -35,6 +36,7 @@ def main() -> None:
         layers = nn.Sequential(*(layer() for _ in range(LAYERS_A_RANK))).to(process.device)
         optimizer = torch.optim.SGD(layers.parameters(), lr=0.001)
         first, last = process.rank == 0, process.rank == process.world_size - 1
+        delay_s = planted_delay_s(options, process)
         batches = torch.Generator().manual_seed(1)
 
         @tracekit.probe(path=options.out, steps=4)
@@ -43,7 +45,7 @@ def main() -> None:
                 dist.recv(x, src=process.rank - 1)
                 x.requires_grad_(not options.forward_only)
             with torch.set_grad_enabled(not options.forward_only):
-                output = layers(x)
+                output = layers(sleep(x, forward_s=delay_s))
             if not last:
                 dist.send(output.detach(), dst=process.rank + 1)
             loss = output.square().mean() if last else None
@@ -69,6 +71,7 @@ def main() -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Layers split over ranks: one computes while the others wait.", out="runs/model_parallel")
+    add_slow_rank(parser, "whose forward pass is delayed")
     parser.add_argument("--forward-only", action="store_true", help="no backward")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     return parser.parse_args()

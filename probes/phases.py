@@ -7,6 +7,7 @@ with strategy ddp:
 
 * `--slow-loader-ms 30`: "steps wait for their data: loading takes ... of the step", a little more than 30 ms of it. The
   loader is torch's, without workers; `--workers 1` loads ahead, so the finding disappears.
+* `--slow-rank 1 --delay-ms 30`: "rank 1 computes ... longer than its peer", a part of it in each micro-batch.
 * `--accumulate 3`: "3 backward passes a step"; gradients are reduced in the last of them only.
 * "6 checkpointed forwards run again a step": the second and the fourth of the four blocks, once in each backward pass.
   `--reentrant`: torch's older implementation of checkpointing; the result is the same.
@@ -28,8 +29,8 @@ from torch.utils.data import DataLoader
 
 import tracekit
 from blocks import Block
-from job import Job, job, training_options
-from sleeping import SleepySamples
+from job import Job, add_slow_rank, job, planted_delay_s, training_options
+from sleeping import SleepySamples, sleep
 
 WIDTH, BLOCKS, BATCH = 64, 4, 48
 SLEEP_S = 0.002
@@ -62,12 +63,15 @@ def training(process: Job, options: argparse.Namespace) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler(process.device.type, enabled=options.amp == "float16")
 
+    delay_s = planted_delay_s(options, process) / options.accumulate
+
     @tracekit.probe(path=options.out, steps=options.recorded)
     def train_step(batch: Tensor, factor: float) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=process.device)
         parts = batch.to(process.device).chunk(options.accumulate)
-        for number, x in enumerate(parts):
+        for number, part in enumerate(parts):
+            x = sleep(part, forward_s=delay_s)
             with contextlib.nullcontext() if number == len(parts) - 1 else model.no_sync():
                 with autocast(process, options.amp):
                     loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1)) / len(parts)
@@ -101,6 +105,7 @@ def parse_options() -> argparse.Namespace:
         "The phases of a training step, with a planted slow data loader.", out="runs/phases", recorded=4
     )
     parser.add_argument("--slow-loader-ms", type=float, default=0.0, help="how much longer a batch takes to load")
+    add_slow_rank(parser, "whose forward pass is delayed")
     parser.add_argument("--workers", type=int, default=0, help="processes that load ahead")
     parser.add_argument("--accumulate", type=int, default=3, help="micro-batches a step; all but the last in no_sync")
     parser.add_argument("--reentrant", action="store_true", help="the older way of activation checkpointing")

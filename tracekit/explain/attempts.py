@@ -50,7 +50,7 @@ ATTEMPTS = Table(
         Column("joined_ns", "int?", "ns", "Wall clock: when its process group was complete."),
         Column("first_call_ns", "int?", "ns", "Wall clock: when the last rank began its first step."),
         Column("last_sign_ns", "int?", "ns", "Wall clock: the last sign of life of any of its ranks."),
-        Column("first_step", "int?", "", "The job's number of its first step."),
+        Column("first_step", "int?", "", "The job's number of its first step; null: nothing tells where it resumed."),
         Column("last_step", "int?", "", "The job's number of the last step that it is known to have begun."),
         Column("step_ns", "int?", "ns", "Median step, by the beginnings of its last steps."),
         Column("ending", "str?", "", "finished, killed, error or membership (other ranks joined); null: not known."),
@@ -61,7 +61,7 @@ ATTEMPTS = Table(
         _lost_column("rendezvous_ns", "From there until all processes had started; with null before it, both."),
         _lost_column("startup_ns", "From there until the process group was complete; null: in the next."),
         _lost_column("reload_ns", "From there to the first step: model, checkpoint, data."),
-        Column("repeated_steps", "int?", "", "Steps that the attempt before had made as well."),
+        Column("repeated_steps", "int?", "", "Steps that the attempt before had made as well; null: not known."),
         _lost_column("repeated_ns", "Their time in this attempt, by the median step."),
     ),
     Display(
@@ -117,6 +117,13 @@ def lost_parts_ns(rows: Rows) -> dict[str, int]:
     return lost_ns
 
 
+def repeated_steps(rows: Rows) -> int | None:
+    """Return how many steps were repeated after all restarts; None if that of any is not known."""
+    counts = [row["repeated_steps"] for row in rows if row["lost_ns"] is not None]
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if len(known) == len(counts) else None
+
+
 def _row(times: AttemptTimes, recorded: set[int]) -> dict[str, object]:
     known = {name: getattr(times, name) for name in _OF_TIMES}
     return _empty(times.attempt, times.attempt in recorded) | known
@@ -147,17 +154,24 @@ def _lost(before: AttemptTimes, after: AttemptTimes) -> dict[str, object]:
     started_ns = first_call_ns if start_ns is None else min(max(start_ns, failed_ns), first_call_ns)
     if joined_ns is not None:
         joined_ns = min(max(joined_ns, started_ns), first_call_ns)
-    repeated = max(before.last_step - after.first_step, 0)
+    repeated = _repeated_steps(before, after)
     step_ns = after.step_ns or before.step_ns
     parts: dict[str, int | None] = {
         "detection_ns": None if end_ns is None else end_ns - failed_ns,
         "rendezvous_ns": started_ns - (failed_ns if end_ns is None else end_ns),
         "startup_ns": None if joined_ns is None else joined_ns - started_ns,
         "reload_ns": first_call_ns - (started_ns if joined_ns is None else joined_ns),
-        "repeated_ns": None if step_ns is None else repeated * step_ns,
+        "repeated_ns": None if step_ns is None or repeated is None else repeated * step_ns,
     }
     lost_ns = sum(part for part in parts.values() if part is not None)
     return {**parts, "repeated_steps": repeated, "lost_ns": lost_ns}
+
+
+def _repeated_steps(before: AttemptTimes, after: AttemptTimes) -> int | None:
+    """Return how many steps both attempts made; None if the step with which either began is not known."""
+    if before.first_step is None or after.first_step is None:
+        return None
+    return max(before.first_step + before.made_steps - after.first_step, 0)
 
 
 def _findings(rows: Rows, times: Sequence[AttemptTimes]) -> list[Finding]:
@@ -177,6 +191,7 @@ def _findings(rows: Rows, times: Sequence[AttemptTimes]) -> list[Finding]:
                 "restarts": sum(row["lost_ns"] is not None for row in rows),
                 "part": largest,
                 "part_ns": parts_ns[largest],
+                "repeated_steps": repeated_steps(rows),
             },
             conditions=[RESTARTS_SHARE.reached_by(lost_ns / max(job_ns, 1))],
         )
@@ -230,13 +245,21 @@ class AttemptTimes:
         return max(rank.last_sign_ns for rank in self.ranks)
 
     @property
-    def first_step(self) -> int:
+    def first_step(self) -> int | None:
+        """Return the number of the first step; None if it may have resumed, and only its own calls are counted."""
+        if self.attempt and all(rank.header.first_step_source == "calls" for rank in self.ranks):
+            return None
         return max(rank.header.first_step for rank in self.ranks)
 
     @property
-    def last_step(self) -> int:
-        """Return the last step that any rank has begun."""
-        return self.first_step + max(_last_call(rank) for rank in self.ranks)
+    def last_step(self) -> int | None:
+        """Return the last step that any rank has begun; None if the first is not known."""
+        return None if self.first_step is None else self.first_step + max(_last_call(rank) for rank in self.ranks)
+
+    @property
+    def made_steps(self) -> int:
+        """Return how many steps were made: those that any rank has ended, or has begun the next of."""
+        return max(_last_call(rank) + _ended_between_steps(rank) for rank in self.ranks)
 
     @property
     def step_ns(self) -> int | None:
@@ -302,9 +325,17 @@ def _notes_every_call(rank: Progress) -> bool:
 
 def _has_raised(rank: Progress) -> bool:
     """Return whether the rank ended with an error; one after which it went on does not count."""
+    return _raised_in_last_call(rank) or rank.header.ending == "error"
+
+
+def _raised_in_last_call(rank: Progress) -> bool:
     raised_ns = rank.header.raised_ns
-    ended_so = raised_ns is not None and all(time_ns <= raised_ns for _, time_ns in rank.calls)
-    return ended_so or rank.header.ending == "error"
+    return raised_ns is not None and all(time_ns <= raised_ns for _, time_ns in rank.calls)
+
+
+def _ended_between_steps(rank: Progress) -> bool:
+    """Return whether the rank ended its last step, and then itself; one that was killed may not have."""
+    return rank.header.ending in {"exit", "error"} and not _raised_in_last_call(rank)
 
 
 def _was_killed(rank: Progress) -> bool:

@@ -239,12 +239,24 @@ def float32_products() -> Sentence:
     "restarts",
     "attempts",
     RESTARTS_SHARE,
-    example={"lost_ns": 41_200_000_000, "job_ns": 120_000_000_000, "part": "reload", "part_ns": 30_100_000_000},
+    example={
+        "lost_ns": 41_200_000_000,
+        "job_ns": 120_000_000_000,
+        "part": "reload",
+        "part_ns": 30_100_000_000,
+        "repeated_steps": 4,
+    },
 )
-def restarts(lost_ns: int, job_ns: int, part: str, part_ns: int) -> Sentence:
+def restarts(lost_ns: int, job_ns: int, part: str, part_ns: int, repeated_steps: int | None) -> Sentence:
     """Restarts of the job took much of its time so far: to notice, to meet again, to start, to load, to repeat."""
     text = f"restarts took {lost_ns / 1e9:.1f} s, {lost_ns / job_ns:.0%} of the job's time so far"
-    return f"{text}; {part_ns / 1e9:.1f} s of it {part}", _AGAINST_RESTARTS[part.removeprefix("detection and ")]
+    text = f"{text}; {part_ns / 1e9:.1f} s of it {part}"
+    more = (
+        ""
+        if repeated_steps is not None
+        else "; without repeated steps, which are unknown: pass first_step= to the probe"
+    )
+    return f"{text}{more}", _AGAINST_RESTARTS[part.removeprefix("detection and ")]
 
 
 @entry(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tracekit.explain.attempts import ATTEMPTS, Attempts, lost_parts_ns
+from tracekit.explain.attempts import ATTEMPTS, Attempts, lost_parts_ns, repeated_steps
 from tracekit.explain.configuration import Configuration
 from tracekit.findings.steps import setting_text
 from tracekit.model.names.modules import name_of_layers_alike
@@ -91,12 +91,13 @@ def attempts_text(result: Attempts) -> str:
     if not parts_ns:
         return text
     restarts = sum(row["lost_ns"] is not None for row in rows)
-    repeated = sum(row["repeated_steps"] or 0 for row in rows)
-    names = {"repeated steps": count_text(repeated, "repeated step")}
+    repeated = repeated_steps(rows)
+    names = {"repeated steps": count_text(repeated, "repeated step")} if repeated is not None else {}
     shown = {names.get(name, name): lost_ns for name, lost_ns in parts_ns.items() if lost_ns or name not in names}
     split = ", ".join(f"{name} {lost_ns / 1e9:.1f}" for name, lost_ns in shown.items())
     where = "the restart" if restarts == 1 else f"{restarts} restarts"
-    return f"{text}; {sum(parts_ns.values()) / 1e9:.1f} s lost at {where}: {split}"
+    more = "" if repeated is not None else "; how many steps were repeated is not known"
+    return f"{text}; {sum(parts_ns.values()) / 1e9:.1f} s lost at {where}: {split}{more}"
 
 
 def attempt_tables(result: Attempts) -> list[object]:

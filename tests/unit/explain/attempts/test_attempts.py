@@ -151,6 +151,31 @@ def test_a_change_of_membership_is_no_failure() -> None:
     assert second["rendezvous_ns"] == round((8.001 - 6.5) * 1e9)  # since its last step began
 
 
+def test_where_nothing_tells_the_first_step_of_a_resumed_attempt_repeated_steps_are_unknown() -> None:
+    """SGD has no count of its steps: the calls of each attempt begin with 0, whatever it has loaded."""
+    result = attempts(run_of((KILLED, replace(RESUMED, first_step=0))))
+
+    _, after = rows_of(result, "attempts")
+    assert (after["first_step"], after["last_step"]) == (None, None)
+    assert (after["repeated_steps"], after["repeated_ns"]) == (None, None)
+    assert after["lost_ns"] == round((31.999 + 0.001 - 16.501) * 1e9)
+    assert [finding.evidence["repeated_steps"] for finding in result.findings] == [None]
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (Rank(calls=14, ended_s=17.0, ending="error"), 4),  # rank 1 has ended step 13
+        (Rank(calls=14, raised_s=16.8, error="ValueError", ended_s=17.0, ending="error"), 3),
+        (Rank(calls=14), 3),  # nobody knows
+    ],
+)
+def test_a_step_is_repeated_if_its_rank_raised_after_it(last: Rank, expected: int) -> None:
+    _, after = rows((replace(KILLED, ranks=(Rank(calls=14), last)), RESUMED))
+
+    assert after["repeated_steps"] == expected
+
+
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
@@ -178,6 +203,7 @@ def test_costly_restarts_are_a_finding_with_what_they_cost_most() -> None:
     assert finding.evidence == {"lost_ns": lost_ns, "job_ns": ns(60.0) - ns(5.001), "restarts": 1} | {
         "part": "rendezvous",
         "part_ns": 8_000_000_000,
+        "repeated_steps": 4,
     }
     assert "8.0 s of it rendezvous" in finding.text
     assert finding.action is not None
