@@ -75,7 +75,9 @@ def _messages() -> dict[str, Any]:
                 added.type = of_field.Type.Value(f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()  # its own: another package may have read Perfetto's messages
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tracekit.{name}")) for name in _FIELDS}
+    # protobuf before 4.22 has the older name alone, and 5 and later the newer one.
+    class_of = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+    return {name: class_of(pool.FindMessageTypeByName(f"tracekit.{name}")) for name in _FIELDS}
 
 
 _CLASSES = _messages()
