@@ -104,10 +104,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(DEMO_READY): $(INPUTS) | $(BIN)/python
-	$(INSTALL) --editable '.[torch]'
+	$(INSTALL) --editable . torch
 	touch $@
 
-# All extras hold the demo's too. DeepSpeed's setup imports torch, so it comes second and without an environment of its
+# The extra dev holds the demo's torch, too. DeepSpeed's setup imports torch, so it comes second and without an environment of its
 # own to be built in; none of its C++ operators are built.
 $(TEST_READY): $(INPUTS) | $(BIN)/python
 	$(INSTALL) --editable '.[all,dev,docs]'

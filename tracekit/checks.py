@@ -95,7 +95,6 @@ class Extra:
 
 
 EXTRAS = (
-    Extra(name="torch", distribution="torch", purpose="recording a training run"),
     Extra(name="parquet", distribution="pyarrow", purpose="Parquet files: operations to read, tables to write"),
     Extra(name="xlsx", distribution="openpyxl", purpose="tables as Excel files"),
     Extra(name="plot", distribution="matplotlib", purpose="pictures of a report in Python"),
@@ -110,7 +109,7 @@ def examine() -> list[Check]:
     """Return a check for each part of the installation, in the order in which they are shown."""
     from tracekit.loading.workers import processors
 
-    installed = _versions(DISTRIBUTION, UNRELATED, *(extra.distribution for extra in EXTRAS))
+    installed = _versions(DISTRIBUTION, UNRELATED, "torch", *(extra.distribution for extra in EXTRAS))
     return [
         Check(name="tracekit", state="ok", found=__version__),
         *_check_unrelated(installed.get(UNRELATED)),
@@ -118,6 +117,7 @@ def examine() -> list[Check]:
         Check(name="cpus", state="ok", found=str(processors())),
         *_check_native_parts(),
         *(_check_library(requirement) for requirement in _core_requirements()),
+        _check_torch(installed.get("torch")),
         *(_check_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
         Check(name="cache", state="ok", found=_describe_cache()),
         *(try_torch() if "torch" in installed else ()),
@@ -241,11 +241,25 @@ def _core_requirements() -> list[str]:
 
 def _check_library(requirement: str) -> Check:
     name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-    version = _versions(name).get(name)
+    version, remedy = _versions(name).get(name), shlex.join(["pip", "install", requirement])
     if version is None:
-        remedy = shlex.join(["pip", "install", requirement])
         return Check(name=name, state="problem", found="not installed", remedy=remedy)
+    _, _, oldest = requirement.partition(">=")
+    if oldest and _release(version) < _release(oldest):
+        return Check(name=name, state="problem", found=f"{version}: older than {oldest}", remedy=remedy)
     return Check(name=name, state="ok", found=version)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (8, 1) of 8.1rc2."""
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[^\d.]", version, maxsplit=1)[0])))
+
+
+def _check_torch(version: str | None) -> Check:
+    if version is None:  # which build, the user knows: one for other GPUs would not run
+        found = "not installed; it adds recording a training run"
+        return Check(name="torch", state="absent", found=found, remedy="pip install torch")
+    return Check(name="torch", state="ok", found=f"torch {version}")
 
 
 def _check_extra(extra: Extra, version: str | None) -> Check:

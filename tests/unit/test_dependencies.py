@@ -21,10 +21,8 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 FOR_USERS = {name: requirements for name, requirements in EXTRAS.items() if name not in {"all", "dev", "docs"}}
 # Extras for a door of tracekit alone, whose command has the name of the extra.
 OF_DOORS = {name for name in FOR_USERS if name in COMMANDS}
-# Of a callback's framework, which is there where the callback is of use.
-FRAMEWORKS = {"accelerate", "lightning", "pytorch_lightning", "transformers"}
-# The generated code of perfetto imports it, and perfetto asks for no version.
-NOT_IMPORTED = {"protobuf"}
+# Of the job that is recorded; which of their versions and builds, it decides.
+FRAMEWORKS = {"accelerate", "lightning", "pytorch_lightning", "torch", "transformers"}
 IMPORTING_CALLS = {"import_module", "find_spec", "__import__"}
 
 
@@ -71,7 +69,7 @@ def test_every_requirement_is_imported(imported: set[str], distributions: dict[s
     wanted = [distribution(each) for each in (*REQUIRED, *(each for extra in FOR_USERS.values() for each in extra))]
     assert len(wanted) == len(set(wanted))
     installed = set().union(*distributions.values())
-    assert [name for name in wanted if name in installed and name not in used | NOT_IMPORTED] == []
+    assert [name for name in wanted if name in installed and name not in used] == []
 
 
 def test_every_import_is_required(imported: set[str], distributions: dict[str, set[str]]) -> None:
@@ -84,7 +82,7 @@ def test_all_is_every_extra_of_a_user_but_those_of_doors() -> None:
     """Those of doors are tested with their door: HTA's brings JupyterLab."""
     of_all = [name for name in FOR_USERS if name not in OF_DOORS]
     assert EXTRAS["all"] == [f"torch-tracekit[{','.join(of_all)}]"]
-    assert set(of_all) == {"torch", "parquet", "xlsx", "plot", "viewer", "isal", "zstd"}
+    assert set(of_all) == {"parquet", "xlsx", "plot", "viewer", "isal", "zstd"}
 
 
 def test_every_extra_stands_where_installing_is_described() -> None:

@@ -32,7 +32,7 @@ def demo(output: Path) -> None:
     The run is recorded with tracekit.probe, analysed, and merged into a trace for Perfetto.
     """
     if find_spec("torch") is None:
-        raise InputError("the demo trains a model, which needs torch", hint="pip install 'torch-tracekit[torch]'")
+        raise InputError("the demo trains a model, which needs torch", hint="pip install torch")
     echo(f"training on 2 processes, recording into {output} ...", err=True)
     echo(_train(output), err=True)
 

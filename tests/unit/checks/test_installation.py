@@ -30,7 +30,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setattr(
-        importlib.metadata, "requires", lambda name: ["click>=8.2", "rich>=13.7", "torch>=2.12; extra == 'torch'"]
+        importlib.metadata, "requires", lambda name: ["click>=8.2", "rich>=13.7", "isal>=1.7; extra == 'isal'"]
     )
     monkeypatch.setattr(installation, "try_torch", list)
     return versions
@@ -104,7 +104,7 @@ def test_torch_is_not_tried_where_it_is_not_installed(
     assert by_name(examine())["torch: gloo"] == broken
     del installed["torch"]
     checks = by_name(examine())
-    assert checks["torch"].remedy == "pip install 'torch-tracekit[torch]'"
+    assert checks["torch"].remedy == "pip install torch"
     assert "torch: gloo" not in checks
 
 
@@ -194,3 +194,10 @@ class TestNativeParts:
         assert {check.state for check in self.parts()} == {"ok"}
         self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
         assert {(check.state, check.remedy) for check in self.parts()} == {("problem", reinstall)}
+
+
+@pytest.mark.parametrize(("version", "state"), [("8.1.8", "problem"), ("8.2", "ok"), ("8.10.0rc1", "ok")])
+def test_a_package_that_is_too_old_is_named(installed: dict[str, str], version: str, state: str) -> None:
+    installed["click"] = version
+    check = by_name(examine())["click"]
+    assert (check.state, check.remedy) == (state, "pip install 'click>=8.2'" if state == "problem" else "")

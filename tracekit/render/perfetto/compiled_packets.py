@@ -10,13 +10,20 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
 
 from tracekit.limits import limits
 from tracekit.model.events import Int32, Int64
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
 from tracekit.render.perfetto.extra_args import EncodedTrackRow, ExtraArgs
 from tracekit.render.perfetto.fields import Field
+from tracekit.render.perfetto.messages import (
+    TYPE_SLICE_BEGIN,
+    TYPE_SLICE_END,
+    DebugAnnotation,
+    Trace,
+    TracePacket,
+    TrackEvent,
+)
 from tracekit.render.slices import MAX_DEPTH, Slices, opening_order, split_track_rows
 
 if TYPE_CHECKING:
@@ -38,8 +45,8 @@ def encode_track_rows(
         _tag(TracePacket, "timestamp", _VARINT),
         TracePacket(trusted_packet_sequence_id=sequence).SerializeToString()
         + _tag(TracePacket, "track_event", _LENGTH_DELIMITED),
-        TrackEvent(type=TrackEvent.TYPE_SLICE_BEGIN).SerializeToString(),
-        TrackEvent(type=TrackEvent.TYPE_SLICE_END).SerializeToString(),
+        TrackEvent(type=TYPE_SLICE_BEGIN).SerializeToString(),
+        TrackEvent(type=TYPE_SLICE_END).SerializeToString(),
     )
     columns = [_field_columns(field) for field in fields]
     extra = None if extra_args is None else _extra_arg_columns(extra_args, len(slices.strings))

@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
+from typing import Any
 
 from tracekit.model.events import Int32
 from tracekit.read.decode.field_values import is_in_range, split_members
 from tracekit.render.perfetto.fields import Field, Interned, ids_used
+from tracekit.render.perfetto.messages import DebugAnnotation, TrackEvent
 from tracekit.render.slices import Rows, Slices
 
 _CACHE_SIZE = 10_000  # texts, and members, at a time: a job may give every slice a text of its own
@@ -71,7 +71,7 @@ class ExtraArgsEncoder:
         encoded: bytes = TrackEvent(debug_annotations=[annotation]).SerializeToString()
         return encoded
 
-    def _set_value(self, annotation: DebugAnnotation, json_text: str) -> None:
+    def _set_value(self, annotation: Any, json_text: str) -> None:
         """Set numbers and truth values as such, strings as their text, all else as its JSON."""
         # Arrays and objects are not decoded: they may be nested deeper than Python's recursion limit.
         match json_text if json_text[0] in "[{" else _JSON.decode(json_text):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import InternedData
 
 from tracekit.model.events import Bool, Int32, Int64
 from tracekit.model.texts import unicode_text
+from tracekit.render.perfetto.messages import InternedData
 from tracekit.render.slices import Slices, Unsigned
 
 

@@ -6,13 +6,14 @@ The packets equal those of `compiled_packets` message by message. Only the order
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from tracekit.model.events import Int32
 from tracekit.render.perfetto.extra_args import EncodedTrackRow, ExtraArgs
 from tracekit.render.perfetto.fields import Field
+from tracekit.render.perfetto.messages import TYPE_SLICE_BEGIN, TYPE_SLICE_END, Trace
 from tracekit.render.slices import Rows, Slices, track_row_boundaries
 
 _BLOCK_PACKETS = 1 << 13  # packets that are in memory as messages at a time
@@ -51,11 +52,11 @@ def _packets(
         for is_open, at_ns in zip(opens.tolist(), time_ns.tolist(), strict=True):
             event = trace.packet.add(timestamp=at_ns, trusted_packet_sequence_id=sequence).track_event
             if is_open:
-                event.type = TrackEvent.TYPE_SLICE_BEGIN
+                event.type = TYPE_SLICE_BEGIN
                 _fill(event, fields, next(numbers))
                 event.MergeFromString(next(extra))
             else:
-                event.type = TrackEvent.TYPE_SLICE_END
+                event.type = TYPE_SLICE_END
         yield trace.SerializeToString()
 
 
@@ -70,7 +71,7 @@ def _numbers(field: Field, rows: Rows) -> list[int | None]:
     return [value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True)]
 
 
-def _fill(event: TrackEvent, fields: Sequence[Field], numbers: Sequence[int | None]) -> None:
+def _fill(event: Any, fields: Sequence[Field], numbers: Sequence[int | None]) -> None:
     for field, number in zip(fields, numbers, strict=True):
         if number is None:
             continue

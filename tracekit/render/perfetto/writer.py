@@ -26,16 +26,9 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-    BUILTIN_CLOCK_BOOTTIME,
-    BUILTIN_CLOCK_REALTIME,
-    Trace,
-    TracePacket,
-    TrackDescriptor,
-    TrackEvent,
-)
 
 from tracekit.model.events import Float64, Int64
 from tracekit.model.metadata import MERGED_KEY
@@ -43,6 +36,19 @@ from tracekit.native_choice import use_native
 from tracekit.render.perfetto import portable_packets
 from tracekit.render.perfetto.extra_args import Encoder, ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, encodable, fields_of
+from tracekit.render.perfetto.messages import (
+    BUILTIN_CLOCK_BOOTTIME,
+    BUILTIN_CLOCK_REALTIME,
+    EXPLICIT,
+    SEQ_INCREMENTAL_STATE_CLEARED,
+    SEQ_NEEDS_INCREMENTAL_STATE,
+    SIBLING_MERGE_BEHAVIOR_NONE,
+    TYPE_COUNTER,
+    Trace,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
 from tracekit.render.slices import RUN_PAGE, FreeTrackRows, Sink, Slices
 from tracekit.version import __version__
 
@@ -127,7 +133,7 @@ class RankTraceWriter:
         self._track_rows: dict[int, list[PerfettoTrack]] = {}
         opening = self._packet()
         opening.first_packet_on_sequence = True
-        opening.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        opening.sequence_flags = SEQ_INCREMENTAL_STATE_CLEARED
         self._write(opening)
 
     def add_run_page(self) -> PerfettoTrack:
@@ -198,12 +204,12 @@ class RankTraceWriter:
     def _write_interned(self) -> None:
         if self._interned.fresh.ByteSize():
             packet = self._packet()
-            packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+            packet.sequence_flags = SEQ_NEEDS_INCREMENTAL_STATE
             packet.interned_data.CopyFrom(self._interned.fresh)
             self._interned.fresh.Clear()
             self._write(packet)
 
-    def _describe(self, name: str, descriptor: TrackDescriptor) -> PerfettoTrack:
+    def _describe(self, name: str, descriptor: Any) -> PerfettoTrack:
         descriptor.uuid = self._next_uuid
         self._next_uuid += 1
         packet = self._packet()
@@ -211,20 +217,20 @@ class RankTraceWriter:
         self._write(packet)
         return PerfettoTrack(uuid=descriptor.uuid, name=name)
 
-    def _packet(self) -> TracePacket:
+    def _packet(self) -> Any:
         return TracePacket(trusted_packet_sequence_id=self._sequence)
 
-    def _write(self, packet: TracePacket) -> None:
+    def _write(self, packet: Any) -> None:
         self._stream.write(Trace(packet=[packet]).SerializeToString())
 
 
-def _descriptor(name: str, order: int = 0) -> TrackDescriptor:
+def _descriptor(name: str, order: int = 0) -> Any:
     """Return the descriptor of a track that is not merged with others, and shows tracks under it by their order."""
     return TrackDescriptor(
         name=encodable(name),
         sibling_order_rank=order,
-        child_ordering=TrackDescriptor.EXPLICIT,
-        sibling_merge_behavior=TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE,
+        child_ordering=EXPLICIT,
+        sibling_merge_behavior=SIBLING_MERGE_BEHAVIOR_NONE,
     )
 
 
@@ -235,7 +241,7 @@ def _counter_packets(sequence: int, time_ns: Int64, values: Float64) -> bytes:
     nine bytes, the varint of the largest int64.
     """
     largest = np.iinfo(np.int64).max
-    event = TrackEvent(type=TrackEvent.TYPE_COUNTER, double_counter_value=np.inf)
+    event = TrackEvent(type=TYPE_COUNTER, double_counter_value=np.inf)
     packet = TracePacket(timestamp=largest, trusted_packet_sequence_id=sequence, track_event=event)
     template = np.frombuffer(Trace(packet=[packet]).SerializeToString(), dtype=np.uint8)
     packets = np.tile(template, (len(time_ns), 1))
