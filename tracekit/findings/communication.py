@@ -9,6 +9,7 @@ from tracekit.model.texts import milliseconds
 
 _FULL = 0.8  # of a server's time
 _MOST = 0.5  # of the waiting for a server, by its work or by others that it waits for
+_ENOUGH_STEPS = 10  # to tell whether the same rank comes last in most
 
 REPLAYED_ACTIONS = {"communication": "overlap it with compute"}
 """What to do about exposed transfers, by the remedy that a replay shows to save something."""
@@ -112,6 +113,16 @@ def late_by_turns(share: float) -> Sentence:
         f"ranks take turns at being late: {share:.0%} of the step is waiting for whichever comes last",
         "look for what differs from step to step: uneven batches, other processes, garbage collection",
     )
+
+
+@entry("late-at-times", "diagnosis", NOTABLE_SHARE, example={"share": 0.08, "late_steps": 1, "steps": 3})
+def late_at_times(share: float, late_steps: int, steps: int) -> Sentence:
+    """Ranks wait for one that comes last, but not so that one is to blame, nor that ranks take turns at it."""
+    when = f"{late_steps} of {steps} steps" if late_steps else "small parts"
+    text = f"{share:.0%} of the step is waiting for a rank that comes last, in {when}"
+    if steps < _ENOUGH_STEPS:
+        return text + ": too few to tell whether it is always the same", f"record {_ENOUGH_STEPS} steps"
+    return text, "look for what differs in these steps: uneven batches, other processes, garbage collection"
 
 
 @entry("cause-by-turns", "diagnosis", NOTABLE_SHARE, example={"cause": "garbage_collection", "time_ns": 12_000_000})

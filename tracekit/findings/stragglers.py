@@ -297,6 +297,7 @@ def closest_text(lack: str, size_ns: float, share_of_step: float, significance_n
         "another step": "which may be chance in one step",
         "persistence": f"in {persistence:.0%} of the steps only",
         "distance": "and others cause nearly as much",
+        "cause": "which its own time does not show",
     }[lack]
     return nobody_text(f"the most that one causes is {milliseconds(size_ns)} ms in the median step, {reason}")
 

@@ -61,10 +61,12 @@ _NEVER_AWAITED = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified
 # How long before the recorded end of a span of a CPU rank the thread that waits for it may go on: 0.2 ms were seen with
 # as many ranks as cores, and a thread of a busy host may have to wait for its turn for longer. To record the end may
 # need Python's interpreter lock, which a running thread keeps for 5 ms (sys.getswitchinterval): the end counts as
-# recorded so late if the rank had idled for that long. Of a short span, a part.
+# recorded so late if the rank had idled for that long. Of a short span, a part. On a busy host the lock and the turn add
+# up, to 8 ms and more: so late is an end before which the rank had idled for several times as long.
 _RECORDED_LATE_NS = 1_000_000
 _LOCKED_NS = 5_500_000
 _RECORDED_LATE_PART = 10
+_IDLED_TIMES = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -276,14 +278,14 @@ def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
     """Return the waits of one recording."""
     communication, compute = lanes.communication_events, lanes.compute
     awaited = ~np.isin(communication.kind, _NEVER_AWAITED)
-    released_ns = _released_ns(lanes)
-    awaited &= ~compute.covers(released_ns - 1)
+    freed_ns = released_ns(lanes)
+    awaited &= ~compute.covers(freed_ns - 1)
     if not awaited.any():
         return Waits.empty()
     launch_ns, until_ns = communication.launch_ns[awaited], communication.end_ns[awaited]
     since_ns = np.maximum(launch_ns, int(lanes.windows.start_ns.min(initial=np.iinfo(np.int64).max)))
     if len(compute):
-        last = np.searchsorted(compute.start_ns, released_ns[awaited], side="left") - 1
+        last = np.searchsorted(compute.start_ns, freed_ns[awaited], side="left") - 1
         since_ns = np.where(last >= 0, np.maximum(since_ns, compute.end_ns[np.maximum(last, 0)]), since_ns)
     events = trace.events
     if (blocking := blocking_times(events, lanes)) is not None:
@@ -297,24 +299,30 @@ def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
     return Waits(since_ns=waits.start_ns, until_ns=waits.end_ns)
 
 
-def _released_ns(lanes: Lanes) -> Int64:
+def released_ns(lanes: Lanes) -> Int64:
     """Return from when on each communication event may have released the rank, int64 [n]."""
     communication = lanes.communication_events
+    start_ns, end_ns = communication.start_ns, communication.end_ns
     if lanes.device == "gpu":
-        return communication.end_ns
-    part_ns = (communication.end_ns - communication.start_ns) // _RECORDED_LATE_PART
+        return end_ns
+    part_ns = (end_ns - start_ns) // _RECORDED_LATE_PART
     late_ns, locked_ns = (np.minimum(longest_ns, part_ns) for longest_ns in (_RECORDED_LATE_NS, _LOCKED_NS))
-    idle_ns = _idle_ns(lanes.compute, communication.end_ns - locked_ns)
-    released_ns: Int64 = communication.end_ns - np.where(idle_ns >= locked_ns, locked_ns, late_ns)
-    return released_ns
+    idle_since_ns, idle_until_ns = _idle_around(lanes.compute, end_ns - locked_ns)
+    result: Int64 = end_ns - np.where(idle_until_ns - idle_since_ns >= locked_ns, locked_ns, late_ns)
+    # An idle time that is so many times as long as the rest of the span covers this moment.
+    idle_since_ns, idle_until_ns = _idle_around(lanes.compute, end_ns - (end_ns - start_ns) // (_IDLED_TIMES + 1))
+    idled_ns = idle_until_ns - np.maximum(idle_since_ns, start_ns)
+    return np.where(idled_ns >= _IDLED_TIMES * (end_ns - idle_until_ns), np.minimum(result, idle_until_ns), result)
 
 
-def _idle_ns(compute: Intervals, time_ns: Int64) -> Int64:
-    """Return for how long nothing computed around each time, from compute to compute; 0 where something did."""
+def _idle_around(compute: Intervals, time_ns: Int64) -> tuple[Int64, Int64]:
+    """Return since when and until when nothing computes around each time, from compute to compute; without that twice
+    the time.
+    """
     if not len(compute):
-        return np.zeros(len(time_ns), dtype=np.int64)
+        return time_ns, time_ns
     last = np.searchsorted(compute.start_ns, time_ns, side="left") - 1
     following = np.minimum(last + 1, len(compute) - 1)
     known = (last >= 0) & (last + 1 < len(compute)) & (compute.end_ns[np.maximum(last, 0)] < time_ns)
-    idle_ns = compute.start_ns[following] - compute.end_ns[np.maximum(last, 0)]
-    return np.where(known, idle_ns, 0)
+    since_ns, until_ns = compute.end_ns[np.maximum(last, 0)], compute.start_ns[following]
+    return np.where(known, since_ns, time_ns), np.where(known, until_ns, time_ns)

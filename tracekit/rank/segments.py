@@ -19,7 +19,7 @@ from tracekit.model.intervals import Intervals
 from tracekit.rank.kernel_launches import BEFORE_RECORDING
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.phases import data_loading
-from tracekit.rank.ready_times import device_ready_times, rank_waits
+from tracekit.rank.ready_times import device_ready_times, rank_waits, released_ns
 from tracekit.rank.recorded_steps import RecordedSteps, StepEndSegments
 
 # Transfers between two ranks, and events that may be no communication at all. NCCL runs an all-to-all as a kernel that
@@ -179,10 +179,11 @@ def _last_release_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     is_release = ~np.isin(communication.kind, _RELEASES_NOBODY)
     ends_ns = communication.end_ns[is_release]
     before_ns = np.maximum(ends_ns - ROUNDED_NS, np.minimum(communication.start_ns[is_release], ends_ns - 1))
+    before_ns = np.minimum(before_ns, released_ns(lanes)[is_release] - 1)
     release_ends_ns = np.sort(ends_ns[~lanes.compute.covers(before_ns)])
     begin_ns = min(int(lanes.windows.host_start_ns[0]), int(lanes.windows.start_ns[0]))
-    released_ns = _latest_end_ns(release_ends_ns, start_ns, end_ns)
-    return np.where(released_ns != ABSENT, released_ns, np.minimum(begin_ns, start_ns))
+    latest_ns = _latest_end_ns(release_ends_ns, start_ns, end_ns)
+    return np.where(latest_ns != ABSENT, latest_ns, np.minimum(begin_ns, start_ns))
 
 
 def _waited_ns(trace: DecodedTrace, lanes: Lanes, ready_ns: Int64, end_ns: Int64) -> Int64:

@@ -43,7 +43,7 @@ from tracekit.explain.stragglers.host_causes import BY_TURNS, time_by_turns_ns
 from tracekit.explain.stragglers.some_steps import steps_without_work
 from tracekit.explain.stragglers.stragglers import STRAGGLERS_SECTION, arrivals
 from tracekit.explain.stragglers.verdict import Verdict
-from tracekit.findings.communication import cause_by_turns, exposed_transfers, late_by_turns
+from tracekit.findings.communication import cause_by_turns, exposed_transfers, late_at_times, late_by_turns
 from tracekit.findings.finding import Finding, Remedy
 from tracekit.findings.thresholds import NOTABLE_SHARE
 from tracekit.job.message_times import fastest_messages
@@ -65,6 +65,8 @@ _WORK = {"compute": ("compute",), "more_work": ("compute",), "data": ("data",), 
 _WORK |= {cause: (cause,) for cause in ACTIVITIES if cause not in _WORK} | {"operators": _HOST}
 _WORK |= {"checkpoint": ("checkpoint",), "evaluation": ("compute",), "logging": ("logging",)}
 _MOST = 0.5  # of the variation between ranks, by a cause that hits them by turns
+_MOST_BY_ONE = 2 / 3  # of the lateness: with more ranks do not take turns
+_SEVERAL_STEPS = 2  # with notable lateness: in one no turns are seen
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
 
 
@@ -96,7 +98,12 @@ def diagnose(
     if not path.steps or sum(summary.is_measured for summary in run.ranks) < 2:
         findings = exposed_findings(run)
     else:
-        findings = [*_transfers(run, causes, step_ns), *_by_turns(causes, step_ns), *_variation(causes, step_ns)]
+        lateness = _lateness_of_others(run, arrivals, path, verdict)
+        findings = [
+            *_transfers(run, causes, step_ns),
+            *_by_turns(causes, step_ns),
+            *_variation(lateness, causes, step_ns),
+        ]
     return Diagnosis(
         step_ns=step_ns,
         steps=path.steps,
@@ -157,17 +164,40 @@ def _by_turns(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding
             )
 
 
-def _variation(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
-    """Yield a finding if ranks that take turns at being late take a notable share of the step."""
+def _variation(
+    lateness: Mapping[int, Counter[int]], causes: Mapping[StepCause, int], step_ns: int
+) -> Iterator[Finding]:
+    """Yield a finding if waiting for ranks that are not named takes a notable share of the step.
+
+    They take turns at being late if that is so in several steps, and no rank has most of it.
+    """
     time_ns = causes.get(StepCause(cause="variation"), 0)
     share = time_ns / max(step_ns, 1)
-    yield late_by_turns(
+    by_rank: Counter[int] = sum(lateness.values(), Counter())
+    most = max(by_rank.values(), default=0) / max(by_rank.total(), 1)
+    late_steps = sum(of_step.total() >= NOTABLE_SHARE * step_ns for of_step in lateness.values())
+    by_turns = late_steps >= _SEVERAL_STEPS and most <= _MOST_BY_ONE
+    evidence = {"share": share, "steps": len(lateness), "late_steps": late_steps, "most_by_one": most}
+    yield (late_by_turns if by_turns else late_at_times)(
         severity="info",
         cause="variation",
         time_ns=time_ns,
-        evidence={"variation_ns": time_ns, "share": share, "no_replay": "no change of one rank or link removes it"},
-        conditions=[NOTABLE_SHARE.reached_by(share)],
+        evidence={"variation_ns": time_ns, **evidence, "no_replay": "no change of one rank or link removes it"},
+        conditions=[
+            NOTABLE_SHARE.reached_by(share),
+            NOTABLE_SHARE.reached_by(by_rank.total() / max(len(lateness), 1) / max(step_ns, 1)),
+        ],
     )
+
+
+def _lateness_of_others(run: Run, arrivals: Arrivals, path: CriticalPath, verdict: Verdict) -> dict[int, Counter[int]]:
+    """Return by step and rank what ranks that are not named take beyond their peers on the chain that bounds it."""
+    result: dict[int, Counter[int]] = {}
+    for interval in path.intervals:
+        of_step = result.setdefault(interval.step, Counter())
+        if not interval.is_transfer and interval.rank not in verdict.concerned:
+            of_step[interval.rank] += _split(run, arrivals, interval)[0]
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)

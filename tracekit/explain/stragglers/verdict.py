@@ -43,7 +43,7 @@ from tracekit.model.summary import RankSummary
 from tracekit.stats.grouped import grouped
 
 _COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
-_EXPLAINED = 0.5  # of a delay, by the load of experts
+_EXPLAINED = 0.5  # of a delay, by the load of experts, by longer compute, or by idle time of a late host
 _MOST_COMPUTE = 11  # times what peers compute: more is no share worth telling
 _ENOUGH_STEPS = 0.8  # of those of the rank with the most
 _CLOSE = 3  # candidates that come close are told of
@@ -124,18 +124,6 @@ def name_culprit(
         complete=missing is None,
     )
     overloaded = overloaded_ranks(run)
-    found = candidates(
-        charges,
-        trained,
-        work,
-        grading,
-        first=skipped,
-        clock_ns=clock_ns,
-        last_arrivals=count_last_arrivals(run, arrivals, steps),
-        less_loaded={
-            run.index_of_rank[rank]: [run.index_of_rank[o] for o in load.others] for rank, load in overloaded.items()
-        },
-    )
     judged = _Judged(
         run=run,
         arrivals=arrivals,
@@ -150,6 +138,19 @@ def name_culprit(
         job_step_ns=job_step_ns,
         clock_ns=clock_ns,
     )
+    found = candidates(
+        charges,
+        trained,
+        work,
+        grading,
+        first=skipped,
+        clock_ns=clock_ns,
+        last_arrivals=count_last_arrivals(run, arrivals, steps),
+        less_loaded={
+            run.index_of_rank[rank]: [run.index_of_rank[o] for o in load.others] for rank, load in overloaded.items()
+        },
+    )
+    found = [each if judged.shows_cause(each) else replace(each, certainty=None) for each in found]
     first = first_to_name(found, links)
     others = [each for each in found if (each.indexes, each.is_link) != (first.indexes, first.is_link)]
     others = sorted(others, key=lambda each: -each.evidence.size_ns)[:_CLOSE]
@@ -214,16 +215,43 @@ class _Judged:
     def figures(self, candidate: Candidate) -> dict[str, Any]:
         """Return the numbers of a verdict."""
         return {
-            "caused_delay_ns": int(candidate.evidence.size_ns),
+            "caused_delay_ns": int(self._delay_ns(candidate)),
             "significance_ns": int(candidate.significance_ns),
-            "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
+            "share_of_step": self._delay_ns(candidate) / self.job_step_ns,
             "persistence": candidate.evidence.persistence,
             "certainty": candidate.certainty,
         }
 
     def cause(self, candidate: Candidate) -> str | None:
-        cause = _cause(self.run, candidate, self.charges, self.steps, self.work, uncounted_first_steps(len(self.steps)))
+        first = uncounted_first_steps(len(self.steps))
+        cause = _cause(self.run, candidate, self.charges, self.steps, self.work, first)
+        if cause == "host" and not self._idles(candidate).holds:
+            longer_ns = 0.0 if self.work is None else self.work.longer_compute_ns(candidate.indexes, first)
+            cause = "compute" if longer_ns >= _EXPLAINED * candidate.evidence.size_ns else None
         return "more_work" if self.overload(candidate, cause) is not None else cause
+
+    def _idles(self, candidate: Candidate) -> Condition:
+        """Return whether the slow ranks idle or copy for most of the delay, as late hosts do."""
+        what = "idle time of its own, as a share of the delay"
+        return Condition(
+            what=what, value=self._idle_ns(candidate) / max(candidate.evidence.size_ns, 1), bound=_EXPLAINED
+        )
+
+    def _idle_ns(self, candidate: Candidate) -> float:
+        ranks = [self.run.ranks[index] for index in candidate.indexes]
+        return sum(_mean_ns(ranks, self.steps, part) for part in ("idle_ns", "exposed_copy_ns"))
+
+    def _delay_ns(self, candidate: Candidate) -> float:
+        """Return the delay: of a late host no more than its breakdown shows."""
+        size_ns = candidate.evidence.size_ns
+        is_late_host = not candidate.is_link and self.cause(candidate) == "host"
+        return min(size_ns, self._idle_ns(candidate)) if is_late_host else size_ns
+
+    def shows_cause(self, candidate: Candidate) -> bool:
+        """Return whether the breakdown of its own time shows why a candidate is late, if it is one that is named."""
+        if candidate.is_link or candidate.certainty is None or self.cause(candidate) is not None:
+            return True
+        return reason_of_delay(self.run, self.ranks(candidate), candidate.evidence.size_ns) is not None
 
     def overload(self, candidate: Candidate, cause: str | None) -> Overload | None:
         """Return the load of the only rank's experts, if that is why it computes longer. cause: of the delay."""
@@ -241,10 +269,12 @@ class _Judged:
             conditions.append(Condition(what="delay, against the one that is named", value=size_ns / most_ns, bound=1))
         saving_ns = min(size_ns, waiting_ns)
         conditions.append(NOTABLE_SAVING.reached_by(saving_ns / self.grading.step_ns))
+        if not candidate.is_link and self.cause(candidate) is None:
+            conditions.append(self._idles(candidate))
         numbers: dict[str, Any] = {
             "saving_ns": int(saving_ns),
             "certainty": candidate.certainty or "likely",
-            "time_ns": int(size_ns),
+            "time_ns": int(self._delay_ns(candidate)),
             "conditions": conditions,
         }
         evidence = {
@@ -334,7 +364,7 @@ class _Judged:
                 "host": self.host(candidate) if len(ranks) > 1 else None,
                 "peers": len(others),
                 "device": self.run.device,
-                "share_of_step": candidate.evidence.size_ns / self.job_step_ns,
+                "share_of_step": self._delay_ns(candidate) / self.job_step_ns,
                 "share_of_compute": _longer_share(slow, others, self.steps),
                 **of_cause,
                 **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
@@ -447,6 +477,6 @@ def _abstention_text(grading: Grading, first: Candidate, clock_ns: int, job_step
     size_ns = first.evidence.size_ns
     if size_ns <= 0:
         return nobody_is_late_text(clock_ns if clock_ns >= NOTABLE_SAVING * grading.step_ns else 0)
-    lack = grading.lacks(first.evidence, "likely") or "significance"
+    lack = grading.lacks(first.evidence, "likely") or "cause"
     share, persistence = size_ns / job_step_ns, first.evidence.persistence
     return closest_text(lack, size_ns, share, first.significance_ns, persistence)

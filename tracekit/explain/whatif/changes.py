@@ -16,7 +16,7 @@ import numpy as np
 from tracekit.explain.step_time.step_lengths import uncounted_first_steps
 from tracekit.explain.whatif.candidates import Candidate, candidates, made_together
 from tracekit.findings.finding import Remedy
-from tracekit.findings.thresholds import LISTED_SAVING
+from tracekit.findings.thresholds import LISTED_SAVING, NOTABLE_SAVING
 from tracekit.model.events import Bool, Float64, Int64
 from tracekit.rank.pauses import PAUSES
 from tracekit.replay.operation_graph import NO_TRAINING, GraphSteps, OperationGraph
@@ -28,6 +28,7 @@ _SHOWN_TOGETHER = 4  # changes that are made at once
 _CLEARLY_MORE = 1.02  # times the saving without one of several changes: with less it is not worth the effort
 _MORE_THAN_ONE = 1.25  # times the saving of one of its ranks: with less a set says nothing new
 _LEAST_OF_EVEN_LOAD = 0.5  # of what it saves if the rank with the most is as the others
+_FEWEST_STEPS = 2  # that savings are known of: how they vary must be known
 _PAUSED = 0.1  # of the largest saving of a step
 _MOSTLY = 0.8  # of the saving: if one rank alone has it, that rank is named
 
@@ -96,8 +97,18 @@ class Trials:
         """Return what a change saves once others are made; None if that does not exceed its uncertainty."""
         saved_ns = self._with(made) - self._with([*made, candidate])
         if candidate.remedy not in PAUSES:  # some pauses are in few steps
-            saved_ns = saved_ns[uncounted_first_steps(len(saved_ns)) :]
+            saved_ns = saved_ns[self._uncounted_steps :]
         return _change(candidate, saved_ns, self.measured_ns, self.replay_error, self.replays.graph.clock_error_ns)
+
+    @property
+    def _uncounted_steps(self) -> int:
+        """Return how many of the first steps do not count.
+
+        Where a rank begins to record late, the first step is shorter, and so is what it can save.
+        """
+        first, steps = self.replays.graph.step_groups[0], len(self.steps_ns)
+        begins_late = first.begin_ns > NOTABLE_SAVING * first.measured_ns[0]
+        return max(uncounted_first_steps(steps), int(begins_late and steps > _FEWEST_STEPS))
 
     def _with(self, made: Sequence[Candidate]) -> Float64:
         """Return the steps with several changes, float64 [s]."""
