@@ -33,6 +33,7 @@ class UnfittedClock:
         host: whose ranks share a clock; None if it is not known.
         recorded_ns: when its recording begins and ends, on this clock.
         resolution_ns: how far its times may be off the clock of its host.
+        is_of_boot: its times are those of a host whose boot has an id: no end of a collective contradicts that.
     """
 
     rank: int
@@ -40,6 +41,7 @@ class UnfittedClock:
     host: str | None
     recorded_ns: tuple[int, int]
     resolution_ns: int
+    is_of_boot: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +180,8 @@ def _align_group(state: _State, samples: CollectiveSamples, frame: int) -> list[
             continue
         end_ns = samples.end_ns[r, both]
         prior = state.prior(clock, frame)
-        model = prior and _confirmed(clock, prior, end_ns, target_ns[both], samples.transfer_ns, error_ns)
+        is_sure = clock.is_of_boot and (clock.host, frame) in state.best_of_host
+        model = prior and _confirmed(clock, prior, end_ns, target_ns[both], samples.transfer_ns, error_ns, is_sure)
         if model is None:
             fitted.append(r)
             model = model_of_fit(clock.rank, clock.recorded_ns, fit_clock(end_ns, target_ns[both]))
@@ -205,15 +208,21 @@ def _adopt_hosts(state: _State, of_host: Mapping[str, Sequence[int]], frame: int
 
 
 def _confirmed(
-    clock: UnfittedClock, prior: ClockModel, end_ns: Int64, target_ns: Int64, transfer_ns: int, error_ns: int
+    clock: UnfittedClock,
+    prior: ClockModel,
+    end_ns: Int64,
+    target_ns: Int64,
+    transfer_ns: int,
+    error_ns: int,
+    is_sure: bool,
 ) -> ClockModel | None:
-    """Return the `prior` of a clock with its error; None if collectives contradict it.
+    """Return the `prior` of a clock with its error; None if collectives contradict it, unless it `is_sure`.
 
     They end at `end_ns` on the clock, and by others at `target_ns`, which is off by up to `error_ns`: int64 [n] each.
     """
     apart_ns = prior.to_run(end_ns) - target_ns
     fit = fit_clock(target_ns + apart_ns, target_ns)
-    if _contradicts(fit, apart_ns, target_ns, transfer_ns, prior.error_ns or 0):
+    if not is_sure and _contradicts(fit, apart_ns, target_ns, transfer_ns, prior.error_ns or 0):
         return None
     if clock.measured.method != "none":
         seen_ns = prior.to_run(np.array(clock.recorded_ns, dtype=np.int64))
