@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.hosts import IDLE_CAUSES
 from tracekit.findings.thresholds import (
     COPY_SHARE,
     LONGER_COMPUTE,
@@ -76,7 +77,8 @@ def unexplained_part(
         return f"{text}{cause}, and no rank is seen to wait for it", _RECORD_WAITS
     if part == "longer_steps":
         return f"steps of {ranks} are {amount} ({share:.0%}) longer than those of others, and why is not known", None
-    takes, unknown = _PARTS.get(part, (f"{part.replace('_', ' ')} takes", "no change is seen to save it"))
+    cause = f"idle time ({part})" if part in IDLE_CAUSES else part
+    takes, unknown = _PARTS.get(part, (f"{cause.replace('_', ' ')} takes", "no change is seen to save it"))
     whose = f" of {ranks}" if of_ranks else ""
     return f"{takes} {share:.0%} of the step{whose} ({amount}), and {unknown}", None
 
