@@ -52,19 +52,15 @@ def exposed_transfers(
     example={"exposed_share": 0.42, "kind": "all_to_all", "phase": "forward"},
 )
 def exposed_communication(
-    exposed_share: float, kind: str, phase: str | None, blocking_share: float | None = None, unseen: bool = True
+    exposed_share: float, kind: str, phase: str | None, blocking_share: float | None = None
 ) -> Sentence:
-    """Compute does not hide communication, and it is not known how much of that is waiting for other ranks.
-
-    unseen: ranks are missing.
-    """
+    """Compute does not hide communication, and it is not known how much of that is waiting for other ranks."""
     where = f"{kind}{f' in {phase}' if phase else ''}"
     text = (
         f"communication that compute does not hide takes {exposed_share:.0%} of the step, with waiting; most is {where}"
     )
     text += _blocking_text(blocking_share)
-    what = "all ranks" if unseen else "more steps"
-    return text, f"record {what}, with clocks that can be compared, to tell waiting from transfer"
+    return text, "record all ranks, with clocks that can be compared, to tell waiting from transfer"
 
 
 def _blocking_text(blocking_share: float | None) -> str:

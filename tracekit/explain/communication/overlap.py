@@ -77,14 +77,8 @@ def exposed_findings(run: Run) -> list[Finding]:
         exposed_communication(
             cause="communication",
             time_ns=exposed_ns // len(steps),
-            evidence={
-                "exposed_share": share,
-                "kind": kind,
-                "phase": phase,
-                "exposed_ns": most_ns,
-                "unseen": len(run.ranks) < max(run.world_size or 0, 2) or bool(run.missing_ranks),
-                **blocking_evidence(run),
-            },
+            evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns}
+            | blocking_evidence(run),
             remedy="communication",
             conditions=[NOTABLE_SHARE.reached_by(share)],
         )

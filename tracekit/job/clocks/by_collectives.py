@@ -180,8 +180,7 @@ def _align_group(state: _State, samples: CollectiveSamples, frame: int) -> list[
             continue
         end_ns = samples.end_ns[r, both]
         prior = state.prior(clock, frame)
-        is_sure = clock.is_of_boot and (clock.host, frame) in state.best_of_host
-        model = prior and _confirmed(clock, prior, end_ns, target_ns[both], samples.transfer_ns, error_ns, is_sure)
+        model = prior and _confirmed(clock, prior, end_ns, target_ns[both], samples.transfer_ns, error_ns)
         if model is None:
             fitted.append(r)
             model = model_of_fit(clock.rank, clock.recorded_ns, fit_clock(end_ns, target_ns[both]))
@@ -208,20 +207,16 @@ def _adopt_hosts(state: _State, of_host: Mapping[str, Sequence[int]], frame: int
 
 
 def _confirmed(
-    clock: UnfittedClock,
-    prior: ClockModel,
-    end_ns: Int64,
-    target_ns: Int64,
-    transfer_ns: int,
-    error_ns: int,
-    is_sure: bool,
+    clock: UnfittedClock, prior: ClockModel, end_ns: Int64, target_ns: Int64, transfer_ns: int, error_ns: int
 ) -> ClockModel | None:
-    """Return the `prior` of a clock with its error; None if collectives contradict it, unless it `is_sure`.
+    """Return the `prior` of a clock with its error; None if collectives contradict it.
 
     They end at `end_ns` on the clock, and by others at `target_ns`, which is off by up to `error_ns`: int64 [n] each.
     """
     apart_ns = prior.to_run(end_ns) - target_ns
     fit = fit_clock(target_ns + apart_ns, target_ns)
+    # Ranks of one boot have one clock: what was measured without error is that of the reference's machine.
+    is_sure = clock.is_of_boot and (clock.measured.method == "none" or not prior.error_ns)
     if not is_sure and _contradicts(fit, apart_ns, target_ns, transfer_ns, prior.error_ns or 0):
         return None
     if clock.measured.method != "none":
