@@ -50,7 +50,9 @@ class ValueCase:
 
 def cases(extra: Path | None = None) -> list[ValueCase]:
     """Return the cases in reach, and each file below `extra` as a run of one rank."""
-    result = [*_folders("data", DATA), *_public(), *_simulated(), *_damaged(), *_made()]
+    seed = DATA / "seed"
+    data = [case for case in _folders("data", DATA) if case.files != seed]
+    result = [*data, *_folders("seed", seed), *_public(), *_simulated(), *_damaged(), *_made()]
     result += [replace(case, is_frozen=False) for case in _folders("gallery", ROOT / "build" / "reports")]
     if extra is not None:
         files = sorted(path for path in extra.rglob("*") if path.is_file() and path.suffix in (".gz", ".json"))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.findings.catalogue import Sentence, entry
+from tracekit.findings.hosts import IDLE_CAUSES
 from tracekit.findings.thresholds import (
     COPY_SHARE,
     LONGER_COMPUTE,
@@ -23,11 +24,11 @@ from tracekit.model.texts import milliseconds
 _NAMED_DIFFERENCES = 3
 _RECORD_WAITS = "record more steps, and those in which ranks meet, to see who waits there"
 _PARTS = {
+    "late": ("delay takes", "no rank is seen to wait for it"),
+    "longer_steps": ("time beyond the steps of other ranks takes", "why is not known"),
     "exposed_comm": ("communication and waiting take", "for whom ranks wait is not known"),
     "idle": ("idle time takes", "what it costs the job is not known"),
     "exposed_copy": ("copies take", "what they cost the job is not known"),
-    "transfer": ("transfers take", "no change is seen to save it"),
-    "variation": ("waiting for whichever rank comes last takes", "no rank comes last in most steps"),
 }
 """What is said of a part of the step, and what is not known of it."""
 _RECORDING_OPTIONS = {
@@ -68,18 +69,15 @@ def unexplained_part(
     """No analysis has a finding, and that is no all-clear: a part of the step is notable, and not explained.
 
     part: of the breakdown, or a cause of the diagnosis. "late": ranks are late, and nobody is seen to wait for them.
-    "longer_steps": the steps of a rank are longer than those of another. late_by: why ranks are late.
+    "longer_steps": the steps of a rank are all longer than those of another. late_by: why ranks are late.
     """
-    ranks, amount = ranks_text(of_ranks), f"{milliseconds(time_ns, 1)} ms"
-    if part == "late":
-        text = f"{ranks} {'is' if len(of_ranks) == 1 else 'are'} late by {amount} a step ({share:.0%})"
-        cause = f" with {late_by.replace('_', ' ')}" if late_by else ""
-        return f"{text}{cause}, and no rank is seen to wait for it", _RECORD_WAITS
-    if part == "longer_steps":
-        return f"steps of {ranks} are {amount} ({share:.0%}) longer than those of others, and why is not known", None
-    takes, unknown = _PARTS.get(part, (f"{part.replace('_', ' ')} takes", "no change is seen to save it"))
-    whose = f" of {ranks}" if of_ranks else ""
-    return f"{takes} {share:.0%} of the step{whose} ({amount}), and {unknown}", None
+    takes, unknown = _PARTS.get(part, (f"{part} takes", "no change is seen to save it"))
+    takes = f"idle time ({part}) takes" if part in IDLE_CAUSES else takes
+    by, whose = f" by {late_by}" if late_by else "", f" of {ranks_text(of_ranks)}" if of_ranks else ""
+    text = (
+        f"{takes.replace('_', ' ')} {share:.0%} of the step{whose} ({milliseconds(time_ns, 1)} ms{by}), and {unknown}"
+    )
+    return text, _RECORD_WAITS if part == "late" else None
 
 
 @entry("exposed-copies", "breakdown", COPY_SHARE, example={"copy_share": 0.31})

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Result)
 
+_PROOF = {"breakdown", "stragglers", "diagnosis"}  # sections without which nothing is known to be clear
 _IDLE_IDS = frozenset(entry.id for entry in (*IDLE_ENTRIES.values(), idle_unexplained))
 
 
@@ -142,7 +143,7 @@ def analyze(
     is_whole = not guard.notes  # else whatever stands out may be what is lost
     candidates = _candidates(results)
     candidates = guard.run("idle time of the chain", candidates, _with_idle_chain, run, results, candidates)
-    if is_whole and not held(candidates) and "breakdown" in results:
+    if is_whole and not held(candidates) and results.keys() >= _PROOF:
         candidates.append(without_findings(run, results))
     candidates += guard.run("the cost of recording", [], overhead_findings, run)
     noise = guard.run("the noise of steps", [], _noise, run)

@@ -1,9 +1,9 @@
 """How far each rank's clock is from the run's, which ranks share a clock, and what a reader must know of the clocks.
 
 The run's clock is that of the lowest rank whose clock is known. What the probe measured holds, and that ranks of one
-host share a clock, unless the ends of collectives contradict it. The other clocks are fitted to these ends. Ranks that
-no collective joins are joined by messages. Where wall clocks may be one clock, as far as these show, they are taken for
-one.
+host share a clock, unless the ends of collectives contradict it. CPU ranks of one boot of a host, whose id the probe
+records, share a clock whatever these ends show. The other clocks are fitted to these ends. Ranks that no collective
+joins are joined by messages. Where wall clocks may be one clock, as far as these show, they are taken for one.
 
 A file of the probe names its host, and so do some other files. Else process ids tell: a launcher starts the processes
 of a host one after the other, and the kernel numbers them in that order. Hosts number their processes each for itself.
@@ -56,6 +56,7 @@ def align(
             host=hosts.get(summary.rank),
             recorded_ns=recorded_time(summary, summary.first_event_ns or 0),
             resolution_ns=_RESOLUTION_NS[summary.device],
+            is_of_boot=summary.host_id is not None and summary.device == "cpu",
         )
         for summary in ranks
     ]

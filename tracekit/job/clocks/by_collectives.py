@@ -33,6 +33,7 @@ class UnfittedClock:
         host: whose ranks share a clock; None if it is not known.
         recorded_ns: when its recording begins and ends, on this clock.
         resolution_ns: how far its times may be off the clock of its host.
+        is_of_boot: its times are those of a host whose boot has an id: no end of a collective contradicts that.
     """
 
     rank: int
@@ -40,6 +41,7 @@ class UnfittedClock:
     host: str | None
     recorded_ns: tuple[int, int]
     resolution_ns: int
+    is_of_boot: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +215,9 @@ def _confirmed(
     """
     apart_ns = prior.to_run(end_ns) - target_ns
     fit = fit_clock(target_ns + apart_ns, target_ns)
-    if _contradicts(fit, apart_ns, target_ns, transfer_ns, prior.error_ns or 0):
+    # Ranks of one boot have one clock: what was measured without error is that of the reference's machine.
+    is_sure = clock.is_of_boot and (clock.measured.method == "none" or not prior.error_ns)
+    if not is_sure and _contradicts(fit, apart_ns, target_ns, transfer_ns, prior.error_ns or 0):
         return None
     if clock.measured.method != "none":
         seen_ns = prior.to_run(np.array(clock.recorded_ns, dtype=np.int64))

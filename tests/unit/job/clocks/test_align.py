@@ -193,6 +193,18 @@ def test_ranks_of_a_host_share_a_clock_unless_collectives_contradict(tmp_path: P
     assert [note.rank for note in run.notes if note.id == "clock-step"] == [3]
 
 
+@pytest.mark.parametrize("measured", [pytest.param([(0, 0, 0)], id="measured"), pytest.param([], id="too short")])
+def test_cpu_ranks_of_one_boot_share_a_clock_in_a_job_of_one_step(tmp_path: Path, measured: Any) -> None:
+    """GIVEN a single step of four reductions, which rank 1 leaves 5 ms late each time, as its record says."""
+    traces = [TraceBuilder(rank, 2).step(0, 0, 100_000) for rank in range(2)]
+    for begin in range(10_000, 90_000, 20_000):
+        for rank, trace in enumerate(traces):
+            trace.op("aten::mm", begin - 2_000, 1_000).gloo("all_reduce", begin, 100 + 5_000 * rank)
+    run = load(write_run(tmp_path, [trace.capture(clock=measured) for trace in traces]))
+    assert {(model.method, model.offset_ns) for model in run.clocks} == {("probe" if measured else "host", 0)}
+    assert run.notes == ()
+
+
 def test_measured_clocks_hold_unless_collectives_contradict(tmp_path: Path) -> None:
     """A sample is off by 0.5 us, and both clocks may drift by 100 ppm in the 50 ms of the recording."""
     agreeing = load(write_job(tmp_path / "right", ahead_us={1: 300}, measured={1: 300_400})).clocks
