@@ -374,8 +374,8 @@ def _with_groups(ranks: Sequence[RankSummary]) -> Sequence[RankSummary]:
                 continue
             fitting: list[tuple[tuple[int, ...], int, int]] = []
             for number, group in enumerate(summary.groups):
-                peer = group.ranks[place] if place < len(group.ranks) and rank in group.ranks else ABSENT
-                theirs = placed.get(peer, {}).get(group.ranks.index(rank)) if peer != ABSENT else None
+                peer = group.ranks[place] if place < len(group.ranks) and rank in group.ranks else rank
+                theirs = placed.get(peer, {}).get(group.ranks.index(rank)) if peer != rank else None
                 if theirs is not None and _are_counterparts(messages.rows(rows), messages_of[peer].rows(theirs)):
                     fitting.append((group.ranks, peer, number))
             _, peer, number = min(fitting, key=lambda f: (len(f[0]), f[0]), default=((), ABSENT, ABSENT))

@@ -194,8 +194,14 @@ def _replayed_times(
     )
 
 
-def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> BubbleCauses:
-    """Return the causes of the bubbles. bubble_ns: of each of the pipeline's ranks, over all steps."""
+def attribute_bubbles(
+    measured: MeasuredPipeline, bubble_ns: Sequence[int], twice_ns: Sequence[int] | None = None
+) -> BubbleCauses:
+    """Return the causes of the bubbles. bubble_ns: of each of the pipeline's ranks, over all steps.
+
+    twice_ns: by how much longer than that the bubbles of single steps are, whose spans overlap. A rank that runs another
+    step, before its first action or behind its last one, is not idle then.
+    """
     idle_ns = np.zeros((5, len(measured.ranks)))  # the warm-up of R0, and all of R0 to R3
     equal_ns = measured_ns = replayed_ns = 0.0
     for order, edges, transfers, replay in zip(
@@ -210,7 +216,10 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
                 equal_ns += float(span_ns.sum())
         measured_ns += float(order.span_ns.sum())
         replayed_ns += float(span_ns.sum())  # of R3
-    total_ns = equal_ns * len(measured.ranks)
+    filled_ns = np.minimum(np.zeros(len(measured.ranks)) if twice_ns is None else twice_ns, idle_ns[1])
+    idle_ns[0] *= 1 - np.divide(filled_ns, idle_ns[1], out=np.zeros_like(filled_ns), where=idle_ns[1] > 0)
+    idle_ns[1:] -= filled_ns
+    total_ns = equal_ns * len(measured.ranks) - filled_ns.sum()
     reached_ns = np.concatenate((np.rint(idle_ns).astype(np.int64), np.array([bubble_ns], dtype=np.int64)))
     return BubbleCauses(
         idle_ns=np.diff(reached_ns, axis=0, prepend=0).T,
