@@ -266,7 +266,9 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("microbatches", "int", "", "How many a step has."),
         Value("steps", "int", "", "Steps that were analysed."),
         Value("pipelines", "int", "", "Pipelines side by side (data parallel)."),
-        Value("bubble_ratio", "float?", "ratio", "Bubbles by the spans of all ranks, or by their steps if spans overlap."),
+        Value(
+            "bubble_ratio", "float?", "ratio", "Bubbles by the spans of all ranks, or by their steps if spans overlap."
+        ),
         Value("ideal_bubble_ratio", "float?", "ratio", "The least share for this order of equally long actions."),
         Value("ideal_basis", "str?", "", "closed_form, or replay of the order that was run."),
         Value("bubble_to_ideal_ratio", "float?", "ratio", "Bubbles over the time in which ranks are busy."),

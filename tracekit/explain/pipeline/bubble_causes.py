@@ -199,8 +199,8 @@ def attribute_bubbles(
 ) -> BubbleCauses:
     """Return the causes of the bubbles. bubble_ns: of each of the pipeline's ranks, over all steps.
 
-    twice_ns: by how much longer than that the bubbles of single steps are, whose spans overlap. A rank that runs another
-    step, before its first action or behind its last one, is not idle then.
+    twice_ns: by how much longer than that the bubbles of single steps are, whose spans overlap. Before its first action
+    and behind its last one a rank runs another step then.
     """
     idle_ns = np.zeros((5, len(measured.ranks)))  # the warm-up of R0, and all of R0 to R3
     equal_ns = measured_ns = replayed_ns = 0.0

@@ -36,7 +36,6 @@ from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import DerivedFrame, FilledTable, Frame
 
-
 _OVERLAP = 0.05  # of the spans of steps: less may be what a schedule leaves to the end
 
 
@@ -58,8 +57,9 @@ class Pipeline:
         ideal_bubble_ratio: the least share for this order of equally long actions without transfers.
         ideal_basis: whether that has a closed form, or comes from a replay of the order that was run.
         bubble_to_ideal_ratio: bubbles over the time in which ranks are busy.
-        filled_ratio: the share of what actions leave of single steps' spans in which ranks run actions of the steps before and after. Where nothing
-            keeps ranks together, such as a loop of forwards alone, a rank goes on with the next step at once.
+        filled_ratio: the share of what actions leave of single steps' spans in which ranks run actions of other steps.
+            Where nothing keeps ranks together, such as a loop of forwards alone, a rank goes on with the next step at
+            once.
         causes_ns: the bubbles of all ranks by cause; they sum to the bubbles.
         replay_error: the share by which a replay of all that was measured takes longer.
         uneven_stage: the stage that takes longer than the others, if one does.
