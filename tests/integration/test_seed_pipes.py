@@ -1,4 +1,4 @@
-"""Pipelines of Gloo as their authors write them, with a slow stage or a slow rank of one replica: tests/data/README.md."""
+"""Pipelines of Gloo by hand, with a slow stage or a slow rank of one replica: tests/data/README.md."""
 
 from __future__ import annotations
 
