@@ -143,7 +143,7 @@ class Run:
 
     @cached_property
     def ranks_are_independent(self) -> bool:
-        """Whether several ranks train and none is seen to communicate with another.
+        """Whether several ranks train and none is seen to communicate with another, or with whom is not known.
 
         Then no step of one is a part of another's, and the job as a whole has no steps. A kernel on a GPU that no rule
         is for may communicate. So ranks on GPUs are independent only if they make remote calls instead.
@@ -151,7 +151,7 @@ class Run:
         trained = [summary for summary in self.ranks if summary.is_measured]
         if len(trained) < 2 or (self.device != "cpu" and "rpc" not in self.strategies):
             return False
-        return not any(len(summary.messages) or _shares_collectives(summary) for summary in trained)
+        return not any(len(s.messages) or _shares_collectives(s) or _sends_to_unknown(s) for s in trained)
 
     def mean_rank_step_ns(self) -> float:
         """Return the mean length of the steps that all present ranks completed, over these ranks; 0 without any."""
@@ -210,6 +210,11 @@ class Run:
 def short_repr(text: str, most: int = 80) -> str:
     """Return `repr` of a text, of which at most so many characters are shown."""
     return repr(shortened(text, most))
+
+
+def _sends_to_unknown(summary: RankSummary) -> bool:
+    """Return whether a rank spends time in messages alone, whose peers are not known."""
+    return not len(summary.collectives) and any(step.exposed_comm_ns for step in summary.steps)
 
 
 def _shares_collectives(summary: RankSummary) -> bool:
