@@ -21,7 +21,7 @@ The same replays tell the causes of the idle time before each action of a step a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,7 @@ CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
 _FORWARD = (ACTION_KINDS.index("F"),)
 _BACKWARD = tuple(ACTION_KINDS.index(kind) for kind in ("B", "I"))
 
+_SLOWER = 1.05  # times as long as in the quickest replica
 _STANDARD_ERRORS = 4  # of a mean: a stage that differs from the median one by less is like it
 
 
@@ -163,6 +164,25 @@ def measure_pipeline(
         replays=tuple(replays),
         typical=typical_times(steps.action_orders, edges, transfers),
     )
+
+
+def as_quickest_replica(pipelines: Sequence[MeasuredPipeline | None]) -> list[MeasuredPipeline | None]:
+    """Return the pipelines; a stage that is quicker in another replica does not take longer by its layers.
+
+    Then it has the mean of the quickest replica in R1, and its rank is a late peer.
+    """
+    known = [measured.typical.beyond_chance for measured in pipelines if measured is not None]
+    if len(known) < 2 or len({means.shape for means in known}) > 1:
+        return list(pipelines)
+    quickest_ns = np.fmin.reduce(known)
+    result: list[MeasuredPipeline | None] = []
+    for measured in pipelines:
+        if measured is not None:
+            own_ns = measured.typical.beyond_chance
+            common_ns = np.where(own_ns > _SLOWER * quickest_ns, quickest_ns, own_ns)
+            measured = replace(measured, typical=replace(measured.typical, beyond_chance=common_ns))
+        result.append(measured)
+    return result
 
 
 def _is_whole(order: ActionOrder, ranks: int) -> bool:

@@ -20,6 +20,7 @@ from tracekit.explain.pipeline.bubble_causes import (
     CAUSES,
     BubbleCauses,
     MeasuredPipeline,
+    as_quickest_replica,
     attribute_bubbles,
     measure_pipeline,
 )
@@ -116,7 +117,7 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
     spans = [span for span in span_ns.values() if span is not None]
     whole = len(bubbles) == len(members) and sum(spans) > 0
     exchanges = message_exchanges(run)
-    measured = [measure_pipeline(steps, exchanges) for steps in side_by_side]
+    measured = as_quickest_replica([measure_pipeline(steps, exchanges) for steps in side_by_side])
     twice_ns = {rank: (spans_ns[rank] or 0) - (span or 0) for rank, span in span_ns.items()}
     causes = [_causes(one, bubble_ns, twice_ns) for one in measured]
     known = [one for one in causes if one is not None]
