@@ -13,10 +13,10 @@ as possible are left out so that order and sizes fit, and the rest is paired in 
 Messages of Gloo in recordings of other tools show the peer's place in a group, but not which group. It is the one in
 which the peer's messages are the counterparts.
 
-Batches of torch before 2.5 do not name the peers of their messages, nor do those of Gloo without recorded shapes. In a group of two it is the other rank. A longer
-group may be a pipeline, whose ranks torch and Megatron-LM list in the order of their stages: activations go to the next
-rank, and gradients to the one before. That is assumed where all ranks of the group fit: each receives as many messages
-of each direction and size as its neighbour sends, in the same order.
+Batches of torch before 2.5 do not name the peers of their messages, nor do those of Gloo without recorded shapes. In a
+group of two it is the other rank. A longer group may be a pipeline, whose ranks torch and Megatron-LM list in the order
+of their stages: activations go to the next rank, and gradients to the one before. That is assumed where all ranks of
+the group fit: each receives as many messages of each direction and size as its neighbour sends, in the same order.
 
 Ranks with several stages may run a forward and a backward, and then exchange messages for both. If there is only one,
 the rank is the first of the group, which has no gradient to send and no activation to receive, or the last one.
@@ -374,16 +374,14 @@ def _with_groups(ranks: Sequence[RankSummary]) -> Sequence[RankSummary]:
                 continue
             fitting: list[tuple[tuple[int, ...], int, int]] = []
             for number, group in enumerate(summary.groups):
-                peer = group.ranks[place] if place < len(group.ranks) and rank in group.ranks else ABSENT
-                theirs = placed.get(peer, {}).get(group.ranks.index(rank)) if peer != ABSENT else None
+                peer = group.ranks[place] if place < len(group.ranks) and rank in group.ranks else rank
+                theirs = placed.get(peer, {}).get(group.ranks.index(rank)) if peer != rank else None
                 if theirs is not None and _are_counterparts(messages.rows(rows), messages_of[peer].rows(theirs)):
                     fitting.append((group.ranks, peer, number))
             _, peer, number = min(fitting, key=lambda f: (len(f[0]), f[0]), default=((), ABSENT, ABSENT))
             certain = len({each for _, each, _ in fitting}) == 1
             columns[rank][0][rows], columns[rank][1][rows] = (peer, number) if certain else (ABSENT, ABSENT)
-    return [
-        replace(s, messages=replace(s.messages, peer=columns[s.rank][0], group=columns[s.rank][1])) for s in ranks
-    ]
+    return [replace(s, messages=replace(s.messages, peer=columns[s.rank][0], group=columns[s.rank][1])) for s in ranks]
 
 
 def _are_counterparts(messages: Messages, theirs: Messages) -> bool:

@@ -27,7 +27,7 @@ from tracekit.model.communication import KINDS, Messages
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.metadata import CaptureMetadata
-from tracekit.model.spans import ACTION_KINDS, parse_pipeline_span, parse_torch_action
+from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_pipeline_span, parse_torch_action
 from tracekit.model.summary import PipelineMembership
 from tracekit.rank.device_communication import MESSAGE_KINDS
 from tracekit.rank.groups import key_of_recorded_group
@@ -78,7 +78,9 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages, loading:
         return Actions.empty()
     host_start_ns = _smallest(parts.start_ns, parts.action, count)
     start_ns, end_ns = _times(events, lanes, parts)
-    waits = receive_waits(events, lanes) if lanes.device == "cpu" else EMPTY  # the host of a GPU rank has none
+    # The host of a GPU rank has none, and spans of actions without the capture begin behind theirs.
+    has_waits = lanes.device == "cpu" and (not parts.waits_inside or bool(events.named(WAIT_SPAN.__eq__).any()))
+    waits = receive_waits(events, lanes) if has_waits else EMPTY
     work_ns, idle_ns = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     np.add.at(work_ns, parts.action, (end_ns - start_ns) - waits.covered_ns(start_ns, end_ns))
     if lanes.device == "gpu":

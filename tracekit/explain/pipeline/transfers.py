@@ -2,9 +2,10 @@
 
 A forward waits for the forward of the stage before it, a backward for the backward of the stage behind it. Between two
 actions of one rank nothing is sent. A transfer can begin once the producing action has ended, and so has the action
-behind which the receive is posted, or the step before. It begins when both hosts have issued it. The time between is the lateness of a
-host. It ends with the receive. Two ranks exchange the results of actions in the order of the actions. Without messages,
-the receive counts as posted after the action before the consumer, and the transfer ends when the consumer begins.
+behind which the receive is posted, or the step before. It begins when both hosts have issued it. The time between is
+the lateness of a host. It ends with the receive. Two ranks exchange the results of actions in the order of the actions.
+Without messages, the receive counts as posted after the action before the consumer, and the transfer ends when the
+consumer begins.
 """
 
 from __future__ import annotations
