@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.explain.step_time.step_rates import (
+    NO_REPLAY,
     HeldTime,
     find_slow_rates,
     slow_rate_finding,
@@ -43,7 +44,7 @@ from tracekit.rpc.calls import (
     time_of,
     unjoined_calls,
 )
-from tracekit.rpc.findings import REMOTE_CALLS_SHARE, waited_for_trainer, waiting_for_remote_calls
+from tracekit.rpc.findings import REMOTE_CALLS_SHARE, waiting_for_remote_calls
 
 _Clock = Callable[[int], int]
 
@@ -106,7 +107,7 @@ def waiting_findings(
         "wait_share": wait_ns / step_ns,
         "callee": callee,
         "function": function,
-        "no_replay": "remote calls are no part of the replay",
+        "no_replay": NO_REPLAY,
     }
     if round_trip_ns is not None and service_ns is not None:
         server = next((row for row in servers if row["worker"] == callee), {})
@@ -340,8 +341,7 @@ def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldTime]) ->
         return
     names = {rank: use.worker for rank, use in joined.uses.items()}
     if held:
-        no_replay = "remote calls are no part of the replay"
-        yield from waited_for_at_servers(waited_for_trainer, trainers, held, no_replay, names)
+        yield from waited_for_at_servers(trainers, held, "rpc", names)
         return
     slow = find_slow_rates(
         trainers,
