@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.explain.step_time.step_rates import (
-    NO_REPLAY,
     HeldTime,
     find_slow_rates,
     slow_rate_finding,
@@ -107,7 +106,7 @@ def waiting_findings(
         "wait_share": wait_ns / step_ns,
         "callee": callee,
         "function": function,
-        "no_replay": NO_REPLAY,
+        "no_replay": "remote calls are no part of the replay",
     }
     if round_trip_ns is not None and service_ns is not None:
         server = next((row for row in servers if row["worker"] == callee), {})
